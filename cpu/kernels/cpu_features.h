@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* What the processor can do, apart from the mask of what may be used (which callers pass around, so
+ * that tests can run the reference tables on any machine). */
+#ifndef MOE_CPU_FEATURES_H
+#define MOE_CPU_FEATURES_H
+
+#include <stddef.h>
+
+enum {
+    MOE_CPU_AVX2 = 1,       /* AVX2 + FMA + F16C */
+    MOE_CPU_AVX_VNNI = 2,   /* vpdpbusd on 256 bits, VEX */
+    MOE_CPU_AVX512 = 4,     /* F + BW + DQ + VL */
+    MOE_CPU_AVX512_VNNI = 8,
+    MOE_CPU_AVX512_VBMI = 16
+};
+
+/* The features of this processor that the operating system enables. */
+unsigned moe_cpu_features(void);
+
+/* Parses "native", "reference" (0), "avx2", "avx512": a mask that is a subset of the processor's.
+ * Returns 0 and sets *mask, or -1 for an unknown name. */
+int moe_cpu_features_parse(const char *name, unsigned *mask);
+
+/* "AVX2 AVX-512 VNNI ..." into out. */
+void moe_cpu_features_describe(unsigned mask, char *out, size_t size);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Activations quantised to 8 bits: what every quantised weight is multiplied with.
+ *
+ * Contract (the same bits in reference C, AVX2, AVX-512 and CUDA): a row is cut into blocks of 32.
+ *   amax  = max |x_i| of the block
+ *   d     = amax / 127                       (one IEEE float division)
+ *   id    = amax > 0 ? 127 / amax : 0        (one IEEE float division; 0 too when it overflows)
+ *   q_i   = (int8) round_to_nearest_even(x_i * id)
+ * sum4 and sum16 are exact integer sums of q, kept because unsigned weight codes need
+ * (code - offset) . q = code . q - offset * sum(q). */
+#ifndef MOE_CPU_QUANT_ROWS_H
+#define MOE_CPU_QUANT_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOE_Q8_BLOCK 32
+
+/* Storage for n_rows rows; every array starts on a 64-byte boundary, a row's q is padded with zeros
+ * to a multiple of 256 elements (so whole vectors may be read), and the other arrays accordingly. */
+typedef struct moe_q8_rows {
+    uint32_t n_rows;
+    uint32_t n_in;        /* elements of a row; a multiple of 32 */
+    uint32_t n_in_padded; /* rounded up to a multiple of 256: the stride of q */
+    int8_t *q;            /* [n_rows][n_in_padded] */
+    float *d;             /* [n_rows][n_in_padded / 32] */
+    int32_t *sum4;        /* [n_rows][n_in_padded / 4] */
+    int32_t *sum16;       /* [n_rows][n_in_padded / 16] */
+} moe_q8_rows;
+
+/* Bytes of scratch that n_rows rows of n_in take. */
+size_t moe_q8_rows_bytes(uint32_t n_rows, uint32_t n_in);
+/* Lays the arrays out in scratch (64-byte aligned, at least moe_q8_rows_bytes()). */
+void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_t n_in);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *moe_calloc(size_t count, size_t size)
+{
+    if (count == 0 || size == 0) {
+        return calloc(1, 1);
+    }
+    return calloc(count, size);
+}
+
+void *moe_realloc_array(void *array, size_t count, size_t size)
+{
+    uint64_t bytes;
+    if (!moe_mul_u64(count, size, &bytes)) {
+        return NULL;
+    }
+    return realloc(array, bytes == 0 ? 1 : bytes);
+}
+
+void *moe_calloc_aligned(size_t count, size_t size)
+{
+    uint64_t bytes;
+    if (!moe_mul_u64(count, size, &bytes) || bytes > SIZE_MAX - 64) {
+        return NULL;
+    }
+    bytes = bytes == 0 ? 64 : (bytes + 63) & ~(uint64_t)63;
+    void *memory = aligned_alloc(64, bytes);
+    if (memory != NULL) {
+        memset(memory, 0, bytes);
+    }
+    return memory;
+}
+
+char *moe_strdup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    if (copy != NULL) {
+        memcpy(copy, text, size);
+    }
+    return copy;
+}

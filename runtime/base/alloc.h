@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Checked allocation: products that overflow fail like exhausted memory does. */
+#ifndef MOE_BASE_ALLOC_H
+#define MOE_BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* NULL when count * size overflows or memory is short; zero-filled. A product of 0 gives a valid
+ * pointer. Release with free(). */
+void *moe_calloc(size_t count, size_t size);
+
+/* As realloc for an array; the old array stays valid on failure. New bytes are not cleared. */
+void *moe_realloc_array(void *array, size_t count, size_t size);
+
+/* Cache-line (64-byte) aligned and zero-filled. Release with free(). */
+void *moe_calloc_aligned(size_t count, size_t size);
+
+/* A copy of text, or NULL when memory is short. */
+char *moe_strdup(const char *text);
+
+/* True, and *product set, unless a * b overflows. */
+static inline bool moe_mul_u64(uint64_t a, uint64_t b, uint64_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+static inline bool moe_add_u64(uint64_t a, uint64_t b, uint64_t *sum)
+{
+    return !__builtin_add_overflow(a, b, sum);
+}
+
+#endif

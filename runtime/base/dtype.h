@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* The tensor types of GGUF that the engine computes with, by their number in the file. */
+#ifndef MOE_BASE_DTYPE_H
+#define MOE_BASE_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum moe_dtype {
+    MOE_DTYPE_F32 = 0,
+    MOE_DTYPE_F16 = 1,
+    MOE_DTYPE_Q4_0 = 2,
+    MOE_DTYPE_Q4_1 = 3,
+    MOE_DTYPE_Q5_0 = 6,
+    MOE_DTYPE_Q5_1 = 7,
+    MOE_DTYPE_Q8_0 = 8,
+    MOE_DTYPE_Q2_K = 10,
+    MOE_DTYPE_Q3_K = 11,
+    MOE_DTYPE_Q4_K = 12,
+    MOE_DTYPE_Q5_K = 13,
+    MOE_DTYPE_Q6_K = 14,
+    MOE_DTYPE_IQ4_NL = 20,
+    MOE_DTYPE_IQ4_XS = 23,
+    MOE_DTYPE_BF16 = 30,
+    MOE_DTYPE_MXFP4 = 39,
+    MOE_DTYPE_LIMIT = 40 /* one past the largest number known */
+} moe_dtype;
+
+typedef struct moe_dtype_info {
+    const char *name;      /* as in the field: "Q4_K" */
+    uint32_t block_elems;  /* elements a block holds; row lengths are multiples of it */
+    uint32_t block_bytes;  /* bytes a block takes in the file and in memory */
+    bool is_float;         /* F32, F16, BF16: multiplied as floats, not as int8 blocks */
+} moe_dtype_info;
+
+/* NULL when the engine does not know the type number. */
+const moe_dtype_info *moe_dtype_info_of(uint32_t type);
+
+/* The field's name of any GGUF type number, also of types the engine does not support ("IQ2_XS"),
+ * or "unknown". For messages. */
+const char *moe_dtype_name(uint32_t type);
+
+/* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */
+static inline uint64_t moe_dtype_row_bytes(moe_dtype type, uint64_t n_elems)
+{
+    const moe_dtype_info *info = moe_dtype_info_of(type);
+    return n_elems / info->block_elems * info->block_bytes;
+}
+
+#endif

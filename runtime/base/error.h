@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOE_BASE_ERROR_H
+#define MOE_BASE_ERROR_H
+
+#include <moe/status.h>
+
+/* Writes the message (truncated to fit) into err, when err is not NULL, and returns status, so that
+ * a failing function can end with `return moe_fail(err, MOE_ERR_FORMAT, "...")`. */
+__attribute__((format(printf, 3, 4))) int moe_fail(moe_error *err, int status, const char *format,
+                                                   ...);
+
+#endif

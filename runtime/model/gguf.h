@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* Bounds-checked reader of GGUF v2 and v3 files, single or split. The file is hostile: every length
+ * is checked against what is left of the file before anything is allocated, and nothing is trusted
+ * to be terminated, aligned, unique or in range. Only the header is read; tensor data never is. */
+#ifndef MOE_MODEL_GGUF_H
+#define MOE_MODEL_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+typedef enum moe_gguf_type {
+    MOE_GGUF_U8 = 0,
+    MOE_GGUF_I8 = 1,
+    MOE_GGUF_U16 = 2,
+    MOE_GGUF_I16 = 3,
+    MOE_GGUF_U32 = 4,
+    MOE_GGUF_I32 = 5,
+    MOE_GGUF_F32 = 6,
+    MOE_GGUF_BOOL = 7,
+    MOE_GGUF_STRING = 8,
+    MOE_GGUF_ARRAY = 9,
+    MOE_GGUF_U64 = 10,
+    MOE_GGUF_I64 = 11,
+    MOE_GGUF_F64 = 12
+} moe_gguf_type;
+
+/* Bytes inside the reader's own memory; not terminated. */
+typedef struct moe_string_view {
+    const char *data;
+    size_t size;
+} moe_string_view;
+
+typedef struct moe_gguf_kv {
+    moe_string_view key;
+    moe_gguf_type type;
+    moe_gguf_type element_type; /* of an array */
+    uint64_t n_elements;        /* of an array; 1 otherwise */
+    union {
+        uint64_t u64; /* unsigned and bool */
+        int64_t i64;
+        double f64;
+        moe_string_view string;
+        const uint8_t *raw;            /* array of numbers: little-endian, packed, unaligned */
+        const moe_string_view *strings; /* array of strings */
+    } value;
+} moe_gguf_kv;
+
+typedef struct moe_gguf_tensor {
+    moe_string_view name;
+    uint32_t type;       /* moe_dtype, or a number the engine does not know */
+    uint32_t n_dims;     /* 1..4 */
+    uint64_t dims[4];    /* dims[0] is the row length; unused ones are 1 */
+    uint32_t file_index; /* which file of a split model */
+    uint64_t offset;     /* of its first byte, from the start of that file */
+    uint64_t size;       /* bytes; 0 when the type is not known */
+} moe_gguf_tensor;
+
+typedef struct moe_gguf_file {
+    const char *path;
+    int fd; /* open for reading until moe_gguf_close() */
+    uint64_t size;
+} moe_gguf_file;
+
+typedef struct moe_gguf moe_gguf;
+
+/* Opens a model. For a split model any one of its parts may be named; all parts are opened, their
+ * metadata checked against each other (split.count, split.no, split.tensors.count). Errors name the
+ * file, the field and the offset. */
+int moe_gguf_open(moe_gguf **out, const char *path, moe_error *err);
+void moe_gguf_close(moe_gguf **gguf);
+
+/* As open, from a header in memory (not copied; must outlive the reader): for tests and fuzzing.
+ * The data section is taken to be data_size bytes minus the header. */
+int moe_gguf_parse(moe_gguf **out, const void *data, size_t data_size, moe_error *err);
+
+uint32_t moe_gguf_version(const moe_gguf *gguf);
+size_t moe_gguf_n_files(const moe_gguf *gguf);
+const moe_gguf_file *moe_gguf_file_at(const moe_gguf *gguf, size_t index);
+size_t moe_gguf_n_kvs(const moe_gguf *gguf);
+const moe_gguf_kv *moe_gguf_kv_at(const moe_gguf *gguf, size_t index);
+size_t moe_gguf_n_tensors(const moe_gguf *gguf);
+const moe_gguf_tensor *moe_gguf_tensor_at(const moe_gguf *gguf, size_t index);
+
+/* NULL when there is none. Look-up is by hash, O(1). */
+const moe_gguf_kv *moe_gguf_find(const moe_gguf *gguf, const char *key);
+const moe_gguf_tensor *moe_gguf_find_tensor(const moe_gguf *gguf, const char *name);
+
+/* Typed reads. `*value` keeps its default when the key is absent; a key of a wrong type or out of
+ * the range of the target is MOE_ERR_FORMAT. Integers of every width and bools convert. */
+int moe_gguf_get_u32(const moe_gguf *gguf, const char *key, uint32_t *value, moe_error *err);
+int moe_gguf_get_f32(const moe_gguf *gguf, const char *key, float *value, moe_error *err);
+int moe_gguf_get_bool(const moe_gguf *gguf, const char *key, bool *value, moe_error *err);
+int moe_gguf_get_string(const moe_gguf *gguf, const char *key, moe_string_view *value,
+                        moe_error *err);
+/* Element of a number array (or, at index 0 of no array, the scalar itself). */
+int moe_gguf_array_i64(const moe_gguf_kv *kv, uint64_t index, int64_t *value);
+int moe_gguf_array_f32(const moe_gguf_kv *kv, uint64_t index, float *value);
+
+#endif

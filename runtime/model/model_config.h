@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* Every dial of the one forward pass, read and validated from a model's metadata. A family is a row
+ * in families.c that says how its metadata sets the dials; no other code knows a family's name. */
+#ifndef MOE_MODEL_CONFIG_H
+#define MOE_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#include "runtime/model/gguf.h"
+
+typedef enum moe_attention_kind {
+    MOE_ATTENTION_GQA, /* separate keys and values; n_head a multiple of n_head_kv */
+    MOE_ATTENTION_MLA  /* one latent per position (DeepSeek-V2), absorbed form */
+} moe_attention_kind;
+
+typedef enum moe_qk_norm_kind {
+    MOE_QK_NORM_NONE,
+    MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
+    MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
+} moe_qk_norm_kind;
+
+typedef enum moe_rope_kind {
+    MOE_ROPE_INTERLEAVED, /* pairs (2i, 2i+1): llama, deepseek */
+    MOE_ROPE_HALVES       /* pairs (i, i + n_rot/2): "NEOX" */
+} moe_rope_kind;
+
+typedef enum moe_rope_scaling_kind {
+    MOE_ROPE_SCALING_NONE,
+    MOE_ROPE_SCALING_LINEAR,
+    MOE_ROPE_SCALING_YARN
+} moe_rope_scaling_kind;
+
+typedef enum moe_gate_kind {
+    MOE_GATE_SOFTMAX = 1,
+    MOE_GATE_SIGMOID = 2,
+    MOE_GATE_SOFTMAX_SELECTED = 3 /* softmax over the selected experts' logits */
+} moe_gate_kind;
+
+typedef enum moe_group_score_kind {
+    MOE_GROUP_SCORE_MAX,      /* a group's score is its best expert's (DeepSeek-V2) */
+    MOE_GROUP_SCORE_TOP2_SUM  /* the sum of its two best (DeepSeek-V3) */
+} moe_group_score_kind;
+
+#define MOE_MAX_EXPERTS      1024
+#define MOE_MAX_EXPERTS_USED 64
+#define MOE_MAX_LAYERS       1024
+
+typedef struct moe_model_config {
+    char architecture[32]; /* general.architecture */
+    const char *family;    /* a name for people, e.g. "OLMoE"; constant */
+
+    uint32_t n_layer;
+    uint32_t n_embd;
+    uint32_t n_vocab;
+    uint32_t n_context_train; /* positions the model was trained for */
+    float norm_eps;
+    float embedding_scale; /* 1 unless the file says otherwise */
+    float residual_scale;  /* of attention and feed-forward outputs; 1 unless said */
+    float logit_scale;     /* 1 unless said */
+    bool tied_output;      /* the head is the token embedding */
+
+    /* Attention. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank and
+     * n_head_kv = 1: what the cache holds. */
+    moe_attention_kind attention;
+    uint32_t n_head;
+    uint32_t n_head_kv;
+    uint32_t head_dim_k;
+    uint32_t head_dim_v;
+    moe_qk_norm_kind qk_norm;
+    float clip_qkv;        /* 0: none */
+    float attention_scale; /* of q.k, with YaRN's mscale where it applies */
+    uint32_t q_lora_rank;  /* MLA; 0: queries are projected directly */
+    uint32_t kv_lora_rank; /* MLA */
+    uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
+    uint32_t v_head_dim;   /* MLA: a head's value after decompression */
+
+    /* Rotary embedding of the last n_rot elements of an MLA key, else the first of each head. */
+    moe_rope_kind rope;
+    uint32_t n_rot;
+    float rope_freq_base;
+    moe_rope_scaling_kind rope_scaling;
+    float rope_factor;          /* >= 1; positions are divided by it */
+    uint32_t rope_original_context;
+    float yarn_beta_fast;
+    float yarn_beta_slow;
+    float yarn_magnitude;       /* factor on cos and sin; 1 without YaRN */
+
+    /* Feed-forward */
+    uint32_t n_dense_lead; /* leading layers without experts */
+    uint32_t moe_every;    /* of the rest, every moe_every-th has experts; 1: all */
+    uint32_t n_ff_dense;
+    uint32_t n_expert;
+    uint32_t n_expert_used;
+    uint32_t n_ff_expert;
+    uint32_t n_ff_shared;  /* all shared experts together; 0: none */
+    bool shared_gated;     /* the shared expert's output times sigmoid(gate . x) */
+    moe_gate_kind gate;
+    bool gate_renormalise; /* selected weights divided by their sum */
+    float gate_scale;      /* of the selected weights; 1: none */
+    bool gate_selection_bias; /* a bias used to select only (exp_probs_b) */
+    uint32_t n_group;      /* 1: no groups */
+    uint32_t n_group_used;
+    moe_group_score_kind group_score;
+} moe_model_config;
+
+/* Reads, derives and validates. Unknown architectures and missing or contradictory keys are errors
+ * that name the key (and for an unknown architecture list the known ones). */
+int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
+
+/* Rotary frequencies: n_rot / 2 values by which a position is multiplied, scaling applied.
+ * factors: the file's rope_freqs tensor ([n_rot / 2]) or NULL. */
+void moe_rope_frequencies(const moe_model_config *config, const float *factors, float *frequencies);
+
+static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)
+{
+    return config->n_expert > 0 && layer >= config->n_dense_lead &&
+           (layer - config->n_dense_lead) % config->moe_every == 0;
+}
+
+#endif

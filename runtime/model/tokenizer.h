@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* Tokenizers from GGUF metadata: SentencePiece-style ("llama") and byte-level BPE ("gpt2"). Immutable
+ * after creation: any number of threads may use one. */
+#ifndef MOE_MODEL_TOKENIZER_H
+#define MOE_MODEL_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/model/gguf.h"
+
+typedef struct moe_tokenizer moe_tokenizer;
+
+enum {
+    MOE_ENCODE_ADD_SPECIAL = 1,   /* BOS/EOS where the metadata asks for them */
+    MOE_ENCODE_PARSE_SPECIAL = 2  /* text such as "<|im_end|>" becomes its control token */
+};
+
+#define MOE_NO_TOKEN (-1)
+
+int moe_tokenizer_create(moe_tokenizer **out, const moe_gguf *gguf, moe_error *err);
+void moe_tokenizer_destroy(moe_tokenizer **tokenizer);
+
+uint32_t moe_tokenizer_n_tokens(const moe_tokenizer *tokenizer);
+/* The token id, or MOE_NO_TOKEN when the model has none. */
+int32_t moe_tokenizer_bos(const moe_tokenizer *tokenizer);
+int32_t moe_tokenizer_eos(const moe_tokenizer *tokenizer);
+/* True for every token that ends a generation: EOS, end of turn, end of message. */
+bool moe_tokenizer_is_end(const moe_tokenizer *tokenizer, int32_t token);
+/* True for control tokens, whose text is not written out. */
+bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token);
+/* The id of exactly this text as one (control or ordinary) token, or MOE_NO_TOKEN. */
+int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size);
+
+/* Encodes size bytes (any bytes; invalid UTF-8 included). *tokens is malloc'ed and the caller's. */
+int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
+                         unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err);
+
+/* The bytes of one token, as they stand in the text ("" for control tokens unless with_control; an
+ * out-of-range id gives ""). The view lives as long as the tokenizer. */
+moe_string_view moe_tokenizer_piece(const moe_tokenizer *tokenizer, int32_t token,
+                                    bool with_control);
+
+/* Streaming decoding: bytes are held back until they form whole UTF-8 characters, and a leading
+ * space that SPM adds is dropped once at the start. At most 4 bytes are ever held back. */
+typedef struct moe_text_stream {
+    uint8_t pending[4];
+    uint8_t n_pending;
+    bool started;
+} moe_text_stream;
+
+/* Longest output of one push: the longest piece plus what was pending. */
+size_t moe_text_stream_max(const moe_tokenizer *tokenizer);
+/* Appends one token; writes the characters that became whole to out (capacity at least
+ * moe_text_stream_max()) and returns their bytes. Bytes that can never become UTF-8 pass as
+ * U+FFFD. */
+size_t moe_text_stream_push(moe_text_stream *stream, const moe_tokenizer *tokenizer, int32_t token,
+                            char *out);
+/* What is still pending at the end, as U+FFFD; at most 3 bytes. */
+size_t moe_text_stream_finish(moe_text_stream *stream, char *out);
+
+#endif
