@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Trains the demo model: `python3 train.py --size ship --hours 1.7 --out DIR`.
+
+The schedule is keyed to wall time, not to steps: warm-up, a constant learning rate, and a decay
+over the last part of `--hours`, whatever throughput the machine has left over. A run that was
+stopped goes on from its last checkpoint when started again with the same `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import signal
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from data import DOMAINS, EncodedDomain, MixedStream, read_domains, tokenizer_texts
+from model import SIZES, MoETransformer
+from optimizer import make_optimizers
+from tokenizer import DemoTokenizer, train_tokenizer
+
+BALANCE_COEFFICIENT = 0.01
+ROUTER_Z_COEFFICIENT = 0.001
+SEQUENCE, LONG_SEQUENCE, LONG_FROM = 512, 2048, 0.9
+WARM_UP_SHARE, DECAY_SHARE, FINAL_LR_SHARE = 0.01, 0.3, 0.02
+CHECKPOINT_SECONDS, EVALUATE_SECONDS, REPORT_STEPS = 180, 300, 10
+QUICK_HELD_OUT_TOKENS = 12 * SEQUENCE
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=sorted(SIZES), default="ship")
+    parser.add_argument("--smoke", action="store_true",
+                        help="a toy in under two minutes; writes OUT/smoke.gguf (F32)")
+    parser.add_argument("--hours", type=float, default=1.7, help="wall time of the whole schedule")
+    parser.add_argument("--out", type=Path, required=True, help="checkpoints, log, tokenizer")
+    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared/data/text",
+                        help="folder with gsm8k-train.jsonl and tinyshakespeare.txt")
+    parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")),
+                        help="Python sources (default: the running interpreter's library)")
+    parser.add_argument("--batch-tokens", type=int, default=16384)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.size, arguments.hours, arguments.batch_tokens = "smoke", 1.2 / 60, 4096
+    return arguments
+
+
+def learning_rate_share(progress: float) -> float:
+    """Warm-up, constant, then a linear decay that ends at progress 1."""
+    if progress < WARM_UP_SHARE:
+        return max(progress / WARM_UP_SHARE, 0.02)
+    remaining = (1 - progress) / DECAY_SHARE
+    return max(min(1.0, remaining), FINAL_LR_SHARE)
+
+
+def write_atomically(path: Path, write) -> None:
+    """Runs write(temporary path) and renames: a reader sees the old file or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    os.replace(temporary, path)
+
+
+class Trainer:
+    def __init__(self, arguments: argparse.Namespace):
+        self.arguments = arguments
+        self.out = arguments.out
+        self.out.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(arguments.seed)
+        torch.set_num_threads(arguments.threads)
+        splits = read_domains(arguments.data, arguments.stdlib)
+        tokenizer_path = self.out / "tokenizer.json"
+        if not tokenizer_path.exists():
+            write_atomically(tokenizer_path,
+                             lambda path: train_tokenizer(tokenizer_texts(splits), path))
+        self.tokenizer = DemoTokenizer(tokenizer_path)
+        self.stream = MixedStream(
+            {n: EncodedDomain(splits[n].train, self.tokenizer) for n in DOMAINS},
+            self.tokenizer.byte_length, arguments.seed)
+        self.held_out = {
+            n: EncodedDomain(splits[n].held_out, self.tokenizer).stream(None).astype(np.int64)
+            for n in DOMAINS}
+        self.config = SIZES[arguments.size]
+        self.model = MoETransformer(self.config, torch.bfloat16)
+        self.model.initialise(arguments.seed)
+        self.model.to(arguments.device)
+        self.model.dropout = arguments.dropout
+        self.optimizers = make_optimizers(self.model, arguments.lr)
+        self.step = self.tokens = 0
+        self.elapsed = 0.0
+        self.stopping = False
+        self._resume()
+
+    # -- state ------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        path = self.out / "checkpoint.pt"
+        if not path.exists():
+            return
+        saved = torch.load(path, map_location=self.arguments.device, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        for optimizer, state in zip(self.optimizers, saved["optimizers"]):
+            optimizer.load_state_dict(state)
+        self.stream.state = saved["stream"]
+        self.step, self.tokens, self.elapsed = saved["step"], saved["tokens"], saved["elapsed"]
+        torch.set_rng_state(saved["rng"].cpu())
+        print(f"resumed at step {self.step}, {self.elapsed / 60:.1f} min", flush=True)
+
+    def save(self) -> None:
+        state = {
+            "config": self.config.to_dict(), "model": self.model.state_dict(),
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "stream": self.stream.state, "step": self.step, "tokens": self.tokens,
+            "elapsed": self.elapsed, "rng": torch.get_rng_state(),
+        }
+        write_atomically(self.out / "checkpoint.pt", lambda path: torch.save(state, path))
+
+    # -- one step ---------------------------------------------------------------------------
+
+    def train_step(self, progress: float) -> dict[str, float]:
+        length = LONG_SEQUENCE if progress >= LONG_FROM else SEQUENCE
+        rows = max(1, self.arguments.batch_tokens // length)
+        batch = torch.from_numpy(self.stream.batch(rows, length)).to(self.arguments.device)
+        self.model.train()
+        hidden, balance, z = self.model.hidden(batch[:, :-1])
+        logits = self.model.logits(hidden)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        total = loss + BALANCE_COEFFICIENT * balance + ROUTER_Z_COEFFICIENT * z
+        total.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        share = learning_rate_share(progress)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.arguments.lr * share
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step += 1
+        self.tokens += rows * length
+        return {"loss": loss.item(), "balance": balance.item(), "z": z.item(),
+                "norm": norm.item(), "lr": self.arguments.lr * share}
+
+    # -- held-out ---------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def held_out_bits_per_byte(self) -> dict[str, float]:
+        """A quick look: the first windows of each held-out part, control tokens not counted."""
+        self.model.eval()
+        byte_length = torch.from_numpy(self.tokenizer.byte_length)
+        result = {}
+        for name, tokens in self.held_out.items():
+            usable = min(QUICK_HELD_OUT_TOKENS, len(tokens) - 1) // SEQUENCE * SEQUENCE
+            inputs = torch.from_numpy(tokens[:usable]).view(-1, SEQUENCE)
+            targets = torch.from_numpy(tokens[1:usable + 1])
+            logits = self.model(inputs.to(self.arguments.device)).flatten(0, 1)
+            nats = F.cross_entropy(logits, targets.to(logits.device), reduction="none").cpu()
+            size = byte_length[targets]
+            result[name] = (nats[size > 0].sum() / size.sum() / np.log(2)).item()
+        return result
+
+    def log(self, row: dict) -> None:
+        path = self.out / "curve.csv"
+        new = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(row))
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def evaluate(self, train_loss: float) -> None:
+        scores = self.held_out_bits_per_byte()
+        self.log({"step": self.step, "tokens": self.tokens, "minutes": f"{self.elapsed / 60:.2f}",
+                  "train_nats_per_token": f"{train_loss:.4f}",
+                  **{f"{n}_bits_per_byte": f"{s:.4f}" for n, s in scores.items()}})
+        epochs = " ".join(f"{n} {e:.2f}" for n, e in self.stream.epochs_seen().items())
+        print("held-out bits/byte: " + " ".join(f"{n} {s:.4f}" for n, s in scores.items())
+              + f" | epochs {epochs}", flush=True)
+
+    # -- the run ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "stopping", True))
+        budget = self.arguments.hours * 3600
+        begin = time.monotonic() - self.elapsed
+        saved_at = evaluated_at = self.elapsed
+        reported = (time.monotonic(), self.tokens)
+        losses: list[float] = []
+        while self.elapsed < budget and not self.stopping:
+            values = self.train_step(self.elapsed / budget)
+            losses = losses[-49:] + [values["loss"]]
+            self.elapsed = time.monotonic() - begin
+            if self.step % REPORT_STEPS == 0 or self.step == 1:
+                now = time.monotonic()
+                rate = (self.tokens - reported[1]) / (now - reported[0])
+                reported = (now, self.tokens)
+                print(f"step {self.step} {self.elapsed / 60:.1f} min loss {np.mean(losses[-10:]):.4f} "
+                      f"balance {values['balance']:.3f} z {values['z']:.2f} norm {values['norm']:.2f} "
+                      f"lr {values['lr']:.2e} tokens {self.tokens / 1e6:.2f} M "
+                      f"{rate:.0f} tokens/s", flush=True)
+            if self.elapsed - evaluated_at > EVALUATE_SECONDS:
+                self.evaluate(float(np.mean(losses)))
+                evaluated_at = self.elapsed
+            if self.elapsed - saved_at > CHECKPOINT_SECONDS:
+                self.save()
+                saved_at = self.elapsed
+        if losses:
+            self.evaluate(float(np.mean(losses)))
+        self.save()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    trainer = Trainer(arguments)
+    trainer.run()
+    if arguments.smoke and not trainer.stopping:
+        from gguf_writer import write_gguf
+        write_gguf(trainer.out / "smoke.gguf", trainer.model, trainer.tokenizer, name="smoke")
+    return 130 if trainer.stopping else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/* moe-offload: run mixture-of-experts language models that are larger than the memory at hand.
+ *
+ * Two nouns. An *engine* is an opened model: immutable weights, the expert tiers, a team of worker
+ * threads. A *session* is one token timeline on an engine: its tokens, its KV cache, its sampler.
+ *
+ * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session may
+ * be called from any thread, but not at the same time for one engine. Exceptions, callable at any
+ * time from any thread: moe_session_cancel(), moe_tokenize(), moe_chat_tokens(), the piece and text
+ * functions (a moe_text belongs to one thread), moe_engine_info().
+ *
+ * Errors. Functions return MOE_OK or a negative moe_status; `err` (may be NULL) receives one line
+ * that names the thing and the remedy. Constructors write *out on success and NULL otherwise.
+ * Release functions take a pointer to the handle, accept NULL handles, and null it.
+ *
+ * Ownership. What a function returns by pointer to const belongs to the engine or session and lives
+ * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing in
+ * the library prints, exits or aborts.
+ *
+ * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens before
+ * it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction set. At
+ * temperature 0 the tokens are therefore the same in every configuration (one KV type being one
+ * configuration of the model). The one exception is asked for by name: MOE_FLOAT_GEMM_BLAS. */
+#ifndef MOE_MOE_H
+#define MOE_MOE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+#include <moe/version.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct moe_engine moe_engine;
+typedef struct moe_session moe_session;
+
+#define MOE_TOKEN_NONE (-1)
+
+/* The version of the library linked, e.g. "0.1.0". */
+MOE_API const char *moe_version(void);
+/* Releases an array that the library returned; NULL is allowed. */
+MOE_API void moe_free(void *array);
+
+/* ---- Engine ------------------------------------------------------------------------------- */
+
+typedef enum moe_kv_cache_type {
+    MOE_KV_CACHE_F16 = 0,
+    MOE_KV_CACHE_F32 = 1,
+    MOE_KV_CACHE_Q8_0 = 2 /* head dimensions must be multiples of 32 */
+} moe_kv_cache_type;
+
+typedef enum moe_float_gemm {
+    MOE_FLOAT_GEMM_EXACT = 0, /* the library's own kernels: same bits for any number of rows */
+    MOE_FLOAT_GEMM_BLAS = 1   /* OpenBLAS for float weights in prefill: last bits may differ */
+} moe_float_gemm;
+
+/* fraction in [0, 1] of what opening has to read. Return false to cancel. Called on the opening
+ * thread. */
+typedef bool (*moe_progress_fn)(double fraction, void *user);
+/* Notices worth a line (a fallback taken, a slow path): no newline. Called on any thread. */
+typedef void (*moe_log_fn)(const char *line, void *user);
+
+typedef struct moe_engine_options {
+    size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
+    const char *model_path; /* a GGUF file, or any part of a split one; required */
+    const char *device;     /* "cpu"; NULL: the best there is */
+    uint32_t n_threads;     /* worker threads; 0: the physical cores this process may use */
+    uint32_t context;       /* most tokens of a session; 0: what the model was trained for */
+    uint32_t prefill_chunk; /* most rows of one pass, 1..4096; 0: 256 */
+    moe_kv_cache_type kv_cache;
+    moe_float_gemm float_gemm;
+    const char *kernels;    /* "native", "reference", "avx2", "avx512"; NULL: native */
+    moe_progress_fn progress; /* may be NULL */
+    moe_log_fn log;           /* may be NULL */
+    void *user;               /* passed to progress and log */
+} moe_engine_options;
+
+MOE_API void moe_engine_options_init(moe_engine_options *options);
+/* Reads the metadata and the resident weights. Expert bytes are read when first needed. */
+MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
+/* Sessions of the engine must be closed before. */
+MOE_API void moe_engine_close(moe_engine **engine);
+
+typedef struct moe_engine_info {
+    const char *architecture; /* strings live as long as the engine */
+    const char *family;
+    const char *model_name;   /* general.name, or "" */
+    const char *device;       /* "cpu" */
+    const char *kernels;      /* e.g. "AVX2 AVX-512 VNNI" */
+    uint32_t n_threads;
+    uint32_t n_layer, n_embd, n_vocab, n_head, n_head_kv;
+    uint32_t n_expert, n_expert_used;
+    uint32_t context;         /* of a session */
+    uint32_t context_train;
+    uint64_t n_parameters, n_parameters_active;
+    uint64_t resident_bytes;  /* weights that are always in memory */
+    uint64_t expert_bytes;    /* of all experts */
+    uint64_t kv_bytes_per_token;
+    uint64_t fingerprint;     /* of the model: metadata, tensor table and sizes */
+    bool has_chat_template;
+    const char *chat_template; /* its name, or "" */
+} moe_engine_info;
+
+MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
+
+/* Counters since the engine was opened. */
+typedef struct moe_engine_stats {
+    size_t struct_size; /* set by the caller to sizeof(moe_engine_stats) */
+    uint64_t passes;
+    uint64_t prompt_tokens;      /* rows evaluated that were fed */
+    uint64_t decode_tokens;      /* rows evaluated that the sampler wrote */
+    uint64_t expert_hits;        /* (pass, layer, distinct expert) found in memory */
+    uint64_t expert_misses;      /* ... that had to be read */
+    uint64_t bytes_read_disk;    /* expert bytes read, superset of what was used */
+    uint64_t bytes_moved_link;   /* host to device; 0 on the CPU */
+    uint64_t resident_bytes_now; /* weights, experts in memory, KV and scratch */
+} moe_engine_stats;
+
+MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
+
+/* ---- Text --------------------------------------------------------------------------------- */
+
+enum {
+    MOE_TOKENIZE_ADD_SPECIAL = 1,  /* BOS/EOS where the model's metadata asks for them */
+    MOE_TOKENIZE_PARSE_SPECIAL = 2 /* text such as "<|im_end|>" becomes its control token */
+};
+
+/* Encodes size bytes (any bytes). *tokens: moe_free(). */
+MOE_API int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
+                         int32_t **tokens, size_t *n_tokens, moe_error *err);
+/* The bytes of one token, not terminated, living as long as the engine; control tokens give their
+ * markup when with_control, else nothing. */
+MOE_API const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,
+                                    size_t *size);
+/* True for tokens that end a generation (EOS, end of turn). */
+MOE_API bool moe_token_is_end(const moe_engine *engine, int32_t token);
+
+/* Streaming decoder: whole UTF-8 characters only. */
+typedef struct moe_text moe_text;
+MOE_API int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err);
+MOE_API void moe_text_close(moe_text **text);
+/* The text that this token completed: valid until the next call, terminated; *size may be 0. */
+MOE_API const char *moe_text_push(moe_text *text, int32_t token, size_t *size);
+/* What is still incomplete, as U+FFFD; and starts over. */
+MOE_API const char *moe_text_finish(moe_text *text, size_t *size);
+
+typedef struct moe_chat_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *text; /* terminated; never parsed as markup */
+} moe_chat_message;
+
+/* Renders messages[first..n) of a conversation whose messages before `first` have been rendered
+ * already, and opens the assistant's turn when open_assistant. *tokens: moe_free().
+ * MOE_ERR_UNSUPPORTED when the model has no template, or one that is not known. */
+MOE_API int moe_chat_tokens(const moe_engine *engine, const moe_chat_message *messages, size_t n,
+                            size_t first, bool open_assistant, int32_t **tokens, size_t *n_tokens,
+                            moe_error *err);
+
+/* ---- Sessions ----------------------------------------------------------------------------- */
+
+typedef struct moe_sampling {
+    size_t struct_size;   /* set by moe_sampling_init() */
+    float temperature;    /* >= 0; 0: greedy, ties to the lower id. Default 0.8 */
+    uint32_t top_k;       /* 0: off. Default 40 */
+    float top_p;          /* (0, 1]; 1: off. Default 0.95 */
+    float min_p;          /* [0, 1); 0: off. Default 0.05 */
+    float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
+    uint32_t repeat_last; /* tokens it looks back on. Default 64 */
+    uint64_t seed;        /* of the session's own generator. Default 0 */
+} moe_sampling;
+
+MOE_API void moe_sampling_init(moe_sampling *sampling);
+
+typedef struct moe_session_options {
+    size_t struct_size; /* set by moe_session_options_init() */
+    moe_sampling sampling;
+    bool evaluate_only; /* moe_step() samples nothing; default false */
+} moe_session_options;
+
+MOE_API void moe_session_options_init(moe_session_options *options);
+/* options may be NULL: the defaults. */
+MOE_API int moe_session_create(moe_session **out, moe_engine *engine,
+                               const moe_session_options *options, moe_error *err);
+MOE_API void moe_session_close(moe_session **session);
+
+/* Appends tokens to the timeline; nothing is computed yet. MOE_ERR_CONTEXT_FULL when they do not
+ * fit (then none is appended); MOE_ERR_ARGUMENT for an id outside the vocabulary. */
+MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
+
+/* One pass over n sessions of one engine: evaluates fed tokens (at most prefill_chunk rows in all,
+ * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
+ * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
+ * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to do
+ * are skipped. A session whose context is full samples nothing: moe_session_is_full().
+ * On error no session's timeline has changed. A cancelled session makes the step return
+ * MOE_ERR_CANCELLED and clears the request. */
+MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+
+/* Tokens sampled since the last call, at most capacity; returns how many. */
+MOE_API size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity);
+/* Tokens on the timeline, and how many of them are not evaluated yet. */
+MOE_API size_t moe_session_n_tokens(const moe_session *session);
+MOE_API size_t moe_session_n_pending(const moe_session *session);
+/* The timeline; valid until the session is next changed. */
+MOE_API const int32_t *moe_session_tokens(const moe_session *session);
+/* No room for one more token. */
+MOE_API bool moe_session_is_full(const moe_session *session);
+/* [n_vocab] logits of the last evaluated position, valid until the next step; NULL before. */
+MOE_API const float *moe_session_logits(const moe_session *session);
+
+/* Evaluates tokens after the timeline and hands over the logits of each of their positions, in
+ * order. Stops when visit returns false. */
+typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
+MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
+                              moe_logits_fn visit, void *user, moe_error *err);
+
+/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()). */
+MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
+/* A second session with the same past; KV pages are shared until written. */
+MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
+/* Changes the sampling from here on; the generator restarts from the new seed. */
+MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
+                                     moe_error *err);
+/* Tokens, KV cache and sampler state, atomically written; tied to the model's fingerprint and the
+ * KV type: loading elsewhere is MOE_ERR_MISMATCH. */
+MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
+MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
+                             moe_error *err);
+/* From any thread: the step that is running, or the next one, returns MOE_ERR_CANCELLED within a
+ * layer's time. */
+MOE_API void moe_session_cancel(moe_session *session);
+
+/* ---- What is in a file, what is in the machine ---------------------------------------------- */
+
+/* A model file's header alone: nothing is loaded. */
+typedef struct moe_file moe_file;
+
+typedef enum moe_tensor_kind {
+    MOE_KIND_EMBEDDING,
+    MOE_KIND_OUTPUT,
+    MOE_KIND_NORM,
+    MOE_KIND_ATTENTION,
+    MOE_KIND_ROUTER,
+    MOE_KIND_DENSE_FFN,
+    MOE_KIND_SHARED_EXPERT,
+    MOE_KIND_EXPERT,
+    MOE_KIND_OTHER,
+    MOE_KIND_COUNT
+} moe_tensor_kind;
+
+typedef struct moe_file_tensor {
+    const char *name; /* strings live as long as the moe_file */
+    const char *type; /* "Q4_K" */
+    moe_tensor_kind kind;
+    uint32_t n_dims;
+    uint64_t dims[4];
+    uint64_t n_bytes;
+    uint64_t offset;  /* in its file */
+    uint32_t file_index;
+} moe_file_tensor;
+
+typedef struct moe_file_summary {
+    uint32_t gguf_version;
+    uint32_t n_files;
+    uint64_t file_bytes;
+    uint64_t n_metadata;
+    uint64_t n_tensors;
+    bool runnable;          /* the engine can open it; else `why_not` says why */
+    char why_not[MOE_ERROR_MESSAGE_SIZE];
+    const char *architecture;
+    const char *family;     /* "" when not runnable, and the numbers below are 0 */
+    uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
+    uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
+    uint64_t n_parameters, n_parameters_active;
+    uint64_t resident_bytes, expert_bytes;
+    uint64_t smallest_expert_bytes, largest_expert_bytes;
+    uint64_t kv_bytes_per_token_f16;
+} moe_file_summary;
+
+MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
+MOE_API void moe_file_close(moe_file **file);
+MOE_API void moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
+/* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its value
+ * as one line of text, long ones shortened to fit. */
+MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
+                                  char *type, size_t type_size, char *value, size_t value_size);
+MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
+MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
+
+/* The machine as the engine sees it, in a JSON object (UTF-8, terminated): packages, cores, caches,
+ * NUMA nodes, memory and its cgroup limit, huge pages, CPU features and kernels, I/O facilities,
+ * GPUs (with why there are none), and, when model_path is not NULL, the storage that holds it.
+ * *json: moe_free(). */
+MOE_API int moe_machine_describe(const char *model_path, char **json, moe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
