@@ -6,8 +6,10 @@
  *   d     = amax / 127                       (one IEEE float division)
  *   id    = amax > 0 ? 127 / amax : 0        (one IEEE float division; 0 too when it overflows)
  *   q_i   = (int8) round_to_nearest_even(x_i * id)
- * sum4 and sum16 are exact integer sums of q, kept because unsigned weight codes need
- * (code - offset) . q = code . q - offset * sum(q). */
+ * sum4 is the exact sum of four q: unsigned weight codes need (code - offset) . q = code . q -
+ * offset * sum(q). dsum16 and dsum32 are d * (float)sum, one rounded product, over 16 and 32 q:
+ * what a type's minima are multiplied with. x is finite; for infinities and NaNs q is unspecified.
+ */
 #ifndef MOE_CPU_QUANT_ROWS_H
 #define MOE_CPU_QUANT_ROWS_H
 
@@ -17,7 +19,8 @@
 #define MOE_Q8_BLOCK 32
 
 /* Storage for n_rows rows; every array starts on a 64-byte boundary, a row's q is padded with zeros
- * to a multiple of 256 elements (so whole vectors may be read), and the other arrays accordingly. */
+ * to a multiple of 256 elements (so whole vectors may be read), and the other arrays accordingly.
+ * Whoever fills a row writes its padding too. */
 typedef struct moe_q8_rows {
     uint32_t n_rows;
     uint32_t n_in;        /* elements of a row; a multiple of 32 */
@@ -25,7 +28,8 @@ typedef struct moe_q8_rows {
     int8_t *q;            /* [n_rows][n_in_padded] */
     float *d;             /* [n_rows][n_in_padded / 32] */
     int32_t *sum4;        /* [n_rows][n_in_padded / 4] */
-    int32_t *sum16;       /* [n_rows][n_in_padded / 16] */
+    float *dsum16;        /* [n_rows][n_in_padded / 16] */
+    float *dsum32;        /* [n_rows][n_in_padded / 32] */
 } moe_q8_rows;
 
 /* Bytes of scratch that n_rows rows of n_in take. */

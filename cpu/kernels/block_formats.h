@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* The block layouts of GGUF's quantised types, as they lie in the file. All fields are bytes or
+ * 16-bit words, so a block may start at any even address (MXFP4: any address). */
+#ifndef MOE_CPU_BLOCK_FORMATS_H
+#define MOE_CPU_BLOCK_FORMATS_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Elements of a K-quant block; other types are worked on in runs of as many. */
+#define MOE_GROUP 256
+
+/* 32 elements. A nibble array holds element j in the low half of byte j, element j + 16 in the high
+ * half; qh holds the fifth bit of element j in bit j of its 32. */
+typedef struct moe_block_q4_0 {
+    uint16_t d;
+    uint8_t qs[16];
+} moe_block_q4_0; /* also IQ4_NL */
+
+typedef struct moe_block_q4_1 {
+    uint16_t d;
+    uint16_t m;
+    uint8_t qs[16];
+} moe_block_q4_1;
+
+typedef struct moe_block_q5_0 {
+    uint16_t d;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} moe_block_q5_0;
+
+typedef struct moe_block_q5_1 {
+    uint16_t d;
+    uint16_t m;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} moe_block_q5_1;
+
+typedef struct moe_block_q8_0 {
+    uint16_t d;
+    int8_t qs[32];
+} moe_block_q8_0;
+
+typedef struct moe_block_mxfp4 {
+    uint8_t e; /* scale 2^(e - 127), codes in halves */
+    uint8_t qs[16];
+} moe_block_mxfp4;
+
+/* 256 elements. */
+typedef struct moe_block_q2_k {
+    uint8_t scales[16]; /* of 16 elements: scale low nibble, minimum high nibble */
+    uint8_t qs[64];     /* each 32 bytes: 128 elements, 32 per bit pair, lowest pair first */
+    uint16_t d;
+    uint16_t dmin;
+} moe_block_q2_k;
+
+typedef struct moe_block_q3_k {
+    uint8_t hmask[32]; /* bit j of byte l: third bit of element 32j + l; clear means minus 4 */
+    uint8_t qs[64];    /* as Q2_K */
+    uint8_t scales[12];
+    uint16_t d;
+} moe_block_q3_k;
+
+typedef struct moe_block_q4_k {
+    uint16_t d;
+    uint16_t dmin;
+    uint8_t scales[12]; /* 8 scales and 8 minima of 6 bits */
+    uint8_t qs[128];    /* each 32 bytes: 32 elements in low nibbles, the next 32 in high ones */
+} moe_block_q4_k;
+
+typedef struct moe_block_q5_k {
+    uint16_t d;
+    uint16_t dmin;
+    uint8_t scales[12]; /* as Q4_K */
+    uint8_t qh[32];     /* bit j of byte l: fifth bit of element 32j + l */
+    uint8_t qs[128];
+} moe_block_q5_k;
+
+typedef struct moe_block_q6_k {
+    uint8_t ql[128];   /* each 64 bytes: elements 0..63 of 128 in low nibbles, 64..127 in high */
+    uint8_t qh[64];    /* each 32 bytes: upper bits of 128 elements, laid out as Q2_K's */
+    int8_t scales[16]; /* of 16 elements */
+    uint16_t d;
+} moe_block_q6_k;
+
+typedef struct moe_block_iq4_xs {
+    uint16_t d;
+    uint16_t scales_h;
+    uint8_t scales_l[4];
+    uint8_t qs[128]; /* each 16 bytes: 32 elements as in the 32-element types */
+} moe_block_iq4_xs;
+
+/* Codebooks by nibble. MXFP4's are the format's doubled values: the scale takes the half. */
+#define MOE_IQ4_CODES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+#define MOE_MXFP4_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+static inline float moe_float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Exact, infinities and NaNs included. */
+static inline float moe_half_to_float(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    const uint32_t magnitude = half & 0x7fff;
+    if (magnitude < 0x0400) /* zero or subnormal: magnitude * 2^-24 is exact */
+        return moe_float_of_bits(sign | 0x3f800000) * ((float)magnitude * 0x1p-24f);
+    if (magnitude >= 0x7c00)
+        return moe_float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    return moe_float_of_bits(sign | ((magnitude << 13) + (112u << 23)));
+}
+
+static inline float moe_bfloat_to_float(uint16_t bits)
+{
+    return moe_float_of_bits((uint32_t)bits << 16);
+}
+
+/* 2^(e - 128): an E8M0 scale with the half of MXFP4's codes folded in; subnormal for e < 2. */
+static inline uint32_t moe_e8m0_half_bits(uint8_t e)
+{
+    return e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+}
+
+#endif

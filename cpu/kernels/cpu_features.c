@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#include "cpu/kernels/cpu_features.h"
+
+#include "cpu/kernels/arch_kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    unsigned bit;
+    const char *name;
+} feature_names[] = {
+    {MOE_CPU_AVX2, "AVX2"},
+    {MOE_CPU_AVX_VNNI, "AVX-VNNI"},
+    {MOE_CPU_AVX512, "AVX-512"},
+    {MOE_CPU_AVX512_VNNI, "AVX-512-VNNI"},
+    {MOE_CPU_AVX512_VBMI, "AVX-512-VBMI"},
+};
+
+unsigned moe_cpu_features(void)
+{
+    return moe_cpu_features_detect();
+}
+
+int moe_cpu_features_parse(const char *name, unsigned *mask)
+{
+    unsigned wanted;
+    if (strcmp(name, "native") == 0) {
+        wanted = ~0u;
+    } else if (strcmp(name, "reference") == 0) {
+        wanted = 0;
+    } else if (strcmp(name, "avx2") == 0) {
+        wanted = MOE_CPU_AVX2;
+    } else if (strcmp(name, "avx512") == 0) {
+        wanted = MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI;
+    } else {
+        return -1;
+    }
+    *mask = wanted & moe_cpu_features();
+    return 0;
+}
+
+void moe_cpu_features_describe(unsigned mask, char *out, size_t size)
+{
+    size_t used = 0;
+    if (size == 0) {
+        return;
+    }
+    snprintf(out, size, "%s", (mask & MOE_CPU_AVX2) != 0 ? "" : "reference C");
+    for (size_t i = 0; i < sizeof feature_names / sizeof feature_names[0]; i++) {
+        if ((mask & feature_names[i].bit) != 0 && used < size) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "",
+                                     feature_names[i].name);
+        }
+    }
+}

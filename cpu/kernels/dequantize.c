@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of every type to float32, bit-equal to the formats' definition: scale * code, rounded, then
+ * the minimum. */
+#include "cpu/kernels/block_unpack.h"
+#include "cpu/kernels/matmul_reference.h"
+
+static void dequantize_blocks(moe_dtype type, const uint8_t *row, float *out, uint32_t n)
+{
+    const moe_block_format *format = moe_block_format_of(type);
+    for (uint32_t k = 0; k < n; k += MOE_GROUP) {
+        moe_unpacked w;
+        const uint32_t n_group = n - k < MOE_GROUP ? n - k : MOE_GROUP;
+        format->unpack(row + moe_dtype_row_bytes(type, k), n_group, &w);
+        for (uint32_t i = 0; i < n_group; i++) {
+            const float product = w.scale[i / 16] * (float)w.code[i];
+            out[k + i] = format->min_sub != 0 ? product + w.min[i / format->min_sub] : product;
+        }
+    }
+}
+
+/* The table's functions are not told their type, so each type has its own. */
+#define DEQUANTIZE(name, type)                                                                     \
+    static void dequantize_##name(const void *row, float *out, uint32_t n)                         \
+    {                                                                                              \
+        dequantize_blocks(type, row, out, n);                                                      \
+    }
+DEQUANTIZE(q4_0, MOE_DTYPE_Q4_0)
+DEQUANTIZE(q4_1, MOE_DTYPE_Q4_1)
+DEQUANTIZE(q5_0, MOE_DTYPE_Q5_0)
+DEQUANTIZE(q5_1, MOE_DTYPE_Q5_1)
+DEQUANTIZE(q8_0, MOE_DTYPE_Q8_0)
+DEQUANTIZE(q2_k, MOE_DTYPE_Q2_K)
+DEQUANTIZE(q3_k, MOE_DTYPE_Q3_K)
+DEQUANTIZE(q4_k, MOE_DTYPE_Q4_K)
+DEQUANTIZE(q5_k, MOE_DTYPE_Q5_K)
+DEQUANTIZE(q6_k, MOE_DTYPE_Q6_K)
+DEQUANTIZE(iq4_nl, MOE_DTYPE_IQ4_NL)
+DEQUANTIZE(iq4_xs, MOE_DTYPE_IQ4_XS)
+DEQUANTIZE(mxfp4, MOE_DTYPE_MXFP4)
+#undef DEQUANTIZE
+
+static void dequantize_f32(const void *row, float *out, uint32_t n)
+{
+    memcpy(out, row, n * sizeof *out);
+}
+
+static void dequantize_f16(const void *row, float *out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, (const uint8_t *)row + 2 * (size_t)i, 2);
+        out[i] = moe_half_to_float(half);
+    }
+}
+
+static void dequantize_bf16(const void *row, float *out, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, (const uint8_t *)row + 2 * (size_t)i, 2);
+        out[i] = moe_bfloat_to_float(half);
+    }
+}
+
+moe_dequantize_fn moe_dequantize_of(moe_dtype type)
+{
+    static const moe_dequantize_fn table[MOE_DTYPE_LIMIT] = {
+        [MOE_DTYPE_F32] = dequantize_f32,       [MOE_DTYPE_F16] = dequantize_f16,
+        [MOE_DTYPE_BF16] = dequantize_bf16,     [MOE_DTYPE_Q4_0] = dequantize_q4_0,
+        [MOE_DTYPE_Q4_1] = dequantize_q4_1,     [MOE_DTYPE_Q5_0] = dequantize_q5_0,
+        [MOE_DTYPE_Q5_1] = dequantize_q5_1,     [MOE_DTYPE_Q8_0] = dequantize_q8_0,
+        [MOE_DTYPE_Q2_K] = dequantize_q2_k,     [MOE_DTYPE_Q3_K] = dequantize_q3_k,
+        [MOE_DTYPE_Q4_K] = dequantize_q4_k,     [MOE_DTYPE_Q5_K] = dequantize_q5_k,
+        [MOE_DTYPE_Q6_K] = dequantize_q6_k,     [MOE_DTYPE_IQ4_NL] = dequantize_iq4_nl,
+        [MOE_DTYPE_IQ4_XS] = dequantize_iq4_xs, [MOE_DTYPE_MXFP4] = dequantize_mxfp4,
+    };
+    return (unsigned)type < MOE_DTYPE_LIMIT ? table[type] : NULL;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+#include "cpu/kernels/quant_rows.h"
+
+#include "cpu/kernels/matmul_reference.h"
+
+#include <math.h>
+#include <string.h>
+
+static size_t padded(uint32_t n_in)
+{
+    return ((size_t)n_in + 255) / 256 * 256;
+}
+
+/* Bytes of an array of count 4-byte elements, such that the next one starts on 64 bytes again. */
+static size_t array_bytes(size_t count)
+{
+    return (count * 4 + 63) / 64 * 64;
+}
+
+size_t moe_q8_rows_bytes(uint32_t n_rows, uint32_t n_in)
+{
+    const size_t n = n_rows * padded(n_in);
+    return n + array_bytes(n / 4) + 2 * array_bytes(n / 32) + array_bytes(n / 16);
+}
+
+void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_t n_in)
+{
+    const size_t n = n_rows * padded(n_in);
+    uint8_t *next = scratch;
+    rows->n_rows = n_rows;
+    rows->n_in = n_in;
+    rows->n_in_padded = (uint32_t)padded(n_in);
+    rows->q = (int8_t *)next;
+    next += n;
+    rows->d = (float *)next;
+    next += array_bytes(n / 32);
+    rows->sum4 = (int32_t *)next;
+    next += array_bytes(n / 4);
+    rows->dsum16 = (float *)next;
+    next += array_bytes(n / 16);
+    rows->dsum32 = (float *)next;
+}
+
+static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum4, float *dsum16,
+                           float *dsum32)
+{
+    float amax = 0;
+    for (int i = 0; i < MOE_Q8_BLOCK; i++) {
+        amax = fmaxf(amax, fabsf(x[i]));
+    }
+    *d = amax / 127;
+    float inverse = amax > 0 ? 127 / amax : 0;
+    if (isinf(inverse)) {
+        inverse = 0;
+    }
+    int32_t sum16[2] = {0, 0};
+    memset(sum4, 0, MOE_Q8_BLOCK / 4 * sizeof *sum4);
+    for (int i = 0; i < MOE_Q8_BLOCK; i++) {
+        /* Adding 1.5 * 2^23 rounds to the nearest even integer, which the low byte then is. */
+        const float shifted = x[i] * inverse + 0x1.8p23f;
+        memcpy(&q[i], &shifted, 1);
+        sum4[i / 4] += q[i];
+        sum16[i / 16] += q[i];
+    }
+    dsum16[0] = *d * (float)sum16[0];
+    dsum16[1] = *d * (float)sum16[1];
+    *dsum32 = *d * (float)(sum16[0] + sum16[1]);
+}
+
+static void quantize_row(const float *x, moe_q8_rows *out, size_t row)
+{
+    const size_t n = out->n_in;
+    const size_t n_padded = out->n_in_padded;
+    int8_t *q = out->q + row * n_padded;
+    float *d = out->d + row * (n_padded / 32);
+    int32_t *sum4 = out->sum4 + row * (n_padded / 4);
+    float *dsum16 = out->dsum16 + row * (n_padded / 16);
+    float *dsum32 = out->dsum32 + row * (n_padded / 32);
+    memset(q + n, 0, n_padded - n);
+    memset(d + n / 32, 0, (n_padded - n) / 32 * sizeof *d);
+    memset(sum4 + n / 4, 0, (n_padded - n) / 4 * sizeof *sum4);
+    memset(dsum16 + n / 16, 0, (n_padded - n) / 16 * sizeof *dsum16);
+    memset(dsum32 + n / 32, 0, (n_padded - n) / 32 * sizeof *dsum32);
+    for (size_t b = 0; b < n / MOE_Q8_BLOCK; b++) {
+        quantize_block(x + 32 * b, q + 32 * b, d + b, sum4 + 8 * b, dsum16 + 2 * b, dsum32 + b);
+    }
+}
+
+void moe_quantize_rows_reference(const float *x, size_t x_stride, uint32_t n_rows, uint32_t n_in,
+                                 moe_q8_rows *out, uint32_t first_row)
+{
+    (void)n_in; /* out->n_in, which the arrays were laid out for */
+    for (size_t r = 0; r < n_rows; r++) {
+        quantize_row(x + r * x_stride, out, first_row + r);
+    }
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Features by CPUID, counted only if the operating system saves the registers they use (XCR0). This
+ * file is compiled for the baseline processor. */
+#include "cpu/kernels/arch_kernels.h"
+#include "cpu/kernels/cpu_features.h"
+
+#include <cpuid.h>
+#include <stdbool.h>
+
+enum {
+    XCR0_YMM = 0x6,                                    /* SSE and AVX state */
+    XCR0_ZMM = 0xe6,                                   /* and opmask, upper ZMM halves, ZMM16..31 */
+    LEAF1_ECX = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29, /* FMA, OSXSAVE, AVX, F16C */
+    LEAF7_EBX_AVX2 = 1 << 5,
+    LEAF7_EBX_F_DQ = 1 << 16 | 1 << 17,
+    LEAF7_ECX_VBMI = 1 << 1,
+    LEAF7_ECX_VNNI = 1 << 11,
+    LEAF7_1_EAX_AVX_VNNI = 1 << 4
+};
+static const unsigned leaf7_ebx_bw_vl = 1u << 30 | 1u << 31;
+
+static unsigned xcr0(void)
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+unsigned moe_cpu_features_detect(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & LEAF1_ECX) != LEAF1_ECX) {
+        return 0;
+    }
+    const unsigned state = xcr0();
+    if ((state & XCR0_YMM) != XCR0_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+        (b & LEAF7_EBX_AVX2) == 0) {
+        return 0;
+    }
+    unsigned features = MOE_CPU_AVX2;
+    const unsigned max_subleaf = a;
+    const unsigned avx512 = LEAF7_EBX_F_DQ | leaf7_ebx_bw_vl;
+    if ((state & XCR0_ZMM) == XCR0_ZMM && (b & avx512) == avx512) {
+        features |= MOE_CPU_AVX512;
+        features |= (c & LEAF7_ECX_VNNI) != 0 ? MOE_CPU_AVX512_VNNI : 0;
+        features |= (c & LEAF7_ECX_VBMI) != 0 ? MOE_CPU_AVX512_VBMI : 0;
+    }
+    if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+        (a & LEAF7_1_EAX_AVX_VNNI) != 0) {
+        features |= MOE_CPU_AVX_VNNI;
+    }
+    return features;
+}
+
+void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)
+{
+    (void)kernels;
+    (void)cpu_features;
+}
