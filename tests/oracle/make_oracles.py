@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import oracle_gguf
-from oracle_cases import CASES, N_VOCAB, QUANTISED, build
+from oracle_cases import CASES, CONTEXT, N_VOCAB, QUANTISED, build
 
 PROMPT_LENGTHS = (24, 40, 104)
 N_GREEDY = 32
@@ -99,11 +99,9 @@ def write_prompts(out, model, case):
     for number, length in enumerate(PROMPT_LENGTHS):
         ids, tokens = draw_prompt(model, case, watch, length, rng)
         logits = logits_of(model, ids).numpy().astype("<f4")
-        if number:      # all positions of the first case only
-            positions = sorted({*range(0, length, 8), *range(length - 4, length)})
-            logits = logits[positions]
-            (out / f"{number}.positions.txt").write_text(ids_line(positions))
-        np.save(out / f"{number}.logits.npy", logits)
+        positions = sorted({*range(0, length, 8), *range(length - 4, length)})
+        (out / f"{number}.positions.txt").write_text(ids_line(positions))
+        np.save(out / f"{number}.logits.npy", logits[positions])
         (out / f"{number}.greedy.txt").write_text(ids_line(tokens))
         lines.append(ids_line(ids))
     (out / "prompts.txt").write_text("".join(lines))
@@ -114,13 +112,13 @@ def write_prompts(out, model, case):
 
 
 def sample_text(model, case):
-    """Four lines of 128 tokens drawn from the float model itself, so that perplexity means something."""
+    """Eight lines of 256 tokens drawn from the float model itself, so that perplexity means something."""
     generator = torch.Generator().manual_seed(case.seed)
     special = sorted(special_ids(case))
     lines = []
-    for _ in range(4):
+    for _ in range(8):
         ids = [int(torch.randint(0, N_VOCAB - 1, (1,), generator=generator))]
-        while len(ids) < 128:
+        while len(ids) < CONTEXT:
             last = logits_of(model, ids)[-1]
             last[special] = -np.inf
             ids.append(int(torch.multinomial(last.softmax(-1), 1, generator=generator)))
@@ -137,16 +135,18 @@ def perplexity(model, lines):
 
 
 def make_quantised(case, root, program):
+    """Weights as Q8_0, or through `program` as Q4_K_M, and the text to measure perplexity on."""
     model, out = build(case), root / case.name
     out.mkdir(parents=True, exist_ok=True)
     lines = sample_text(model, case)
     (out / "text.txt").write_text("".join(map(ids_line, lines)))
-    oracle_gguf.write(out / "q8_0.gguf", model, case, quantised=True)
-    if program:
+    if case.name.endswith("q8_0"):
+        oracle_gguf.write(out / "model.gguf", model, case, quantised=True)
+    elif program:
         with tempfile.TemporaryDirectory() as folder:
             float_file = Path(folder) / "f32.gguf"
             oracle_gguf.write(float_file, model, case)
-            subprocess.run([program, float_file, out / "q4_k.gguf", "Q4_K_M"], check=True,
+            subprocess.run([program, float_file, out / "model.gguf", "Q4_K_M"], check=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(f"{case.name:22} perplexity of the float model {perplexity(model, lines):.4f}")
 

@@ -58,7 +58,7 @@ FAMILIES = {
         intermediate_size=96, head_dim=32, num_experts=8, norm_topk_prob=True, rms_norm_eps=1e-6,
         tie_word_embeddings=True, rope_parameters=plain(1e6), **EXPERTS_8)),
     "deepseek": (SimpleNamespace, DeepseekMoe, dict(
-        num_hidden_layers=3, intermediate_size=96, n_routed_experts=8, n_shared_experts=2,
+        intermediate_size=96, n_routed_experts=8, n_shared_experts=2,
         first_k_dense_replace=1, rms_norm_eps=1e-6, routed_scaling_factor=1.5, rope_theta=10000.0,
         rope_parameters=plain(10000.0), **EXPERTS_8)),
     "deepseek_v2": (hf.DeepseekV2Config, hf.DeepseekV2ForCausalLM, dict(
@@ -67,54 +67,56 @@ FAMILIES = {
         n_shared_experts=1, moe_intermediate_size=32, num_mtp_layers=0, **MLA)),
 }
 
+ONE_LAYER = dict(num_hidden_layers=1)
+NO_DENSE = ONE_LAYER | dict(first_k_dense_replace=0)
 LITE = dict(q_lora_rank=None, n_routed_experts=8, num_experts_per_tok=3, routed_scaling_factor=1.5,
             rope_parameters=yarn(4.0, 0.707))
-GROUPS = dict(q_lora_rank=32, n_routed_experts=16, num_experts_per_tok=4, n_group=4, topk_group=2)
-WIDE = dict(hidden_size=256, num_hidden_layers=1)
+GROUPS = dict(q_lora_rank=32, n_routed_experts=12, num_experts_per_tok=4, n_group=4, topk_group=2)
+V3 = dict(routed_scaling_factor=2.5, norm_topk_prob=True)
 
+# The variants of a family have one layer, to keep the folder small.
 CASES = [
     Case("mixtral", "llama", "mixtral", seed=11),
-    Case("mixtral-per-expert", "llama", "mixtral", dict(num_local_experts=4), seed=12,
-         expert_layout="per-expert"),
+    Case("mixtral-per-expert", "llama", "mixtral", ONE_LAYER, seed=12, expert_layout="per-expert"),
     Case("olmoe", "olmoe", "olmoe", seed=21),
-    Case("olmoe-clip", "olmoe", "olmoe", dict(num_experts=4, num_experts_per_tok=2, clip_qkv=1.25), seed=22),
-    Case("olmoe-norm", "olmoe", "olmoe", dict(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True),
-         seed=23),
+    Case("olmoe-clip", "olmoe", "olmoe", ONE_LAYER | dict(clip_qkv=1.25), seed=22),
+    Case("olmoe-norm", "olmoe", "olmoe", ONE_LAYER | dict(norm_topk_prob=True), seed=23),
     Case("qwen2moe", "qwen2moe", "qwen2_moe", seed=31),
-    Case("qwen2moe-tied", "qwen2moe", "qwen2_moe",
-         dict(num_experts=4, num_experts_per_tok=2, tie_word_embeddings=True), seed=32, tied=True),
+    Case("qwen2moe-tied", "qwen2moe", "qwen2_moe", ONE_LAYER | dict(tie_word_embeddings=True), seed=32,
+         tied=True),
     Case("qwen3moe", "qwen3moe", "qwen3_moe", seed=41, tied=True),
-    Case("qwen3moe-yarn", "qwen3moe", "qwen3_moe",
-         dict(num_experts=4, num_experts_per_tok=2, rope_parameters=yarn(4.0)), seed=42, tied=True),
+    Case("qwen3moe-yarn", "qwen3moe", "qwen3_moe", ONE_LAYER | dict(rope_parameters=yarn(4.0)), seed=42,
+         tied=True),
     Case("deepseek", "deepseek", "deepseek", seed=51),
     Case("deepseek2-lite", "deepseek2", "deepseek_v2", LITE, seed=61),
-    Case("deepseek2-lite-joined", "deepseek2", "deepseek_v2", LITE | dict(n_routed_experts=4), seed=62,
+    Case("deepseek2-lite-joined", "deepseek2", "deepseek_v2", LITE | NO_DENSE, seed=62,
          mla_layout="joined"),
     Case("deepseek2-v2", "deepseek2", "deepseek_v2",
          GROUPS | dict(routed_scaling_factor=2.0, topk_method="group_limited_greedy",
                        rope_parameters=yarn(40.0, 0.707)), seed=71),
-    Case("deepseek2-v3", "deepseek2", "deepseek_v3",
-         GROUPS | dict(routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=yarn(8.0, 1.0)),
+    Case("deepseek2-v3", "deepseek2", "deepseek_v3", GROUPS | V3 | dict(rope_parameters=yarn(8.0, 1.0)),
          seed=81, gating="sigmoid"),
     Case("deepseek2-v3-fused", "deepseek2", "deepseek_v3",
-         GROUPS | dict(n_routed_experts=8, num_experts_per_tok=3, routed_scaling_factor=2.5,
-                       norm_topk_prob=True, rope_parameters=plain(10000.0)),
+         GROUPS | V3 | NO_DENSE | dict(n_routed_experts=8, num_experts_per_tok=3,
+                                       rope_parameters=plain(10000.0)),
          seed=82, gating="sigmoid", expert_layout="fused"),
 ]
 
+# Rows of 256 where the type asks for them; the others are smaller and have more experts instead.
+Q8_SIZE = ONE_LAYER | dict(hidden_size=128)
+Q4_SIZE = ONE_LAYER | dict(hidden_size=256, num_experts_per_tok=2, num_experts=4, intermediate_size=256)
 QUANTISED = [
-    Case("olmoe-quantised", "olmoe", "olmoe",
-         WIDE | dict(num_experts=4, num_experts_per_tok=2, intermediate_size=256), seed=91),
-    Case("qwen3moe-quantised", "qwen3moe", "qwen3_moe",
-         WIDE | dict(num_experts=4, num_experts_per_tok=2, head_dim=64, moe_intermediate_size=256,
-                     intermediate_size=256), seed=92, tied=True),
+    Case("olmoe-q8_0", "olmoe", "olmoe", Q8_SIZE | dict(intermediate_size=64), seed=91),
+    Case("qwen3moe-q8_0", "qwen3moe", "qwen3_moe", Q8_SIZE | dict(head_dim=64, moe_intermediate_size=64),
+         seed=92, tied=True),
+    Case("olmoe-q4_k", "olmoe", "olmoe", Q4_SIZE, seed=93),
+    Case("qwen3moe-q4_k", "qwen3moe", "qwen3_moe",
+         Q4_SIZE | dict(head_dim=64, moe_intermediate_size=256), seed=94, tied=True),
 ]
 
 
-def gain(name, tied):
+def gain(name):
     """Standard deviation of a matrix's weights times sqrt(row length)."""
-    if "embed_tokens" in name:
-        return None     # not a product with the row length: set apart
     if "lm_head" in name:
         return 2.5
     if name.endswith("mlp.gate.weight") or "shared_expert_gate" in name:
@@ -145,9 +147,9 @@ def initialise(model, case):
             elif p.ndim == 1:
                 normal(p, 0.3)
             elif "embed_tokens" in name:
-                normal(p, 0.25 if case.tied else 1.0)
+                normal(p, 2.0 / p.shape[-1] ** 0.5 if case.tied else 1.0)
             else:
-                normal(p, gain(name, case.tied) / p.shape[-1] ** 0.5)
+                normal(p, gain(name) / p.shape[-1] ** 0.5)
     return model
 
 
