@@ -1,20 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* Everything of the forward pass that is not a weight product: norms, rotary embedding, activation,
- * conversion, exponentials and attention over one page of the KV cache.
+ * conversion, exponentials, expert selection and attention over one page of the KV cache.
  *
- * Arithmetic contract: reference, AVX2 and AVX-512 give the same bits. Sums over a vector use 16
- * lanes (element i in lane i mod 16, fmaf or add in order) and the tree of matmul.h (h = 8, 4, 2, 1).
- * Division and square root are IEEE. The exponential is moe_exp() below, never libm's. Files are
- * compiled with -ffp-contract=off. */
+ * Arithmetic contract: reference, AVX2, AVX-512 and CUDA give the same bits.
+ *   - Sums over a vector use 16 lanes that start at +0 (element i in lane i mod 16, fmaf or add in
+ *     order; a lane without an element in the last, partial chunk is left untouched) and the tree
+ * of matmul.h: for h = 8, 4, 2, 1: lane[l] += lane[l + h] for l < h.
+ *   - Expressions are evaluated as written, left to right, each operation rounded once; division
+ * and square root are IEEE; subnormals are kept. The exponential is moe_exp(), never libm's.
+ *   - Maxima start at -infinity and take x > m ? x : m, so NaNs are passed over. The order of the
+ *     comparisons can only show in the sign of a zero, which no result here depends on (where a
+ *     maximum is written out, its zero is +0).
+ *   - A NaN is a NaN: its sign and payload are no part of the contract.
+ * Files are compiled with -ffp-contract=off. Pointers need no more than the alignment of their
+ * type, rows of the KV cache none. In-place use (y == x, y == g ...) is allowed, partial overlap is
+ * not. */
 #ifndef MOE_CPU_VECTOR_OPS_H
 #define MOE_CPU_VECTOR_OPS_H
+
+#include "cpu/kernels/router_select.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* exp(x): n = rint(x * log2(e)); r = fmaf(n, -ln2_hi, x), then fmaf(n, -ln2_lo, r); a polynomial in r
- * by fmaf (Horner); scaled by 2^n. x < -87 gives 0; x > 88 gives +infinity; NaN stays NaN. Error
- * <= 2 ulp. */
+/* exp(x): n = rint(x * log2e), the product rounded to float; r = fmaf(n, -ln2_hi, x), then
+ * fmaf(n, -ln2_lo, r); p = C6, then p = fmaf(p, r, C) for C5, C4, C3, C2, 1, 1; p * 2^n, which is
+ * exact. Constants in exp_constants.h. x < -87 gives +0; x > 88 gives +infinity; NaN stays NaN.
+ * Error < 1 ulp in between. */
 float moe_exp(float x);
 
 typedef enum moe_kv_type { MOE_KV_F16 = 0, MOE_KV_F32 = 1, MOE_KV_Q8_0 = 2 } moe_kv_type;
@@ -22,59 +34,82 @@ typedef enum moe_kv_type { MOE_KV_F16 = 0, MOE_KV_F32 = 1, MOE_KV_Q8_0 = 2 } moe
 /* Positions of a page of the KV cache, and of a block of attention's fixed reduction order. */
 #define MOE_KV_PAGE 64
 
-/* Bytes of one position's vector of n elements; Q8_0 needs n % 32 == 0 (blocks as in the file
- * format: f16 scale, 32 int8). */
+/* What a row of the cache holds.
+ * F16: round to nearest even, as the F16C instructions do: overflow (|x| >= 65520) to infinity,
+ * subnormals kept. F32: the value.
+ * Q8_0: n % 32 == 0, blocks laid out as in the file format (f16 scale d, 32 int8 q):
+ *   d = f16(max |x_i| / 127); id = d > 0 ? 1 / d : 0, of the *rounded* d, so that d's own error
+ * does not add to the codes'; q_i = rint(x_i * id), clamped to [-127, 127]. Loads as d * q_i, which
+ * is exact. If d is not finite in f16 (an infinity, a NaN, or a value beyond 8e6 in the block), the
+ *   block is d = MOE_KV_Q8_NAN with q = 0 and loads as NaNs: damage is not hidden. */
+#define MOE_KV_Q8_BLOCK 32
+#define MOE_KV_Q8_BYTES 34
+#define MOE_KV_Q8_NAN   0x7e00
+
+/* Bytes of one position's vector of n elements. */
 size_t moe_kv_row_bytes(moe_kv_type type, uint32_t n);
 
 /* One page of one KV head, attended to by the n_q query heads that share it. */
 typedef struct moe_attend_args {
     moe_kv_type type;
-    const void *k;        /* [MOE_KV_PAGE][k_row_bytes] */
-    const void *v;        /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA) */
+    const void *k; /* [MOE_KV_PAGE][k_row_bytes] */
+    const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA) */
     size_t k_row_bytes;
     size_t v_row_bytes;
-    uint32_t k_dim;       /* multiples of 8 are fast, any value is right */
+    uint32_t k_dim; /* multiples of 8 are fast, any value is right */
     uint32_t v_dim;
     uint32_t n_valid;     /* 1..MOE_KV_PAGE positions are attended to */
-    const uint8_t *slots; /* logical position j of the page is in slot slots[j]; NULL: j */
-    uint32_t n_q;
+    const uint8_t *slots; /* logical position j of the page is in slot slots[j] < 64; NULL: j */
+    uint32_t n_q;         /* any number, a multiple of 4 is fast */
     const float *q;       /* [n_q][k_dim] */
     float scale;
-    float *max;           /* [n_q] out: max_j s_j */
-    float *sum;           /* [n_q] out: sum_j exp(s_j - max), lanes j mod 16 */
-    float *out;           /* [n_q][v_dim] out: sum_j exp(s_j - max) * v_j, fmaf, j ascending */
-} moe_attend_args;        /* s_j = scale * (q . k_j), the dot in 16 lanes as float matmul */
+    float *max; /* [n_q] out: max_j s_j, a zero as +0 */
+    float *sum; /* [n_q] out: sum_j exp(s_j - max), lanes j mod 16 */
+    float *out; /* [n_q][v_dim] out, from +0: out = fmaf(exp(s_j - max), v_j, out), j ascending */
+} moe_attend_args; /* s_j = scale * (q . k_j), the dot in 16 lanes over k_j as it loads */
 
 typedef struct moe_vector_kernels {
-    /* y = x / sqrt(mean(x^2) + eps) * w, as (x * inv) * w; inv = 1 / sqrtf(sum / n + eps) */
+    /* y = x / sqrt(mean(x^2) + eps) * w, as (x * inv) * w; inv = 1 / sqrtf(sum / n + eps), the sum
+     * as dot(x, x) */
     void (*rms_norm)(const float *x, const float *w, float *y, uint32_t n, float eps);
     /* In place on one head: pairs (x0, x1) -> (x0*c - x1*s, x0*s + x1*c), each as
-     * fmaf(x0, c, -(x1*s)) and fmaf(x0, s, x1*c). */
+     * fmaf(x0, c, -(x1*s)) and fmaf(x0, s, x1*c). Pair i is (x[2i], x[2i + 1]), or for halves
+     * (x[i], x[n_rot / 2 + i]); cos, sin: [n_rot / 2]. */
     void (*rope_interleaved)(float *x, const float *cos, const float *sin, uint32_t n_rot);
     void (*rope_halves)(float *x, const float *cos, const float *sin, uint32_t n_rot);
     /* y = g / (1 + exp(-g)) * u */
     void (*silu_mul)(const float *g, const float *u, float *y, uint32_t n);
+    /* In place: x = 1 / (1 + exp(-x)) */
+    void (*sigmoid)(float *x, uint32_t n);
     void (*add)(const float *a, const float *b, float *y, uint32_t n);
     /* acc = fmaf(w, x, acc) */
     void (*axpy)(float w, const float *x, float *acc, uint32_t n);
     void (*scale)(float w, float *x, uint32_t n);
-    void (*clamp)(float limit, float *x, uint32_t n); /* to [-limit, limit] */
+    /* To [-limit, limit]; NaN stays NaN. */
+    void (*clamp)(float limit, float *x, uint32_t n);
     float (*dot)(const float *a, const float *b, uint32_t n);
-    /* In place: x_i = exp(x_i - max) / sum; lanes as above. */
+    /* In place: x_i = exp(x_i - max) / sum; lanes as above. A NaN or +infinity, or nothing but
+     * -infinity, makes NaNs. */
     void (*softmax)(float *x, uint32_t n);
-    /* Lowest index of the greatest value; NaNs never win. */
+    /* ln softmax(logits)[index], for perplexity: sum in double, in order, with libm's exp and log.
+     */
+    double (*log_softmax_at)(const float *logits, uint32_t n, uint32_t index);
+    /* Lowest index of the greatest value; NaNs never win; 0 when there is no other. */
     uint32_t (*argmax)(const float *x, uint32_t n);
-    /* Conversion of a row to the cache's type and back (round to nearest even). */
+    /* Conversion of a row to the cache's type and back. */
     void (*kv_store)(moe_kv_type type, const float *x, void *row, uint32_t n);
     void (*kv_load)(moe_kv_type type, const void *row, float *x, uint32_t n);
     void (*attend_page)(const moe_attend_args *args);
-    /* Folds a page's (max, sum, out) into a running state, pages ascending. An empty state has max =
-     * -infinity. m = max(a, b); ca = exp(a - m), cb = exp(b - m) (0 for -infinity);
-     * sum = fmaf(sum_a, ca, sum_b * cb); out = fmaf(out_a, ca, out_b * cb). */
+    /* Folds a page's (max, sum, out) into a running state, pages ascending. An empty state is max =
+     * -infinity, sum = 0, out = 0. m = b > a ? b : a; ca = exp(a - m), cb = exp(b - m) (0 for
+     * -infinity); sum = fmaf(sum_a, ca, sum_b * cb); out = fmaf(out_a, ca, out_b * cb). */
     void (*attend_merge)(float *max, float *sum, float *out, float page_max, float page_sum,
                          const float *page_out, uint32_t v_dim);
+    moe_router_select_fn router_select;
 } moe_vector_kernels;
 
+/* Fills the table with reference C, then overrides with what cpu_features (moe_cpu_features() or a
+ * subset of it) allows. */
 void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features);
 
 #endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of the KV cache: float32 to the cache's type and back. */
+#include "cpu/kernels/kv_half.h"
+#include "cpu/kernels/vector_reference.h"
+
+#include <math.h>
+
+size_t moe_kv_row_bytes(moe_kv_type type, uint32_t n)
+{
+    switch (type) {
+    case MOE_KV_F32:
+        return (size_t)n * sizeof(float);
+    case MOE_KV_Q8_0:
+        return (size_t)(n / MOE_KV_Q8_BLOCK) * MOE_KV_Q8_BYTES;
+    default:
+        return (size_t)n * sizeof(uint16_t);
+    }
+}
+
+static void store_f16(const float *x, uint8_t *row, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t half = moe_float_to_half(x[i]);
+        memcpy(row + 2 * (size_t)i, &half, sizeof(half));
+    }
+}
+
+static void store_q8_block(const float *x, uint8_t *block)
+{
+    /* The bits of |x| order as |x| does, with infinity and then NaNs on top, so that one maximum
+     * finds both the scale and what cannot be scaled. */
+    uint32_t top = 0;
+    for (uint32_t i = 0; i < MOE_KV_Q8_BLOCK; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof(bits));
+        bits &= 0x7fffffffu;
+        top = bits > top ? bits : top;
+    }
+    float amax;
+    memcpy(&amax, &top, sizeof(amax));
+    uint16_t half = moe_float_to_half(amax / 127.0f);
+    if ((half & 0x7c00u) == 0x7c00u) {
+        half = MOE_KV_Q8_NAN;
+        memcpy(block, &half, sizeof(half));
+        memset(block + 2, 0, MOE_KV_Q8_BLOCK);
+        return;
+    }
+    memcpy(block, &half, sizeof(half));
+    float d = moe_half_to_float(half);
+    float id = d > 0.0f ? 1.0f / d : 0.0f;
+    for (uint32_t i = 0; i < MOE_KV_Q8_BLOCK; i++) {
+        float q = rintf(x[i] * id);
+        q = q > 127.0f ? 127.0f : q;
+        q = q < -127.0f ? -127.0f : q;
+        block[2 + i] = (uint8_t)(int8_t)q;
+    }
+}
+
+void moe_kv_store_c(moe_kv_type type, const float *x, void *row, uint32_t n)
+{
+    uint8_t *out = row;
+    switch (type) {
+    case MOE_KV_F16:
+        store_f16(x, out, n);
+        break;
+    case MOE_KV_F32:
+        memcpy(out, x, (size_t)n * sizeof(float));
+        break;
+    case MOE_KV_Q8_0:
+        for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
+            store_q8_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
+        break;
+    }
+}
+
+static void load_f16(const uint8_t *row, float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, row + 2 * (size_t)i, sizeof(half));
+        x[i] = moe_half_to_float(half);
+    }
+}
+
+static void load_q8(const uint8_t *row, float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *block = row + (size_t)(i / MOE_KV_Q8_BLOCK) * MOE_KV_Q8_BYTES;
+        uint16_t half;
+        memcpy(&half, block, sizeof(half));
+        x[i] = moe_half_to_float(half) * (float)(int8_t)block[2 + i % MOE_KV_Q8_BLOCK];
+    }
+}
+
+void moe_kv_load_c(moe_kv_type type, const void *row, float *x, uint32_t n)
+{
+    switch (type) {
+    case MOE_KV_F16:
+        load_f16(row, x, n);
+        break;
+    case MOE_KV_F32:
+        memcpy(x, row, (size_t)n * sizeof(float));
+        break;
+    case MOE_KV_Q8_0:
+        load_q8(row, x, n);
+        break;
+    }
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* IEEE binary16 in software, to the bit what the F16C instructions do (round to nearest even,
+ * overflow to infinity, subnormals kept, NaNs quieted with the top of their payload). */
+#ifndef MOE_CPU_KV_HALF_H
+#define MOE_CPU_KV_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint16_t moe_float_to_half(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t abs = bits & 0x7fffffffu;
+    if (abs > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (abs >> 13 & 0x3ffu));
+    if (abs >= 0x47800000u) /* 65536 and above; what rounds up to it overflows by the carry below */
+        return (uint16_t)(sign | 0x7c00u);
+    if (abs < 0x33000000u) /* below 2^-25 */
+        return (uint16_t)sign;
+    uint32_t shift = 13;
+    uint32_t significand = abs - 0x38000000u; /* exponent rebiased: 127 - 15 = 112 steps */
+    if (abs < 0x38800000u) {                  /* below 2^-14: a subnormal half */
+        shift = 126 - (abs >> 23);
+        significand = (abs & 0x7fffffu) | 0x800000u;
+    }
+    uint32_t half = significand >> shift;
+    uint32_t rest = significand & ((1u << shift) - 1);
+    uint32_t tie = 1u << (shift - 1);
+    half += rest > tie || (rest == tie && (half & 1));
+    return (uint16_t)(sign | half);
+}
+
+static inline float moe_half_to_float(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t abs = half & 0x7fffu;
+    uint32_t bits;
+    if (abs >= 0x7c00u) {
+        uint32_t quiet = abs > 0x7c00u ? 0x400000u : 0;
+        bits = 0x7f800000u | quiet | (abs & 0x3ffu) << 13;
+    } else if (abs >= 0x400u) {
+        bits = (abs << 13) + 0x38000000u;
+    } else {
+        float magnitude = (float)abs * 0x1p-24f; /* exact */
+        memcpy(&bits, &magnitude, sizeof(bits));
+    }
+    bits |= sign;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* From a router's logits to the experts that a token uses and their weights.
+ *
+ * Definition, for one row of n_expert logits:
+ *   p        the probabilities: softmax of the logits over all experts, or their sigmoids
+ *   r        what selects: p (the logits for SOFTMAX_SELECTED), plus bias where there is one; a NaN
+ *            counts as -infinity
+ *   groups   with n_group > 1 the experts fall into n_group runs of n_expert / n_group. A group's
+ *            score is its greatest r, or the sum of its two greatest (of its one, if it has one).
+ *            The n_group_used best groups stay, the others' experts cannot be selected.
+ *   ids      the n_expert_used greatest r, in descending order; of equals the lower id comes first
+ *            (and of groups the lower group)
+ *   weights  p of the selected, without bias, in that order. renormalise: divided by (their sum,
+ * added in that order, + 1e-20f): the addend is DeepSeek-V3's guard, which no softmax feels.
+ *            SOFTMAX_SELECTED: softmax over the selected logits instead, renormalise is ignored.
+ *            At the end each is multiplied by scale.
+ * Softmax, sigmoid and exponential are those of vector_ops.h, so the result is the same bits with
+ * every table of kernels. */
+#ifndef MOE_CPU_ROUTER_SELECT_H
+#define MOE_CPU_ROUTER_SELECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MOE_ROUTER_MAX_EXPERTS 1024
+#define MOE_ROUTER_MAX_USED    64
+
+/* The numbers of moe_gate_kind and moe_group_score_kind in model_config.h. */
+typedef enum moe_router_kind {
+    MOE_ROUTER_SOFTMAX = 1,
+    MOE_ROUTER_SIGMOID = 2,
+    MOE_ROUTER_SOFTMAX_SELECTED = 3
+} moe_router_kind;
+
+typedef enum moe_router_group_score {
+    MOE_ROUTER_GROUP_MAX = 0,
+    MOE_ROUTER_GROUP_TOP2_SUM = 1
+} moe_router_group_score;
+
+/* Read from the model once and not checked again: n_expert_used <= n_expert / n_group *
+ * n_group_used, n_expert a multiple of n_group, and the limits above. */
+typedef struct moe_router_gate {
+    moe_router_kind kind;
+    uint32_t n_expert;
+    uint32_t n_expert_used;
+    uint32_t n_group; /* 0 or 1: no groups */
+    uint32_t n_group_used;
+    moe_router_group_score group_score;
+    bool renormalise;
+    float scale; /* 1: none */
+} moe_router_gate;
+
+/* logits, bias: [n_expert], bias may be NULL. ids, weights: [n_expert_used].
+ * probs: [n_expert] out, p over all experts (for SOFTMAX_SELECTED the softmax over all), or NULL.
+ */
+typedef void (*moe_router_select_fn)(const moe_router_gate *gate, const float *logits,
+                                     const float *bias, uint32_t *ids, float *weights,
+                                     float *probs);
+
+/* The reference. */
+void moe_router_select_c(const moe_router_gate *gate, const float *logits, const float *bias,
+                         uint32_t *ids, float *weights, float *probs);
+
+/* The second half: ids and weights once p is known (any p for SOFTMAX_SELECTED). */
+void moe_router_pick(const moe_router_gate *gate, const float *logits, const float *bias,
+                     const float *p, uint32_t *ids, float *weights);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* Reference C of the vector kernels: the definition the others are held to. */
+#include "cpu/kernels/vector_reference.h"
+
+#include <math.h>
+
+static float dot_c(const float *a, const float *b, uint32_t n)
+{
+    float lanes[MOE_LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i % MOE_LANES] = fmaf(a[i], b[i], lanes[i % MOE_LANES]);
+    return moe_lanes_reduce(lanes);
+}
+
+static void rms_norm_c(const float *x, const float *w, float *y, uint32_t n, float eps)
+{
+    float inv = 1.0f / sqrtf(dot_c(x, x, n) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = x[i] * inv * w[i];
+}
+
+static void rotate(float *x0, float *x1, float c, float s)
+{
+    float a = *x0;
+    float b = *x1;
+    *x0 = fmaf(a, c, -(b * s));
+    *x1 = fmaf(a, s, b * c);
+}
+
+static void rope_interleaved_c(float *x, const float *cos, const float *sin, uint32_t n_rot)
+{
+    for (uint32_t i = 0; i < n_rot / 2; i++)
+        rotate(&x[2 * i], &x[2 * i + 1], cos[i], sin[i]);
+}
+
+static void rope_halves_c(float *x, const float *cos, const float *sin, uint32_t n_rot)
+{
+    for (uint32_t i = 0; i < n_rot / 2; i++)
+        rotate(&x[i], &x[n_rot / 2 + i], cos[i], sin[i]);
+}
+
+static void silu_mul_c(const float *g, const float *u, float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = g[i] / (1.0f + moe_exp(-g[i])) * u[i];
+}
+
+void moe_sigmoid_c(float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = 1.0f / (1.0f + moe_exp(-x[i]));
+}
+
+static void add_c(const float *a, const float *b, float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+static void axpy_c(float w, const float *x, float *acc, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        acc[i] = fmaf(w, x[i], acc[i]);
+}
+
+static void scale_c(float w, float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = w * x[i];
+}
+
+static void clamp_c(float limit, float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] = x[i] > limit ? limit : x[i];
+        x[i] = x[i] < -limit ? -limit : x[i];
+    }
+}
+
+float moe_vector_max_c(const float *x, uint32_t n)
+{
+    float max = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+void moe_softmax_c(float *x, uint32_t n)
+{
+    float max = moe_vector_max_c(x, n);
+    float lanes[MOE_LANES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] = moe_exp(x[i] - max);
+        lanes[i % MOE_LANES] += x[i];
+    }
+    float sum = moe_lanes_reduce(lanes);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] /= sum;
+}
+
+double moe_log_softmax_at_c(const float *logits, uint32_t n, uint32_t index)
+{
+    double max = moe_vector_max_c(logits, n);
+    double sum = 0.0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - max);
+    return (double)logits[index] - max - log(sum);
+}
+
+static uint32_t argmax_c(const float *x, uint32_t n)
+{
+    float max = moe_vector_max_c(x, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (x[i] == max)
+            return i;
+    return 0;
+}
+
+void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features)
+{
+    *kernels = (moe_vector_kernels){
+        .rms_norm = rms_norm_c,
+        .rope_interleaved = rope_interleaved_c,
+        .rope_halves = rope_halves_c,
+        .silu_mul = silu_mul_c,
+        .sigmoid = moe_sigmoid_c,
+        .add = add_c,
+        .axpy = axpy_c,
+        .scale = scale_c,
+        .clamp = clamp_c,
+        .dot = dot_c,
+        .softmax = moe_softmax_c,
+        .log_softmax_at = moe_log_softmax_at_c,
+        .argmax = argmax_c,
+        .kv_store = moe_kv_store_c,
+        .kv_load = moe_kv_load_c,
+        .attend_page = moe_attend_page_c,
+        .attend_merge = moe_attend_merge_c,
+        .router_select = moe_router_select_c,
+    };
+    moe_vector_kernels_init_arch(kernels, cpu_features);
+}

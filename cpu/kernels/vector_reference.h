@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* The reference kernels of vector_ops.h by name, and the pieces they share. */
+#ifndef MOE_CPU_VECTOR_REFERENCE_H
+#define MOE_CPU_VECTOR_REFERENCE_H
+
+#include "cpu/kernels/vector_ops.h"
+
+#define MOE_LANES 16
+
+/* Sixteen accumulators folded in the fixed order, h = 8, 4, 2, 1. Destroys lanes. */
+static inline float moe_lanes_reduce(float lanes[MOE_LANES])
+{
+    for (uint32_t h = MOE_LANES / 2; h > 0; h /= 2)
+        for (uint32_t l = 0; l < h; l++)
+            lanes[l] += lanes[l + h];
+    return lanes[0];
+}
+
+/* The greatest value; NaNs are passed over; -infinity when nothing is left. A zero may have either
+ * sign. */
+float moe_vector_max_c(const float *x, uint32_t n);
+
+void moe_sigmoid_c(float *x, uint32_t n);
+void moe_softmax_c(float *x, uint32_t n);
+double moe_log_softmax_at_c(const float *logits, uint32_t n, uint32_t index);
+void moe_kv_store_c(moe_kv_type type, const float *x, void *row, uint32_t n);
+void moe_kv_load_c(moe_kv_type type, const void *row, float *x, uint32_t n);
+void moe_attend_page_c(const moe_attend_args *args);
+void moe_attend_merge_c(float *max, float *sum, float *out, float page_max, float page_sum,
+                        const float *page_out, uint32_t v_dim);
+
+/* Overrides the entries for which this processor's family has better ones. */
+void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention over pages: every instruction set against the reference bit by bit, pages and merges
+ * against plain softmax attention in double. With --bench: decode and prefill shapes. */
+#include "vector_test_util.h"
+
+#include "runtime/base/clock.h"
+
+#define MAX_Q         33
+#define MAX_DIM       576
+#define MAX_ROW_BYTES (MAX_DIM * 4 + 4) /* padded rows too */
+
+typedef struct page {
+    moe_kv_type type;
+    uint32_t k_dim, v_dim, n_q;
+    bool aliased;
+    size_t k_row_bytes, v_row_bytes;
+    uint8_t k[MOE_KV_PAGE * MAX_ROW_BYTES];
+    uint8_t v[MOE_KV_PAGE * MAX_ROW_BYTES];
+} page;
+
+typedef struct result {
+    float max[MAX_Q];
+    float sum[MAX_Q];
+    float out[MAX_Q * MAX_DIM];
+} result;
+
+static void fill_rows(const moe_vector_kernels *k, uint64_t *seed, test_kind kind, moe_kv_type type,
+                      uint8_t *rows, size_t row_bytes, uint32_t dim)
+{
+    float x[MAX_DIM];
+    for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
+        test_fill(seed, kind, x, dim);
+        k->kv_store(type, x, rows + j * row_bytes, dim);
+    }
+}
+
+static void fill_page(const moe_vector_kernels *k, uint64_t *seed, test_kind kind, page *p)
+{
+    p->k_row_bytes = moe_kv_row_bytes(p->type, p->k_dim) + 2 * test_below(seed, 3);
+    p->v_row_bytes = p->aliased ? p->k_row_bytes : moe_kv_row_bytes(p->type, p->v_dim);
+    fill_rows(k, seed, kind, p->type, p->k, p->k_row_bytes, p->k_dim);
+    fill_rows(k, seed, kind, p->type, p->v, p->v_row_bytes, p->v_dim);
+}
+
+static void attend(const moe_vector_kernels *k, const page *p, const float *q, uint32_t n_valid,
+                   const uint8_t *slots, float scale, result *out)
+{
+    k->attend_page(&(moe_attend_args){.type = p->type,
+                                      .k = p->k,
+                                      .v = p->aliased ? p->k : p->v,
+                                      .k_row_bytes = p->k_row_bytes,
+                                      .v_row_bytes = p->v_row_bytes,
+                                      .k_dim = p->k_dim,
+                                      .v_dim = p->v_dim,
+                                      .n_valid = n_valid,
+                                      .slots = slots,
+                                      .n_q = p->n_q,
+                                      .q = q,
+                                      .scale = scale,
+                                      .max = out->max,
+                                      .sum = out->sum,
+                                      .out = out->out});
+}
+
+static void shuffle(uint64_t *seed, uint8_t slots[MOE_KV_PAGE])
+{
+    for (uint32_t i = 0; i < MOE_KV_PAGE; i++)
+        slots[i] = (uint8_t)i;
+    for (uint32_t i = MOE_KV_PAGE - 1; i > 0; i--) {
+        uint32_t other = test_below(seed, i + 1);
+        uint8_t swap = slots[i];
+        slots[i] = slots[other];
+        slots[other] = swap;
+    }
+}
+
+/* The shapes of real models, and odd ones. */
+static void pick_shape(uint64_t *seed, uint32_t round, page *p)
+{
+    static const uint32_t dims[][2] = {{64, 64}, {128, 128}, {576, 512}, {192, 128}, {96, 32}};
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+    p->type = types[round % 3];
+    p->aliased = false;
+    p->n_q = 1 + test_below(seed, 9);
+    uint32_t shape = round / 3 % 8;
+    if (shape < 5) {
+        p->k_dim = dims[shape][0];
+        p->v_dim = dims[shape][1];
+        p->aliased = shape == 2;
+        p->n_q = shape == 2 ? 1 + test_below(seed, MAX_Q) : p->n_q;
+    } else {
+        p->k_dim = 1 + test_below(seed, 200);
+        p->v_dim = 1 + test_below(seed, 200);
+        if (p->type == MOE_KV_Q8_0) {
+            p->k_dim = (p->k_dim + 31) / 32 * 32;
+            p->v_dim = (p->v_dim + 31) / 32 * 32;
+        }
+    }
+}
+
+static void every_level_gives_the_reference_bits(void **state)
+{
+    (void)state;
+    static page p;
+    static result expected, got;
+    static float q[MAX_Q * MAX_DIM];
+    uint64_t seed = 0xd1b54a32d192ed03u;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels reference;
+    moe_vector_kernels_init(&reference, 0);
+    for (uint32_t round = 0; round < 480; round++) {
+        test_kind kind = round % 5 == 0 ? TEST_WILD : round % 5 == 1 ? TEST_FINITE : TEST_PLAIN;
+        uint8_t slots[MOE_KV_PAGE];
+        pick_shape(&seed, round, &p);
+        fill_page(&reference, &seed, kind, &p);
+        test_fill(&seed, kind == TEST_WILD ? TEST_FINITE : kind, q, p.n_q * p.k_dim);
+        shuffle(&seed, slots);
+        uint32_t n_valid = round % 4 == 0 ? MOE_KV_PAGE : 1 + test_below(&seed, MOE_KV_PAGE);
+        const uint8_t *order = round % 3 == 2 ? slots : NULL;
+        memset(&expected, 0x55, sizeof(expected));
+        attend(&reference, &p, q, n_valid, order, 0.0883883f, &expected);
+        for (uint32_t l = 1; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            memset(&got, 0x55, sizeof(got));
+            attend(&k, &p, q, n_valid, order, 0.0883883f, &got);
+            test_assert_same("max", levels[l].name, expected.max, got.max, MAX_Q);
+            test_assert_same("sum", levels[l].name, expected.sum, got.sum, MAX_Q);
+            /* To the end of the area: nothing may be written behind the result. */
+            test_assert_same("out", levels[l].name, expected.out, got.out, MAX_Q * MAX_DIM);
+        }
+    }
+}
+
+/* Slots name where a logical position lies; the same vectors laid out in order give the same bits.
+ */
+static void slots_equal_a_permuted_page(void **state)
+{
+    (void)state;
+    static page p, ordered;
+    static result by_slots, in_order;
+    static float q[MAX_Q * MAX_DIM];
+    uint64_t seed = 17;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t round = 0; round < 90; round++) {
+        moe_vector_kernels k;
+        uint8_t slots[MOE_KV_PAGE];
+        moe_vector_kernels_init(&k, levels[round % n_levels].features);
+        pick_shape(&seed, round, &p);
+        fill_page(&k, &seed, TEST_PLAIN, &p);
+        test_fill(&seed, TEST_PLAIN, q, p.n_q * p.k_dim);
+        shuffle(&seed, slots);
+        ordered = p;
+        for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
+            memcpy(ordered.k + j * p.k_row_bytes, p.k + slots[j] * p.k_row_bytes, p.k_row_bytes);
+            memcpy(ordered.v + j * p.v_row_bytes, p.v + slots[j] * p.v_row_bytes, p.v_row_bytes);
+        }
+        uint32_t n_valid = 1 + test_below(&seed, MOE_KV_PAGE);
+        attend(&k, &p, q, n_valid, slots, 0.125f, &by_slots);
+        attend(&k, &ordered, q, n_valid, NULL, 0.125f, &in_order);
+        assert_memory_equal(by_slots.max, in_order.max, p.n_q * sizeof(float));
+        assert_memory_equal(by_slots.sum, in_order.sum, p.n_q * sizeof(float));
+        assert_memory_equal(by_slots.out, in_order.out, p.n_q * p.v_dim * sizeof(float));
+    }
+}
+
+/* A query sees the same whether alone or with others of its group. */
+static void queries_do_not_depend_on_their_neighbours(void **state)
+{
+    (void)state;
+    static page p;
+    static result together, alone;
+    static float q[MAX_Q * MAX_DIM];
+    uint64_t seed = 23;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        p = (page){.type = MOE_KV_F16, .k_dim = 128, .v_dim = 128, .n_q = 23};
+        fill_page(&k, &seed, TEST_PLAIN, &p);
+        test_fill(&seed, TEST_PLAIN, q, p.n_q * p.k_dim);
+        attend(&k, &p, q, 61, NULL, 0.09f, &together);
+        p.n_q = 1;
+        for (uint32_t h = 0; h < 23; h++) {
+            attend(&k, &p, q + h * 128, 61, NULL, 0.09f, &alone);
+            assert_memory_equal(&alone.max[0], &together.max[h], sizeof(float));
+            assert_memory_equal(&alone.sum[0], &together.sum[h], sizeof(float));
+            assert_memory_equal(alone.out, together.out + h * 128, 128 * sizeof(float));
+        }
+    }
+}
+
+#define N_PAGES 5
+
+/* Softmax attention of one query over all pages in double, the cache as it loads. */
+static void attend_in_double(const moe_vector_kernels *k, const page *pages, uint32_t n,
+                             const float *q, double scale, double *out)
+{
+    static double scores[N_PAGES * MOE_KV_PAGE];
+    float row[MAX_DIM];
+    double max = -INFINITY, sum = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        const page *p = &pages[j / MOE_KV_PAGE];
+        k->kv_load(p->type, p->k + j % MOE_KV_PAGE * p->k_row_bytes, row, p->k_dim);
+        scores[j] = 0;
+        for (uint32_t i = 0; i < p->k_dim; i++)
+            scores[j] += scale * q[i] * row[i];
+        max = fmax(max, scores[j]);
+    }
+    for (uint32_t i = 0; i < pages->v_dim; i++)
+        out[i] = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        const page *p = &pages[j / MOE_KV_PAGE];
+        const uint8_t *v = p->aliased ? p->k : p->v;
+        k->kv_load(p->type, v + j % MOE_KV_PAGE * p->v_row_bytes, row, p->v_dim);
+        double weight = exp(scores[j] - max);
+        sum += weight;
+        for (uint32_t i = 0; i < p->v_dim; i++)
+            out[i] += weight * row[i];
+    }
+    for (uint32_t i = 0; i < pages->v_dim; i++)
+        out[i] /= sum;
+}
+
+static void pages_merge_into_softmax_attention(void **state)
+{
+    (void)state;
+    static page pages[N_PAGES];
+    static result part;
+    static float q[MAX_DIM];
+    double exact[MAX_DIM];
+    uint64_t seed = 99;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    double worst = 0;
+    for (uint32_t round = 0; round < 72; round++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[round % n_levels].features);
+        pick_shape(&seed, round / 3, &pages[0]);
+        pages[0].n_q = 1;
+        for (uint32_t i = 1; i < N_PAGES; i++)
+            pages[i] = pages[0];
+        for (uint32_t i = 0; i < N_PAGES; i++)
+            fill_page(&k, &seed, TEST_PLAIN, &pages[i]);
+        test_fill(&seed, TEST_PLAIN, q, pages[0].k_dim);
+        uint32_t n = 1 + test_below(&seed, N_PAGES * MOE_KV_PAGE);
+        float scale = 0.5f / sqrtf((float)pages[0].k_dim);
+        float max = -INFINITY, sum = 0, out[MAX_DIM] = {0};
+        for (uint32_t first = 0; first < n; first += MOE_KV_PAGE) {
+            uint32_t n_valid = n - first < MOE_KV_PAGE ? n - first : MOE_KV_PAGE;
+            attend(&k, &pages[first / MOE_KV_PAGE], q, n_valid, NULL, scale, &part);
+            k.attend_merge(&max, &sum, out, part.max[0], part.sum[0], part.out, pages[0].v_dim);
+        }
+        attend_in_double(&k, pages, n, q, scale, exact);
+        double size = 0, error = 0;
+        for (uint32_t i = 0; i < pages[0].v_dim; i++) {
+            size = fmax(size, fabs(exact[i]));
+            error = fmax(error, fabs(exact[i] - (double)out[i] / sum));
+        }
+        worst = fmax(worst, error / size);
+        assert_true(error <= 1e-5 * size);
+    }
+    print_message("attention: greatest error %.2g of the largest component\n", worst);
+}
+
+/* A run of scores that only exact arithmetic on them explains: one page whose first key dominates.
+ */
+static void one_dominant_position_is_copied(void **state)
+{
+    (void)state;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    static page p;
+    static result r;
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        p = (page){.type = MOE_KV_F32, .k_dim = 64, .v_dim = 64, .n_q = 1};
+        uint64_t seed = 4;
+        fill_page(&k, &seed, TEST_PLAIN, &p);
+        float q[64], row[64];
+        for (uint32_t i = 0; i < 64; i++) {
+            q[i] = 1.0f;
+            row[i] = 10.0f; /* a score of 640, the others at most 256 */
+        }
+        k.kv_store(p.type, row, p.k + 33 * p.k_row_bytes, 64);
+        attend(&k, &p, q, MOE_KV_PAGE, NULL, 1.0f, &r);
+        assert_true(r.max[0] == 640.0f && r.sum[0] == 1.0f);
+        assert_memory_equal(r.out, p.v + 33 * p.v_row_bytes, 64 * sizeof(float));
+    }
+}
+
+typedef struct shape {
+    const char *name;
+    uint32_t k_dim, v_dim, n_q;
+    bool aliased;
+} shape;
+
+/* Streams through n_pages pages as one decode step of a long context does. */
+static double bench_ns(const moe_vector_kernels *k, page *pages, uint32_t n_pages, const float *q)
+{
+    static result r;
+    uint64_t best = UINT64_MAX;
+    for (uint32_t repeat = 0; repeat < 15; repeat++) {
+        uint32_t calls = n_pages > 16 ? n_pages : 16;
+        uint64_t start = moe_now_ns();
+        for (uint32_t i = 0; i < calls; i++)
+            attend(k, &pages[i % n_pages], q, MOE_KV_PAGE, NULL, 0.1f, &r);
+        uint64_t took = (moe_now_ns() - start) / calls;
+        best = took < best ? took : best;
+    }
+    return (double)best;
+}
+
+static int run_benches(void)
+{
+    static const shape shapes[] = {
+        {"1 x 64/64", 64, 64, 1, false},     {"1 x 128/128", 128, 128, 1, false},
+        {"4 x 128/128", 128, 128, 4, false}, {"8 x 64/64", 64, 64, 8, false},
+        {"8 x 128/128", 128, 128, 8, false}, {"MLA 16 x 576/512", 576, 512, 16, true},
+    };
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+    static const char *const type_names[] = {"F16", "F32", "Q8_0"};
+    enum { N_FAR = 512 };
+    static float q[MAX_Q * MAX_DIM];
+    page *pages = calloc(N_FAR, sizeof(page));
+    if (pages == NULL)
+        return 1;
+    uint64_t seed = 1;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    test_fill(&seed, TEST_PLAIN, q, MAX_Q * MAX_DIM);
+    printf("ns per page of %d positions (GB/s of cache): near = one page, far = %d pages\n",
+           MOE_KV_PAGE, N_FAR);
+    for (uint32_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        for (uint32_t t = 0; t < 3; t++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[n_levels - 1].features);
+            for (uint32_t i = 0; i < N_FAR; i++) {
+                page *p = &pages[i];
+                p->type = types[t];
+                p->k_dim = shapes[s].k_dim;
+                p->v_dim = shapes[s].v_dim;
+                p->n_q = shapes[s].n_q;
+                p->aliased = shapes[s].aliased;
+                fill_page(&k, &seed, TEST_PLAIN, p);
+            }
+            size_t rows = pages->k_row_bytes + (pages->aliased ? 0 : pages->v_row_bytes);
+            double bytes = (double)(MOE_KV_PAGE * rows);
+            printf("%-16s %-4s", shapes[s].name, type_names[t]);
+            for (uint32_t l = 0; l < n_levels; l++) {
+                moe_vector_kernels_init(&k, levels[l].features);
+                double near = bench_ns(&k, pages, 1, q);
+                double far = l == 0 ? 0 : bench_ns(&k, pages, N_FAR, q);
+                printf("  %s %.0f (%.1f)", levels[l].name, near, bytes / near);
+                if (l > 0)
+                    printf(" far %.0f (%.1f)", far, bytes / far);
+            }
+            printf("\n");
+        }
+    }
+    free(pages);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
+        return run_benches();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_gives_the_reference_bits),
+        cmocka_unit_test(slots_equal_a_permuted_page),
+        cmocka_unit_test(queries_do_not_depend_on_their_neighbours),
+        cmocka_unit_test(pages_merge_into_softmax_attention),
+        cmocka_unit_test(one_dominant_position_is_copied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MIT */
+/* Element-wise kernels, sums, exponentials and conversions: every instruction set against the
+ * reference bit by bit, and the reference against double precision. With --bench: throughput. */
+#include "vector_test_util.h"
+
+#include "cpu/kernels/kv_half.h"
+#include "runtime/base/clock.h"
+
+#define MAX_N  1100
+#define GUARD  16 /* elements after a result that must stay as they were */
+#define ROUNDS 400
+
+/* One random case: inputs, and an output area with sentinels behind it. */
+typedef struct test_case {
+    uint32_t n;
+    float a[MAX_N + GUARD];
+    float b[MAX_N + GUARD];
+    float scalar;
+} test_case;
+
+typedef void (*run_fn)(const moe_vector_kernels *k, const test_case *in, float *out);
+
+static void run_rms_norm(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->rms_norm(in->a, in->b, out, in->n, 1e-6f);
+}
+
+static void run_rms_norm_in_place(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->rms_norm(out, in->b, out, in->n, 1e-6f);
+}
+
+static void run_rope_interleaved(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->rope_interleaved(out, in->b, in->b + in->n / 2, in->n & ~1u);
+}
+
+static void run_rope_halves(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->rope_halves(out, in->b, in->b + in->n / 2, in->n & ~1u);
+}
+
+static void run_silu_mul(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->silu_mul(in->a, in->b, out, in->n);
+}
+
+static void run_sigmoid(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->sigmoid(out, in->n);
+}
+
+static void run_add(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->add(in->a, in->b, out, in->n);
+}
+
+static void run_axpy(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->b, in->n * sizeof(float));
+    k->axpy(in->scalar, in->a, out, in->n);
+}
+
+static void run_scale(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->scale(in->scalar, out, in->n);
+}
+
+static void run_clamp(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->clamp(fabsf(in->scalar), out, in->n);
+}
+
+static void run_dot(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    out[0] = k->dot(in->a, in->b, in->n);
+}
+
+static void run_softmax(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->softmax(out, in->n);
+}
+
+static void run_argmax(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    uint32_t at = k->argmax(in->a, in->n);
+    assert_true(at < in->n || (at == 0 && in->n == 0));
+    out[0] = (float)at;
+}
+
+static void run_log_softmax_at(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    out[0] = in->n > 0 ? (float)k->log_softmax_at(in->a, in->n, in->n / 3) : 0.0f;
+}
+
+static void run_attend_merge(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    float max = in->scalar < 0.0f ? -INFINITY : in->scalar;
+    float sum = 1.5f;
+    memcpy(out + 2, in->a, in->n * sizeof(float));
+    k->attend_merge(&max, &sum, out + 2, in->n % 7 == 0 ? -INFINITY : in->scalar * 0.9f, 2.5f,
+                    in->b, in->n);
+    out[0] = max;
+    out[1] = sum;
+}
+
+typedef struct subject {
+    const char *name;
+    run_fn run;
+} subject;
+
+static const subject subjects[] = {
+    {"rms_norm", run_rms_norm},
+    {"rms_norm in place", run_rms_norm_in_place},
+    {"rope_interleaved", run_rope_interleaved},
+    {"rope_halves", run_rope_halves},
+    {"silu_mul", run_silu_mul},
+    {"sigmoid", run_sigmoid},
+    {"add", run_add},
+    {"axpy", run_axpy},
+    {"scale", run_scale},
+    {"clamp", run_clamp},
+    {"dot", run_dot},
+    {"softmax", run_softmax},
+    {"argmax", run_argmax},
+    {"log_softmax_at", run_log_softmax_at},
+    {"attend_merge", run_attend_merge},
+};
+
+static void every_level_gives_the_reference_bits(void **state)
+{
+    (void)state;
+    static test_case in; /* large, and the test is single-threaded */
+    static float expected[MAX_N + GUARD], got[MAX_N + GUARD];
+    uint64_t seed = 0x9e3779b97f4a7c15u;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels reference;
+    moe_vector_kernels_init(&reference, 0);
+    for (uint32_t l = 1; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            /* Every length up to 130, then random ones. */
+            in.n = round <= 130 ? round : test_below(&seed, MAX_N - 2);
+            test_kind kind = round % TEST_KINDS;
+            test_fill(&seed, kind, in.a, MAX_N);
+            test_fill(&seed, kind, in.b, MAX_N);
+            in.scalar = test_value(&seed, kind);
+            for (size_t s = 0; s < sizeof(subjects) / sizeof(subjects[0]); s++) {
+                for (uint32_t i = 0; i < MAX_N + GUARD; i++)
+                    expected[i] = got[i] = 12345.0f;
+                subjects[s].run(&reference, &in, expected);
+                subjects[s].run(&k, &in, got);
+                /* Beyond the result too: nothing may be written there. */
+                test_assert_same(subjects[s].name, levels[l].name, expected, got, in.n + GUARD);
+            }
+        }
+    }
+}
+
+/* Ties, and NaNs in front of the greatest value. */
+static void argmax_takes_the_lowest_of_equals(void **state)
+{
+    (void)state;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    static float x[1000];
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t n = 1; n <= 1000; n += 1 + n / 8) {
+            for (uint32_t i = 0; i < n; i++)
+                x[i] = -3.0f;
+            assert_int_equal(k.argmax(x, n), 0);
+            x[n - 1] = 5.0f;
+            assert_int_equal(k.argmax(x, n), n - 1);
+            x[n / 2] = 5.0f;
+            assert_int_equal(k.argmax(x, n), n / 2);
+            x[0] = NAN;
+            assert_int_equal(k.argmax(x, n), n == 1 ? 0 : n == 2 || n == 3 ? 1 : n / 2);
+            for (uint32_t i = 0; i < n; i++)
+                x[i] = NAN;
+            assert_int_equal(k.argmax(x, n), 0);
+            x[n - 1] = -INFINITY;
+            assert_int_equal(k.argmax(x, n), n - 1);
+        }
+        float zeros[3] = {-0.0f, 0.0f, -0.0f};
+        assert_int_equal(k.argmax(zeros, 3), 0);
+        assert_int_equal(k.argmax(zeros, 0), 0);
+    }
+}
+
+static double ulp_of(double exact)
+{
+    int exponent;
+    frexp(exact, &exponent);
+    return ldexp(1.0, exponent - 24);
+}
+
+static void exp_is_within_one_ulp(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    /* Every 37th float of [-87, 88], every binade of it. */
+    for (uint32_t sign = 0; sign < 2; sign++) {
+        uint32_t last = test_bits_of(sign ? 87.0f : 88.0f);
+        for (uint32_t bits = 0; bits <= last; bits += 37) {
+            float x = test_float_of(sign << 31 | bits);
+            double exact = exp((double)x);
+            double error = fabs((double)moe_exp(x) - exact) / ulp_of(exact);
+            worst = error > worst ? error : worst;
+        }
+    }
+    print_message("moe_exp: greatest error %.4f ulp\n", worst);
+    assert_true(worst < 1.0);
+    assert_true(moe_exp(0.0f) == 1.0f && moe_exp(-0.0f) == 1.0f);
+    assert_true(moe_exp(-87.00001f) == 0.0f && moe_exp(-87.0f) > 0.0f);
+    assert_true(moe_exp(-INFINITY) == 0.0f && !signbit(moe_exp(-INFINITY)));
+    assert_true(isinf(moe_exp(88.00001f)) && isfinite(moe_exp(88.0f)));
+    assert_true(isinf(moe_exp(INFINITY)) && isnan(moe_exp(NAN)));
+}
+
+static void assert_near(const char *what, double exact, float got, double relative, double absolute)
+{
+    if (!(fabs(exact - (double)got) <= relative * fabs(exact) + absolute))
+        fail_msg("%s: %.9g, exactly %.9g", what, (double)got, exact);
+}
+
+static void norms_and_sums_agree_with_double(void **state)
+{
+    (void)state;
+    static float a[MAX_N], b[MAX_N], y[MAX_N];
+    uint64_t seed = 77;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (uint32_t round = 0; round < 200; round++) {
+        uint32_t n = 1 + test_below(&seed, MAX_N - 1);
+        test_fill(&seed, TEST_PLAIN, a, n);
+        test_fill(&seed, TEST_PLAIN, b, n);
+        double dot = 0, magnitude = 0, square = 0, max = -INFINITY, sum = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            dot += (double)a[i] * b[i];
+            magnitude += fabs((double)a[i] * b[i]);
+            square += (double)a[i] * a[i];
+            max = a[i] > max ? a[i] : max;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            sum += exp((double)a[i] - max);
+        assert_near("dot", dot, k.dot(a, b, n), 0, 2e-6 * magnitude);
+        k.rms_norm(a, b, y, n, 1e-5f);
+        for (uint32_t i = 0; i < n; i++)
+            assert_near("rms_norm", a[i] / sqrt(square / n + 1e-5) * b[i], y[i], 2e-6, 0);
+        k.silu_mul(a, b, y, n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_near("silu_mul", a[i] / (1 + exp(-(double)a[i])) * b[i], y[i], 1e-6, 0);
+        memcpy(y, a, n * sizeof(float));
+        k.sigmoid(y, n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_near("sigmoid", 1 / (1 + exp(-(double)a[i])), y[i], 1e-6, 0);
+        memcpy(y, a, n * sizeof(float));
+        k.softmax(y, n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_near("softmax", exp(a[i] - max) / sum, y[i], 2e-6, 0);
+        double exact = a[n / 2] - max - log(sum);
+        assert_true(fabs(k.log_softmax_at(a, n, n / 2) - exact) <= 1e-12 * fabs(exact) + 1e-14);
+    }
+}
+
+static void rope_rotates(void **state)
+{
+    (void)state;
+    float x[128], halves[128], mixed[128], c[64], s[64];
+    uint64_t seed = 5;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    test_fill(&seed, TEST_PLAIN, x, 128);
+    for (uint32_t i = 0; i < 64; i++) {
+        c[i] = (float)cos(0.37 * i);
+        s[i] = (float)sin(0.37 * i);
+        halves[i] = x[2 * i];
+        halves[64 + i] = x[2 * i + 1];
+    }
+    memcpy(mixed, x, sizeof(x));
+    k.rope_interleaved(mixed, c, s, 128);
+    k.rope_halves(halves, c, s, 128);
+    for (uint32_t i = 0; i < 64; i++) {
+        double re = (double)x[2 * i] * c[i] - (double)x[2 * i + 1] * s[i];
+        double im = (double)x[2 * i] * s[i] + (double)x[2 * i + 1] * c[i];
+        assert_near("rope, real part", re, mixed[2 * i], 0, 1e-6);
+        assert_near("rope, imaginary part", im, mixed[2 * i + 1], 0, 1e-6);
+        assert_true(halves[i] == mixed[2 * i] && halves[64 + i] == mixed[2 * i + 1]);
+    }
+}
+
+static void clamp_keeps_nan(void **state)
+{
+    (void)state;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        float x[19];
+        for (uint32_t i = 0; i < 19; i++)
+            x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? -9.0f : 9.0f;
+        k.clamp(7.0f, x, 19);
+        for (uint32_t i = 0; i < 19; i++)
+            assert_true(i % 3 == 0 ? isnan(x[i]) : x[i] == (i % 3 == 1 ? -7.0f : 7.0f));
+    }
+}
+
+/* Nearest half by search in doubles: apart from how the conversion works. */
+static void half_conversion_is_exact(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7c00; h++) {
+        float here = moe_half_to_float((uint16_t)h);
+        int exponent = (int)(h >> 10);
+        double exact = exponent == 0 ? ldexp(h, -24) : ldexp(1024 + (h & 1023), exponent - 25);
+        assert_true((double)here == exact);
+        assert_int_equal(moe_float_to_half(here), h);
+        assert_int_equal(moe_float_to_half(-here), h | 0x8000);
+        /* The midpoint to the next half goes to the even one, its neighbours to the nearer. */
+        double next = h == 0x7bff ? 65536.0 : (double)moe_half_to_float((uint16_t)(h + 1));
+        float middle = (float)((exact + next) / 2);
+        assert_int_equal(moe_float_to_half(middle), h % 2 == 0 ? h : h + 1);
+        assert_int_equal(moe_float_to_half(nextafterf(middle, 0.0f)), h);
+        assert_int_equal(moe_float_to_half(nextafterf(middle, INFINITY)), h + 1);
+    }
+    assert_int_equal(moe_float_to_half(INFINITY), 0x7c00);
+    assert_int_equal(moe_float_to_half(1e30f), 0x7c00);
+    assert_int_equal(moe_float_to_half(-1e-30f), 0x8000);
+    assert_true(isnan(moe_half_to_float(moe_float_to_half(NAN))));
+    assert_true(isinf(moe_half_to_float(0x7c00)));
+}
+
+static void kv_rows_are_the_same_bytes_everywhere(void **state)
+{
+    (void)state;
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+    static float x[MAX_N], expected[MAX_N + GUARD], got[MAX_N + GUARD];
+    static uint8_t rows[2][MAX_N * 4 + GUARD];
+    uint64_t seed = 31;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels reference;
+    moe_vector_kernels_init(&reference, 0);
+    for (uint32_t l = 1; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t round = 0; round < 1200; round++) {
+            moe_kv_type type = types[round % 3];
+            uint32_t n = round < 300 ? round / 3 : test_below(&seed, MAX_N);
+            n = type == MOE_KV_Q8_0 ? n / 32 * 32 : n;
+            test_fill(&seed, round / 3 % TEST_KINDS, x, MAX_N);
+            if (round / 9 % 4 == 3) /* subnormal scales */
+                for (uint32_t i = 0; i < n; i++)
+                    x[i] = 1e-4f * test_unit(&seed);
+            memset(rows, 0xaa, sizeof(rows));
+            reference.kv_store(type, x, rows[0] + 1, n);
+            k.kv_store(type, x, rows[1] + 1, n);
+            assert_memory_equal(rows[0], rows[1], sizeof(rows[0]));
+            for (uint32_t i = 0; i < MAX_N + GUARD; i++)
+                expected[i] = got[i] = 12345.0f;
+            reference.kv_load(type, rows[0] + 1, expected, n);
+            k.kv_load(type, rows[0] + 1, got, n);
+            test_assert_same("kv_load", levels[l].name, expected, got, n + GUARD);
+        }
+    }
+}
+
+static void kv_rows_keep_their_precision(void **state)
+{
+    (void)state;
+    float x[64], y[64];
+    uint8_t row[256];
+    uint64_t seed = 3;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    assert_int_equal(moe_kv_row_bytes(MOE_KV_F16, 64), 128);
+    assert_int_equal(moe_kv_row_bytes(MOE_KV_F32, 64), 256);
+    assert_int_equal(moe_kv_row_bytes(MOE_KV_Q8_0, 64), 68);
+    for (uint32_t round = 0; round < 1000; round++) {
+        /* Down to where the scale is a subnormal half. */
+        float size = ldexpf(1.0f, -(int)(round % 24));
+        float amax[2] = {0, 0};
+        for (uint32_t i = 0; i < 64; i++) {
+            x[i] = size * test_unit(&seed);
+            amax[i / 32] = fmaxf(amax[i / 32], fabsf(x[i]));
+        }
+        k.kv_store(MOE_KV_Q8_0, x, row, 64);
+        k.kv_load(MOE_KV_Q8_0, row, y, 64);
+        for (uint32_t i = 0; i < 64; i++) {
+            double step = amax[i / 32] / 127.0;
+            /* Half a step, the scale's rounding, and what clamping at 127 codes can cost. */
+            assert_near("q8_0", x[i], y[i], 0, step * 0.501 + 128 * 0x1p-25 + step * 127 * 0x1p-12);
+        }
+        k.kv_store(MOE_KV_F16, x, row, 64);
+        k.kv_load(MOE_KV_F16, row, y, 64);
+        for (uint32_t i = 0; i < 64; i++)
+            assert_near("f16", x[i], y[i], 0x1p-11, 0x1p-25);
+    }
+    x[40] = NAN;
+    k.kv_store(MOE_KV_Q8_0, x, row, 64);
+    k.kv_load(MOE_KV_Q8_0, row, y, 64);
+    assert_true(!isnan(y[31]) && isnan(y[32]) && isnan(y[63]));
+}
+
+typedef struct bench {
+    const char *name;
+    run_fn run;
+    double bytes_per_element;
+} bench;
+
+static int run_benches(void)
+{
+    static const bench benches[] = {
+        {"rms_norm", run_rms_norm, 12}, {"silu_mul", run_silu_mul, 12},
+        {"add", run_add, 12},           {"axpy", run_axpy, 12},
+        {"softmax", run_softmax, 8},    {"argmax", run_argmax, 4},
+        {"sigmoid", run_sigmoid, 8},    {"dot", run_dot, 8},
+    };
+    static test_case in;
+    static float out[MAX_N + GUARD];
+    uint64_t seed = 1;
+    in.n = 1024;
+    in.scalar = 0.5f;
+    test_fill(&seed, TEST_PLAIN, in.a, in.n);
+    test_fill(&seed, TEST_PLAIN, in.b, in.n);
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (size_t b = 0; b < sizeof(benches) / sizeof(benches[0]); b++) {
+        printf("%-10s n 1024:", benches[b].name);
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            uint64_t best = UINT64_MAX;
+            for (uint32_t repeat = 0; repeat < 20; repeat++) {
+                uint64_t start = moe_now_ns();
+                for (uint32_t i = 0; i < 500; i++)
+                    benches[b].run(&k, &in, out);
+                uint64_t took = moe_now_ns() - start;
+                best = took < best ? took : best;
+            }
+            double ns = (double)best / 500;
+            printf("  %s %.0f ns (%.1f GB/s)", levels[l].name, ns,
+                   benches[b].bytes_per_element * in.n / ns);
+        }
+        printf("\n");
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
+        return run_benches();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_gives_the_reference_bits),
+        cmocka_unit_test(argmax_takes_the_lowest_of_equals),
+        cmocka_unit_test(exp_is_within_one_ulp),
+        cmocka_unit_test(norms_and_sums_agree_with_double),
+        cmocka_unit_test(rope_rotates),
+        cmocka_unit_test(clamp_keeps_nan),
+        cmocka_unit_test(half_conversion_is_exact),
+        cmocka_unit_test(kv_rows_are_the_same_bytes_everywhere),
+        cmocka_unit_test(kv_rows_keep_their_precision),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
