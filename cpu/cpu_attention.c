@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention over the paged KV cache. A task is one row, one KV head and some of the query heads that
+ * share it; pages are folded in ascending order into the task's running state, so the reduction
+ * order depends on logical positions alone. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+
+/* Query heads of one task: sharing loads of K and V pays up to here. */
+#define MAX_TASK_HEADS 16u
+
+typedef struct attention_job {
+    moe_cpu_device *cpu;
+    const moe_attention *a;
+    uint32_t n_rows;
+    uint32_t group;       /* query heads of a KV head */
+    uint32_t heads;       /* query heads of a task */
+    uint32_t tasks_per_kv_head;
+    uint32_t n_tasks;
+    moe_task_queue queue;
+} attention_job;
+
+static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_head, uint32_t first,
+                         uint32_t n_q, float *page_out)
+{
+    const moe_attention *a = job->a;
+    const moe_kv_layout *layout = &a->layout;
+    const moe_kv_row *kv = &a->rows[row];
+    size_t head = (size_t)row * a->n_head + (size_t)kv_head * job->group + first;
+    float *out = a->out + head * layout->v_dim;
+    float max[MAX_TASK_HEADS], sum[MAX_TASK_HEADS], page_max[MAX_TASK_HEADS],
+        page_sum[MAX_TASK_HEADS];
+    for (uint32_t h = 0; h < n_q; h++) {
+        max[h] = -INFINITY;
+        sum[h] = 0.0f;
+    }
+    memset(out, 0, (size_t)n_q * layout->v_dim * sizeof *out);
+    uint32_t n_visible = kv->position + 1;
+    for (uint32_t page = 0; page * MOE_KV_PAGE < n_visible; page++) {
+        const uint8_t *base = kv->pages[page];
+        uint32_t left = n_visible - page * MOE_KV_PAGE;
+        moe_attend_args args = {
+            .type = (moe_kv_type)layout->type,
+            .k = base + layout->k_offset + (size_t)kv_head * MOE_KV_PAGE * layout->k_row_bytes,
+            .v = base + layout->v_offset + (size_t)kv_head * MOE_KV_PAGE * layout->v_row_bytes,
+            .k_row_bytes = layout->k_row_bytes,
+            .v_row_bytes = layout->v_row_bytes,
+            .k_dim = layout->k_dim,
+            .v_dim = layout->v_dim,
+            .n_valid = left < MOE_KV_PAGE ? left : MOE_KV_PAGE,
+            .n_q = n_q,
+            .q = a->q + head * layout->k_dim,
+            .scale = a->scale,
+            .max = page_max,
+            .sum = page_sum,
+            .out = page_out,
+        };
+        job->cpu->vector.attend_page(&args);
+        for (uint32_t h = 0; h < n_q; h++) {
+            job->cpu->vector.attend_merge(&max[h], &sum[h], out + (size_t)h * layout->v_dim,
+                                          page_max[h], page_sum[h],
+                                          page_out + (size_t)h * layout->v_dim, layout->v_dim);
+        }
+    }
+    for (uint32_t h = 0; h < n_q; h++) {
+        job->cpu->vector.scale(1.0f / sum[h], out + (size_t)h * layout->v_dim, layout->v_dim);
+    }
+}
+
+static void attention_worker(void *arg, uint32_t worker, uint32_t n_workers)
+{
+    (void)n_workers;
+    attention_job *job = arg;
+    float *page_out = job->cpu->attention_state + worker * job->cpu->attention_state_size;
+    for (uint32_t t; (t = moe_task_next(&job->queue)) < job->n_tasks;) {
+        uint32_t part = t % job->tasks_per_kv_head;
+        uint32_t head = t / job->tasks_per_kv_head;
+        uint32_t first = part * job->heads;
+        uint32_t n_q = job->group - first < job->heads ? job->group - first : job->heads;
+        attend_heads(job, head % job->n_rows, head / job->n_rows, first, n_q, page_out);
+    }
+}
+
+int moe_cpu_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                      moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    const moe_kv_layout *layout = &attention->layout;
+    attention_job job = {.cpu = cpu, .a = attention, .n_rows = n_rows};
+    job.group = attention->n_head / layout->n_head_kv;
+    job.heads = job.group < MAX_TASK_HEADS ? job.group : MAX_TASK_HEADS;
+    uint32_t wanted = 2 * moe_team_size(cpu->team);
+    while (job.heads > 1 && n_rows * layout->n_head_kv * (job.group / job.heads) < wanted) {
+        job.heads = (job.heads + 1) / 2;
+    }
+    job.tasks_per_kv_head = (job.group + job.heads - 1) / job.heads;
+    job.n_tasks = n_rows * layout->n_head_kv * job.tasks_per_kv_head;
+    moe_team_run(cpu->team, attention_worker, &job);
+    return MOE_OK;
+}
+
+int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                     uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                     size_t v_stride, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint8_t *page = rows[r].pages[rows[r].position / MOE_KV_PAGE];
+        size_t slot = rows[r].position % MOE_KV_PAGE;
+        for (uint32_t h = 0; h < layout->n_head_kv; h++) {
+            size_t position = (size_t)h * MOE_KV_PAGE + slot;
+            cpu->vector.kv_store((moe_kv_type)layout->type, k + r * k_stride + h * layout->k_dim,
+                                 page + layout->k_offset + position * layout->k_row_bytes,
+                                 layout->k_dim);
+            if (!layout->v_in_k) {
+                cpu->vector.kv_store((moe_kv_type)layout->type,
+                                     v + r * v_stride + h * layout->v_dim,
+                                     page + layout->v_offset + position * layout->v_row_bytes,
+                                     layout->v_dim);
+            }
+        }
+    }
+    return MOE_OK;
+}

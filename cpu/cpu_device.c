@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening, memory and scratch of the CPU device. Arithmetic is in cpu_linear.c (products),
+ * cpu_experts.c (feed-forward networks), cpu_attention.c and cpu_elementwise.c. */
+#include "cpu/cpu_device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cpu/cpu_internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+#define HUGE_PAGE (2u << 20)
+
+static void cpu_close(moe_device *device)
+{
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+/* Large buffers are mapped: untouched pages cost nothing, and huge pages spare the TLB. */
+static int cpu_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
+{
+    (void)device;
+    *memory = NULL;
+    void *p = mmap(NULL, bytes == 0 ? 1 : bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        return moe_fail(err, MOE_ERR_MEMORY, "cannot map %zu bytes: %s", bytes, strerror(errno));
+    }
+    if (bytes >= HUGE_PAGE) {
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
+    }
+    *memory = p;
+    return MOE_OK;
+}
+
+static void cpu_free(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    munmap(memory, bytes == 0 ? 1 : bytes);
+}
+
+static int cpu_move(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    (void)device;
+    (void)err;
+    memcpy(dst, src, bytes);
+    return MOE_OK;
+}
+
+static int cpu_sync(moe_device *device, moe_error *err)
+{
+    (void)device;
+    (void)err;
+    return MOE_OK;
+}
+
+static size_t align64(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+static int cpu_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
+{
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    cpu->limits = *limits;
+    size_t x_bytes = align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
+    size_t head_bytes = align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
+    x_bytes = x_bytes > head_bytes ? x_bytes : head_bytes;
+    size_t ff_values = 0;
+    size_t h_bytes = 0;
+    for (int i = 0; i < MOE_MAX_FF_LIMITS; i++) {
+        const moe_rows_limit *ff = &limits->ff[i];
+        size_t values = (size_t)ff->n_rows * ff->n;
+        size_t bytes = align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
+        ff_values = values > ff_values ? values : ff_values;
+        h_bytes = bytes > h_bytes ? bytes : h_bytes;
+    }
+    size_t ff_bytes = align64(ff_values * sizeof(float));
+    cpu->attention_state_size = align64((size_t)limits->max_head_group * limits->max_v_dim);
+    size_t state_bytes = cpu->attention_state_size * sizeof(float) * moe_team_size(cpu->team);
+    cpu->scratch_bytes = x_bytes + h_bytes + 2 * ff_bytes + state_bytes;
+    cpu->scratch = moe_calloc_aligned(cpu->scratch_bytes, 1);
+    if (cpu->scratch == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY,
+                        "no memory for %zu bytes of scratch; a smaller prefill chunk needs less",
+                        cpu->scratch_bytes);
+    }
+    uint8_t *p = cpu->scratch;
+    cpu->x_q8_memory = p;
+    cpu->h_q8_memory = p += x_bytes;
+    cpu->ff_gate = (float *)(p += h_bytes);
+    cpu->ff_up = (float *)(p += ff_bytes);
+    cpu->attention_state = (float *)(p + ff_bytes);
+    return MOE_OK;
+}
+
+static uint64_t cpu_scratch_bytes(const moe_device *device)
+{
+    return ((const moe_cpu_device *)device)->scratch_bytes;
+}
+
+static const moe_device_ops cpu_ops = {
+    .close = cpu_close,
+    .reserve = cpu_reserve,
+    .scratch_bytes = cpu_scratch_bytes,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_move,
+    .download = cpu_move,
+    .copy = cpu_move,
+    .copy_rows = moe_cpu_copy_rows,
+    .sync = cpu_sync,
+    .embed = moe_cpu_embed,
+    .gather = moe_cpu_gather,
+    .rms_norm = moe_cpu_rms_norm,
+    .linear = moe_cpu_linear,
+    .head_linear = moe_cpu_head_linear,
+    .clamp = moe_cpu_clamp,
+    .scale = moe_cpu_scale,
+    .add = moe_cpu_add,
+    .rope = moe_cpu_rope,
+    .kv_store = moe_cpu_kv_store,
+    .attention = moe_cpu_attention,
+    .route = moe_cpu_route,
+    .experts = moe_cpu_experts,
+    .combine = moe_cpu_combine,
+    .sigmoid_scale = moe_cpu_sigmoid_scale,
+};
+
+int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err)
+{
+    *out = NULL;
+    moe_cpu_device *cpu = moe_calloc(1, sizeof *cpu);
+    if (cpu == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the CPU device");
+    }
+    cpu->base = (moe_device){.ops = &cpu_ops, .name = "cpu"};
+    cpu->team = options->team;
+    cpu->blas_prefill = options->blas_prefill;
+    moe_matmul_kernels_init(&cpu->matmul, options->cpu_features);
+    moe_vector_kernels_init(&cpu->vector, options->cpu_features);
+    *out = &cpu->base;
+    return MOE_OK;
+}
+
+typedef struct range_job {
+    moe_task_queue queue;
+    uint32_t n, grain;
+    moe_cpu_range_fn body;
+    void *context;
+} range_job;
+
+static void run_ranges(void *arg, uint32_t worker, uint32_t n_workers)
+{
+    (void)worker;
+    (void)n_workers;
+    range_job *job = arg;
+    for (;;) {
+        uint64_t begin = (uint64_t)moe_task_next(&job->queue) * job->grain;
+        if (begin >= job->n) {
+            return;
+        }
+        uint64_t end = begin + job->grain;
+        job->body(job->context, (uint32_t)begin, end < job->n ? (uint32_t)end : job->n);
+    }
+}
+
+void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_fn body,
+                 void *context)
+{
+    if (n <= grain) {
+        if (n > 0) {
+            body(context, 0, n);
+        }
+        return;
+    }
+    range_job job = {.n = n, .grain = grain, .body = body, .context = context};
+    moe_team_run(cpu->team, run_ranges, &job);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations of the device contract that work on one row, head or element at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+#include "cpu/kernels/router_select.h"
+
+/* Elements below which a call is not worth the team. */
+#define GRAIN_ELEMENTS 16384u
+
+static uint32_t rows_per_task(uint32_t n)
+{
+    return n >= GRAIN_ELEMENTS ? 1 : GRAIN_ELEMENTS / n;
+}
+
+typedef struct rows_job {
+    moe_cpu_device *cpu;
+    const float *x;
+    const float *w;
+    float *y;
+    uint32_t n;
+    size_t x_stride;
+    float value;
+    const uint32_t *index;
+    const moe_weight *table;
+    const int32_t *tokens;
+    const moe_rope *rope;
+    const moe_route *route;
+} rows_job;
+
+static void embed_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    const moe_weight *table = job->table;
+    for (uint32_t r = begin; r < end; r++) {
+        const uint8_t *row = (const uint8_t *)table->data +
+                             (size_t)job->tokens[r] * table->row_bytes;
+        float *y = job->y + (size_t)r * table->n_in;
+        job->cpu->matmul.dequantize[table->type](row, y, table->n_in);
+        if (job->value != 1.0f) {
+            job->cpu->vector.scale(job->value, y, table->n_in);
+        }
+    }
+}
+
+int moe_cpu_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                  uint32_t n_rows, float scale, float *out, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .table = table, .tokens = tokens, .value = scale, .y = out};
+    moe_cpu_for(cpu, n_rows, rows_per_task(table->n_in), embed_range, &job);
+    return MOE_OK;
+}
+
+int moe_cpu_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                   uint32_t n_rows, float *out, moe_error *err)
+{
+    (void)device;
+    (void)err;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        memcpy(out + (size_t)r * n, x + (size_t)rows[r] * n, n * sizeof *out);
+    }
+    return MOE_OK;
+}
+
+int moe_cpu_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
+                      size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t r = 0; r < n_rows; r++) {
+        memcpy(dst + r * dst_stride, src + r * src_stride, n * sizeof *dst);
+    }
+    return MOE_OK;
+}
+
+static void rms_norm_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    for (uint32_t r = begin; r < end; r++) {
+        job->cpu->vector.rms_norm(job->x + r * job->x_stride, job->w, job->y + r * job->x_stride,
+                                  job->n, job->value);
+    }
+}
+
+int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                     uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .x = x, .w = weight, .y = y, .n = n, .x_stride = x_stride,
+                    .value = eps};
+    moe_cpu_for(cpu, n_rows, rows_per_task(n), rms_norm_range, &job);
+    return MOE_OK;
+}
+
+int moe_cpu_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device_of(device)->vector.clamp(limit, x, (uint32_t)n);
+    return MOE_OK;
+}
+
+int moe_cpu_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device_of(device)->vector.scale(factor, x, (uint32_t)n);
+    return MOE_OK;
+}
+
+typedef struct add_job {
+    moe_cpu_device *cpu;
+    const float *a, *b;
+    float *y;
+    size_t n;
+} add_job;
+
+static void add_range(void *context, uint32_t begin, uint32_t end)
+{
+    const add_job *job = context;
+    size_t from = (size_t)begin * GRAIN_ELEMENTS;
+    size_t to = (size_t)end * GRAIN_ELEMENTS;
+    to = to < job->n ? to : job->n;
+    job->cpu->vector.add(job->a + from, job->b + from, job->y + from, (uint32_t)(to - from));
+}
+
+int moe_cpu_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    add_job job = {cpu, a, b, y, n};
+    moe_cpu_for(cpu, (uint32_t)((n + GRAIN_ELEMENTS - 1) / GRAIN_ELEMENTS), 1, add_range, &job);
+    return MOE_OK;
+}
+
+static void rope_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    const moe_rope *rope = job->rope;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *cos = rope->cos + (size_t)r * (rope->n_rot / 2);
+        const float *sin = rope->sin + (size_t)r * (rope->n_rot / 2);
+        for (uint32_t h = 0; h < rope->n_head; h++) {
+            float *x = rope->x + r * rope->row_stride + h * rope->head_stride;
+            if (rope->interleaved) {
+                job->cpu->vector.rope_interleaved(x, cos, sin, rope->n_rot);
+            } else {
+                job->cpu->vector.rope_halves(x, cos, sin, rope->n_rot);
+            }
+        }
+    }
+}
+
+int moe_cpu_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .rope = rope};
+    moe_cpu_for(cpu, n_rows, rows_per_task(rope->n_head * rope->n_rot), rope_range, &job);
+    return MOE_OK;
+}
+
+static void route_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    const moe_route *route = job->route;
+    moe_router_gate gate = {
+        .kind = (moe_router_kind)route->gate,
+        .n_expert = route->n_expert,
+        .n_expert_used = route->n_used,
+        .n_group = route->n_group,
+        .n_group_used = route->n_group_used,
+        .group_score = (moe_router_group_score)route->group_score,
+        .renormalise = route->renormalise,
+        .scale = route->scale,
+    };
+    for (uint32_t r = begin; r < end; r++) {
+        job->cpu->vector.router_select(&gate, route->logits + (size_t)r * route->n_expert,
+                                       route->selection_bias,
+                                       route->experts + (size_t)r * route->n_used,
+                                       route->weights + (size_t)r * route->n_used, NULL);
+    }
+}
+
+int moe_cpu_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .route = route};
+    moe_cpu_for(cpu, n_rows, 8, route_range, &job);
+    return MOE_OK;
+}
+
+int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                          uint32_t n, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        cpu->vector.scale(1.0f / (1.0f + moe_exp(-gate[r])), x + (size_t)r * n, n);
+    }
+    return MOE_OK;
+}

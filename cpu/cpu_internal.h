@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared by the files of the CPU device; nobody else includes it. */
+#ifndef MOE_CPU_INTERNAL_H
+#define MOE_CPU_INTERNAL_H
+
+#include "cpu/cpu_device.h"
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/vector_ops.h"
+
+typedef struct moe_cpu_device {
+    moe_device base;
+    /* Set at open, never changed. */
+    moe_team *team;
+    bool blas_prefill;
+    moe_matmul_kernels matmul;
+    moe_vector_kernels vector;
+    /* Set by reserve. */
+    moe_device_limits limits;
+    uint8_t *scratch;
+    size_t scratch_bytes;
+    uint8_t *x_q8_memory;     /* quantised input rows */
+    uint8_t *h_q8_memory;     /* quantised inner rows of a feed-forward network */
+    float *ff_gate, *ff_up;   /* [rows][n_ff] */
+    float *attention_state;   /* per worker: page_out [max_head_group][max_v_dim] */
+    size_t attention_state_size; /* floats per worker */
+} moe_cpu_device;
+
+static inline moe_cpu_device *moe_cpu_device_of(moe_device *device)
+{
+    return (moe_cpu_device *)device;
+}
+
+/* Runs body over [0, n) in ranges of at most grain, on the team when there is more than one. */
+typedef void (*moe_cpu_range_fn)(void *context, uint32_t begin, uint32_t end);
+void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_fn body,
+                 void *context);
+
+/* Quantises rows x[0..n_rows) into memory and binds them to rows. */
+void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
+                      uint32_t n_in, void *memory, moe_q8_rows *rows);
+
+/* The rows from `first` on, as a view. */
+static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t first)
+{
+    size_t n = (size_t)first * rows->n_in_padded;
+    moe_q8_rows view = *rows;
+    view.q += n;
+    view.d += n / 32;
+    view.sum4 += n / 4;
+    view.dsum16 += n / 16;
+    view.dsum32 += n / 32;
+    return view;
+}
+
+/* Weight rows of one task: enough to stream well, few enough that all workers get some. */
+uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight);
+
+/* Rows [first, first + n) of a weight times activation rows; fills in args->weights and n_out, moves
+ * args->out, and calls the kernel of the type (or BLAS where it is on and pays). */
+void moe_cpu_matmul_slice(moe_cpu_device *cpu, const moe_weight *weight, uint32_t first, uint32_t n,
+                          moe_matmul_args args);
+
+/* OpenBLAS route for float weights; true when it did the work (plain rows only). */
+bool moe_cpu_blas_matmul(moe_cpu_device *cpu, const moe_matmul_args *args);
+
+/* Operations, by file. */
+int moe_cpu_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
+                   const moe_linear *linears, uint32_t n_linears, moe_error *err);
+int moe_cpu_head_linear(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
+                        moe_error *err);
+int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                    const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
+                    moe_error *err);
+int moe_cpu_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
+                    moe_error *err);
+int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                     uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                     size_t v_stride, moe_error *err);
+int moe_cpu_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                      moe_error *err);
+int moe_cpu_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                  uint32_t n_rows, float scale, float *out, moe_error *err);
+int moe_cpu_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                   uint32_t n_rows, float *out, moe_error *err);
+int moe_cpu_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
+                      size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
+int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                     uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+int moe_cpu_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err);
+int moe_cpu_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err);
+int moe_cpu_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                moe_error *err);
+int moe_cpu_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
+int moe_cpu_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                          uint32_t n, moe_error *err);
+
+#endif

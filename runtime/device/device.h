@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* The device contract: what the engine asks of whatever holds the weights and does the arithmetic.
+ *
+ * Pointers marked "device" are addresses in the device's memory, and only the device may follow
+ * them; on the CPU they are ordinary memory. Operations run in the order of the calls; a device may
+ * queue them, and must be done with them when sync() or download() returns. A failure is returned by
+ * the call or by a later one, and leaves the device usable for closing only.
+ *
+ * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
+ * follows to the bit for expert arithmetic. Rows never influence each other. */
+#ifndef MOE_DEVICE_DEVICE_H
+#define MOE_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#include "runtime/base/dtype.h"
+
+typedef struct moe_device moe_device;
+
+/* A matrix in the device's memory: n_out rows of n_in elements in the file's block layout. */
+typedef struct moe_weight {
+    moe_dtype type;
+    const void *data; /* device */
+    uint32_t n_in;
+    uint32_t n_out;
+    size_t row_bytes;
+} moe_weight;
+
+/* out[row][o] = weight row o . x row (+ bias[o]). */
+typedef struct moe_linear {
+    moe_weight weight;
+    const float *bias; /* device, [n_out] or NULL */
+    float *out;        /* device, [n_rows][n_out] */
+} moe_linear;
+
+/* Per head h: out[row][h][o] = weight row (h * n_out_per_head + o) . x[row][h]. */
+typedef struct moe_head_linear {
+    moe_weight weight; /* n_out = n_head * n_out_per_head */
+    uint32_t n_head;
+    const float *x;    /* device, head h of row r at x + r * x_row_stride + h * x_head_stride */
+    size_t x_row_stride;
+    size_t x_head_stride;
+    float *out;        /* device, likewise */
+    size_t out_row_stride;
+    size_t out_head_stride;
+} moe_head_linear;
+
+typedef struct moe_rope {
+    float *x;           /* device, in place: head h of row r at x + r*row_stride + h*head_stride */
+    size_t row_stride;
+    size_t head_stride;
+    uint32_t n_head;
+    uint32_t n_rot;
+    bool interleaved;   /* pairs (2i, 2i+1), else (i, i + n_rot/2) */
+    const float *cos;   /* host, [n_rows][n_rot / 2] */
+    const float *sin;
+} moe_rope;
+
+/* How one layer's keys and values lie in a page of the KV cache, which holds MOE_KV_PAGE positions:
+ * [head][position] rows of keys from k_offset, of values from v_offset. */
+typedef struct moe_kv_layout {
+    int type; /* moe_kv_type */
+    uint32_t n_head_kv;
+    uint32_t k_dim;
+    uint32_t v_dim;
+    size_t k_row_bytes;
+    size_t v_row_bytes;
+    size_t k_offset;
+    size_t v_offset; /* with MLA the same as k_offset: a value is the head of its key */
+    bool v_in_k;     /* nothing to store for values */
+} moe_kv_layout;
+
+/* A row's place in the cache, and what it sees: positions 0..position, page p holding positions
+ * [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE). */
+typedef struct moe_kv_row {
+    void *const *pages; /* host array of device pages */
+    uint32_t position;
+} moe_kv_row;
+
+typedef struct moe_attention {
+    moe_kv_layout layout;
+    const moe_kv_row *rows; /* host, [n_rows] */
+    const float *q;         /* device, [n_rows][n_head][k_dim] */
+    uint32_t n_head;
+    float scale;
+    float *out; /* device, [n_rows][n_head][v_dim] */
+} moe_attention;
+
+/* How a router's logits become experts and weights (see cpu/kernels/router_select.h). */
+typedef struct moe_route {
+    const float *logits; /* device, [n_rows][n_expert] */
+    uint32_t n_expert;
+    uint32_t n_used;
+    int gate; /* moe_gate_kind */
+    bool renormalise;
+    float scale;
+    const float *selection_bias; /* device, [n_expert] or NULL */
+    uint32_t n_group;
+    uint32_t n_group_used;
+    int group_score;   /* moe_group_score_kind */
+    uint32_t *experts; /* host, out: [n_rows][n_used], best first */
+    float *weights;    /* host, out: [n_rows][n_used] */
+} moe_route;
+
+/* One expert and the rows that chose it: down . (silu(gate . x) * (up . x)). */
+typedef struct moe_expert_work {
+    moe_weight gate, up, down;
+    const uint32_t *x_index;   /* host, [n_rows]: rows of x; NULL: 0, 1, .. */
+    const uint32_t *out_index; /* host, [n_rows]: rows of out; NULL: 0, 1, .. */
+    uint32_t n_rows;
+} moe_expert_work;
+
+/* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from 0 in
+ * rank order by fmaf. */
+typedef struct moe_combine {
+    const float *outs;    /* device, [n_rows * n_ranks][n] */
+    const float *weights; /* host, [n_rows][n_ranks] */
+    uint32_t n_ranks;
+    uint32_t n;
+    float *y; /* device, [n_rows][n] */
+} moe_combine;
+
+/* So many rows of so many elements at once. */
+typedef struct moe_rows_limit {
+    uint32_t n_rows;
+    uint32_t n;
+} moe_rows_limit;
+
+#define MOE_MAX_FF_LIMITS 3 /* routed experts, shared expert, dense layers */
+
+typedef struct moe_device_limits {
+    moe_rows_limit linear;      /* input of linear() and experts(): rows of a pass, longest row */
+    moe_rows_limit head_linear; /* input of head_linear(): rows times heads */
+    moe_rows_limit ff[MOE_MAX_FF_LIMITS]; /* inner rows of feed-forward networks; unused ones 0 */
+    uint32_t max_v_dim;      /* of an attention head in the cache */
+    uint32_t max_head_group; /* query heads that share a KV head */
+} moe_device_limits;
+
+typedef struct moe_device_ops {
+    void (*close)(moe_device *device);
+    /* Scratch for passes of at most these sizes; called once, before any arithmetic. */
+    int (*reserve)(moe_device *device, const moe_device_limits *limits, moe_error *err);
+    uint64_t (*scratch_bytes)(const moe_device *device);
+
+    int (*alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err); /* 64-aligned */
+    void (*free)(moe_device *device, void *memory, size_t bytes);
+    int (*upload)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+    int (*download)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+    int (*copy)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+    /* n_rows runs of n floats, a stride (in floats) apart on either side. */
+    int (*copy_rows)(moe_device *device, const float *src, size_t src_stride, float *dst,
+                     size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
+    int (*sync)(moe_device *device, moe_error *err);
+
+    int (*embed)(moe_device *device, const moe_weight *table, const int32_t *tokens, uint32_t n_rows,
+                 float scale, float *out, moe_error *err);
+    int (*gather)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                  uint32_t n_rows, float *out, moe_error *err);
+    int (*rms_norm)(moe_device *device, const float *x, const float *weight, float *y,
+                    uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+    int (*linear)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
+                  const moe_linear *linears, uint32_t n_linears, moe_error *err);
+    int (*head_linear)(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
+                       moe_error *err);
+    int (*clamp)(moe_device *device, float limit, float *x, size_t n, moe_error *err);
+    int (*scale)(moe_device *device, float factor, float *x, size_t n, moe_error *err);
+    int (*add)(moe_device *device, const float *a, const float *b, float *y, size_t n,
+               moe_error *err);
+    int (*rope)(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
+    /* k: [n_rows][k_stride], heads contiguous; v likewise, unless layout->v_in_k. */
+    int (*kv_store)(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                    uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                    size_t v_stride, moe_error *err);
+    int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                     moe_error *err);
+    int (*route)(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+    /* x: [n_x_rows][n_in]; writes the rows of out that the works name. */
+    int (*experts)(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                   const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
+                   moe_error *err);
+    int (*combine)(moe_device *device, const moe_combine *combine, uint32_t n_rows, moe_error *err);
+    /* x[row] *= sigmoid(gate[row]); the shared expert's gate. */
+    int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows, uint32_t n,
+                         moe_error *err);
+} moe_device_ops;
+
+/* The first member of every device. */
+struct moe_device {
+    const moe_device_ops *ops;
+    const char *name; /* "cpu" */
+};
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/kv_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static size_t align64(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
+                     moe_kv_type type, moe_error *err)
+{
+    *pool = (moe_kv_pool){.device = device};
+    if (type == MOE_KV_Q8_0 && (config->head_dim_k % 32 != 0 || config->head_dim_v % 32 != 0)) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "a Q8_0 KV cache needs head dimensions that are multiples of 32, not %u "
+                        "and %u; use F16",
+                        config->head_dim_k, config->head_dim_v);
+    }
+    pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
+    if (pool->layers == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
+    }
+    size_t offset = 0;
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        moe_kv_layout *layout = &pool->layers[l];
+        *layout = (moe_kv_layout){
+            .type = type,
+            .n_head_kv = config->n_head_kv,
+            .k_dim = config->head_dim_k,
+            .v_dim = config->head_dim_v,
+            .k_row_bytes = moe_kv_row_bytes(type, config->head_dim_k),
+            .v_row_bytes = moe_kv_row_bytes(type, config->head_dim_v),
+            .k_offset = offset,
+            .v_in_k = config->attention == MOE_ATTENTION_MLA,
+        };
+        size_t positions = (size_t)config->n_head_kv * MOE_KV_PAGE;
+        offset = align64(offset + positions * layout->k_row_bytes);
+        layout->v_offset = offset;
+        if (layout->v_in_k) {
+            layout->v_offset = layout->k_offset;
+            layout->v_row_bytes = layout->k_row_bytes;
+        } else {
+            offset = align64(offset + positions * layout->v_row_bytes);
+        }
+    }
+    pool->page_bytes = offset;
+    return MOE_OK;
+}
+
+void moe_kv_pool_free(moe_kv_pool *pool)
+{
+    while (pool->free_pages != NULL) {
+        moe_kv_page *page = pool->free_pages;
+        pool->free_pages = page->next_free;
+        pool->device->ops->free(pool->device, page->memory, pool->page_bytes);
+        free(page);
+    }
+    free(pool->layers);
+    *pool = (moe_kv_pool){0};
+}
+
+static moe_kv_page *take_page(moe_kv_pool *pool, moe_error *err)
+{
+    moe_kv_page *page = pool->free_pages;
+    if (page != NULL) {
+        pool->free_pages = page->next_free;
+        page->n_users = 1;
+        return page;
+    }
+    page = moe_calloc(1, sizeof *page);
+    if (page == NULL) {
+        moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
+        return NULL;
+    }
+    if (pool->device->ops->alloc(pool->device, pool->page_bytes, &page->memory, err) != MOE_OK) {
+        free(page);
+        return NULL;
+    }
+    page->n_users = 1;
+    pool->n_pages++;
+    return page;
+}
+
+static void drop_page(moe_kv_pool *pool, moe_kv_page *page)
+{
+    if (--page->n_users == 0) {
+        page->next_free = pool->free_pages;
+        pool->free_pages = page;
+    }
+}
+
+static int grow_table(moe_kv_table *table, uint32_t n_pages, moe_error *err)
+{
+    if (n_pages <= table->capacity) {
+        return MOE_OK;
+    }
+    uint32_t capacity = n_pages < 8 ? 8 : n_pages + n_pages / 2;
+    moe_kv_page **pages = moe_realloc_array(table->pages, capacity, sizeof *pages);
+    if (pages != NULL) {
+        table->pages = pages;
+    }
+    void **addresses = moe_realloc_array(table->addresses, capacity, sizeof *addresses);
+    if (addresses != NULL) {
+        table->addresses = addresses;
+    }
+    if (pages == NULL || addresses == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a table of %u KV pages", capacity);
+    }
+    table->capacity = capacity;
+    return MOE_OK;
+}
+
+/* Replaces a shared page by a copy of our own. */
+static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t index, moe_error *err)
+{
+    moe_kv_page *shared = table->pages[index];
+    if (shared->n_users == 1) {
+        return MOE_OK;
+    }
+    moe_kv_page *own = take_page(pool, err);
+    if (own == NULL) {
+        return MOE_ERR_MEMORY;
+    }
+    int status = pool->device->ops->copy(pool->device, own->memory, shared->memory,
+                                         pool->page_bytes, err);
+    if (status != MOE_OK) {
+        drop_page(pool, own);
+        return status;
+    }
+    drop_page(pool, shared);
+    table->pages[index] = own;
+    table->addresses[index] = own->memory;
+    return MOE_OK;
+}
+
+int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
+                         moe_error *err)
+{
+    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    int status = grow_table(table, n_pages, err);
+    for (uint32_t p = first / MOE_KV_PAGE; status == MOE_OK && p < n_pages; p++) {
+        if (p < table->n_pages) {
+            status = unshare(pool, table, p, err);
+            continue;
+        }
+        moe_kv_page *page = take_page(pool, err);
+        if (page == NULL) {
+            return MOE_ERR_MEMORY;
+        }
+        table->pages[p] = page;
+        table->addresses[p] = page->memory;
+        table->n_pages = p + 1;
+    }
+    return status;
+}
+
+void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n)
+{
+    uint32_t n_pages = (n + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    while (table->n_pages > n_pages) {
+        drop_page(pool, table->pages[--table->n_pages]);
+    }
+}
+
+int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err)
+{
+    *out = (moe_kv_table){0};
+    int status = grow_table(out, table->n_pages, err);
+    if (status != MOE_OK) {
+        free(out->pages);
+        free(out->addresses);
+        *out = (moe_kv_table){0};
+        return status;
+    }
+    for (uint32_t p = 0; p < table->n_pages; p++) {
+        out->pages[p] = table->pages[p];
+        out->addresses[p] = table->addresses[p];
+        out->pages[p]->n_users++;
+    }
+    out->n_pages = table->n_pages;
+    return MOE_OK;
+}
+
+void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table)
+{
+    moe_kv_table_truncate(pool, table, 0);
+    free(table->pages);
+    free(table->addresses);
+    *table = (moe_kv_table){0};
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* The paged KV cache. A page holds MOE_KV_PAGE positions of every layer; a session is a table of
+ * pages. Pages are counted: a fork shares them, and whoever writes to a shared one gets a copy. */
+#ifndef MOE_ENGINE_KV_CACHE_H
+#define MOE_ENGINE_KV_CACHE_H
+
+#include "cpu/kernels/vector_ops.h"
+#include "runtime/device/device.h"
+#include "runtime/model/model_config.h"
+
+typedef struct moe_kv_page {
+    void *memory; /* device */
+    uint32_t n_users;
+    struct moe_kv_page *next_free;
+} moe_kv_page;
+
+typedef struct moe_kv_pool {
+    moe_device *device;
+    moe_kv_layout *layers; /* [n_layer] */
+    size_t page_bytes;
+    moe_kv_page *free_pages;
+    uint64_t n_pages; /* allocated, used or free */
+} moe_kv_pool;
+
+/* One session's view: pages[p] holds positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE). */
+typedef struct moe_kv_table {
+    moe_kv_page **pages;
+    void **addresses; /* of the same pages: what the device is given */
+    uint32_t n_pages;
+    uint32_t capacity;
+} moe_kv_table;
+
+int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
+                     moe_kv_type type, moe_error *err);
+void moe_kv_pool_free(moe_kv_pool *pool);
+
+/* Makes positions [first, end) writable: adds pages, and copies a page that is shared. On failure
+ * the table still holds what it held. */
+int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
+                         moe_error *err);
+/* Gives back the pages that hold nothing before position n. */
+void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
+/* Makes out share the pages of table. */
+int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err);
+void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* The weights that are always in the device's memory: everything but the routed experts. */
+#ifndef MOE_ENGINE_WEIGHTS_H
+#define MOE_ENGINE_WEIGHTS_H
+
+#include <moe/moe.h>
+
+#include "runtime/device/device.h"
+#include "runtime/model/tensor_map.h"
+
+/* A tensor that the model lacks has data NULL. */
+typedef struct moe_layer_weights {
+    moe_weight tensors[MOE_LAYER_TENSOR_COUNT];
+} moe_layer_weights;
+
+typedef struct moe_weights {
+    moe_weight token_embedding;
+    moe_weight output_norm;
+    moe_weight output;
+    float *rope_factors;       /* host, [n_rot / 2], or NULL */
+    moe_layer_weights *layers; /* [n_layer] */
+    uint8_t *arena;            /* device: everything above */
+    size_t arena_bytes;
+} moe_weights;
+
+typedef struct moe_weights_progress {
+    moe_progress_fn report; /* may be NULL */
+    void *user;
+} moe_weights_progress;
+
+/* Reads and uploads. MOE_ERR_CANCELLED when the progress callback says so. */
+int moe_weights_load(moe_weights *weights, moe_device *device, const moe_gguf *gguf,
+                     const moe_model_config *config, const moe_tensor_map *map,
+                     const moe_weights_progress *progress, moe_error *err);
+void moe_weights_free(moe_weights *weights, moe_device *device);
+
+#endif

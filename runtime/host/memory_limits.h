@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOE_HOST_MEMORY_LIMITS_H
+#define MOE_HOST_MEMORY_LIMITS_H
+
+#include <stdint.h>
+
+/* Bytes that this process may still allocate without swapping: the least of the machine's available
+ * memory (/proc/meminfo) and what the memory cgroups (v1 or v2) leave. */
+uint64_t moe_memory_available(void);
+
+#endif
