@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* The model families as rows of data: how each one's metadata sets the dials of model_config.h. A
+ * new family is a new row; code that would ask for a family's name is a missing column here. */
+#ifndef MOE_MODEL_FAMILIES_H
+#define MOE_MODEL_FAMILIES_H
+
+#include <stddef.h>
+
+#include "runtime/model/model_config.h"
+
+/* Where the width of an expert comes from when expert_feed_forward_length is absent. */
+typedef enum moe_expert_width_rule {
+    MOE_EXPERT_WIDTH_STATED,       /* nowhere: the key is required */
+    MOE_EXPERT_WIDTH_FEED_FORWARD, /* feed_forward_length */
+    MOE_EXPERT_WIDTH_SHARE         /* feed_forward_length / expert_used_count */
+} moe_expert_width_rule;
+
+typedef enum moe_shared_rule {
+    MOE_SHARED_NONE,
+    MOE_SHARED_COUNT, /* expert_shared_count experts of the routed experts' width */
+    MOE_SHARED_GATED  /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
+} moe_shared_rule;
+
+/* Metadata that some families use. Present in a file of a family without the flag, a value that
+ * would change the result is refused. */
+typedef enum moe_family_keys {
+    MOE_KEY_CLAMP_KQV = 1 << 0,  /* attention.clamp_kqv */
+    MOE_KEY_DENSE_LEAD = 1 << 1, /* leading_dense_block_count */
+    MOE_KEY_GROUPS = 1 << 2,     /* expert_group_count, expert_group_used_count */
+    MOE_KEY_YARN_LOG = 1 << 3    /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
+} moe_family_keys;
+
+typedef struct moe_family {
+    const char *architecture; /* general.architecture */
+    const char *name;         /* for people */
+    moe_attention_kind attention;
+    moe_qk_norm_kind qk_norm;
+    moe_rope_kind rope;
+    moe_gate_kind gate;    /* when expert_gating_func is absent */
+    bool gate_renormalise; /* when expert_weights_norm is absent */
+    moe_expert_width_rule expert_width;
+    moe_shared_rule shared;
+    unsigned keys; /* moe_family_keys */
+    /* Files from before expert_gating_func that used a renormalised sigmoid gate are told by their
+     * shape; 0: there are none. */
+    uint32_t sigmoid_n_layer;
+    uint32_t sigmoid_n_expert;
+} moe_family;
+
+/* NULL when there is none of this architecture. */
+const moe_family *moe_family_find(const char *architecture);
+size_t moe_family_count(void);
+const moe_family *moe_family_at(size_t index);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the GGUF reader share. A file's header is parsed out of one block of memory;
+ * every string and array of the result points into that block. */
+#ifndef MOE_MODEL_GGUF_INTERNAL_H
+#define MOE_MODEL_GGUF_INTERNAL_H
+
+#include "runtime/model/gguf.h"
+
+/* Open addressing over positions in a table; slots hold position + 1, 0 is free. */
+typedef struct moe_gguf_index {
+    uint32_t *slots;
+    uint64_t mask;
+    uint64_t seed;
+} moe_gguf_index;
+
+/* The header of one file. */
+typedef struct moe_gguf_header {
+    uint32_t version;
+    uint32_t alignment;
+    uint64_t size;       /* bytes up to the end of the tensor list */
+    uint64_t data_start; /* size rounded up to the alignment */
+    moe_gguf_kv *kvs;
+    size_t n_kvs;
+    size_t kvs_capacity;
+    moe_gguf_tensor *tensors;
+    size_t n_tensors;
+    size_t tensors_capacity;
+    moe_string_view **string_arrays; /* one block per array of strings */
+    size_t n_string_arrays;
+    size_t string_arrays_capacity;
+    moe_gguf_index kv_index;
+} moe_gguf_header;
+
+/* Returned by moe_gguf_header_parse() when the bytes at hand end before the header does. */
+#define MOE_GGUF_NEED_MORE 1
+
+/* Parses and checks the header of a file of file_size bytes, of which the first n_bytes are at
+ * hand. Returns MOE_OK, an error, or MOE_GGUF_NEED_MORE with *needed > n_bytes (and <= file_size)
+ * the least that must be at hand for the next attempt. The header must be empty (zeroed). */
+int moe_gguf_header_parse(moe_gguf_header *header, const uint8_t *bytes, uint64_t n_bytes,
+                          uint64_t file_size, uint64_t *needed, moe_error *err);
+void moe_gguf_header_free(moe_gguf_header *header);
+
+/* Checks placement: offsets, sizes against the file, overlaps; makes offsets absolute. */
+int moe_gguf_check_placement(moe_gguf_header *header, uint64_t file_size, moe_error *err);
+
+/* Reads as much of the file as its header needs, and parses it. *bytes owns the memory. */
+int moe_gguf_header_read(moe_gguf_header *header, uint8_t **bytes, int fd, uint64_t file_size,
+                         moe_error *err);
+
+int moe_gguf_index_init(moe_gguf_index *index, size_t n_entries, const void *seed);
+void moe_gguf_index_free(moe_gguf_index *index);
+/* Position of an equal name already in the index, or SIZE_MAX after adding `position`. The names
+ * lie at `stride` bytes from each other, starting at *names. */
+size_t moe_gguf_index_add(moe_gguf_index *index, const void *names, size_t stride, size_t position);
+size_t moe_gguf_index_find(const moe_gguf_index *index, const void *names, size_t stride,
+                           moe_string_view name);
+
+/* A name for messages: at most size - 1 bytes, unprintable ones as '?', cut ones end in "...". */
+#define MOE_GGUF_SHOWN 72
+const char *moe_gguf_show(moe_string_view name, char shown[MOE_GGUF_SHOWN]);
+
+/* As moe_gguf_find(), within one file. */
+const moe_gguf_kv *moe_gguf_header_find(const moe_gguf_header *header, const char *key);
+
+/* Bytes of a number or bool; 0 for strings, arrays and unknown types. */
+size_t moe_gguf_scalar_size(uint32_t type);
+const char *moe_gguf_type_name(uint32_t type);
+
+/* The integer of a scalar of an integer type or a bool; false when it is another type. */
+bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value);
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/* Finds every tensor that the config calls for, checks it against the row that describes it, and
+ * notes where its bytes are. Experts come in three layouts, told by which names the file has:
+ *
+ *   ffn_{gate,up,down}_exps     one tensor a part, expert e its e-th slice
+ *   ffn_gate_up_exps            as above, a slice holding the rows of gate, then those of up
+ *   ffn_{gate,up,down}.E        one tensor an expert and part
+ *
+ * Tensors that nothing asks for are refused: they would be weights that the result ignores. */
+#include "runtime/model/tensor_map.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/model/gguf_internal.h"
+#include "runtime/model/tensor_map_rows.h"
+
+#define NAME_ROOM 64
+
+typedef struct builder {
+    moe_tensor_map *map;
+    const moe_model_config *config;
+    const moe_gguf *gguf;
+    moe_error *err;
+    bool *claimed; /* of each of the file's tensors */
+    uint64_t dims[MOE_DIM_COUNT];
+    uint64_t n_expert_elems;
+} builder;
+
+/* What a tensor must look like: rows of n_in elements, n_out * n_slices of them in all. */
+typedef struct shape {
+    uint64_t n_in;
+    uint64_t n_out;
+    uint64_t n_slices;
+    bool vector; /* one-dimensional, and F32 */
+} shape;
+
+static int fail_missing(const builder *b, const char *name)
+{
+    return moe_fail(b->err, MOE_ERR_FORMAT,
+                    "tensor '%s' is missing: the file does not hold all of this %s model", name,
+                    b->config->family);
+}
+
+static int fail_shape(const builder *b, const char *name, const moe_gguf_tensor *tensor,
+                      const shape *expected)
+{
+    char slices[32] = "";
+    if (expected->n_slices > 1) {
+        snprintf(slices, sizeof slices, ", %" PRIu64, expected->n_slices);
+    }
+    char rows[32] = "";
+    if (!expected->vector) {
+        snprintf(rows, sizeof rows, ", %" PRIu64, expected->n_out);
+    }
+    return moe_fail(b->err, MOE_ERR_FORMAT,
+                    "tensor '%s' has shape [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
+                    "], expected [%" PRIu64 "%s%s]",
+                    name, tensor->dims[0], tensor->dims[1], tensor->dims[2], tensor->dims[3],
+                    expected->n_in, rows, slices);
+}
+
+/* The per-head MLA tensors are three-dimensional in some files and flat in others; the bytes are
+ * the same, so only row length and number of rows count. Stacked experts must be stacked. */
+static bool has_shape(const moe_gguf_tensor *tensor, const shape *expected)
+{
+    if (expected->n_slices > 1) {
+        return tensor->dims[0] == expected->n_in && tensor->dims[1] == expected->n_out &&
+               tensor->dims[2] == expected->n_slices && tensor->dims[3] == 1;
+    }
+    uint64_t rows = tensor->dims[1] * tensor->dims[2] * tensor->dims[3];
+    return tensor->dims[0] == expected->n_in && rows == expected->n_out;
+}
+
+/* Claims the named tensor and writes its whole range; *found is false when there is none. */
+static int take(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref,
+                bool *found)
+{
+    const moe_gguf_tensor *tensor = moe_gguf_find_tensor(b->gguf, name);
+    *found = tensor != NULL;
+    if (tensor == NULL) {
+        return MOE_OK;
+    }
+    if (!has_shape(tensor, expected)) {
+        return fail_shape(b, name, tensor, expected);
+    }
+    if (moe_dtype_info_of(tensor->type) == NULL) {
+        return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
+                        "tensor '%s' is of type %s (%" PRIu32 "), which is not supported: use a "
+                        "file quantised to another type, for example Q4_K",
+                        name, moe_dtype_name(tensor->type), tensor->type);
+    }
+    if (expected->vector && tensor->type != MOE_DTYPE_F32) {
+        return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
+                        "tensor '%s' is of type %s; norms and biases must be F32", name,
+                        moe_dtype_name(tensor->type));
+    }
+    if (tensor->file_index >= moe_gguf_n_files(b->gguf) ||
+        tensor->offset > moe_gguf_file_at(b->gguf, tensor->file_index)->size ||
+        tensor->size > moe_gguf_file_at(b->gguf, tensor->file_index)->size - tensor->offset) {
+        return moe_fail(b->err, MOE_ERR_FORMAT, "tensor '%s' lies beyond the end of its file",
+                        name);
+    }
+    b->claimed[tensor - moe_gguf_tensor_at(b->gguf, 0)] = true;
+    *ref = (moe_tensor_ref){.type = (moe_dtype)tensor->type,
+                            .file_index = tensor->file_index,
+                            .offset = tensor->offset,
+                            .size = tensor->size,
+                            .n_in = expected->n_in,
+                            .n_out = expected->n_out * expected->n_slices};
+    return MOE_OK;
+}
+
+static void count_resident(builder *b, const moe_tensor_ref *ref)
+{
+    b->map->resident_bytes += ref->size;
+    b->map->n_parameters += ref->n_in * ref->n_out;
+}
+
+static int take_resident(builder *b, const char *name, const shape *expected, bool optional,
+                         moe_tensor_ref *ref)
+{
+    bool found;
+    int status = take(b, name, expected, ref, &found);
+    if (status == MOE_OK && !found && !optional) {
+        return fail_missing(b, name);
+    }
+    if (status == MOE_OK && found) {
+        count_resident(b, ref);
+    }
+    return status;
+}
+
+static int map_globals(builder *b, moe_model_config *config)
+{
+    moe_tensor_map *map = b->map;
+    shape matrix = {config->n_embd, config->n_vocab, 1, false};
+    shape norm = {config->n_embd, 1, 1, true};
+    shape factors = {config->n_rot / 2, 1, 1, true};
+    int status = take_resident(b, "token_embd.weight", &matrix, false, &map->token_embedding);
+    if (status == MOE_OK) {
+        status = take_resident(b, "output_norm.weight", &norm, false, &map->output_norm);
+    }
+    if (status == MOE_OK) {
+        status = take_resident(b, "output.weight", &matrix, true, &map->output);
+    }
+    if (status == MOE_OK) {
+        status = take_resident(b, "rope_freqs.weight", &factors, true, &map->rope_freqs);
+    }
+    config->tied_output = map->output.size == 0;
+    if (config->tied_output) {
+        map->output = map->token_embedding;
+    }
+    return status;
+}
+
+static const char *part_name(moe_expert_part part)
+{
+    static const char *const names[MOE_EXPERT_PARTS] = {"gate", "up", "down"};
+    return names[part];
+}
+
+static shape part_shape(const moe_model_config *config, moe_expert_part part, uint64_t n_slices)
+{
+    uint64_t n_ff = config->n_ff_expert;
+    return part == MOE_EXPERT_DOWN ? (shape){n_ff, config->n_embd, n_slices, false}
+                                   : (shape){config->n_embd, n_ff, n_slices, false};
+}
+
+/* Rows [first, first + n_out) of each expert's slice of a stacked tensor become its part. */
+static void slice_experts(builder *b, moe_layer_map *layer, const moe_tensor_ref *stacked,
+                          moe_expert_part part, uint64_t first, uint64_t n_out)
+{
+    uint64_t row_bytes = moe_dtype_row_bytes(stacked->type, stacked->n_in);
+    uint64_t slice_rows = stacked->n_out / b->config->n_expert;
+    for (uint32_t e = 0; e < b->config->n_expert; e++) {
+        moe_tensor_ref *ref = &layer->experts[e].parts[part];
+        *ref = *stacked;
+        ref->offset += (e * slice_rows + first) * row_bytes;
+        ref->size = n_out * row_bytes;
+        ref->n_out = n_out;
+    }
+}
+
+static int map_fused_experts(builder *b, uint32_t index, moe_layer_map *layer, bool *found)
+{
+    char name[NAME_ROOM];
+    uint64_t n_ff = b->config->n_ff_expert;
+    shape expected = {b->config->n_embd, 2 * n_ff, b->config->n_expert, false};
+    moe_tensor_ref stacked;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_up_exps.weight", index);
+    int status = take(b, name, &expected, &stacked, found);
+    if (status == MOE_OK && *found) {
+        slice_experts(b, layer, &stacked, MOE_EXPERT_GATE, 0, n_ff);
+        slice_experts(b, layer, &stacked, MOE_EXPERT_UP, n_ff, n_ff);
+    }
+    return status;
+}
+
+static int map_stacked_experts(builder *b, uint32_t index, moe_layer_map *layer,
+                               moe_expert_part part, bool *found)
+{
+    char name[NAME_ROOM];
+    shape expected = part_shape(b->config, part, b->config->n_expert);
+    moe_tensor_ref stacked;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight", index, part_name(part));
+    int status = take(b, name, &expected, &stacked, found);
+    if (status == MOE_OK && *found) {
+        slice_experts(b, layer, &stacked, part, 0, expected.n_out);
+    }
+    return status;
+}
+
+static int map_single_experts(builder *b, uint32_t index, moe_layer_map *layer,
+                              moe_expert_part part)
+{
+    char name[NAME_ROOM];
+    shape expected = part_shape(b->config, part, 1);
+    for (uint32_t e = 0; e < b->config->n_expert; e++) {
+        bool found;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s.%" PRIu32 ".weight", index,
+                 part_name(part), e);
+        int status = take(b, name, &expected, &layer->experts[e].parts[part], &found);
+        if (status != MOE_OK) {
+            return status;
+        }
+        if (!found) {
+            if (e == 0) { /* name what today's files would have */
+                snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight", index,
+                         part_name(part));
+            }
+            return fail_missing(b, name);
+        }
+    }
+    return MOE_OK;
+}
+
+static int map_experts(builder *b, uint32_t index, moe_layer_map *layer)
+{
+    layer->experts = moe_calloc(b->config->n_expert, sizeof *layer->experts);
+    if (layer->experts == NULL) {
+        return moe_fail(b->err, MOE_ERR_MEMORY, "out of memory for the experts of layer %" PRIu32,
+                        index);
+    }
+    bool fused = false;
+    int status = map_fused_experts(b, index, layer, &fused);
+    for (int p = fused ? MOE_EXPERT_DOWN : MOE_EXPERT_GATE; p < MOE_EXPERT_PARTS; p++) {
+        bool found = false;
+        if (status == MOE_OK) {
+            status = map_stacked_experts(b, index, layer, (moe_expert_part)p, &found);
+        }
+        if (status == MOE_OK && !found) {
+            status = map_single_experts(b, index, layer, (moe_expert_part)p);
+        }
+    }
+    for (uint32_t e = 0; e < b->config->n_expert && status == MOE_OK; e++) {
+        b->map->expert_bytes += moe_expert_ref_bytes(&layer->experts[e]);
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            const moe_tensor_ref *ref = &layer->experts[e].parts[p];
+            b->n_expert_elems += ref->n_in * ref->n_out;
+        }
+    }
+    return status;
+}
+
+/* Files that hold attn_kv_b beside its halves mean the same weights twice: the halves are used. */
+static unsigned kv_trait(builder *b, uint32_t index)
+{
+    char name[NAME_ROOM];
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_k_b.weight", index);
+    bool split = moe_gguf_find_tensor(b->gguf, name) != NULL;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_kv_b.weight", index);
+    const moe_gguf_tensor *joined = moe_gguf_find_tensor(b->gguf, name);
+    if (split && joined != NULL) {
+        b->claimed[joined - moe_gguf_tensor_at(b->gguf, 0)] = true;
+    }
+    return split || joined == NULL ? MOE_TRAIT_KV_SPLIT : MOE_TRAIT_KV_JOINED;
+}
+
+static int map_layer(builder *b, uint32_t index)
+{
+    char name[NAME_ROOM];
+    moe_layer_map *layer = &b->map->layers[index];
+    unsigned traits = moe_layer_traits(b->config, index);
+    if (b->config->attention == MOE_ATTENTION_MLA) {
+        traits |= kv_trait(b, index);
+    }
+    for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
+        const moe_tensor_row *row = &moe_tensor_rows[t];
+        bool optional = (row->traits & MOE_TRAIT_OPTIONAL) != 0;
+        if ((row->traits & ~traits & ~(unsigned)MOE_TRAIT_OPTIONAL) != 0) {
+            continue;
+        }
+        shape expected = {b->dims[row->n_in], b->dims[row->n_out], 1, row->n_out == MOE_DIM_NONE};
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, row->name);
+        int status = take_resident(b, name, &expected, optional, &layer->tensors[t]);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    return (traits & MOE_TRAIT_EXPERTS) != 0 ? map_experts(b, index, layer) : MOE_OK;
+}
+
+/* Tensors that other programs need or that belong to layers which are not run. */
+static bool may_be_ignored(const builder *b, const moe_gguf_tensor *tensor)
+{
+    static const char rotary[] = ".attn_rot_embd.weight"; /* of early llama files */
+    size_t size = tensor->name.size;
+    char text[32] = "";
+    uint32_t layer;
+    if (size >= sizeof rotary - 1 &&
+        memcmp(tensor->name.data + size - (sizeof rotary - 1), rotary, sizeof rotary - 1) == 0) {
+        return true;
+    }
+    memcpy(text, tensor->name.data, size < sizeof text - 1 ? size : sizeof text - 1);
+    return sscanf(text, "blk.%9" SCNu32 ".", &layer) == 1 && layer >= b->config->n_layer;
+}
+
+static int refuse_unclaimed(const builder *b)
+{
+    char shown[MOE_GGUF_SHOWN];
+    for (size_t i = 0; i < moe_gguf_n_tensors(b->gguf); i++) {
+        const moe_gguf_tensor *tensor = moe_gguf_tensor_at(b->gguf, i);
+        if (!b->claimed[i] && !may_be_ignored(b, tensor)) {
+            return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
+                            "tensor '%s' is not one that %s models (architecture '%s') are known "
+                            "to have: ignoring it would give wrong results",
+                            moe_gguf_show(tensor->name, shown), b->config->family,
+                            b->config->architecture);
+        }
+    }
+    return MOE_OK;
+}
+
+int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                         moe_error *err)
+{
+    *map = (moe_tensor_map){.n_layer = config->n_layer, .n_expert = config->n_expert};
+    builder b = {.map = map, .config = config, .gguf = gguf, .err = err};
+    moe_tensor_dims(config, b.dims);
+    b.claimed = moe_calloc(moe_gguf_n_tensors(gguf), sizeof *b.claimed);
+    map->layers = moe_calloc(config->n_layer, sizeof *map->layers);
+    int status = MOE_OK;
+    if (b.claimed == NULL || map->layers == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "out of memory for the map of %" PRIu32 " layers",
+                          config->n_layer);
+    }
+    if (status == MOE_OK) {
+        status = map_globals(&b, config);
+    }
+    for (uint32_t i = 0; i < config->n_layer && status == MOE_OK; i++) {
+        status = map_layer(&b, i);
+    }
+    if (status == MOE_OK) {
+        status = refuse_unclaimed(&b);
+    }
+    map->n_parameters_active =
+        map->n_parameters + b.n_expert_elems / config->n_expert * config->n_expert_used;
+    map->n_parameters += b.n_expert_elems;
+    free(b.claimed);
+    if (status != MOE_OK) {
+        moe_tensor_map_free(map);
+    }
+    return status;
+}
+
+void moe_tensor_map_free(moe_tensor_map *map)
+{
+    for (uint32_t i = 0; map->layers != NULL && i < map->n_layer; i++) {
+        free(map->layers[i].experts);
+    }
+    free(map->layers);
+    *map = (moe_tensor_map){0};
+}
+
+uint64_t moe_expert_ref_bytes(const moe_expert_ref *expert)
+{
+    return expert->parts[MOE_EXPERT_GATE].size + expert->parts[MOE_EXPERT_UP].size +
+           expert->parts[MOE_EXPERT_DOWN].size;
+}

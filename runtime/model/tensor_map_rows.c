@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/model/tensor_map_rows.h"
+
+/* clang-format off: one row a line */
+const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
+    [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
+    [MOE_LAYER_ATTN_Q] = {"attn_q.weight", MOE_DIM_EMBD, MOE_DIM_QUERIES, MOE_TRAIT_Q_DIRECT},
+    [MOE_LAYER_ATTN_K] = {"attn_k.weight", MOE_DIM_EMBD, MOE_DIM_KEYS, MOE_TRAIT_GQA},
+    [MOE_LAYER_ATTN_V] = {"attn_v.weight", MOE_DIM_EMBD, MOE_DIM_VALUES, MOE_TRAIT_GQA},
+    [MOE_LAYER_ATTN_Q_BIAS] = {"attn_q.bias", MOE_DIM_QUERIES, MOE_DIM_NONE,
+                               MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_K_BIAS] = {"attn_k.bias", MOE_DIM_KEYS, MOE_DIM_NONE,
+                               MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_V_BIAS] = {"attn_v.bias", MOE_DIM_VALUES, MOE_DIM_NONE,
+                               MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD, 0},
+    [MOE_LAYER_ATTN_OUT_BIAS] = {"attn_output.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
+                                 MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_Q_NORM] = {"attn_q_norm.weight", MOE_DIM_Q_NORM, MOE_DIM_NONE,
+                               MOE_TRAIT_QK_NORM},
+    [MOE_LAYER_ATTN_K_NORM] = {"attn_k_norm.weight", MOE_DIM_K_NORM, MOE_DIM_NONE,
+                               MOE_TRAIT_QK_NORM},
+    [MOE_LAYER_ATTN_Q_A] = {"attn_q_a.weight", MOE_DIM_EMBD, MOE_DIM_Q_RANK, MOE_TRAIT_Q_RANK},
+    [MOE_LAYER_ATTN_Q_A_NORM] = {"attn_q_a_norm.weight", MOE_DIM_Q_RANK, MOE_DIM_NONE,
+                                 MOE_TRAIT_Q_RANK},
+    [MOE_LAYER_ATTN_Q_B] = {"attn_q_b.weight", MOE_DIM_Q_RANK, MOE_DIM_QUERIES, MOE_TRAIT_Q_RANK},
+    [MOE_LAYER_ATTN_KV_A] = {"attn_kv_a_mqa.weight", MOE_DIM_EMBD, MOE_DIM_KV_RANK_ROT,
+                             MOE_TRAIT_MLA},
+    [MOE_LAYER_ATTN_KV_A_NORM] = {"attn_kv_a_norm.weight", MOE_DIM_KV_RANK, MOE_DIM_NONE,
+                                  MOE_TRAIT_MLA},
+    [MOE_LAYER_ATTN_KV_B] = {"attn_kv_b.weight", MOE_DIM_KV_RANK, MOE_DIM_HEADS_NOPE_V,
+                             MOE_TRAIT_KV_JOINED},
+    [MOE_LAYER_ATTN_K_B] = {"attn_k_b.weight", MOE_DIM_NOPE, MOE_DIM_HEADS_RANK,
+                            MOE_TRAIT_KV_SPLIT},
+    [MOE_LAYER_ATTN_V_B] = {"attn_v_b.weight", MOE_DIM_KV_RANK, MOE_DIM_HEADS_V,
+                            MOE_TRAIT_KV_SPLIT},
+    [MOE_LAYER_FFN_NORM] = {"ffn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
+    [MOE_LAYER_FFN_GATE] = {"ffn_gate.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
+    [MOE_LAYER_FFN_UP] = {"ffn_up.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
+    [MOE_LAYER_FFN_DOWN] = {"ffn_down.weight", MOE_DIM_FF_DENSE, MOE_DIM_EMBD, MOE_TRAIT_DENSE},
+    [MOE_LAYER_ROUTER] = {"ffn_gate_inp.weight", MOE_DIM_EMBD, MOE_DIM_EXPERTS, MOE_TRAIT_EXPERTS},
+    [MOE_LAYER_ROUTER_SELECTION_BIAS] = {"exp_probs_b.bias", MOE_DIM_EXPERTS, MOE_DIM_NONE,
+                                         MOE_TRAIT_SELECTION_BIAS},
+    [MOE_LAYER_SHARED_GATE] = {"ffn_gate_shexp.weight", MOE_DIM_EMBD, MOE_DIM_FF_SHARED,
+                               MOE_TRAIT_SHARED},
+    [MOE_LAYER_SHARED_UP] = {"ffn_up_shexp.weight", MOE_DIM_EMBD, MOE_DIM_FF_SHARED,
+                             MOE_TRAIT_SHARED},
+    [MOE_LAYER_SHARED_DOWN] = {"ffn_down_shexp.weight", MOE_DIM_FF_SHARED, MOE_DIM_EMBD,
+                               MOE_TRAIT_SHARED},
+    [MOE_LAYER_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", MOE_DIM_EMBD, MOE_DIM_ONE,
+                                 MOE_TRAIT_SHARED_GATED},
+};
+/* clang-format on */
+
+void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT])
+{
+    bool mla = config->attention == MOE_ATTENTION_MLA;
+    bool full = config->qk_norm == MOE_QK_NORM_FULL;
+    uint64_t n_head = config->n_head;
+    uint64_t query_dim = mla ? config->qk_nope_dim + config->n_rot : config->head_dim_k;
+    dims[MOE_DIM_NONE] = 1;
+    dims[MOE_DIM_ONE] = 1;
+    dims[MOE_DIM_EMBD] = config->n_embd;
+    dims[MOE_DIM_QUERIES] = n_head * query_dim;
+    dims[MOE_DIM_KEYS] = (uint64_t)config->n_head_kv * config->head_dim_k;
+    dims[MOE_DIM_VALUES] = (uint64_t)config->n_head_kv * config->head_dim_v;
+    dims[MOE_DIM_ATTENDED] = n_head * (mla ? config->v_head_dim : config->head_dim_v);
+    dims[MOE_DIM_Q_NORM] = full ? dims[MOE_DIM_QUERIES] : config->head_dim_k;
+    dims[MOE_DIM_K_NORM] = full ? dims[MOE_DIM_KEYS] : config->head_dim_k;
+    dims[MOE_DIM_Q_RANK] = config->q_lora_rank;
+    dims[MOE_DIM_KV_RANK] = config->kv_lora_rank;
+    dims[MOE_DIM_KV_RANK_ROT] = (uint64_t)config->kv_lora_rank + config->n_rot;
+    dims[MOE_DIM_NOPE] = config->qk_nope_dim;
+    dims[MOE_DIM_HEADS_NOPE_V] = n_head * ((uint64_t)config->qk_nope_dim + config->v_head_dim);
+    dims[MOE_DIM_HEADS_RANK] = n_head * config->kv_lora_rank;
+    dims[MOE_DIM_HEADS_V] = n_head * config->v_head_dim;
+    dims[MOE_DIM_FF_DENSE] = config->n_ff_dense;
+    dims[MOE_DIM_FF_SHARED] = config->n_ff_shared;
+    dims[MOE_DIM_EXPERTS] = config->n_expert;
+}
+
+unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
+{
+    bool mla = config->attention == MOE_ATTENTION_MLA;
+    unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
+    traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
+    if (config->qk_norm != MOE_QK_NORM_NONE) {
+        traits |= MOE_TRAIT_QK_NORM;
+    }
+    if (!moe_layer_has_experts(config, layer)) {
+        return traits | MOE_TRAIT_DENSE;
+    }
+    traits |= MOE_TRAIT_EXPERTS;
+    if (config->n_ff_shared > 0) {
+        traits |=
+            config->shared_gated ? MOE_TRAIT_SHARED | MOE_TRAIT_SHARED_GATED : MOE_TRAIT_SHARED;
+    }
+    if (config->gate_selection_bias) {
+        traits |= MOE_TRAIT_SELECTION_BIAS;
+    }
+    return traits;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* What each tensor of a layer is called, when it is there and what shape it has, as data. */
+#ifndef MOE_MODEL_TENSOR_MAP_ROWS_H
+#define MOE_MODEL_TENSOR_MAP_ROWS_H
+
+#include "runtime/model/tensor_map.h"
+
+/* Sizes that shapes are made of; NONE, as rows, marks a vector. */
+typedef enum moe_dim {
+    MOE_DIM_NONE,
+    MOE_DIM_ONE,
+    MOE_DIM_EMBD,
+    MOE_DIM_QUERIES, /* n_head * head_dim_k; MLA: n_head * (nope + rot) */
+    MOE_DIM_KEYS,
+    MOE_DIM_VALUES,
+    MOE_DIM_ATTENDED, /* what attn_output multiplies: n_head * head_dim_v; MLA: * v_head_dim */
+    MOE_DIM_Q_NORM,
+    MOE_DIM_K_NORM,
+    MOE_DIM_Q_RANK,
+    MOE_DIM_KV_RANK,
+    MOE_DIM_KV_RANK_ROT,
+    MOE_DIM_NOPE,
+    MOE_DIM_HEADS_NOPE_V,
+    MOE_DIM_HEADS_RANK,
+    MOE_DIM_HEADS_V,
+    MOE_DIM_FF_DENSE,
+    MOE_DIM_FF_SHARED,
+    MOE_DIM_EXPERTS,
+    MOE_DIM_COUNT
+} moe_dim;
+
+/* Properties of a layer; a tensor is there when the layer has all that its row names. */
+typedef enum moe_layer_trait {
+    MOE_TRAIT_GQA = 1 << 0,
+    MOE_TRAIT_MLA = 1 << 1,
+    MOE_TRAIT_Q_DIRECT = 1 << 2, /* queries are projected in one step */
+    MOE_TRAIT_Q_RANK = 1 << 3,
+    MOE_TRAIT_QK_NORM = 1 << 4,
+    MOE_TRAIT_KV_JOINED = 1 << 5, /* the file has attn_kv_b, not attn_k_b and attn_v_b */
+    MOE_TRAIT_KV_SPLIT = 1 << 6,
+    MOE_TRAIT_DENSE = 1 << 7,
+    MOE_TRAIT_EXPERTS = 1 << 8,
+    MOE_TRAIT_SHARED = 1 << 9,
+    MOE_TRAIT_SHARED_GATED = 1 << 10,
+    MOE_TRAIT_SELECTION_BIAS = 1 << 11,
+    MOE_TRAIT_OPTIONAL = 1 << 12 /* of a row: its absence is no error */
+} moe_layer_trait;
+
+typedef struct moe_tensor_row {
+    const char *name; /* after "blk.N." */
+    moe_dim n_in;
+    moe_dim n_out; /* NONE: a vector, which must be F32 */
+    unsigned traits;
+} moe_tensor_row;
+
+/* Indexed by moe_layer_tensor. */
+extern const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT];
+
+void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT]);
+
+/* Traits that follow from the config; where attn_kv_b stands is the file's to say. */
+unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer);
+
+#endif
