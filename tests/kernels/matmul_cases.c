@@ -24,8 +24,8 @@ guarded guarded_new(size_t bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t body = (bytes + page - 1) / page * page;
     guarded memory = {.map_bytes = body + page};
-    memory.map = checked(mmap(NULL, memory.map_bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory.map = checked(
+        mmap(NULL, memory.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     checked(mprotect(memory.map + body, page, PROT_NONE) == 0 ? memory.map : NULL);
     memory.data = memory.map + body - bytes;
     return memory;

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* Speed of the weight products. Every figure is the median of repetitions that are taken in turn
+ * over the levels, so that a slow spell of the machine falls on all of them.
+ *
+ * Decode (one activation row) runs on weights far larger than the caches, beside a plain streaming
+ * read of the same bytes by the same threads; prompts run on a matrix of a layer's size. */
+#include "matmul_cases.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPETITIONS = 9, N_IN = 2048, MAX_BENCH_ROWS = 128, MAX_THREADS = 2 };
+static const size_t stream_bytes = (size_t)256 << 20;
+static const size_t layer_bytes = (size_t)2 << 20;
+
+typedef struct bench_data {
+    moe_dtype type;
+    size_t row_bytes;
+    uint8_t *weights; /* stream_bytes */
+    uint32_t n_out;   /* rows in it */
+    float *x;
+    moe_q8_rows x_q8;
+    void *scratch;
+    float *out;
+} bench_data;
+
+typedef struct bench_job {
+    const bench_data *data;
+    moe_matmul_fn kernel; /* NULL: read the weights */
+    uint32_t first_out;
+    uint32_t n_out;
+    uint32_t n_rows;
+    uint64_t sum;
+} bench_job;
+
+static uint64_t read_stream(const uint8_t *bytes, size_t n)
+{
+    typedef uint64_t vector __attribute__((vector_size(64), aligned(2)));
+    vector sum[4] = {0};
+    for (size_t i = 0; i + 256 <= n; i += 256) {
+        for (size_t j = 0; j < 4; j++) {
+            sum[j] ^= *(const vector *)(bytes + i + 64 * j);
+        }
+    }
+    sum[0] ^= sum[1] ^ sum[2] ^ sum[3];
+    return sum[0][0] ^ sum[0][3] ^ sum[0][5] ^ sum[0][7];
+}
+
+static void *run_job(void *argument)
+{
+    bench_job *job = argument;
+    const bench_data *data = job->data;
+    const uint8_t *weights = data->weights + job->first_out * data->row_bytes;
+    if (job->kernel == NULL) {
+        job->sum = read_stream(weights, job->n_out * data->row_bytes);
+        return NULL;
+    }
+    const moe_matmul_args args = {.type = data->type,
+                                  .weights = weights,
+                                  .row_bytes = data->row_bytes,
+                                  .n_in = N_IN,
+                                  .n_out = job->n_out,
+                                  .n_rows = job->n_rows,
+                                  .x_q8 = &data->x_q8,
+                                  .x = data->x,
+                                  .x_stride = N_IN,
+                                  .out = data->out + job->first_out,
+                                  .out_stride = job->n_out};
+    job->kernel(&args);
+    return NULL;
+}
+
+/* Nanoseconds of n_threads sharing n_out weight rows. */
+static double time_run(const bench_data *data, moe_matmul_fn kernel, uint32_t n_out,
+                       uint32_t n_rows, uint32_t n_threads)
+{
+    bench_job jobs[MAX_THREADS];
+    pthread_t threads[MAX_THREADS];
+    const uint32_t share = n_out / n_threads;
+    const uint64_t start = moe_now_ns();
+    for (uint32_t t = 0; t < n_threads; t++) {
+        jobs[t] = (bench_job){data, kernel, t * share, share, n_rows, 0};
+        if (t > 0 && pthread_create(&threads[t], NULL, run_job, &jobs[t]) != 0) {
+            perror("thread");
+            exit(1);
+        }
+    }
+    run_job(&jobs[0]);
+    for (uint32_t t = 1; t < n_threads; t++) {
+        pthread_join(threads[t], NULL);
+    }
+    return (double)(moe_now_ns() - start);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Medians, for the plain read (index 0) and each kernel after it. */
+static void measure(const bench_data *data, const moe_matmul_fn *kernels, size_t n_kernels,
+                    uint32_t n_out, uint32_t n_rows, uint32_t n_threads, double *median)
+{
+    double times[1 + MAX_ISA_LEVELS][REPETITIONS];
+    for (int i = -1; i < REPETITIONS; i++) { /* the first round warms up */
+        for (size_t k = 0; k <= n_kernels; k++) {
+            const double ns =
+                time_run(data, k == 0 ? NULL : kernels[k - 1], n_out, n_rows, n_threads);
+            times[k][i < 0 ? 0 : i] = ns;
+        }
+    }
+    for (size_t k = 0; k <= n_kernels; k++) {
+        qsort(times[k], REPETITIONS, sizeof times[k][0], by_value);
+        median[k] = times[k][REPETITIONS / 2];
+    }
+}
+
+static void report(const bench_data *data, const char *const *names, const moe_matmul_fn *kernels,
+                   size_t n_kernels, uint32_t n_out, uint32_t n_rows, uint32_t n_threads)
+{
+    double median[1 + MAX_ISA_LEVELS];
+    measure(data, kernels, n_kernels, n_out, n_rows, n_threads, median);
+    const double bytes = (double)n_out * (double)data->row_bytes;
+    const double macs = (double)n_out * N_IN * n_rows;
+    printf("%-7s rows %3u threads %u ", moe_dtype_name(data->type), n_rows, n_threads);
+    if (n_rows == 1) {
+        printf(" read %5.1f GB/s ", bytes / median[0]);
+    }
+    for (size_t k = 1; k <= n_kernels; k++) {
+        printf(" | %s %5.1f GB/s %6.1f GMAC/s", names[k - 1], bytes / median[k], macs / median[k]);
+        if (n_rows == 1) {
+            printf(" (%3.0f%% of read)", 100 * median[0] / median[k]);
+        }
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void bench_type(bench_data *data, moe_dtype type)
+{
+    static const uint32_t row_counts[] = {1, 2, 4, 8, 16, 64, 128};
+    isa_level levels[MAX_ISA_LEVELS];
+    const char *names[MAX_ISA_LEVELS];
+    moe_matmul_fn kernels[MAX_ISA_LEVELS];
+    size_t n_kernels = 0;
+    const size_t n_levels = isa_levels(levels);
+    for (size_t l = 1; l < n_levels; l++) {
+        moe_matmul_kernels table;
+        moe_matmul_kernels_init(&table, levels[l].features);
+        if (n_kernels == 0 || table.matmul[type] != kernels[n_kernels - 1]) {
+            names[n_kernels] = levels[l].name;
+            kernels[n_kernels++] = table.matmul[type];
+        }
+    }
+    uint64_t random = 1;
+    data->type = type;
+    data->row_bytes = moe_dtype_row_bytes(type, N_IN);
+    data->n_out = (uint32_t)(stream_bytes / data->row_bytes) / 8 * 8;
+    random_blocks(type, data->weights, (size_t)64 * N_IN, &random);
+    for (uint32_t o = 64; o < data->n_out; o++) {
+        memcpy(data->weights + o * data->row_bytes, data->weights + o % 64 * data->row_bytes,
+               data->row_bytes);
+    }
+    report(data, names, kernels, n_kernels, data->n_out, 1, 1);
+    report(data, names, kernels, n_kernels, data->n_out, 1, MAX_THREADS);
+    const uint32_t layer_out = (uint32_t)(layer_bytes / data->row_bytes) / 8 * 8;
+    for (size_t i = 0; i < sizeof row_counts / sizeof row_counts[0]; i++) {
+        report(data, names, kernels, n_kernels, layer_out, row_counts[i], 1);
+    }
+}
+
+int matmul_bench(const char *type_name)
+{
+    bench_data data = {0};
+    uint64_t random = 5;
+    moe_matmul_kernels kernels;
+    moe_matmul_kernels_init(&kernels, 0);
+    const size_t n_x = (size_t)MAX_BENCH_ROWS * N_IN;
+    data.weights = moe_calloc_aligned(stream_bytes, 1);
+    data.x = moe_calloc_aligned(n_x, sizeof *data.x);
+    data.out = moe_calloc_aligned(stream_bytes / 512, sizeof *data.out); /* outputs, any type */
+    if (data.weights == NULL || data.x == NULL || data.out == NULL) {
+        fprintf(stderr, "no memory for the benchmark\n");
+        return 1;
+    }
+    for (size_t i = 0; i < n_x; i++) {
+        data.x[i] = random_normal(&random);
+    }
+    data.x_q8 = q8_rows_new(MAX_BENCH_ROWS, N_IN, &data.scratch);
+    kernels.quantize_rows(data.x, N_IN, MAX_BENCH_ROWS, N_IN, &data.x_q8, 0);
+    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
+        if (moe_dtype_info_of(type) != NULL &&
+            (type_name == NULL || strcmp(type_name, moe_dtype_name(type)) == 0)) {
+            bench_type(&data, (moe_dtype)type);
+        }
+    }
+    free(data.weights);
+    free(data.x);
+    free(data.scratch);
+    free(data.out);
+    return 0;
+}
