@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Where the process's group is comes from two files:
+ *
+ *   /proc/self/cgroup      "4:memory:/jobs/a" (v1)   "0::/jobs/a" (v2)   its path in the hierarchy
+ *   /proc/self/mountinfo   where that hierarchy is mounted, and which part of it (a container may
+ *                          see a subtree as the root of the mount)                              */
+#include "runtime/host/cgroup.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/host/sysfs.h"
+
+/* One controller's place in the file system. */
+typedef struct hierarchy {
+    int version;
+    char mount[512]; /* directory of the mounted part's top, with the root prefix */
+    char group[512]; /* the process's group below it, "" or "/..." */
+} hierarchy;
+
+/* True when name is one of the comma-separated words of list (of size bytes). */
+static bool has_word(const char *list, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t at = 0; at < size;) {
+        size_t end = at;
+        while (end < size && list[end] != ',') {
+            end++;
+        }
+        if (end - at == length && memcmp(list + at, name, length) == 0) {
+            return true;
+        }
+        at = end + 1;
+    }
+    return false;
+}
+
+/* The path of this process's group in the hierarchy of `controller`, or in the v2 hierarchy. */
+static bool find_group(const char *proc_cgroup, const char *controller, int version, char *group,
+                       size_t size)
+{
+    for (const char *line = proc_cgroup; line != NULL && *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        const char *names = memchr(line, ':', length);
+        const char *path =
+            names == NULL ? NULL : memchr(names + 1, ':', length - (size_t)(names + 1 - line));
+        if (path != NULL) {
+            size_t names_size = (size_t)(path - names - 1);
+            bool match =
+                version == 2 ? names_size == 0 : has_word(names + 1, names_size, controller);
+            size_t path_size = length - (size_t)(path + 1 - line);
+            if (match && path_size < size) {
+                memcpy(group, path + 1, path_size);
+                group[path_size] = '\0';
+                return true;
+            }
+        }
+        line = line[length] == '\n' ? line + length + 1 : NULL;
+    }
+    return false;
+}
+
+/* Mount point and mounted subtree of the hierarchy: fields 5 and 4 of a mountinfo line, whose type
+ * and super options follow " - ". */
+static bool find_mount(const char *mountinfo, const char *controller, int version, char *mount,
+                       char *mount_root)
+{
+    for (const char *line = mountinfo; line != NULL && *line != '\0';) {
+        char type[32];
+        char options[256];
+        size_t length = strcspn(line, "\n");
+        const char *tail = strstr(line, " - ");
+        if (tail != NULL && tail < line + length &&
+            sscanf(line, "%*s %*s %*s %511s %511s", mount_root, mount) == 2 &&
+            sscanf(tail + 3, "%31s %*s %255s", type, options) == 2) {
+            bool match = version == 2 ? strcmp(type, "cgroup2") == 0
+                                      : strcmp(type, "cgroup") == 0 &&
+                                            has_word(options, strlen(options), controller);
+            if (match) {
+                return true;
+            }
+        }
+        line = line[length] == '\n' ? line + length + 1 : NULL;
+    }
+    return false;
+}
+
+static bool find_hierarchy(hierarchy *out, const char *root, const char *controller, int version)
+{
+    char text[32768];
+    char group[512];
+    char mount[512];
+    char mount_root[512];
+    if (!moe_sysfs_read(text, sizeof text, "%s/proc/self/cgroup", root) ||
+        !find_group(text, controller, version, group, sizeof group) ||
+        !moe_sysfs_read(text, sizeof text, "%s/proc/self/mountinfo", root) ||
+        !find_mount(text, controller, version, mount, mount_root)) {
+        return false;
+    }
+    /* Below a mounted subtree the group's path starts where the subtree does. */
+    const char *below = group;
+    size_t root_size = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
+    if (strncmp(group, mount_root, root_size) == 0) {
+        below += root_size;
+    }
+    out->version = version;
+    int length = snprintf(out->mount, sizeof out->mount, "%s%s", root, mount);
+    if (length < 0 || (size_t)length >= sizeof out->mount) {
+        return false;
+    }
+    snprintf(out->group, sizeof out->group, "%s", strcmp(below, "/") == 0 ? "" : below);
+    return true;
+}
+
+/* Cuts the last component off; false at the top. */
+static bool parent_group(char *group)
+{
+    char *slash = strrchr(group, '/');
+    if (slash == NULL) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
+/* Version 1 writes "no limit" as a number near 2^63, version 2 as "max". */
+static bool read_memory_limit(const hierarchy *at, const char *group, uint64_t *limit)
+{
+    const char *file = at->version == 2 ? "memory.max" : "memory.limit_in_bytes";
+    return moe_sysfs_read_u64(limit, "%s%s/%s", at->mount, group, file) &&
+           *limit < (UINT64_C(1) << 62);
+}
+
+static uint64_t read_memory_used(const hierarchy *at, const char *group)
+{
+    char stat[8192];
+    uint64_t used = 0;
+    uint64_t inactive = 0;
+    const char *file = at->version == 2 ? "memory.current" : "memory.usage_in_bytes";
+    const char *key = at->version == 2 ? "inactive_file" : "total_inactive_file";
+    if (!moe_sysfs_read_u64(&used, "%s%s/%s", at->mount, group, file)) {
+        return 0;
+    }
+    if (moe_sysfs_read(stat, sizeof stat, "%s%s/memory.stat", at->mount, group)) {
+        moe_sysfs_find_u64(stat, key, &inactive);
+    }
+    return used > inactive ? used - inactive : 0;
+}
+
+static bool read_memory(moe_cgroup_limits *limits, const char *root, int version)
+{
+    hierarchy at;
+    char probe[64];
+    if (!find_hierarchy(&at, root, "memory", version)) {
+        return false;
+    }
+    /* The v2 tree may be mounted without the memory controller; its root has no limit file. */
+    const char *usage = version == 2 ? "memory.current" : "memory.usage_in_bytes";
+    if (!moe_sysfs_read(probe, sizeof probe, "%s%s/%s", at.mount, at.group, usage)) {
+        return false;
+    }
+    limits->memory_version = version;
+    snprintf(limits->memory_group, sizeof limits->memory_group, "%.255s",
+             at.group[0] == '\0' ? "/" : at.group);
+    char group[sizeof at.group];
+    memcpy(group, at.group, sizeof group);
+    do {
+        uint64_t limit;
+        if (read_memory_limit(&at, group, &limit) &&
+            (!limits->memory_limited || limit < limits->memory_limit)) {
+            limits->memory_limited = true;
+            limits->memory_limit = limit;
+            limits->memory_used = read_memory_used(&at, group);
+            snprintf(limits->memory_group, sizeof limits->memory_group, "%.255s",
+                     group[0] == '\0' ? "/" : group);
+        }
+    } while (parent_group(group));
+    return true;
+}
+
+static double read_quota(const hierarchy *at, const char *group)
+{
+    uint64_t quota;
+    uint64_t period;
+    if (at->version == 1) {
+        /* -1, "no quota", does not parse as a number. */
+        return moe_sysfs_read_u64(&quota, "%s%s/cpu.cfs_quota_us", at->mount, group) &&
+                       moe_sysfs_read_u64(&period, "%s%s/cpu.cfs_period_us", at->mount, group) &&
+                       period > 0
+                   ? (double)quota / (double)period
+                   : 0;
+    }
+    char line[64];
+    unsigned long long max_us;
+    unsigned long long period_us;
+    if (moe_sysfs_read_line(line, sizeof line, "%s%s/cpu.max", at->mount, group) &&
+        sscanf(line, "%llu %llu", &max_us, &period_us) == 2 && period_us > 0) {
+        return (double)max_us / (double)period_us;
+    }
+    return 0;
+}
+
+static void read_cpu(moe_cgroup_limits *limits, const char *root, int version)
+{
+    hierarchy at;
+    if (!find_hierarchy(&at, root, "cpu", version)) {
+        return;
+    }
+    do {
+        double quota = read_quota(&at, at.group);
+        if (quota > 0 && (limits->cpu_quota == 0 || quota < limits->cpu_quota)) {
+            limits->cpu_quota = quota;
+        }
+    } while (parent_group(at.group));
+}
+
+void moe_cgroup_read(moe_cgroup_limits *limits, const char *root)
+{
+    memset(limits, 0, sizeof *limits);
+    if (!read_memory(limits, root, 2)) {
+        read_memory(limits, root, 1);
+    }
+    read_cpu(limits, root, 2);
+    read_cpu(limits, root, 1);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The limits that control groups put on this process. A limit holds for a group and everything
+ * below it, so the one that counts is the smallest on the way from the process's own group up to
+ * the root of what is mounted here. Version 1 (a tree per controller) and version 2 (one tree) are
+ * both read: hybrid systems have some controllers in each. */
+#ifndef MOE_HOST_CGROUP_H
+#define MOE_HOST_CGROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct moe_cgroup_limits {
+    int memory_version;     /* 1 or 2: where the memory controller was found; 0: nowhere */
+    bool memory_limited;    /* false: no group on the way has a limit */
+    uint64_t memory_limit;  /* bytes, when memory_limited */
+    uint64_t memory_used;   /* bytes charged to the limiting group that cannot be dropped at once:
+                             * its usage without inactive page cache */
+    char memory_group[256]; /* the limiting group (else the process's own), in its hierarchy */
+    double cpu_quota;       /* CPUs' worth of time a period; 0: no quota */
+} moe_cgroup_limits;
+
+/* root: prefix of /proc and of the mount points, "" except in tests. Absent files mean no limit. */
+void moe_cgroup_read(moe_cgroup_limits *limits, const char *root);
+
+#endif
