@@ -166,12 +166,14 @@ static bool read_memory(moe_cgroup_limits *limits, const char *root, int version
     char group[sizeof at.group];
     memcpy(group, at.group, sizeof group);
     do {
-        uint64_t limit;
-        if (read_memory_limit(&at, group, &limit) &&
-            (!limits->memory_limited || limit < limits->memory_limit)) {
-            limits->memory_limited = true;
-            limits->memory_limit = limit;
-            limits->memory_used = read_memory_used(&at, group);
+        moe_cgroup_limits candidate = {.memory_limited = true, .memory_version = version};
+        if (!read_memory_limit(&at, group, &candidate.memory_limit)) {
+            continue;
+        }
+        candidate.memory_used = read_memory_used(&at, group);
+        if (!limits->memory_limited ||
+            moe_cgroup_memory_left(&candidate) < moe_cgroup_memory_left(limits)) {
+            *limits = candidate;
             snprintf(limits->memory_group, sizeof limits->memory_group, "%.255s",
                      group[0] == '\0' ? "/" : group);
         }

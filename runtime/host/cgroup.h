@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The limits that control groups put on this process. A limit holds for a group and everything
- * below it, so the one that counts is the smallest on the way from the process's own group up to
- * the root of what is mounted here. Version 1 (a tree per controller) and version 2 (one tree) are
- * both read: hybrid systems have some controllers in each. */
+ * below it, so the one that counts is the one that leaves least on the way from the process's own
+ * group up to the root of what is mounted here. Version 1 (a tree per controller) and version 2
+ * (one tree) are both read: hybrid systems have some controllers in each. */
 #ifndef MOE_HOST_CGROUP_H
 #define MOE_HOST_CGROUP_H
 
@@ -19,6 +19,13 @@ typedef struct moe_cgroup_limits {
     char memory_group[256]; /* the limiting group (else the process's own), in its hierarchy */
     double cpu_quota;       /* CPUs' worth of time a period; 0: no quota */
 } moe_cgroup_limits;
+
+/* What the limiting group leaves; only when memory_limited. */
+static inline uint64_t moe_cgroup_memory_left(const moe_cgroup_limits *limits)
+{
+    return limits->memory_limit > limits->memory_used ? limits->memory_limit - limits->memory_used
+                                                      : 0;
+}
 
 /* root: prefix of /proc and of the mount points, "" except in tests. Absent files mean no limit. */
 void moe_cgroup_read(moe_cgroup_limits *limits, const char *root);

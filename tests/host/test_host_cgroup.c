@@ -65,7 +65,7 @@ void test_cgroup_v1(void **state)
         {"/sys/fs/cgroup/memory/jobs/memory.usage_in_bytes", "700000\n"},
         {"/sys/fs/cgroup/memory/jobs/memory.stat",
          "cache 1\ninactive_file 7\ntotal_inactive_file 200000\n"},
-        {"/sys/fs/cgroup/memory/jobs/a/memory.limit_in_bytes", "9223372036854771712\n"},
+        {"/sys/fs/cgroup/memory/jobs/a/memory.limit_in_bytes", "900000\n"},
         {"/sys/fs/cgroup/memory/jobs/a/memory.usage_in_bytes", "10\n"},
         {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"},
         {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"},
@@ -103,6 +103,7 @@ void test_cgroup_v2(void **state)
     assert_int_equal(limits.memory_limit, 4000);
     assert_int_equal(limits.memory_used, 2000);
     assert_string_equal(limits.memory_group, "/user.slice/run");
+    assert_int_equal(moe_cgroup_memory_left(&limits), 2000);
     assert_true(limits.cpu_quota == 2.0);
 }
 
