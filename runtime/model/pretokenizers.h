@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* Pre-tokenizers of byte-level BPE: how a text is cut into words before merging. A model names its
+ * own in tokenizer.ggml.pre; each is a row of patterns, applied one after another to the pieces
+ * that the one before left. What a pattern does not match stays a piece of its own. */
+#ifndef MOE_MODEL_PRETOKENIZERS_H
+#define MOE_MODEL_PRETOKENIZERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/model/gguf.h"
+
+#define MOE_PRETOKENIZER_MAX_PATTERNS 6
+
+typedef struct moe_pretokenizer {
+    const char *names; /* as in the metadata, separated by single spaces */
+    bool nfc;          /* the text is normalised to NFC first */
+    bool whole_words;  /* a word that is a token is not merged piecemeal */
+    bool add_bos;      /* where the metadata does not say */
+    const char *patterns[MOE_PRETOKENIZER_MAX_PATTERNS];
+} moe_pretokenizer;
+
+typedef struct moe_pretokenizer_code moe_pretokenizer_code;       /* compiled; shared by threads */
+typedef struct moe_pretokenizer_scratch moe_pretokenizer_scratch; /* of one thread */
+
+/* Ends of the pieces, in rising order; the last is the size of the text. */
+typedef struct moe_split_list {
+    uint32_t *ends;
+    size_t n, capacity;
+} moe_split_list;
+
+typedef struct moe_split_lists {
+    moe_split_list current, next;
+} moe_split_lists;
+
+/* NULL when there is none of this name. */
+const moe_pretokenizer *moe_pretokenizer_find(const char *name, size_t size);
+/* The names known, for messages. */
+void moe_pretokenizer_names(char *out, size_t size);
+
+int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer *pretokenizer,
+                             moe_error *err);
+void moe_pretokenizer_free(moe_pretokenizer_code **code);
+
+moe_pretokenizer_scratch *moe_pretokenizer_scratch_create(void);
+void moe_pretokenizer_scratch_destroy(moe_pretokenizer_scratch **scratch);
+
+/* Splits valid UTF-8 of less than 2^31 bytes; the result is lists->current. */
+int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_scratch *scratch,
+                           const char *text, size_t size, moe_split_lists *lists, moe_error *err);
+
+#endif

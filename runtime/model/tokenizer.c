@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* Creation from metadata, queries, and the outer part of encoding: special tokens are cut out of
+ * the text first, what is left between them goes to the model's own algorithm. */
+#include "runtime/model/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+/* Control tokens that end a turn or a text whatever the metadata says: files made before
+ * eot_token_id was written have no other sign of them. */
+static const char *const end_texts[] = {
+    "<|im_end|>",      "<|endoftext|>", "<|end_of_text|>",       "<|eot_id|>", "<|eom_id|>",
+    "<|end|>",         "<|return|>",    "<end_of_turn>",         "<|EOT|>",    "</s>",
+    "<|end_of_turn|>", "<eos>",         "<｜end▁of▁sentence｜>",
+};
+
+static int read_id(const moe_tokenizer *tokenizer, const moe_gguf *gguf, const char *key,
+                   int32_t *id, moe_error *err)
+{
+    uint32_t value = UINT32_MAX;
+    int status = moe_gguf_get_u32(gguf, key, &value, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (value != UINT32_MAX && value >= tokenizer->vocab.n_tokens) {
+        return moe_fail(err, MOE_ERR_FORMAT, "%s is %u, but there are only %u tokens", key, value,
+                        tokenizer->vocab.n_tokens);
+    }
+    *id = value == UINT32_MAX ? MOE_NO_TOKEN : (int32_t)value;
+    return MOE_OK;
+}
+
+static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
+{
+    int32_t padding;
+    const struct {
+        const char *key;
+        int32_t *id;
+    } ids[] = {
+        {"tokenizer.ggml.bos_token_id", &tokenizer->bos},
+        {"tokenizer.ggml.eos_token_id", &tokenizer->eos},
+        {"tokenizer.ggml.eot_token_id", &tokenizer->eot},
+        {"tokenizer.ggml.eom_token_id", &tokenizer->eom},
+        {"tokenizer.ggml.unknown_token_id", &tokenizer->unknown},
+        {"tokenizer.ggml.padding_token_id", &padding},
+    };
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        int status = read_id(tokenizer, gguf, ids[i].key, ids[i].id, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    const struct {
+        const char *key;
+        bool *value;
+    } switches[] = {
+        {"tokenizer.ggml.add_bos_token", &tokenizer->add_bos},
+        {"tokenizer.ggml.add_eos_token", &tokenizer->add_eos},
+        {"tokenizer.ggml.add_space_prefix", &tokenizer->add_space_prefix},
+    };
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        int status = moe_gguf_get_bool(gguf, switches[i].key, switches[i].value, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    return MOE_OK;
+}
+
+static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
+{
+    const moe_vocab *vocab = &tokenizer->vocab;
+    tokenizer->ends = moe_calloc(vocab->n_tokens, 1);
+    if (tokenizer->ends == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for %u tokens", vocab->n_tokens);
+    }
+    const int32_t named[] = {tokenizer->eos, tokenizer->eot, tokenizer->eom};
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+        if (named[i] != MOE_NO_TOKEN) {
+            tokenizer->ends[named[i]] = 1;
+        }
+    }
+    for (size_t i = 0; i < sizeof end_texts / sizeof end_texts[0]; i++) {
+        size_t size = strlen(end_texts[i]);
+        int32_t id = moe_special_match(vocab, &vocab->all_special, end_texts[i], size);
+        if (id != MOE_NO_TOKEN && vocab->types[id] == MOE_TOKEN_CONTROL &&
+            moe_vocab_piece(vocab, id).size == size) {
+            tokenizer->ends[id] = 1;
+        }
+    }
+    return MOE_OK;
+}
+
+static int fill(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
+{
+    moe_string_view model = {NULL, 0};
+    int status = moe_gguf_get_string(gguf, "tokenizer.ggml.model", &model, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    bool is_bpe = model.size == 4 && memcmp(model.data, "gpt2", 4) == 0;
+    tokenizer->is_spm = model.size == 5 && memcmp(model.data, "llama", 5) == 0;
+    if (!is_bpe && !tokenizer->is_spm) {
+        return moe_fail(
+            err, MOE_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; known: llama gpt2",
+            (int)(model.size < 64 ? model.size : 64), model.data == NULL ? "" : model.data);
+    }
+    status = moe_vocab_create(&tokenizer->vocab, gguf, tokenizer->is_spm, err);
+    if (status == MOE_OK) {
+        status =
+            is_bpe ? moe_bpe_create(tokenizer, gguf, err) : moe_spm_create(tokenizer, gguf, err);
+    }
+    if (status == MOE_OK) {
+        status = read_ids(tokenizer, gguf, err);
+    }
+    return status != MOE_OK ? status : mark_ends(tokenizer, err);
+}
+
+int moe_tokenizer_create(moe_tokenizer **out, const moe_gguf *gguf, moe_error *err)
+{
+    *out = NULL;
+    moe_tokenizer *tokenizer = moe_calloc(1, sizeof *tokenizer);
+    if (tokenizer == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the tokenizer");
+    }
+    int status = fill(tokenizer, gguf, err);
+    if (status != MOE_OK) {
+        moe_tokenizer_destroy(&tokenizer);
+    }
+    *out = tokenizer;
+    return status;
+}
+
+void moe_tokenizer_destroy(moe_tokenizer **tokenizer)
+{
+    if (*tokenizer != NULL) {
+        moe_vocab_destroy(&(*tokenizer)->vocab);
+        moe_pretokenizer_free(&(*tokenizer)->code);
+        free((*tokenizer)->merges);
+        free((*tokenizer)->ranks);
+        free((*tokenizer)->ends);
+        free(*tokenizer);
+        *tokenizer = NULL;
+    }
+}
+
+uint32_t moe_tokenizer_n_tokens(const moe_tokenizer *tokenizer)
+{
+    return tokenizer->vocab.n_tokens;
+}
+
+int32_t moe_tokenizer_bos(const moe_tokenizer *tokenizer)
+{
+    return tokenizer->bos;
+}
+
+int32_t moe_tokenizer_eos(const moe_tokenizer *tokenizer)
+{
+    return tokenizer->eos;
+}
+
+static bool in_range(const moe_tokenizer *tokenizer, int32_t token)
+{
+    return token >= 0 && (uint32_t)token < tokenizer->vocab.n_tokens;
+}
+
+bool moe_tokenizer_is_end(const moe_tokenizer *tokenizer, int32_t token)
+{
+    return in_range(tokenizer, token) && tokenizer->ends[token] != 0;
+}
+
+bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token)
+{
+    return in_range(tokenizer, token) && (tokenizer->vocab.types[token] == MOE_TOKEN_CONTROL ||
+                                          tokenizer->vocab.types[token] == MOE_TOKEN_UNKNOWN);
+}
+
+int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size)
+{
+    const moe_vocab *vocab = &tokenizer->vocab;
+    int32_t id = moe_special_match(vocab, &vocab->all_special, text, size);
+    if (id != MOE_NO_TOKEN && moe_vocab_piece(vocab, id).size == size) {
+        return id;
+    }
+    return moe_vocab_find(vocab, text, size);
+}
+
+moe_string_view moe_tokenizer_piece(const moe_tokenizer *tokenizer, int32_t token,
+                                    bool with_control)
+{
+    if (!in_range(tokenizer, token) ||
+        (!with_control && moe_tokenizer_is_control(tokenizer, token))) {
+        return (moe_string_view){"", 0};
+    }
+    return moe_vocab_piece(&tokenizer->vocab, token);
+}
+
+static int encode_segment(moe_encoder *encoder, const char *text, size_t size, bool space_prefix)
+{
+    if (size == 0) {
+        return MOE_OK;
+    }
+    return encoder->tokenizer->is_spm ? moe_spm_encode(encoder, text, size, space_prefix)
+                                      : moe_bpe_encode(encoder, text, size);
+}
+
+/* *space_prefix: whether the next plain text takes the space that SPM adds; it does at the start
+ * and after a special token. */
+static int encode_text(moe_encoder *encoder, const moe_special_set *set, const char *text,
+                       size_t size, bool *space_prefix)
+{
+    const moe_vocab *vocab = &encoder->tokenizer->vocab;
+    const bool prefix = encoder->tokenizer->add_space_prefix;
+    size_t start = 0;
+    size_t at = 0;
+    while (at < size) {
+        int32_t id = moe_special_match(vocab, set, text + at, size - at);
+        if (id == MOE_NO_TOKEN) {
+            at++;
+            continue;
+        }
+        int status = encode_segment(encoder, text + start, at - start, *space_prefix);
+        if (status == MOE_OK) {
+            status = moe_encoder_push(encoder, id);
+        }
+        if (status != MOE_OK) {
+            return status;
+        }
+        at += moe_vocab_piece(vocab, id).size;
+        start = at;
+        *space_prefix = prefix;
+    }
+    int status = encode_segment(encoder, text + start, size - start, *space_prefix);
+    *space_prefix = *space_prefix && start == size;
+    return status;
+}
+
+/* Repeated words are worth remembering in a text of more than a few lines. */
+#define WORD_CACHE_FROM 1024
+
+static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, size_t size,
+                        moe_error *err)
+{
+    *encoder = (moe_encoder){.tokenizer = tokenizer, .err = err};
+    if (size > INT32_MAX - 1) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "a text of %zu bytes is too long to encode at once",
+                        size);
+    }
+    /* A token stands for some four bytes; starting there saves copies. */
+    encoder->capacity = size / 4 + 16;
+    encoder->tokens = moe_calloc(encoder->capacity, sizeof *encoder->tokens);
+    bool complete = encoder->tokens != NULL;
+    if (size >= WORD_CACHE_FROM) {
+        encoder->words = moe_calloc(MOE_WORD_CACHE_SIZE, sizeof *encoder->words);
+        complete = complete && encoder->words != NULL;
+    }
+    if (!tokenizer->is_spm) {
+        encoder->scratch = moe_pretokenizer_scratch_create();
+        complete = complete && encoder->scratch != NULL;
+    }
+    return complete ? MOE_OK : moe_encoder_out_of_memory(encoder);
+}
+
+/* Hands over the tokens, unless status is an error. */
+static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, size_t *n_tokens)
+{
+    moe_pretokenizer_scratch_destroy(&encoder->scratch);
+    free(encoder->words);
+    free(encoder->symbols);
+    free(encoder->heap);
+    free(encoder->splits.current.ends);
+    free(encoder->splits.next.ends);
+    if (status != MOE_OK) {
+        free(encoder->tokens);
+        *tokens = NULL;
+        *n_tokens = 0;
+        return status;
+    }
+    *tokens = encoder->tokens;
+    *n_tokens = encoder->n_tokens;
+    return MOE_OK;
+}
+
+int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
+                         unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err)
+{
+    moe_encoder encoder;
+    int status = encoder_open(&encoder, tokenizer, size, err);
+    bool add_special = (flags & MOE_ENCODE_ADD_SPECIAL) != 0;
+    if (status == MOE_OK && add_special && tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN) {
+        status = moe_encoder_push(&encoder, tokenizer->bos);
+    }
+    if (status == MOE_OK) {
+        bool space_prefix = tokenizer->add_space_prefix;
+        const moe_vocab *vocab = &tokenizer->vocab;
+        status = encode_text(&encoder,
+                             (flags & MOE_ENCODE_PARSE_SPECIAL) != 0 ? &vocab->all_special
+                                                                     : &vocab->user_defined,
+                             text, size, &space_prefix);
+    }
+    if (status == MOE_OK && add_special && tokenizer->add_eos && tokenizer->eos != MOE_NO_TOKEN) {
+        status = moe_encoder_push(&encoder, tokenizer->eos);
+    }
+    return encoder_close(&encoder, status, tokens, n_tokens);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* Byte-level BPE: a word starts as its bytes, and neighbours merge in the order of the model's list
+ * of merges. Where the bytes are not UTF-8, words are cut as if each bad byte were U+FFFD, as in
+ * the field, but the bytes themselves are encoded: decoding gives them back. */
+#include "runtime/model/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/model/utf8_text.h"
+
+static size_t merge_slot(const moe_tokenizer *tokenizer, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    key *= 0x9E3779B97F4A7C15u;
+    return (size_t)(key ^ key >> 32) & tokenizer->merge_mask;
+}
+
+static uint32_t pair_rank(const moe_tokenizer *tokenizer, const char *word, const moe_symbol *left,
+                          const moe_symbol *right, int32_t *merged)
+{
+    (void)word;
+    if (left->id == MOE_NO_TOKEN || right->id == MOE_NO_TOKEN) {
+        return MOE_NO_RANK;
+    }
+    for (size_t at = merge_slot(tokenizer, left->id, right->id);;
+         at = (at + 1) & tokenizer->merge_mask) {
+        const moe_merge_entry *entry = &tokenizer->merges[at];
+        if (entry->left == left->id && entry->right == right->id) {
+            *merged = entry->merged;
+            return entry->rank;
+        }
+        if (entry->left == MOE_NO_TOKEN) {
+            return MOE_NO_RANK;
+        }
+    }
+}
+
+static void add_merge(moe_tokenizer *tokenizer, moe_merge_entry entry)
+{
+    size_t at = merge_slot(tokenizer, entry.left, entry.right);
+    while (tokenizer->merges[at].left != MOE_NO_TOKEN) {
+        if (tokenizer->merges[at].left == entry.left &&
+            tokenizer->merges[at].right == entry.right) {
+            return; /* named twice: the first is the one that acts */
+        }
+        at = (at + 1) & tokenizer->merge_mask;
+    }
+    tokenizer->merges[at] = entry;
+}
+
+/* "left right", of which either may not contain a space. */
+static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t rank, moe_error *err)
+{
+    const char *space = line.size > 1 ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
+    if (space == NULL || line.size > 2 * MOE_TOKEN_MAX_BYTES) {
+        return moe_fail(err, MOE_ERR_FORMAT,
+                        "tokenizer.ggml.merges[%u] is not two tokens with a space between", rank);
+    }
+    char buffer[512];
+    char *bytes = line.size <= sizeof buffer ? buffer : malloc(line.size);
+    if (bytes == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the merges");
+    }
+    size_t left_size;
+    size_t right_size;
+    size_t at = (size_t)(space - line.data);
+    bool spelt = moe_byte_level_decode(line.data, at, bytes, &left_size);
+    spelt = moe_byte_level_decode(space + 1, line.size - at - 1, bytes + left_size, &right_size) &&
+            spelt;
+    int status = MOE_OK;
+    /* Characters outside the byte-level alphabet never stand in a word, so neither does the pair.
+     */
+    if (spelt) {
+        const moe_vocab *vocab = &tokenizer->vocab;
+        moe_merge_entry entry = {
+            .left = moe_vocab_find(vocab, bytes, left_size),
+            .right = moe_vocab_find(vocab, bytes + left_size, right_size),
+            .rank = rank,
+            .merged = moe_vocab_find(vocab, bytes, left_size + right_size),
+        };
+        if (entry.left == MOE_NO_TOKEN || entry.right == MOE_NO_TOKEN ||
+            entry.merged == MOE_NO_TOKEN) {
+            status = moe_fail(err, MOE_ERR_FORMAT,
+                              "tokenizer.ggml.merges[%u] (\"%.*s\") names a token that the "
+                              "vocabulary does not have",
+                              rank, (int)(line.size < 80 ? line.size : 80), line.data);
+        } else {
+            add_merge(tokenizer, entry);
+        }
+    }
+    if (bytes != buffer) {
+        free(bytes);
+    }
+    return status;
+}
+
+static int read_merges(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
+{
+    const moe_gguf_kv *kv = moe_gguf_find(gguf, "tokenizer.ggml.merges");
+    if (kv == NULL || kv->type != MOE_GGUF_ARRAY || kv->n_elements > MOE_TOKENS_MAX ||
+        (kv->n_elements > 0 && kv->element_type != MOE_GGUF_STRING)) {
+        return moe_fail(err, MOE_ERR_FORMAT,
+                        "tokenizer.ggml.merges must be an array of at most %u strings",
+                        MOE_TOKENS_MAX);
+    }
+    size_t n_slots = 64;
+    while (n_slots < kv->n_elements * 2) {
+        n_slots *= 2;
+    }
+    tokenizer->merges = moe_calloc(n_slots, sizeof *tokenizer->merges);
+    if (tokenizer->merges == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the merges");
+    }
+    tokenizer->merge_mask = n_slots - 1;
+    for (size_t i = 0; i < n_slots; i++) {
+        tokenizer->merges[i].left = MOE_NO_TOKEN;
+    }
+    for (uint64_t i = 0; i < kv->n_elements; i++) {
+        int status = read_merge(tokenizer, kv->value.strings[i], (uint32_t)i, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    return MOE_OK;
+}
+
+int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
+{
+    moe_string_view name = {"default", 7};
+    int status = moe_gguf_get_string(gguf, "tokenizer.ggml.pre", &name, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    tokenizer->pretokenizer = moe_pretokenizer_find(name.data, name.size);
+    if (tokenizer->pretokenizer == NULL) {
+        char names[256];
+        moe_pretokenizer_names(names, sizeof names);
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "tokenizer.ggml.pre \"%.*s\" is not a known pre-tokenizer; known: %s",
+                        (int)(name.size < 64 ? name.size : 64), name.data, names);
+    }
+    tokenizer->add_bos = tokenizer->pretokenizer->add_bos;
+    for (int byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+        tokenizer->byte_ids[byte] = moe_vocab_find(&tokenizer->vocab, &text, 1);
+    }
+    status = moe_pretokenizer_compile(&tokenizer->code, tokenizer->pretokenizer, err);
+    return status != MOE_OK ? status : read_merges(tokenizer, gguf, err);
+}
+
+static int encode_word(moe_encoder *encoder, const char *word, size_t size)
+{
+    const moe_tokenizer *tokenizer = encoder->tokenizer;
+    if (tokenizer->pretokenizer->whole_words) {
+        int32_t id = moe_vocab_find(&tokenizer->vocab, word, size);
+        if (id != MOE_NO_TOKEN) {
+            return moe_encoder_push(encoder, id);
+        }
+    }
+    int status = moe_encoder_reserve_symbols(encoder, size);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_symbol *symbols = encoder->symbols;
+    for (size_t i = 0; i < size; i++) {
+        symbols[i] = (moe_symbol){.start = (uint32_t)i,
+                                  .size = 1,
+                                  .prev = (int32_t)i - 1,
+                                  .next = i + 1 < size ? (int32_t)i + 1 : -1,
+                                  .id = tokenizer->byte_ids[(uint8_t)word[i]]};
+    }
+    status = moe_merge_symbols(encoder, word, size, pair_rank);
+    for (int32_t i = 0; i >= 0 && status == MOE_OK; i = symbols[i].next) {
+        /* A byte that the vocabulary lacks is its unknown token or, as in the field, nothing. */
+        int32_t id = symbols[i].id != MOE_NO_TOKEN ? symbols[i].id : tokenizer->unknown;
+        if (id != MOE_NO_TOKEN) {
+            status = moe_encoder_push(encoder, id);
+        }
+    }
+    return status;
+}
+
+typedef struct text_buffer {
+    char *data;
+    size_t size, capacity;
+} text_buffer;
+
+static bool append(text_buffer *buffer, const void *data, size_t size)
+{
+    if (size > buffer->capacity - buffer->size) {
+        size_t capacity = buffer->capacity + buffer->capacity / 2 + size + 64;
+        char *grown = realloc(buffer->data, capacity);
+        if (grown == NULL) {
+            return false;
+        }
+        buffer->data = grown;
+        buffer->capacity = capacity;
+    }
+    memcpy(buffer->data + buffer->size, data, size);
+    buffer->size += size;
+    return true;
+}
+
+/* The length of the valid UTF-8 that text starts with. */
+static size_t valid_prefix(const char *text, size_t size)
+{
+    size_t at = 0;
+    while (at < size) {
+        size_t bad;
+        int open;
+        size_t step = moe_utf8_step((const uint8_t *)text + at, size - at, &bad, &open);
+        if (step == 0) {
+            break;
+        }
+        at += step;
+    }
+    return at;
+}
+
+/* NFC of the valid stretches; bad bytes stay. */
+static int normalise(moe_encoder *encoder, const char *text, size_t size, text_buffer *out)
+{
+    for (size_t at = 0; at < size;) {
+        size_t valid = valid_prefix(text + at, size - at);
+        utf8proc_uint8_t *composed = NULL;
+        if (valid > 0) {
+            utf8proc_ssize_t n =
+                utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)valid,
+                             &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+            bool stored = n >= 0 && append(out, composed, (size_t)n);
+            free(composed);
+            if (!stored) {
+                return moe_encoder_out_of_memory(encoder);
+            }
+            at += valid;
+        }
+        if (at < size) {
+            if (!append(out, text + at, 1)) {
+                return moe_encoder_out_of_memory(encoder);
+            }
+            at++;
+        }
+    }
+    return MOE_OK;
+}
+
+/* Everything below U+0300 (lead byte CC) is its own NFC. */
+static bool may_need_nfc(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if ((uint8_t)text[i] >= 0xCC) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where the text has bad bytes: cuts a copy that has U+FFFD for each, then moves the cuts back. */
+static int split_repaired(moe_encoder *encoder, const char *text, size_t size)
+{
+    text_buffer copy = {0};
+    int status = MOE_OK;
+    for (size_t at = 0; at < size && status == MOE_OK;) {
+        size_t valid = valid_prefix(text + at, size - at);
+        bool stored = append(&copy, text + at, valid);
+        at += valid;
+        if (at < size) {
+            stored = stored && append(&copy, "\xEF\xBF\xBD", 3);
+            at++;
+        }
+        if (!stored || copy.size > INT32_MAX) {
+            status = moe_encoder_out_of_memory(encoder);
+        }
+    }
+    if (status == MOE_OK) {
+        status = moe_pretokenizer_split(encoder->tokenizer->code, encoder->scratch, copy.data,
+                                        copy.size, &encoder->splits, encoder->err);
+    }
+    free(copy.data);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_split_list *list = &encoder->splits.current;
+    size_t in_copy = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        while (in_copy < list->ends[i]) {
+            size_t bad;
+            int open;
+            size_t step = moe_utf8_step((const uint8_t *)text + at, size - at, &bad, &open);
+            in_copy += step > 0 ? step : 3;
+            at += step > 0 ? step : 1;
+        }
+        list->ends[i] = (uint32_t)at;
+    }
+    return MOE_OK;
+}
+
+static int encode_normal(moe_encoder *encoder, const char *text, size_t size)
+{
+    int status;
+    if (valid_prefix(text, size) == size) {
+        status = moe_pretokenizer_split(encoder->tokenizer->code, encoder->scratch, text, size,
+                                        &encoder->splits, encoder->err);
+    } else {
+        status = split_repaired(encoder, text, size);
+    }
+    moe_word_cache_clear(encoder);
+    size_t start = 0;
+    for (size_t i = 0; i < encoder->splits.current.n && status == MOE_OK; i++) {
+        size_t end = encoder->splits.current.ends[i];
+        status = moe_encode_word_cached(encoder, text, start, end - start, encode_word);
+        start = end;
+    }
+    return status;
+}
+
+int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size)
+{
+    if (!encoder->tokenizer->pretokenizer->nfc || !may_need_nfc(text, size)) {
+        return encode_normal(encoder, text, size);
+    }
+    text_buffer composed = {0};
+    int status = normalise(encoder, text, size, &composed);
+    if (status == MOE_OK && composed.size > INT32_MAX) {
+        status = moe_encoder_out_of_memory(encoder);
+    }
+    if (status == MOE_OK) {
+        status = encode_normal(encoder, composed.data, composed.size);
+    }
+    free(composed.data);
+    return status;
+}

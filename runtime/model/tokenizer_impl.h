@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the tokenizer share.
+ *
+ * Everything is done in the bytes of the text. The two spellings that vocabularies use (byte-level
+ * BPE's alphabet of 256 printable characters, SentencePiece's U+2581 for a space) are undone once,
+ * when the vocabulary is read, so that a token's piece is at once what is looked up while encoding
+ * and what is written while decoding.
+ *
+ *   text --specials--> segments --normalise, split--> words --merge--> token ids
+ *        (tokenizer.c)          (pretokenizers.c)            (tokenizer_merge.c)
+ */
+#ifndef MOE_MODEL_TOKENIZER_IMPL_H
+#define MOE_MODEL_TOKENIZER_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/model/pretokenizers.h"
+#include "runtime/model/tokenizer.h"
+
+enum {
+    MOE_TOKEN_NORMAL = 1,
+    MOE_TOKEN_UNKNOWN = 2,
+    MOE_TOKEN_CONTROL = 3,
+    MOE_TOKEN_USER_DEFINED = 4,
+    MOE_TOKEN_UNUSED = 5,
+    MOE_TOKEN_BYTE = 6
+};
+
+#define MOE_TOKEN_MAX_BYTES 65535
+#define MOE_TOKENS_MAX      (1u << 24)
+#define MOE_NO_RANK         UINT32_MAX
+
+typedef struct moe_vocab_slot {
+    uint32_t tag; /* upper half of the hash of the piece */
+    int32_t id;   /* MOE_NO_TOKEN: free */
+} moe_vocab_slot;
+
+/* Tokens that are found in the text itself, in the order of their bytes. */
+typedef struct moe_special_set {
+    int32_t *ids;
+    size_t n;
+    bool starts[256]; /* first bytes that occur */
+} moe_special_set;
+
+typedef struct moe_vocab {
+    uint32_t n_tokens;
+    uint8_t *types;
+    char *pieces;    /* one after another */
+    size_t *offsets; /* [n_tokens + 1], of the pieces */
+    size_t max_size; /* of a piece */
+
+    /* Pieces that merging may build: never control, unknown or byte tokens. */
+    moe_vocab_slot *slots;
+    size_t slot_mask;
+
+    moe_special_set user_defined;
+    moe_special_set all_special; /* those, and control and unknown tokens */
+} moe_vocab;
+
+typedef struct moe_merge_entry {
+    int32_t left, right; /* left == MOE_NO_TOKEN: free */
+    uint32_t rank;
+    int32_t merged;
+} moe_merge_entry;
+
+struct moe_tokenizer {
+    moe_vocab vocab;
+    bool is_spm;
+    int32_t bos, eos, eot, eom, unknown;
+    uint8_t *ends; /* [n_tokens] */
+    bool add_bos, add_eos, add_space_prefix;
+
+    int32_t byte_ids[256]; /* BPE: the start of merging; SPM: the byte fallback */
+
+    /* BPE */
+    const moe_pretokenizer *pretokenizer;
+    moe_pretokenizer_code *code;
+    moe_merge_entry *merges;
+    size_t merge_mask;
+
+    /* SPM */
+    uint32_t *ranks;      /* [n_tokens], by falling score; equal scores share one */
+    bool words_are_apart; /* no piece goes on from a non-space to a space */
+};
+
+/* --- tokenizer_vocab.c ---------------------------------------------------------------------- */
+
+/* Reads .tokens and .token_type; pieces are as in the text. */
+int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm, moe_error *err);
+void moe_vocab_destroy(moe_vocab *vocab);
+
+static inline moe_string_view moe_vocab_piece(const moe_vocab *vocab, int32_t id)
+{
+    moe_string_view piece = {vocab->pieces + vocab->offsets[id],
+                             vocab->offsets[id + 1] - vocab->offsets[id]};
+    return piece;
+}
+
+/* The ordinary token of this piece, or MOE_NO_TOKEN. */
+int32_t moe_vocab_find(const moe_vocab *vocab, const char *piece, size_t size);
+/* The longest special token that text starts with, or MOE_NO_TOKEN. */
+int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, const char *text,
+                          size_t size);
+/* Undoes the byte-level alphabet. out has room for size bytes. False, and out is a copy of the
+ * text, when a character is not of the alphabet. */
+bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out_size);
+
+/* --- tokenizer_merge.c ---------------------------------------------------------------------- */
+
+typedef struct moe_symbol {
+    uint32_t start, size; /* of the bytes in the word; size 0: merged into another */
+    int32_t prev, next;   /* -1 at the ends */
+    int32_t id;           /* MOE_NO_TOKEN: no token yet */
+} moe_symbol;
+
+typedef struct moe_merge_candidate {
+    uint32_t rank, left, size;
+    int32_t merged;
+} moe_merge_candidate;
+
+typedef struct moe_word_entry {
+    uint64_t hash;
+    uint32_t start, size; /* in the segment; size 0: free */
+    uint32_t first, n;    /* its ids in the output */
+} moe_word_entry;
+
+#define MOE_WORD_CACHE_SIZE 8192
+
+/* What one call of encode owns. */
+typedef struct moe_encoder {
+    const moe_tokenizer *tokenizer;
+    moe_error *err;
+    int32_t *tokens;
+    size_t n_tokens, capacity;
+    moe_symbol *symbols;
+    size_t symbol_capacity;
+    moe_merge_candidate *heap;
+    size_t n_heap, heap_capacity;
+    moe_split_lists splits;
+    /* Words seen in this segment, so that a repeated one costs a look-up; NULL for short texts. */
+    moe_word_entry *words;
+    moe_pretokenizer_scratch *scratch;
+} moe_encoder;
+
+int moe_encoder_push(moe_encoder *encoder, int32_t token);
+/* Room for n symbols. */
+int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n);
+int moe_encoder_out_of_memory(moe_encoder *encoder);
+
+/* The rank of merging two neighbours and the token that results; MOE_NO_RANK when there is none. */
+typedef uint32_t (*moe_pair_rank)(const moe_tokenizer *tokenizer, const char *word,
+                                  const moe_symbol *left, const moe_symbol *right, int32_t *merged);
+
+/* Merges neighbours, lowest rank first and leftmost among equals, until none can be merged. The
+ * symbols are linked from index 0. O(n log n). */
+int moe_merge_symbols(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank);
+
+/* Encodes a word, or takes over the ids of the same word earlier in the segment. */
+typedef int (*moe_word_encode)(moe_encoder *encoder, const char *word, size_t size);
+int moe_encode_word_cached(moe_encoder *encoder, const char *segment, size_t start, size_t size,
+                           moe_word_encode encode);
+void moe_word_cache_clear(moe_encoder *encoder);
+
+/* --- tokenizer_bpe.c, tokenizer_spm.c -------------------------------------------------------- */
+
+int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
+int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size);
+int moe_spm_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
+int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool space_prefix);
+
+#endif
