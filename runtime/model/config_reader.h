@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading of the metadata keys that set a model's dials, and their limits. */
+#ifndef MOE_MODEL_CONFIG_READER_H
+#define MOE_MODEL_CONFIG_READER_H
+
+#include "runtime/model/families.h"
+#include "runtime/model/model_config.h"
+
+/* Far above any model, and small enough that products of two dimensions fit in 64 bits. */
+#define MOE_CONFIG_MAX_DIMENSION (1u << 24)
+#define MOE_CONFIG_MAX_HEADS     (1u << 14)
+#define MOE_CONFIG_MAX_CONTEXT   (1u << 30)
+
+/* Reads keys "{architecture}.{suffix}"; after the first failure it reads no more, so that a run of
+ * reads needs one check at its end. */
+typedef struct moe_config_reader {
+    const moe_gguf *gguf;
+    const moe_family *family;
+    moe_error *err;
+    int status;
+    char key[128]; /* the last one looked for, in full */
+} moe_config_reader;
+
+/* NULL when there is none, and after a failure. */
+const moe_gguf_kv *moe_config_find(moe_config_reader *r, const char *suffix);
+bool moe_config_has(moe_config_reader *r, const char *suffix);
+
+/* False, and a failure, when the key is missing. */
+bool moe_config_require(moe_config_reader *r, const char *suffix);
+
+/* The value, or `absent`. An array with an element a layer is read when its elements are equal. */
+uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
+uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
+float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);
+bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
+
+/* Ranges and relations of a config that was read. */
+int moe_config_check(const moe_model_config *config, moe_error *err);
+
+#endif
