@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* The sixteen lanes of the arithmetic contract as one AVX-512 register. lanes16_avx2.h offers the
+ * same functions on two AVX2 registers; the kernels in *_lanes.h are written once on top of either.
+ */
+#ifndef MOE_X86_LANES16_AVX512_H
+#define MOE_X86_LANES16_AVX512_H
+
+#include "cpu/kernels/exp_constants.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef __m512 l16;
+
+#define L16_TILE 16 /* accumulators that a kernel keeps in registers */
+
+static inline l16 l16_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline l16 l16_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+static inline l16 l16_load(const float *x)
+{
+    return _mm512_loadu_ps(x);
+}
+
+static inline void l16_store(float *x, l16 v)
+{
+    _mm512_storeu_ps(x, v);
+}
+
+static inline __mmask16 l16_mask(uint32_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+
+/* The first n < 16 lanes; zeros above. Nothing behind them is read. */
+static inline l16 l16_load_part(const float *x, uint32_t n)
+{
+    return _mm512_maskz_loadu_ps(l16_mask(n), x);
+}
+
+static inline void l16_store_part(float *x, l16 v, uint32_t n)
+{
+    _mm512_mask_storeu_ps(x, l16_mask(n), v);
+}
+
+/* The first n lanes of v, the others of old. */
+static inline l16 l16_part_of(l16 v, l16 old, uint32_t n)
+{
+    return _mm512_mask_mov_ps(old, l16_mask(n), v);
+}
+
+static inline l16 l16_add(l16 a, l16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline l16 l16_sub(l16 a, l16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline l16 l16_mul(l16 a, l16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static inline l16 l16_div(l16 a, l16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+/* a * b + c, and a * b - c. */
+static inline l16 l16_fma(l16 a, l16 b, l16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline l16 l16_fms(l16 a, l16 b, l16 c)
+{
+    return _mm512_fmsub_ps(a, b, c);
+}
+
+/* x > m ? x : m, and x < m ? x : m: m when either is NaN. */
+static inline l16 l16_max(l16 x, l16 m)
+{
+    return _mm512_max_ps(x, m);
+}
+
+static inline l16 l16_min(l16 x, l16 m)
+{
+    return _mm512_min_ps(x, m);
+}
+
+static inline l16 l16_negate(l16 x)
+{
+    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
+}
+
+/* Bit l is set where lane l of a equals that of b. */
+static inline uint32_t l16_equal(l16 a, l16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+
+/* moe_exp() in every lane. */
+static inline l16 l16_exp(l16 x)
+{
+    l16 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(MOE_EXP_LOG2E)),
+                                 _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    l16 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(MOE_EXP_LN2_HI), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(MOE_EXP_LN2_LO), r);
+    l16 p = _mm512_fmadd_ps(_mm512_set1_ps(MOE_EXP_C6), r, _mm512_set1_ps(MOE_EXP_C5));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MOE_EXP_C4));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MOE_EXP_C3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MOE_EXP_C2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_scalef_ps(p, n);
+    __mmask16 low = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MOE_EXP_LOW), _CMP_LT_OQ);
+    __mmask16 high = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MOE_EXP_HIGH), _CMP_GT_OQ);
+    p = _mm512_mask_mov_ps(p, low, _mm512_setzero_ps());
+    return _mm512_mask_mov_ps(p, high, _mm512_set1_ps(INFINITY));
+}
+
+/* The tree h = 8, 4, 2, 1. */
+static inline float l16_reduce(l16 v)
+{
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline float l16_reduce_max(l16 v)
+{
+    return _mm512_reduce_max_ps(v); /* v holds no NaN */
+}
+
+/* out[i] = scale * reduce(acc[i]): the trees of all sixteen at once, two halves side by side in a
+ * register, then four quarters, and so on. */
+static inline void l16_reduce_tile(const l16 acc[L16_TILE], float scale, float out[L16_TILE])
+{
+    l16 eights[8], fours[4], twos[2];
+    for (int i = 0; i < 8; i++)
+        eights[i] = _mm512_add_ps(_mm512_shuffle_f32x4(acc[2 * i], acc[2 * i + 1], 0x44),
+                                  _mm512_shuffle_f32x4(acc[2 * i], acc[2 * i + 1], 0xee));
+    for (int i = 0; i < 4; i++)
+        fours[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0x88),
+                                 _mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0xdd));
+    for (int i = 0; i < 2; i++)
+        twos[i] = _mm512_add_ps(_mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0x44),
+                                _mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0xee));
+    l16 ones = _mm512_add_ps(_mm512_shuffle_ps(twos[0], twos[1], 0x88),
+                             _mm512_shuffle_ps(twos[0], twos[1], 0xdd));
+    /* Lane 4 a + b holds the sum of acc[4 b + a]. */
+    const __m512i transpose =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    ones = _mm512_permutexvar_ps(transpose, ones);
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_set1_ps(scale), ones));
+}
+
+/* Eight pairs (x0, x1) rotated by c[8], s[8]. */
+static inline l16 l16_rotate_pairs(l16 x, const float *c, const float *s)
+{
+    const __m512i mix = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    l16 cos = _mm512_castps256_ps512(_mm256_loadu_ps(c));
+    l16 sin = _mm512_castps256_ps512(_mm256_loadu_ps(s));
+    l16 cos_sin = _mm512_permutex2var_ps(cos, mix, sin);
+    l16 sin_cos = _mm512_permutex2var_ps(sin, mix, cos);
+    l16 second = _mm512_mul_ps(_mm512_movehdup_ps(x), sin_cos);
+    return _mm512_fmaddsub_ps(_mm512_moveldup_ps(x), cos_sin, second);
+}
+
+static inline l16 l16_load_half(const void *x)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(x));
+}
+
+static inline void l16_store_half(void *x, l16 v)
+{
+    _mm256_storeu_si256(x, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* One half in every lane. */
+static inline l16 l16_set_half(const void *x)
+{
+    uint16_t half;
+    memcpy(&half, x, sizeof(half));
+    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+}
+
+static inline l16 l16_load_int8(const void *x)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x)));
+}
+
+/* Nearest integers, clamped to [-127, 127]. */
+static inline void l16_store_int8(void *x, l16 v)
+{
+    __m512i q = _mm512_max_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(-127));
+    _mm_storeu_si128(x, _mm512_cvtsepi32_epi8(q));
+}
+
+/* The greatest of the bits of |x| over 32 elements, as integers. */
+static inline uint32_t l16_max_abs_bits(const float *x)
+{
+    const __m512i abs = _mm512_set1_epi32(0x7fffffff);
+    __m512i a = _mm512_and_si512(_mm512_loadu_si512(x), abs);
+    __m512i b = _mm512_and_si512(_mm512_loadu_si512(x + 16), abs);
+    return (uint32_t)_mm512_reduce_max_epi32(_mm512_max_epi32(a, b));
+}
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/* The vector kernels on the sixteen lanes of lanes16_*.h, which is included first: the body of one
+ * file per instruction set, included nowhere else.
+ *
+ * Loops run over whole chunks of 16; what is left goes through the same arithmetic on a partial
+ * load, with accumulator lanes that have no element kept as they are. */
+#ifndef MOE_X86_VECTOR_LANES_H
+#define MOE_X86_VECTOR_LANES_H
+
+#include "cpu/kernels/kv_half.h"
+#include "cpu/kernels/vector_ops.h"
+
+static float dot_lanes(const float *a, const float *b, uint32_t n)
+{
+    l16 acc = l16_zero();
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        acc = l16_fma(l16_load(a + i), l16_load(b + i), acc);
+    if (rest > 0) {
+        l16 sum = l16_fma(l16_load_part(a + whole, rest), l16_load_part(b + whole, rest), acc);
+        acc = l16_part_of(sum, acc, rest);
+    }
+    return l16_reduce(acc);
+}
+
+static void rms_norm_lanes(const float *x, const float *w, float *y, uint32_t n, float eps)
+{
+    l16 inv = l16_set(1.0f / sqrtf(dot_lanes(x, x, n) / (float)n + eps));
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(y + i, l16_mul(l16_mul(l16_load(x + i), inv), l16_load(w + i)));
+    if (rest > 0) {
+        l16 scaled = l16_mul(l16_load_part(x + whole, rest), inv);
+        l16_store_part(y + whole, l16_mul(scaled, l16_load_part(w + whole, rest)), rest);
+    }
+}
+
+static void rotate_one(float *x0, float *x1, float c, float s)
+{
+    float a = *x0, b = *x1;
+    *x0 = fmaf(a, c, -(b * s));
+    *x1 = fmaf(a, s, b * c);
+}
+
+static void rope_interleaved_lanes(float *x, const float *cos, const float *sin, uint32_t n_rot)
+{
+    uint32_t n_pairs = n_rot / 2, i = 0;
+    for (; i + 8 <= n_pairs; i += 8)
+        l16_store(x + 2 * i, l16_rotate_pairs(l16_load(x + 2 * i), cos + i, sin + i));
+    for (; i < n_pairs; i++)
+        rotate_one(&x[2 * i], &x[2 * i + 1], cos[i], sin[i]);
+}
+
+static void rope_halves_lanes(float *x, const float *cos, const float *sin, uint32_t n_rot)
+{
+    uint32_t half = n_rot / 2, i = 0;
+    for (; i + 16 <= half; i += 16) {
+        l16 x0 = l16_load(x + i), x1 = l16_load(x + half + i);
+        l16 c = l16_load(cos + i), s = l16_load(sin + i);
+        l16_store(x + i, l16_fms(x0, c, l16_mul(x1, s)));
+        l16_store(x + half + i, l16_fma(x0, s, l16_mul(x1, c)));
+    }
+    for (; i < half; i++)
+        rotate_one(&x[i], &x[half + i], cos[i], sin[i]);
+}
+
+static inline l16 sigmoid_of(l16 x)
+{
+    return l16_div(l16_set(1.0f), l16_add(l16_set(1.0f), l16_exp(l16_negate(x))));
+}
+
+static inline l16 silu_mul_of(l16 g, l16 u)
+{
+    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(g)));
+    return l16_mul(l16_div(g, divisor), u);
+}
+
+static inline l16 clamp_of(l16 x, l16 limit, l16 low)
+{
+    return l16_max(low, l16_min(limit, x));
+}
+
+static void silu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(y + i, silu_mul_of(l16_load(g + i), l16_load(u + i)));
+    if (rest > 0) {
+        l16 part = silu_mul_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest));
+        l16_store_part(y + whole, part, rest);
+    }
+}
+
+static void sigmoid_lanes(float *x, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(x + i, sigmoid_of(l16_load(x + i)));
+    if (rest > 0)
+        l16_store_part(x + whole, sigmoid_of(l16_load_part(x + whole, rest)), rest);
+}
+
+static void add_lanes(const float *a, const float *b, float *y, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(y + i, l16_add(l16_load(a + i), l16_load(b + i)));
+    if (rest > 0)
+        l16_store_part(y + whole,
+                       l16_add(l16_load_part(a + whole, rest), l16_load_part(b + whole, rest)),
+                       rest);
+}
+
+static void axpy_lanes(float w, const float *x, float *acc, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 weight = l16_set(w);
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(acc + i, l16_fma(weight, l16_load(x + i), l16_load(acc + i)));
+    if (rest > 0) {
+        l16 part =
+            l16_fma(weight, l16_load_part(x + whole, rest), l16_load_part(acc + whole, rest));
+        l16_store_part(acc + whole, part, rest);
+    }
+}
+
+static void scale_lanes(float w, float *x, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 weight = l16_set(w);
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(x + i, l16_mul(weight, l16_load(x + i)));
+    if (rest > 0)
+        l16_store_part(x + whole, l16_mul(weight, l16_load_part(x + whole, rest)), rest);
+}
+
+static void clamp_lanes(float limit, float *x, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 high = l16_set(limit), low = l16_set(-limit);
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(x + i, clamp_of(l16_load(x + i), high, low));
+    if (rest > 0)
+        l16_store_part(x + whole, clamp_of(l16_load_part(x + whole, rest), high, low), rest);
+}
+
+/* Four running maxima, since one would wait for itself. */
+static float max_lanes(const float *x, uint32_t n)
+{
+    l16 max[4];
+    for (uint32_t m = 0; m < 4; m++)
+        max[m] = l16_set(-INFINITY);
+    uint32_t i = 0;
+    for (; i + 64 <= n; i += 64)
+        for (uint32_t m = 0; m < 4; m++)
+            max[m] = l16_max(l16_load(x + i + 16 * m), max[m]);
+    for (; i + 16 <= n; i += 16)
+        max[0] = l16_max(l16_load(x + i), max[0]);
+    if (i < n)
+        max[1] = l16_part_of(l16_max(l16_load_part(x + i, n - i), max[1]), max[1], n - i);
+    return l16_reduce_max(l16_max(l16_max(max[0], max[1]), l16_max(max[2], max[3])));
+}
+
+static void softmax_lanes(float *x, uint32_t n)
+{
+    l16 max = l16_set(max_lanes(x, n));
+    l16 acc = l16_zero();
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16) {
+        l16 p = l16_exp(l16_sub(l16_load(x + i), max));
+        l16_store(x + i, p);
+        acc = l16_add(acc, p);
+    }
+    if (rest > 0) {
+        l16 p = l16_exp(l16_sub(l16_load_part(x + whole, rest), max));
+        l16_store_part(x + whole, p, rest);
+        acc = l16_part_of(l16_add(acc, p), acc, rest);
+    }
+    l16 sum = l16_set(l16_reduce(acc));
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(x + i, l16_div(l16_load(x + i), sum));
+    if (rest > 0)
+        l16_store_part(x + whole, l16_div(l16_load_part(x + whole, rest), sum), rest);
+}
+
+static uint32_t argmax_lanes(const float *x, uint32_t n)
+{
+    float max = max_lanes(x, n);
+    l16 all = l16_set(max);
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        uint32_t equal = l16_equal(l16_load(x + i), all);
+        if (equal != 0)
+            return i + (uint32_t)__builtin_ctz(equal);
+    }
+    for (; i < n; i++)
+        if (x[i] == max)
+            return i;
+    return 0;
+}
+
+static void store_q8_block(const float *x, uint8_t *block)
+{
+    uint32_t top = l16_max_abs_bits(x);
+    float amax;
+    memcpy(&amax, &top, sizeof(amax));
+    uint16_t half = moe_float_to_half(amax / 127.0f);
+    if ((half & 0x7c00u) == 0x7c00u) {
+        half = MOE_KV_Q8_NAN;
+        memcpy(block, &half, sizeof(half));
+        memset(block + 2, 0, MOE_KV_Q8_BLOCK);
+        return;
+    }
+    memcpy(block, &half, sizeof(half));
+    float d = moe_half_to_float(half);
+    l16 id = l16_set(d > 0.0f ? 1.0f / d : 0.0f);
+    l16_store_int8(block + 2, l16_mul(l16_load(x), id));
+    l16_store_int8(block + 18, l16_mul(l16_load(x + 16), id));
+}
+
+static void store_f16(const float *x, uint8_t *row, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store_half(row + 2 * (size_t)i, l16_load(x + i));
+    if (rest > 0) {
+        uint8_t part[32];
+        l16_store_half(part, l16_load_part(x + whole, rest));
+        memcpy(row + 2 * (size_t)whole, part, 2 * (size_t)rest);
+    }
+}
+
+static void kv_store_lanes(moe_kv_type type, const float *x, void *row, uint32_t n)
+{
+    uint8_t *out = row;
+    switch (type) {
+    case MOE_KV_F16:
+        store_f16(x, out, n);
+        break;
+    case MOE_KV_F32:
+        memcpy(out, x, (size_t)n * sizeof(float));
+        break;
+    case MOE_KV_Q8_0:
+        for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
+            store_q8_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
+        break;
+    }
+}
+
+static void load_f16(const uint8_t *row, float *x, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(x + i, l16_load_half(row + 2 * (size_t)i));
+    if (rest > 0) {
+        uint8_t part[32] = {0};
+        memcpy(part, row + 2 * (size_t)whole, 2 * (size_t)rest);
+        l16_store_part(x + whole, l16_load_half(part), rest);
+    }
+}
+
+static void load_q8_block(const uint8_t *block, float *x)
+{
+    l16 d = l16_set_half(block);
+    l16_store(x, l16_mul(d, l16_load_int8(block + 2)));
+    l16_store(x + 16, l16_mul(d, l16_load_int8(block + 18)));
+}
+
+static void kv_load_lanes(moe_kv_type type, const void *row, float *x, uint32_t n)
+{
+    const uint8_t *in = row;
+    switch (type) {
+    case MOE_KV_F16:
+        load_f16(in, x, n);
+        break;
+    case MOE_KV_F32:
+        memcpy(x, in, (size_t)n * sizeof(float));
+        break;
+    case MOE_KV_Q8_0:
+        for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
+            load_q8_block(in + (size_t)b * MOE_KV_Q8_BYTES, x + (size_t)b * MOE_KV_Q8_BLOCK);
+        break;
+    }
+}
+
+static inline float merge_factor(float max, float m)
+{
+    float factor[16];
+    l16_store(factor, l16_exp(l16_set(max - m)));
+    return max == -INFINITY ? 0.0f : factor[0];
+}
+
+static void attend_merge_lanes(float *max, float *sum, float *out, float page_max, float page_sum,
+                               const float *page_out, uint32_t v_dim)
+{
+    float m = page_max > *max ? page_max : *max;
+    float a = merge_factor(*max, m), b = merge_factor(page_max, m);
+    *max = m;
+    *sum = fmaf(*sum, a, page_sum * b);
+    l16 ca = l16_set(a), cb = l16_set(b);
+    uint32_t whole = v_dim & ~15u, rest = v_dim & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(out + i, l16_fma(l16_load(out + i), ca, l16_mul(l16_load(page_out + i), cb)));
+    if (rest > 0) {
+        l16 added = l16_mul(l16_load_part(page_out + whole, rest), cb);
+        l16_store_part(out + whole, l16_fma(l16_load_part(out + whole, rest), ca, added), rest);
+    }
+}
+
+static void router_select_lanes(const moe_router_gate *gate, const float *logits, const float *bias,
+                                uint32_t *ids, float *weights, float *probs)
+{
+    float scratch[MOE_ROUTER_MAX_EXPERTS];
+    float *p = probs != NULL ? probs : scratch;
+    memcpy(p, logits, gate->n_expert * sizeof(float));
+    if (gate->kind == MOE_ROUTER_SIGMOID)
+        sigmoid_lanes(p, gate->n_expert);
+    else
+        softmax_lanes(p, gate->n_expert);
+    moe_router_pick(gate, logits, bias, p, ids, weights);
+}
+
+static void vector_lanes_init(moe_vector_kernels *kernels)
+{
+    kernels->rms_norm = rms_norm_lanes;
+    kernels->rope_interleaved = rope_interleaved_lanes;
+    kernels->rope_halves = rope_halves_lanes;
+    kernels->silu_mul = silu_mul_lanes;
+    kernels->sigmoid = sigmoid_lanes;
+    kernels->add = add_lanes;
+    kernels->axpy = axpy_lanes;
+    kernels->scale = scale_lanes;
+    kernels->clamp = clamp_lanes;
+    kernels->dot = dot_lanes;
+    kernels->softmax = softmax_lanes;
+    kernels->argmax = argmax_lanes;
+    kernels->kv_store = kv_store_lanes;
+    kernels->kv_load = kv_load_lanes;
+    kernels->attend_merge = attend_merge_lanes;
+    kernels->router_select = router_select_lanes;
+}
+
+#endif

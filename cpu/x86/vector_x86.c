@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* Picks among the instruction sets of x86. Compiled for the baseline processor. */
+#include "cpu/x86/vector_x86.h"
+
+#include "cpu/kernels/cpu_features.h"
+#include "cpu/kernels/vector_reference.h"
+
+void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features)
+{
+    if ((cpu_features & MOE_CPU_AVX2) == 0)
+        return;
+    moe_vector_kernels_init_avx2(kernels);
+    if ((cpu_features & MOE_CPU_AVX512) == 0)
+        return;
+    moe_vector_kernels_init_avx512(kernels);
+}
