@@ -3,6 +3,7 @@
  * file is compiled for the baseline processor. */
 #include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/cpu_features.h"
+#include "cpu/x86/matmul_x86.h"
 
 #include <cpuid.h>
 #include <stdbool.h>
@@ -54,6 +55,8 @@ unsigned moe_cpu_features_detect(void)
 
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)
 {
-    (void)kernels;
-    (void)cpu_features;
+    const unsigned avx512_vnni = MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI;
+    if ((cpu_features & avx512_vnni) == avx512_vnni) {
+        moe_matmul_init_avx512_vnni(kernels);
+    }
 }

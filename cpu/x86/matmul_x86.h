@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* What each instruction set's files put into the kernel table. */
+#ifndef MOE_X86_MATMUL_X86_H
+#define MOE_X86_MATMUL_X86_H
+
+#include "cpu/kernels/matmul.h"
+
+void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels); /* quantised weights */
+
+#endif

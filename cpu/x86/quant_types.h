@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Facts of the quantised types as compile-time constants: once quant_type_of() is inlined with a
+ * constant type, the loops written for all types become loops for one. */
+#ifndef MOE_X86_QUANT_TYPES_H
+#define MOE_X86_QUANT_TYPES_H
+
+#include "cpu/kernels/block_formats.h"
+#include "runtime/base/dtype.h"
+
+#define MOE_INLINE static inline __attribute__((always_inline))
+
+/* Any power of two from 12 up makes MXFP4's codes unsigned. */
+enum { MXFP4_OFFSET = 16 };
+
+typedef struct quant_type {
+    uint32_t block_elems;
+    uint32_t block_bytes;
+    int offset_shift; /* unsigned codes are 1 << offset_shift above their value; -1: equal to it */
+    uint32_t min_sub; /* elements that share a minimum, or 0 */
+} quant_type;
+
+MOE_INLINE quant_type quant_type_of(moe_dtype type)
+{
+    switch (type) {
+    case MOE_DTYPE_Q4_0:
+        return (quant_type){32, sizeof(moe_block_q4_0), 3, 0};
+    case MOE_DTYPE_Q4_1:
+        return (quant_type){32, sizeof(moe_block_q4_1), -1, 32};
+    case MOE_DTYPE_Q5_0:
+        return (quant_type){32, sizeof(moe_block_q5_0), 4, 0};
+    case MOE_DTYPE_Q5_1:
+        return (quant_type){32, sizeof(moe_block_q5_1), -1, 32};
+    case MOE_DTYPE_Q8_0:
+        return (quant_type){32, sizeof(moe_block_q8_0), 7, 0};
+    case MOE_DTYPE_Q2_K:
+        return (quant_type){256, sizeof(moe_block_q2_k), -1, 16};
+    case MOE_DTYPE_Q3_K:
+        return (quant_type){256, sizeof(moe_block_q3_k), 2, 0};
+    case MOE_DTYPE_Q4_K:
+        return (quant_type){256, sizeof(moe_block_q4_k), -1, 32};
+    case MOE_DTYPE_Q5_K:
+        return (quant_type){256, sizeof(moe_block_q5_k), -1, 32};
+    case MOE_DTYPE_Q6_K:
+        return (quant_type){256, sizeof(moe_block_q6_k), 5, 0};
+    case MOE_DTYPE_IQ4_NL:
+        return (quant_type){32, sizeof(moe_block_q4_0), 7, 0};
+    case MOE_DTYPE_IQ4_XS:
+        return (quant_type){256, sizeof(moe_block_iq4_xs), 7, 0};
+    default:
+        return (quant_type){32, sizeof(moe_block_mxfp4), 4, 0};
+    }
+}
+
+#endif
