@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over the paged KV cache. A task is one row, one KV head and some of the query heads that
- * share it; pages are folded in ascending order into the task's running state, so the reduction
- * order depends on logical positions alone. */
+/* Attention over the paged KV cache. A task is one row, one KV head and some of the query heads
+ * that share it; pages are folded in ascending order into the task's running state, so the
+ * reduction order depends on logical positions alone. */
 #include <math.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ typedef struct attention_job {
     moe_cpu_device *cpu;
     const moe_attention *a;
     uint32_t n_rows;
-    uint32_t group;       /* query heads of a KV head */
-    uint32_t heads;       /* query heads of a task */
+    uint32_t group; /* query heads of a KV head */
+    uint32_t heads; /* query heads of a task */
     uint32_t tasks_per_kv_head;
     uint32_t n_tasks;
     moe_task_queue queue;
@@ -116,10 +116,9 @@ int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_
                                  page + layout->k_offset + position * layout->k_row_bytes,
                                  layout->k_dim);
             if (!layout->v_in_k) {
-                cpu->vector.kv_store((moe_kv_type)layout->type,
-                                     v + r * v_stride + h * layout->v_dim,
-                                     page + layout->v_offset + position * layout->v_row_bytes,
-                                     layout->v_dim);
+                cpu->vector.kv_store(
+                    (moe_kv_type)layout->type, v + r * v_stride + h * layout->v_dim,
+                    page + layout->v_offset + position * layout->v_row_bytes, layout->v_dim);
             }
         }
     }

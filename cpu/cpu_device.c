@@ -69,7 +69,8 @@ static int cpu_reserve(moe_device *device, const moe_device_limits *limits, moe_
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     cpu->limits = *limits;
     size_t x_bytes = align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
-    size_t head_bytes = align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
+    size_t head_bytes =
+        align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
     x_bytes = x_bytes > head_bytes ? x_bytes : head_bytes;
     size_t ff_values = 0;
     size_t h_bytes = 0;

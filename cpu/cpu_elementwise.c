@@ -34,8 +34,8 @@ static void embed_range(void *context, uint32_t begin, uint32_t end)
     const rows_job *job = context;
     const moe_weight *table = job->table;
     for (uint32_t r = begin; r < end; r++) {
-        const uint8_t *row = (const uint8_t *)table->data +
-                             (size_t)job->tokens[r] * table->row_bytes;
+        const uint8_t *row =
+            (const uint8_t *)table->data + (size_t)job->tokens[r] * table->row_bytes;
         float *y = job->y + (size_t)r * table->n_in;
         job->cpu->matmul.dequantize[table->type](row, y, table->n_in);
         if (job->value != 1.0f) {
@@ -90,8 +90,8 @@ int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, fl
 {
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
-    rows_job job = {.cpu = cpu, .x = x, .w = weight, .y = y, .n = n, .x_stride = x_stride,
-                    .value = eps};
+    rows_job job = {
+        .cpu = cpu, .x = x, .w = weight, .y = y, .n = n, .x_stride = x_stride, .value = eps};
     moe_cpu_for(cpu, n_rows, rows_per_task(n), rms_norm_range, &job);
     return MOE_OK;
 }

@@ -18,9 +18,9 @@ typedef struct experts_job {
     moe_q8_rows *h_q8;
     const moe_expert_work *works;
     uint32_t n_works;
-    uint32_t *first;          /* [n_works + 1] */
-    uint32_t slices_in;       /* of the gate, and as many of the up matrix */
-    uint32_t slices_out;      /* of the down matrix */
+    uint32_t *first;     /* [n_works + 1] */
+    uint32_t slices_in;  /* of the gate, and as many of the up matrix */
+    uint32_t slices_out; /* of the down matrix */
     uint32_t slice_rows_in, slice_rows_out;
     bool down_is_float;
     float *out;
@@ -36,8 +36,8 @@ static void gate_up_range(void *context, uint32_t begin, uint32_t end)
         bool up = slice >= job->slices_in;
         const moe_expert_work *work = &job->works[w];
         uint32_t first = (up ? slice - job->slices_in : slice) * job->slice_rows_in;
-        uint32_t n = job->n_ff - first < job->slice_rows_in ? job->n_ff - first
-                                                            : job->slice_rows_in;
+        uint32_t n =
+            job->n_ff - first < job->slice_rows_in ? job->n_ff - first : job->slice_rows_in;
         float *inner = up ? job->cpu->ff_up : job->cpu->ff_gate;
         moe_matmul_args args = {.n_rows = work->n_rows,
                                 .x_q8 = job->x_q8,
@@ -113,8 +113,15 @@ int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint3
     }
     moe_q8_rows x_q8 = {0};
     moe_q8_rows h_q8 = {0};
-    experts_job job = {.cpu = cpu, .x = x, .n_in = n_in, .x_q8 = &x_q8, .h_q8 = &h_q8,
-                       .works = works, .n_works = n_works, .first = first, .out = out,
+    experts_job job = {.cpu = cpu,
+                       .x = x,
+                       .n_in = n_in,
+                       .x_q8 = &x_q8,
+                       .h_q8 = &h_q8,
+                       .works = works,
+                       .n_works = n_works,
+                       .first = first,
+                       .out = out,
                        .out_stride = out_stride};
     plan_slices(&job);
     if (!moe_dtype_info_of(works[0].gate.type)->is_float ||

@@ -18,10 +18,10 @@ typedef struct moe_cpu_device {
     moe_device_limits limits;
     uint8_t *scratch;
     size_t scratch_bytes;
-    uint8_t *x_q8_memory;     /* quantised input rows */
-    uint8_t *h_q8_memory;     /* quantised inner rows of a feed-forward network */
-    float *ff_gate, *ff_up;   /* [rows][n_ff] */
-    float *attention_state;   /* per worker: page_out [max_head_group][max_v_dim] */
+    uint8_t *x_q8_memory;        /* quantised input rows */
+    uint8_t *h_q8_memory;        /* quantised inner rows of a feed-forward network */
+    float *ff_gate, *ff_up;      /* [rows][n_ff] */
+    float *attention_state;      /* per worker: page_out [max_head_group][max_v_dim] */
     size_t attention_state_size; /* floats per worker */
 } moe_cpu_device;
 
@@ -55,8 +55,8 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
 /* Weight rows of one task: enough to stream well, few enough that all workers get some. */
 uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight);
 
-/* Rows [first, first + n) of a weight times activation rows; fills in args->weights and n_out, moves
- * args->out, and calls the kernel of the type (or BLAS where it is on and pays). */
+/* Rows [first, first + n) of a weight times activation rows; fills in args->weights and n_out,
+ * moves args->out, and calls the kernel of the type (or BLAS where it is on and pays). */
 void moe_cpu_matmul_slice(moe_cpu_device *cpu, const moe_weight *weight, uint32_t first, uint32_t n,
                           moe_matmul_args args);
 

@@ -52,8 +52,8 @@ bool moe_cpu_blas_matmul(moe_cpu_device *cpu, const moe_matmul_args *args)
         return false;
     }
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)args->n_rows, (int)args->n_out,
-                (int)args->n_in, 1.0f, args->x, (int)args->x_stride, args->weights,
-                (int)args->n_in, 0.0f, args->out, (int)args->out_stride);
+                (int)args->n_in, 1.0f, args->x, (int)args->x_stride, args->weights, (int)args->n_in,
+                0.0f, args->out, (int)args->out_stride);
     return true;
 }
 
@@ -192,8 +192,7 @@ int moe_cpu_head_linear(moe_device *device, const moe_head_linear *linear, uint3
     head_linear_job job = {.cpu = cpu, .linear = linear, .n_rows = n_rows};
     job.quantized = !moe_dtype_info_of(linear->weight.type)->is_float;
     if (job.quantized) {
-        moe_q8_rows_bind(&job.x_q8, cpu->x_q8_memory, n_rows * linear->n_head,
-                         linear->weight.n_in);
+        moe_q8_rows_bind(&job.x_q8, cpu->x_q8_memory, n_rows * linear->n_head, linear->weight.n_in);
         moe_cpu_for(cpu, linear->n_head, 1, head_quantize_range, &job);
     }
     moe_cpu_for(cpu, linear->n_head, 1, head_linear_range, &job);

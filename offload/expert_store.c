@@ -138,8 +138,8 @@ static int allocate_tables(moe_expert_store *store, moe_error *err)
         append_newest(store, i);
     }
     void *arena;
-    int status = store->device->ops->alloc(store->device, store->n_slots * store->slot_bytes, &arena,
-                                           err);
+    int status =
+        store->device->ops->alloc(store->device, store->n_slots * store->slot_bytes, &arena, err);
     store->arena = status == MOE_OK ? arena : NULL;
     return status;
 }

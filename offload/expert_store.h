@@ -39,8 +39,7 @@ void moe_expert_store_close(moe_expert_store **store);
 
 /* Pins the first *n_ready (>= 1) of n distinct experts of a layer and fills their views. */
 int moe_expert_store_acquire(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                             uint32_t n, moe_expert_view *views, uint32_t *n_ready,
-                             moe_error *err);
+                             uint32_t n, moe_expert_view *views, uint32_t *n_ready, moe_error *err);
 /* Unpins what acquire() pinned. */
 void moe_expert_store_release(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
                               uint32_t n);

@@ -10,10 +10,10 @@
 #include <moe/status.h>
 
 typedef struct moe_layer_plan {
-    uint32_t n_experts;     /* distinct */
-    uint32_t *experts;      /* [n_experts], ascending */
-    uint32_t *first;        /* [n_experts + 1]: where an expert's rows begin in the two lists below */
-    uint32_t *rows;         /* [n_rows * n_used]: the row */
+    uint32_t n_experts; /* distinct */
+    uint32_t *experts;  /* [n_experts], ascending */
+    uint32_t *first;    /* [n_experts + 1]: where an expert's rows begin in the two lists below */
+    uint32_t *rows;     /* [n_rows * n_used]: the row */
     uint32_t *ranked_slots; /* [n_rows * n_used]: row * n_used + rank */
     /* Sizes and scratch, set at init. */
     uint32_t max_slots;

@@ -3,8 +3,8 @@
  *
  * Pointers marked "device" are addresses in the device's memory, and only the device may follow
  * them; on the CPU they are ordinary memory. Operations run in the order of the calls; a device may
- * queue them, and must be done with them when sync() or download() returns. A failure is returned by
- * the call or by a later one, and leaves the device usable for closing only.
+ * queue them, and must be done with them when sync() or download() returns. A failure is returned
+ * by the call or by a later one, and leaves the device usable for closing only.
  *
  * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
  * follows to the bit for expert arithmetic. Rows never influence each other. */
@@ -41,22 +41,22 @@ typedef struct moe_linear {
 typedef struct moe_head_linear {
     moe_weight weight; /* n_out = n_head * n_out_per_head */
     uint32_t n_head;
-    const float *x;    /* device, head h of row r at x + r * x_row_stride + h * x_head_stride */
+    const float *x; /* device, head h of row r at x + r * x_row_stride + h * x_head_stride */
     size_t x_row_stride;
     size_t x_head_stride;
-    float *out;        /* device, likewise */
+    float *out; /* device, likewise */
     size_t out_row_stride;
     size_t out_head_stride;
 } moe_head_linear;
 
 typedef struct moe_rope {
-    float *x;           /* device, in place: head h of row r at x + r*row_stride + h*head_stride */
+    float *x; /* device, in place: head h of row r at x + r*row_stride + h*head_stride */
     size_t row_stride;
     size_t head_stride;
     uint32_t n_head;
     uint32_t n_rot;
-    bool interleaved;   /* pairs (2i, 2i+1), else (i, i + n_rot/2) */
-    const float *cos;   /* host, [n_rows][n_rot / 2] */
+    bool interleaved; /* pairs (2i, 2i+1), else (i, i + n_rot/2) */
+    const float *cos; /* host, [n_rows][n_rot / 2] */
     const float *sin;
 } moe_rope;
 
@@ -136,8 +136,8 @@ typedef struct moe_device_limits {
     moe_rows_limit linear;      /* input of linear() and experts(): rows of a pass, longest row */
     moe_rows_limit head_linear; /* input of head_linear(): rows times heads */
     moe_rows_limit ff[MOE_MAX_FF_LIMITS]; /* inner rows of feed-forward networks; unused ones 0 */
-    uint32_t max_v_dim;      /* of an attention head in the cache */
-    uint32_t max_head_group; /* query heads that share a KV head */
+    uint32_t max_v_dim;                   /* of an attention head in the cache */
+    uint32_t max_head_group;              /* query heads that share a KV head */
 } moe_device_limits;
 
 typedef struct moe_device_ops {
@@ -156,8 +156,8 @@ typedef struct moe_device_ops {
                      size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
     int (*sync)(moe_device *device, moe_error *err);
 
-    int (*embed)(moe_device *device, const moe_weight *table, const int32_t *tokens, uint32_t n_rows,
-                 float scale, float *out, moe_error *err);
+    int (*embed)(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                 uint32_t n_rows, float scale, float *out, moe_error *err);
     int (*gather)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                   uint32_t n_rows, float *out, moe_error *err);
     int (*rms_norm)(moe_device *device, const float *x, const float *weight, float *y,
@@ -184,8 +184,8 @@ typedef struct moe_device_ops {
                    moe_error *err);
     int (*combine)(moe_device *device, const moe_combine *combine, uint32_t n_rows, moe_error *err);
     /* x[row] *= sigmoid(gate[row]); the shared expert's gate. */
-    int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows, uint32_t n,
-                         moe_error *err);
+    int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                         uint32_t n, moe_error *err);
 } moe_device_ops;
 
 /* The first member of every device. */

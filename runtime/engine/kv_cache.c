@@ -127,8 +127,8 @@ static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t index, moe_e
     if (own == NULL) {
         return MOE_ERR_MEMORY;
     }
-    int status = pool->device->ops->copy(pool->device, own->memory, shared->memory,
-                                         pool->page_bytes, err);
+    int status =
+        pool->device->ops->copy(pool->device, own->memory, shared->memory, pool->page_bytes, err);
     if (status != MOE_OK) {
         drop_page(pool, own);
         return status;

@@ -67,8 +67,8 @@ static int copy_range(loader *load, const moe_tensor_ref *ref, uint64_t from, ui
         size_t n = size - done < STAGING_BYTES ? (size_t)(size - done) : STAGING_BYTES;
         int status = moe_file_read(file, ref->offset + from + done, load->staging, n, load->err);
         if (status == MOE_OK) {
-            status = load->device->ops->upload(load->device, (uint8_t *)dst + done, load->staging, n,
-                                               load->err);
+            status = load->device->ops->upload(load->device, (uint8_t *)dst + done, load->staging,
+                                               n, load->err);
         }
         done += n;
         load->bytes_done += n;
@@ -84,15 +84,15 @@ static int copy_range(loader *load, const moe_tensor_ref *ref, uint64_t from, ui
 
 static int load_tensor(loader *load, moe_weight *weight, const moe_tensor_ref *ref)
 {
-    if (ref->size == 0 ||
-        !place(load, weight, ref->type, ref->n_in, ref->n_out, ref->size)) {
+    if (ref->size == 0 || !place(load, weight, ref->type, ref->n_in, ref->n_out, ref->size)) {
         return MOE_OK;
     }
     return copy_range(load, ref, 0, ref->size, weight->data);
 }
 
-/* Older MLA files hold [head][nope + v][rank] in one tensor. The values' rows are taken as they are;
- * the keys' are wanted transposed, [head][rank][nope], and become F32: no quantisation is added. */
+/* Older MLA files hold [head][nope + v][rank] in one tensor. The values' rows are taken as they
+ * are; the keys' are wanted transposed, [head][rank][nope], and become F32: no quantisation is
+ * added. */
 static int load_kv_b_values(loader *load, moe_weight *v_b, const moe_tensor_ref *kv_b)
 {
     const moe_model_config *c = load->config;
@@ -123,8 +123,8 @@ static int transpose_kv_b_keys(loader *load, const moe_weight *k_b, const moe_te
     int status = MOE_OK;
     for (uint32_t h = 0; h < c->n_head && status == MOE_OK; h++) {
         uint64_t from = (uint64_t)h * (c->qk_nope_dim + c->v_head_dim) * row_bytes;
-        status = moe_file_read(file, kv_b->offset + from, rows, c->qk_nope_dim * row_bytes,
-                               load->err);
+        status =
+            moe_file_read(file, kv_b->offset + from, rows, c->qk_nope_dim * row_bytes, load->err);
         for (uint32_t i = 0; i < c->qk_nope_dim && status == MOE_OK; i++) {
             kernels.dequantize[kv_b->type](rows + i * row_bytes, row, c->kv_lora_rank);
             for (uint32_t j = 0; j < c->kv_lora_rank; j++) {
@@ -132,9 +132,8 @@ static int transpose_kv_b_keys(loader *load, const moe_weight *k_b, const moe_te
             }
         }
         if (status == MOE_OK) {
-            status = load->device->ops->upload(load->device,
-                                               (uint8_t *)k_b->data + h * out_bytes, out, out_bytes,
-                                               load->err);
+            status = load->device->ops->upload(load->device, (uint8_t *)k_b->data + h * out_bytes,
+                                               out, out_bytes, load->err);
         }
     }
     return status;

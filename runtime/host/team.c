@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A pass of a small model is a few hundred fork-joins of some microseconds each, so workers spin for
- * a while before they sleep:
+/* A pass of a small model is a few hundred fork-joins of some microseconds each, so workers spin
+ * for a while before they sleep:
  *
  *   caller: job, generation+1, wake ----> works as worker 0 ----> waits for remaining == 0
  *   worker: waits for a new generation -> works -> remaining-1, wakes the caller at 0
@@ -150,8 +150,7 @@ static int load_allowed_topology(hwloc_topology_t *topology)
         return -1;
     }
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
-    if (allowed != NULL &&
-        hwloc_get_cpubind(*topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
+    if (allowed != NULL && hwloc_get_cpubind(*topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
         !hwloc_bitmap_iszero(allowed)) {
         (void)hwloc_topology_restrict(*topology, allowed, 0);
     }
@@ -208,8 +207,8 @@ int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err)
 {
     *out = NULL;
     if (n_threads > MAX_THREADS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "threads: %u is more than the limit of %u", n_threads,
-                        MAX_THREADS);
+        return moe_fail(err, MOE_ERR_ARGUMENT, "threads: %u is more than the limit of %u",
+                        n_threads, MAX_THREADS);
     }
     moe_team *team = moe_calloc_aligned(1, sizeof *team);
     if (team == NULL) {

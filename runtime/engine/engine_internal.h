@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* What an engine and a session are made of; for the files of this folder only. */
+#ifndef MOE_ENGINE_INTERNAL_H
+#define MOE_ENGINE_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <moe/moe.h>
+
+#include "offload/expert_store.h"
+#include "runtime/engine/kv_cache.h"
+#include "runtime/engine/pass.h"
+#include "runtime/engine/sampler.h"
+#include "runtime/engine/weights.h"
+#include "runtime/host/team.h"
+#include "runtime/model/chat_template.h"
+#include "runtime/model/tokenizer.h"
+
+struct moe_engine {
+    /* Set at open, never changed. */
+    char *model_path;
+    char *model_name;
+    char kernels[128];
+    moe_gguf *gguf;
+    moe_model_config config;
+    moe_tensor_map map;
+    moe_tokenizer *tokenizer;      /* NULL when the file has none */
+    const moe_chat_template *chat; /* NULL when there is none, or none that is known */
+    char chat_why_not[MOE_ERROR_MESSAGE_SIZE];
+    uint32_t context;
+    uint32_t prefill_chunk;
+    uint64_t fingerprint;
+    moe_log_fn log;
+    void *user;
+    moe_team *team;
+    moe_device *device;
+    moe_weights weights;
+    float *rope_frequencies; /* [n_rot / 2] */
+
+    /* Changed by passes; one runs at a time. */
+    moe_expert_store *experts;
+    moe_kv_pool kv;
+    moe_pass_buffers buffers;
+    uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
+};
+
+struct moe_session {
+    moe_engine *engine;
+    int32_t *tokens; /* the timeline */
+    uint32_t n_tokens;
+    uint32_t n_evaluated;
+    uint32_t n_sampled_pending; /* 1 when the last token was sampled and is not evaluated yet */
+    uint32_t n_tokens_capacity;
+    int32_t *sampled; /* not yet taken */
+    uint32_t n_sampled;
+    uint32_t n_sampled_capacity;
+    bool evaluate_only;
+    moe_sampler sampler;
+    moe_kv_table kv;
+    float *logits; /* [n_vocab] of position n_evaluated - 1; NULL before the first */
+    bool has_logits;
+    _Atomic bool cancelled;
+};
+
+/* Appends one token that the sampler wrote. */
+int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
+
+/* The fingerprint of a model: its metadata, tensor table and file sizes. */
+uint64_t moe_model_fingerprint(const moe_gguf *gguf);
+
+#endif

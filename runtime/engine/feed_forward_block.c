@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
+ * -> their outputs in rank order -> plus the shared expert. */
+#include "runtime/engine/engine_internal.h"
+
+static const moe_weight *layer_weight(const moe_engine *engine, uint32_t layer, int tensor)
+{
+    return &engine->weights.layers[layer].tensors[tensor];
+}
+
+/* A network that every row passes through. */
+static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weight *up,
+                     const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
+{
+    uint32_t n_embd = engine->config.n_embd;
+    moe_expert_work work = {.gate = *gate, .up = *up, .down = *down, .n_rows = n_rows};
+    return engine->device->ops->experts(engine->device, engine->buffers.norm, n_rows, n_embd, &work,
+                                        1, out, n_embd, err);
+}
+
+static int choose_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    moe_linear router = {*layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL, b->router_logits};
+    int status = device->ops->linear(device, b->norm, n_rows, c->n_embd, &router, 1, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_route route = {
+        .logits = b->router_logits,
+        .n_expert = c->n_expert,
+        .n_used = c->n_expert_used,
+        .gate = c->gate,
+        .renormalise = c->gate_renormalise,
+        .scale = c->gate_scale,
+        .selection_bias = layer_weight(engine, layer, MOE_LAYER_ROUTER_SELECTION_BIAS)->data,
+        .n_group = c->n_group,
+        .n_group_used = c->n_group_used,
+        .group_score = c->group_score,
+        .experts = b->chosen,
+        .weights = b->chosen_weights,
+    };
+    status = device->ops->route(device, &route, n_rows, err);
+    return status != MOE_OK ? status : device->ops->sync(device, err);
+}
+
+/* Experts [first, first + n) of the plan, which are in the device's memory. */
+static int run_wave(moe_engine *engine, uint32_t first, uint32_t n, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    const moe_layer_plan *plan = &b->plan;
+    for (uint32_t i = 0; i < n; i++) {
+        const moe_expert_view *view = &b->views[i];
+        uint32_t begin = plan->first[first + i];
+        b->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
+                                        .up = view->parts[MOE_EXPERT_UP],
+                                        .down = view->parts[MOE_EXPERT_DOWN],
+                                        .x_index = plan->rows + begin,
+                                        .out_index = plan->ranked_slots + begin,
+                                        .n_rows = plan->first[first + i + 1] - begin};
+    }
+    return engine->device->ops->experts(engine->device, b->norm, n_rows, c->n_embd, b->works, n,
+                                        b->rank_out, c->n_embd, err);
+}
+
+static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_layer_plan_build(&b->plan, b->chosen, n_rows, c->n_expert_used);
+    for (uint32_t done = 0; done < b->plan.n_experts;) {
+        const uint32_t *wanted = b->plan.experts + done;
+        uint32_t n_ready;
+        int status = moe_expert_store_acquire(engine->experts, layer, wanted,
+                                              b->plan.n_experts - done, b->views, &n_ready, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        status = run_wave(engine, done, n_ready, n_rows, err);
+        moe_expert_store_release(engine->experts, layer, wanted, n_ready);
+        if (status != MOE_OK) {
+            return status;
+        }
+        done += n_ready;
+    }
+    moe_combine combine = {.outs = b->rank_out,
+                           .weights = b->chosen_weights,
+                           .n_ranks = c->n_expert_used,
+                           .n = c->n_embd,
+                           .y = b->branch};
+    return engine->device->ops->combine(engine->device, &combine, n_rows, err);
+}
+
+static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    int status =
+        run_dense(engine, layer_weight(engine, layer, MOE_LAYER_SHARED_GATE),
+                  layer_weight(engine, layer, MOE_LAYER_SHARED_UP),
+                  layer_weight(engine, layer, MOE_LAYER_SHARED_DOWN), n_rows, b->shared, err);
+    if (status == MOE_OK && c->shared_gated) {
+        moe_linear gate = {*layer_weight(engine, layer, MOE_LAYER_SHARED_ROUTER), NULL,
+                           b->shared_gate};
+        status = device->ops->linear(device, b->norm, n_rows, c->n_embd, &gate, 1, err);
+        if (status == MOE_OK) {
+            status = device->ops->sigmoid_scale(device, b->shared_gate, b->shared, n_rows,
+                                                c->n_embd, err);
+        }
+    }
+    return status != MOE_OK ? status
+                            : device->ops->add(device, b->branch, b->shared, b->branch,
+                                               (size_t)n_rows * c->n_embd, err);
+}
+
+static int run_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    int status = choose_experts(engine, layer, n_rows, err);
+    if (status == MOE_OK) {
+        status = run_routed_experts(engine, layer, n_rows, err);
+    }
+    if (status == MOE_OK && engine->config.n_ff_shared > 0) {
+        status = add_shared_expert(engine, layer, n_rows, err);
+    }
+    return status;
+}
+
+int moe_feed_forward_block(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    uint32_t n_rows = pass->n_rows;
+    int status =
+        device->ops->rms_norm(device, b->x, layer_weight(engine, layer, MOE_LAYER_FFN_NORM)->data,
+                              b->norm, n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    if (status == MOE_OK) {
+        status = moe_layer_has_experts(c, layer)
+                     ? run_experts(engine, layer, n_rows, err)
+                     : run_dense(engine, layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
+                                 layer_weight(engine, layer, MOE_LAYER_FFN_UP),
+                                 layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch,
+                                 err);
+    }
+    size_t n = (size_t)n_rows * c->n_embd;
+    if (status == MOE_OK && c->residual_scale != 1.0f) {
+        status = device->ops->scale(device, c->residual_scale, b->branch, n, err);
+    }
+    return status != MOE_OK ? status : device->ops->add(device, b->x, b->branch, b->x, n, err);
+}

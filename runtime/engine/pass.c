@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head. */
+#include "runtime/engine/pass.h"
+
+#include <math.h>
+
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+/* Angles are computed in double: positions run to millions, and a rounded product would turn far
+ * positions by visible angles. */
+static void fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
+{
+    const moe_model_config *c = &engine->config;
+    uint32_t n = c->n_rot / 2;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            double angle = (double)pass->kv_rows[r].position * engine->rope_frequencies[i];
+            engine->buffers.rope_cos[(size_t)r * n + i] = (float)(cos(angle) * c->yarn_magnitude);
+            engine->buffers.rope_sin[(size_t)r * n + i] = (float)(sin(angle) * c->yarn_magnitude);
+        }
+    }
+}
+
+/* The head over some rows: logits into buffers->logits_host. */
+static int compute_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    const moe_device_ops *ops = device->ops;
+    int status = ops->gather(device, b->x, c->n_embd, rows, n, b->selected, err);
+    if (status == MOE_OK) {
+        status = ops->rms_norm(device, b->selected, engine->weights.output_norm.data, b->selected,
+                               n, c->n_embd, c->n_embd, c->norm_eps, err);
+    }
+    if (status == MOE_OK) {
+        moe_linear head = {.weight = engine->weights.output, .out = b->logits};
+        status = ops->linear(device, b->selected, n, c->n_embd, &head, 1, err);
+    }
+    size_t n_logits = (size_t)n * c->n_vocab;
+    if (status == MOE_OK && c->logit_scale != 1.0f) {
+        status = ops->scale(device, c->logit_scale, b->logits, n_logits, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->download(device, b->logits_host, b->logits, n_logits * sizeof(float), err);
+    }
+    return status;
+}
+
+static int output_logits(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    for (uint32_t done = 0; done < pass->n_logit_rows;) {
+        uint32_t n = pass->n_logit_rows - done;
+        n = n < MOE_LOGIT_ROWS ? n : MOE_LOGIT_ROWS;
+        int status = compute_logits(engine, pass->logit_rows + done, n, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const float *logits = engine->buffers.logits_host + (size_t)i * engine->config.n_vocab;
+            if (!pass->on_logits(pass->logit_rows[done + i], logits, pass->user)) {
+                return MOE_OK;
+            }
+        }
+        done += n;
+    }
+    return MOE_OK;
+}
+
+int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_device_ops *ops = engine->device->ops;
+    fill_rope_tables(engine, pass);
+    int status = ops->embed(engine->device, &engine->weights.token_embedding, pass->tokens,
+                            pass->n_rows, c->embedding_scale, engine->buffers.x, err);
+    for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
+        if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
+            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+        }
+        status = moe_attention_block(engine, pass, layer, err);
+        if (status == MOE_OK) {
+            status = moe_feed_forward_block(engine, pass, layer, err);
+        }
+    }
+    if (status == MOE_OK) {
+        status = output_logits(engine, pass, err);
+    }
+    engine->n_passes += status == MOE_OK;
+    return status;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* One pass of the model over some rows. A row is one token of one session's timeline at its
+ * position; rows of one session are ascending, and their positions' pages are writable. */
+#ifndef MOE_ENGINE_PASS_H
+#define MOE_ENGINE_PASS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "offload/layer_plan.h"
+#include "runtime/device/device.h"
+#include "runtime/model/model_config.h"
+
+/* Logits are computed and handed over this many rows at a time. */
+#define MOE_LOGIT_ROWS 32u
+
+/* Device and host memory of a pass, sized once for the largest one. */
+typedef struct moe_pass_buffers {
+    uint32_t max_rows;
+    uint8_t *arena; /* device */
+    size_t arena_bytes;
+    float *x;             /* [rows][n_embd]: the residual stream */
+    float *norm;          /* [rows][n_embd] */
+    float *q;             /* [rows][n_head][q dim] */
+    float *q_latent;      /* MLA: [rows][n_head][head_dim_k], else q */
+    float *q_a;           /* MLA with q_lora: [rows][q_lora_rank] */
+    float *k;             /* [rows][n_head_kv][head_dim_k] */
+    float *v;             /* [rows][n_head_kv][head_dim_v] */
+    float *attention;     /* [rows][n_head][head_dim_v] */
+    float *values;        /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
+    float *shared;        /* [rows][n_embd] */
+    float *shared_gate;   /* [rows] */
+    float *router_logits; /* [rows][n_expert] */
+    float *rank_out;      /* [rows * n_expert_used][n_embd] */
+    float *selected;      /* [MOE_LOGIT_ROWS][n_embd] */
+    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab] */
+    /* Host */
+    float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab] */
+    float *rope_cos;    /* [rows][n_rot / 2] */
+    float *rope_sin;
+    uint32_t *chosen;      /* [rows][n_expert_used] */
+    float *chosen_weights; /* [rows][n_expert_used] */
+    moe_layer_plan plan;
+    moe_expert_work *works;        /* [n_expert] */
+    struct moe_expert_view *views; /* [n_expert] */
+} moe_pass_buffers;
+
+/* Called with the logits of the row that asked for them, in row order; false ends the pass's output
+ * (the pass itself has been computed). */
+typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user);
+
+typedef struct moe_pass {
+    uint32_t n_rows;
+    const int32_t *tokens;      /* [n_rows] */
+    const moe_kv_row *kv_rows;  /* [n_rows] */
+    const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
+    uint32_t n_logit_rows;
+    moe_row_logits_fn on_logits;
+    void *user;
+    /* Asked between layers; true cancels. */
+    bool (*is_cancelled)(void *cancel_user);
+    void *cancel_user;
+} moe_pass;
+
+int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
+                          const moe_model_config *config, uint32_t max_rows, moe_error *err);
+void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);
+
+/* The sizes that a device must reserve scratch for. */
+void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
+                            moe_device_limits *limits);
+
+struct moe_engine;
+int moe_pass_run(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+
+/* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
+int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                        moe_error *err);
+int moe_feed_forward_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                           moe_error *err);
+
+#endif

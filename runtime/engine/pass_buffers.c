@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+
+#include "offload/expert_store.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/pass.h"
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Length of a head's query as projected: MLA's is longer or shorter than what the cache holds. */
+static uint32_t query_dim(const moe_model_config *c)
+{
+    return c->attention == MOE_ATTENTION_MLA ? c->qk_nope_dim + c->n_rot : c->head_dim_k;
+}
+
+void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_device_limits *limits)
+{
+    bool mla = c->attention == MOE_ATTENTION_MLA;
+    uint32_t out_dim = c->n_head * (mla ? c->v_head_dim : c->head_dim_v);
+    uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
+    *limits = (moe_device_limits){
+        .linear = {max_rows, longest},
+        .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
+        .ff = {{max_rows * c->n_expert_used, c->n_ff_expert},
+               {max_rows, c->n_ff_shared},
+               {max_rows, c->n_dense_lead > 0 || c->moe_every > 1 ? c->n_ff_dense : 0}},
+        .max_v_dim = c->head_dim_v,
+        .max_head_group = c->n_head / c->n_head_kv,
+    };
+}
+
+typedef struct region {
+    float **pointer;
+    size_t n_floats;
+} region;
+
+#define MAX_REGIONS 20
+
+static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
+{
+    size_t rows = b->max_rows;
+    size_t n = 0;
+    bool mla = c->attention == MOE_ATTENTION_MLA;
+    regions[n++] = (region){&b->x, rows * c->n_embd};
+    regions[n++] = (region){&b->norm, rows * c->n_embd};
+    regions[n++] = (region){&b->q, rows * c->n_head * query_dim(c)};
+    regions[n++] = (region){&b->k, rows * c->n_head_kv * c->head_dim_k};
+    regions[n++] = (region){&b->attention, rows * c->n_head * c->head_dim_v};
+    if (mla) {
+        regions[n++] = (region){&b->q_latent, rows * c->n_head * c->head_dim_k};
+        regions[n++] = (region){&b->q_a, rows * c->q_lora_rank};
+        regions[n++] = (region){&b->values, rows * c->n_head * c->v_head_dim};
+    } else {
+        regions[n++] = (region){&b->v, rows * c->n_head_kv * c->head_dim_v};
+    }
+    regions[n++] = (region){&b->branch, rows * c->n_embd};
+    regions[n++] = (region){&b->shared, rows * c->n_embd};
+    regions[n++] = (region){&b->shared_gate, rows};
+    regions[n++] = (region){&b->router_logits, rows * c->n_expert};
+    regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
+    regions[n++] = (region){&b->selected, (size_t)MOE_LOGIT_ROWS * c->n_embd};
+    regions[n++] = (region){&b->logits, (size_t)MOE_LOGIT_ROWS * c->n_vocab};
+    return n;
+}
+
+static size_t region_bytes(const region *r)
+{
+    return (r->n_floats * sizeof(float) + 63) & ~(size_t)63;
+}
+
+static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
+                            moe_error *err)
+{
+    region regions[MAX_REGIONS];
+    size_t n = list_regions(b, c, regions);
+    for (size_t i = 0; i < n; i++) {
+        b->arena_bytes += region_bytes(&regions[i]);
+    }
+    void *arena;
+    int status = device->ops->alloc(device, b->arena_bytes, &arena, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    b->arena = arena;
+    uint8_t *next = arena;
+    for (size_t i = 0; i < n; i++) {
+        *regions[i].pointer = (float *)next;
+        next += region_bytes(&regions[i]);
+    }
+    if (c->attention != MOE_ATTENTION_MLA) {
+        b->q_latent = b->q;
+        b->values = b->attention;
+    }
+    return MOE_OK;
+}
+
+static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
+{
+    size_t rows = b->max_rows;
+    b->logits_host = moe_calloc((size_t)MOE_LOGIT_ROWS * c->n_vocab, sizeof(float));
+    b->rope_cos = moe_calloc(rows * (c->n_rot / 2), sizeof(float));
+    b->rope_sin = moe_calloc(rows * (c->n_rot / 2), sizeof(float));
+    b->chosen = moe_calloc(rows * c->n_expert_used, sizeof *b->chosen);
+    b->chosen_weights = moe_calloc(rows * c->n_expert_used, sizeof *b->chosen_weights);
+    b->works = moe_calloc(c->n_expert, sizeof *b->works);
+    b->views = moe_calloc(c->n_expert, sizeof *b->views);
+    if (b->logits_host == NULL || b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
+        b->chosen_weights == NULL || b->works == NULL || b->views == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
+    }
+    return moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
+}
+
+int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
+                          const moe_model_config *config, uint32_t max_rows, moe_error *err)
+{
+    *buffers = (moe_pass_buffers){.max_rows = max_rows};
+    int status = init_device_part(buffers, device, config, err);
+    if (status == MOE_OK) {
+        status = init_host_part(buffers, config, err);
+    }
+    if (status != MOE_OK) {
+        moe_pass_buffers_free(buffers, device);
+    }
+    return status;
+}
+
+void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
+{
+    if (b->arena != NULL) {
+        device->ops->free(device, b->arena, b->arena_bytes);
+    }
+    free(b->logits_host);
+    free(b->rope_cos);
+    free(b->rope_sin);
+    free(b->chosen);
+    free(b->chosen_weights);
+    free(b->works);
+    free(b->views);
+    moe_layer_plan_free(&b->plan);
+    *b = (moe_pass_buffers){0};
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+void moe_sampling_init(moe_sampling *sampling)
+{
+    *sampling = (moe_sampling){.struct_size = sizeof *sampling,
+                               .temperature = 0.8f,
+                               .top_k = 40,
+                               .top_p = 0.95f,
+                               .min_p = 0.05f,
+                               .repeat_penalty = 1.0f,
+                               .repeat_last = 64};
+}
+
+int moe_sampling_check(const moe_sampling *s, moe_error *err)
+{
+    if (s->struct_size != sizeof *s) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "sampling: struct_size is %zu, not %zu; use moe_sampling_init()",
+                        s->struct_size, sizeof *s);
+    }
+    if (!(s->temperature >= 0.0f) || !isfinite(s->temperature)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "temperature must be 0 or more, not %g",
+                        (double)s->temperature);
+    }
+    if (!(s->top_p > 0.0f && s->top_p <= 1.0f)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "top-p must be in (0, 1], not %g", (double)s->top_p);
+    }
+    if (!(s->min_p >= 0.0f && s->min_p < 1.0f)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "min-p must be in [0, 1), not %g", (double)s->min_p);
+    }
+    if (!(s->repeat_penalty > 0.0f) || !isfinite(s->repeat_penalty)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "the repetition penalty must be above 0, not %g",
+                        (double)s->repeat_penalty);
+    }
+    return MOE_OK;
+}
+
+static uint64_t rotate_left(uint64_t x, int k)
+{
+    return (x << k) | (x >> (64 - k));
+}
+
+static uint64_t next_random(moe_sampler *sampler)
+{
+    uint64_t *s = sampler->state;
+    uint64_t result = rotate_left(s[1] * 5, 7) * 9;
+    uint64_t t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+/* Spreads the seed over the state by splitmix64, as the generator's authors advise. */
+void moe_sampler_seed(moe_sampler *sampler, uint64_t seed)
+{
+    for (int i = 0; i < 4; i++) {
+        seed += 0x9e3779b97f4a7c15u;
+        uint64_t z = seed;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        sampler->state[i] = z ^ (z >> 31);
+    }
+}
+
+int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
+                     moe_error *err)
+{
+    *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab};
+    sampler->candidates = moe_calloc(n_vocab, sizeof *sampler->candidates);
+    sampler->seen = moe_calloc(n_vocab, sizeof *sampler->seen);
+    if (sampler->candidates == NULL || sampler->seen == NULL) {
+        moe_sampler_free(sampler);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
+    }
+    moe_sampler_seed(sampler, settings->seed);
+    return MOE_OK;
+}
+
+void moe_sampler_free(moe_sampler *sampler)
+{
+    free(sampler->candidates);
+    free(sampler->seen);
+    sampler->candidates = NULL;
+    sampler->seen = NULL;
+}
+
+/* Logits become candidates; those of recent tokens are pushed away from being chosen, once each. */
+static void collect(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                    size_t n_recent)
+{
+    for (uint32_t t = 0; t < sampler->n_vocab; t++) {
+        float logit = isnan(logits[t]) ? -INFINITY : logits[t];
+        sampler->candidates[t] = (moe_candidate){.logit = logit, .token = (int32_t)t};
+    }
+    float penalty = sampler->settings.repeat_penalty;
+    if (penalty == 1.0f) {
+        return;
+    }
+    size_t last = sampler->settings.repeat_last;
+    size_t first = n_recent > last ? n_recent - last : 0;
+    for (size_t i = first; i < n_recent; i++) {
+        moe_candidate *c = &sampler->candidates[recent[i]];
+        if (sampler->seen[c->token]) {
+            continue;
+        }
+        sampler->seen[c->token] = 1;
+        c->logit = c->logit > 0.0f ? c->logit / penalty : c->logit * penalty;
+    }
+    for (size_t i = first; i < n_recent; i++) {
+        sampler->seen[recent[i]] = 0;
+    }
+}
+
+static int32_t greedy(const moe_sampler *sampler)
+{
+    const moe_candidate *best = &sampler->candidates[0];
+    for (uint32_t t = 1; t < sampler->n_vocab; t++) {
+        if (sampler->candidates[t].logit > best->logit) {
+            best = &sampler->candidates[t];
+        }
+    }
+    return best->token;
+}
+
+static bool goes_before(const moe_candidate *a, const moe_candidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
+}
+
+static int compare(const void *a, const void *b)
+{
+    return goes_before(a, b) ? -1 : 1;
+}
+
+static void sift_down(moe_candidate *heap, uint32_t n, uint32_t i)
+{
+    for (;;) {
+        uint32_t worst = i;
+        for (uint32_t child = 2 * i + 1; child <= 2 * i + 2 && child < n; child++) {
+            if (goes_before(&heap[worst], &heap[child])) {
+                worst = child;
+            }
+        }
+        if (worst == i) {
+            return;
+        }
+        moe_candidate swap = heap[i];
+        heap[i] = heap[worst];
+        heap[worst] = swap;
+        i = worst;
+    }
+}
+
+/* The n best candidates to the front, in order; a heap of n whose root is the worst of them. */
+static void select_best(moe_candidate *c, uint32_t n_all, uint32_t n)
+{
+    if (n < n_all) {
+        for (uint32_t i = n / 2; i-- > 0;) {
+            sift_down(c, n, i);
+        }
+        for (uint32_t i = n; i < n_all; i++) {
+            if (goes_before(&c[i], &c[0])) {
+                c[0] = c[i];
+                sift_down(c, n, 0);
+            }
+        }
+    }
+    qsort(c, n, sizeof *c, compare);
+}
+
+static double to_probabilities(moe_candidate *c, uint32_t n, double temperature)
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        c[i].p = exp(((double)c[i].logit - c[0].logit) / temperature);
+        sum += c[i].p;
+    }
+    return sum;
+}
+
+/* How many of the sorted candidates top-p and min-p keep; at least one. */
+static uint32_t cut_tail(const moe_sampling *s, moe_candidate *c, uint32_t n)
+{
+    double sum = to_probabilities(c, n, 1.0);
+    if (s->top_p < 1.0f) {
+        double held = 0.0;
+        for (uint32_t i = 0; i < n; i++) {
+            held += c[i].p;
+            if (held >= (double)s->top_p * sum) {
+                n = i + 1;
+            }
+        }
+    }
+    while (n > 1 && c[n - 1].p < (double)s->min_p * c[0].p) {
+        n--;
+    }
+    return n;
+}
+
+int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                         size_t n_recent)
+{
+    const moe_sampling *s = &sampler->settings;
+    moe_candidate *c = sampler->candidates;
+    collect(sampler, logits, recent, n_recent);
+    if (s->temperature == 0.0f) {
+        return greedy(sampler);
+    }
+    uint32_t n = s->top_k == 0 || s->top_k > sampler->n_vocab ? sampler->n_vocab : s->top_k;
+    select_best(c, sampler->n_vocab, n);
+    if (!isfinite(c[0].logit)) {
+        return c[0].token;
+    }
+    n = cut_tail(s, c, n);
+    double left = to_probabilities(c, n, s->temperature);
+    left *= (double)(next_random(sampler) >> 11) * 0x1p-53;
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        left -= c[i].p;
+        if (left < 0.0) {
+            return c[i].token;
+        }
+    }
+    return c[n - 1].token;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Chooses the next token from logits: repetition penalty, then greedy at temperature 0, else top-k,
+ * top-p and min-p (on the probabilities at temperature 1, as the field does), then temperature. */
+#ifndef MOE_ENGINE_SAMPLER_H
+#define MOE_ENGINE_SAMPLER_H
+
+#include <moe/moe.h>
+
+typedef struct moe_candidate {
+    float logit;
+    int32_t token;
+    double p;
+} moe_candidate;
+
+typedef struct moe_sampler {
+    moe_sampling settings;
+    uint64_t state[4]; /* xoshiro256** */
+    uint32_t n_vocab;
+    moe_candidate *candidates; /* [n_vocab] */
+    uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
+} moe_sampler;
+
+int moe_sampling_check(const moe_sampling *sampling, moe_error *err);
+int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
+                     moe_error *err);
+void moe_sampler_free(moe_sampler *sampler);
+void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
+
+/* recent: the timeline's tokens; its last repeat_last ones are penalised. Always returns an id in
+ * [0, n_vocab), also when logits are not finite. */
+int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                         size_t n_recent);
+
+#endif

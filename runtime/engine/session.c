@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* A session's timeline: what is on it, what of it is evaluated, and its KV pages.
+ *
+ *   tokens:  [ evaluated ........ | pending (fed, or the last one sampled) ]
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+void moe_session_options_init(moe_session_options *options)
+{
+    *options = (moe_session_options){.struct_size = sizeof *options};
+    moe_sampling_init(&options->sampling);
+}
+
+int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_options *options,
+                       moe_error *err)
+{
+    *out = NULL;
+    moe_session_options defaults;
+    if (options == NULL) {
+        moe_session_options_init(&defaults);
+        options = &defaults;
+    }
+    if (options->struct_size != sizeof *options) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "session options: struct_size is %zu, not %zu; use "
+                        "moe_session_options_init()",
+                        options->struct_size, sizeof *options);
+    }
+    int status = moe_sampling_check(&options->sampling, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session *session = moe_calloc(1, sizeof *session);
+    if (session == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session");
+    }
+    session->engine = engine;
+    session->evaluate_only = options->evaluate_only;
+    status = moe_sampler_init(&session->sampler, &options->sampling, engine->config.n_vocab, err);
+    if (status != MOE_OK) {
+        free(session);
+        return status;
+    }
+    *out = session;
+    return MOE_OK;
+}
+
+void moe_session_close(moe_session **session_ptr)
+{
+    moe_session *session = *session_ptr;
+    if (session == NULL) {
+        return;
+    }
+    moe_kv_table_free(&session->engine->kv, &session->kv);
+    moe_sampler_free(&session->sampler);
+    free(session->tokens);
+    free(session->sampled);
+    free(session->logits);
+    free(session);
+    *session_ptr = NULL;
+}
+
+static int grow(int32_t **array, uint32_t *capacity, uint64_t needed, moe_error *err)
+{
+    if (needed <= *capacity) {
+        return MOE_OK;
+    }
+    uint64_t size = needed + needed / 2 + 64;
+    int32_t *bigger = size <= UINT32_MAX ? moe_realloc_array(*array, size, sizeof **array) : NULL;
+    if (bigger == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a timeline of %llu tokens",
+                        (unsigned long long)needed);
+    }
+    *array = bigger;
+    *capacity = (uint32_t)size;
+    return MOE_OK;
+}
+
+int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
+{
+    const moe_engine *engine = session->engine;
+    if (n > engine->context - session->n_tokens) {
+        return moe_fail(err, MOE_ERR_CONTEXT_FULL,
+                        "%zu more tokens after %u do not fit a context of %u; shorten the text or "
+                        "open the model with a larger context",
+                        n, session->n_tokens, engine->context);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->config.n_vocab) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "token %d is outside the vocabulary of %u",
+                            tokens[i], engine->config.n_vocab);
+        }
+    }
+    int status =
+        grow(&session->tokens, &session->n_tokens_capacity, (uint64_t)session->n_tokens + n, err);
+    if (status == MOE_OK && n > 0) {
+        memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
+        session->n_tokens += (uint32_t)n;
+    }
+    return status;
+}
+
+int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)
+{
+    int status =
+        grow(&session->sampled, &session->n_sampled_capacity, session->n_sampled + 1u, err);
+    if (status == MOE_OK) {
+        status = moe_session_feed(session, &token, 1, err);
+    }
+    if (status == MOE_OK) {
+        session->sampled[session->n_sampled++] = token;
+        session->n_sampled_pending = 1;
+    }
+    return status;
+}
+
+size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity)
+{
+    size_t n = session->n_sampled < capacity ? session->n_sampled : capacity;
+    if (n > 0) {
+        memcpy(tokens, session->sampled, n * sizeof *tokens);
+        session->n_sampled -= (uint32_t)n;
+        memmove(session->sampled, session->sampled + n, session->n_sampled * sizeof *tokens);
+    }
+    return n;
+}
+
+size_t moe_session_n_tokens(const moe_session *session)
+{
+    return session->n_tokens;
+}
+
+size_t moe_session_n_pending(const moe_session *session)
+{
+    return session->n_tokens - session->n_evaluated;
+}
+
+const int32_t *moe_session_tokens(const moe_session *session)
+{
+    return session->tokens;
+}
+
+bool moe_session_is_full(const moe_session *session)
+{
+    return session->n_tokens >= session->engine->context;
+}
+
+const float *moe_session_logits(const moe_session *session)
+{
+    return session->has_logits ? session->logits : NULL;
+}
+
+int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
+{
+    if (n > session->n_tokens) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "cannot truncate a timeline of %u tokens to %zu",
+                        session->n_tokens, n);
+    }
+    if (n == session->n_tokens) {
+        return MOE_OK;
+    }
+    session->n_tokens = (uint32_t)n;
+    session->n_sampled_pending = 0;
+    session->n_sampled = 0;
+    if (session->n_evaluated > n) {
+        session->n_evaluated = (uint32_t)n;
+        session->has_logits = false;
+        moe_kv_table_truncate(&session->engine->kv, &session->kv, (uint32_t)n);
+    }
+    return MOE_OK;
+}
+
+static int copy_timeline(moe_session *fork, const moe_session *session, moe_error *err)
+{
+    int status = moe_session_feed(fork, session->tokens, session->n_tokens, err);
+    if (status == MOE_OK) {
+        status = grow(&fork->sampled, &fork->n_sampled_capacity, session->n_sampled, err);
+    }
+    if (status == MOE_OK && session->n_sampled > 0) {
+        memcpy(fork->sampled, session->sampled, session->n_sampled * sizeof *fork->sampled);
+    }
+    if (status == MOE_OK && session->has_logits) {
+        size_t n_vocab = session->engine->config.n_vocab;
+        fork->logits = moe_calloc(n_vocab, sizeof *fork->logits);
+        if (fork->logits == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for the logits of a fork");
+        }
+        memcpy(fork->logits, session->logits, n_vocab * sizeof *fork->logits);
+    }
+    return status;
+}
+
+int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
+{
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.sampling = session->sampler.settings;
+    options.evaluate_only = session->evaluate_only;
+    int status = moe_session_create(out, session->engine, &options, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session *fork = *out;
+    status = copy_timeline(fork, session, err);
+    if (status == MOE_OK) {
+        status = moe_kv_table_share(&fork->kv, &session->kv, err);
+    }
+    if (status != MOE_OK) {
+        moe_session_close(out);
+        return status;
+    }
+    memcpy(fork->sampler.state, session->sampler.state, sizeof fork->sampler.state);
+    fork->n_evaluated = session->n_evaluated;
+    fork->n_sampled = session->n_sampled;
+    fork->n_sampled_pending = session->n_sampled_pending;
+    fork->has_logits = session->has_logits;
+    return MOE_OK;
+}
+
+int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling, moe_error *err)
+{
+    int status = moe_sampling_check(sampling, err);
+    if (status == MOE_OK) {
+        session->sampler.settings = *sampling;
+        moe_sampler_seed(&session->sampler, sampling->seed);
+    }
+    return status;
+}
+
+void moe_session_cancel(moe_session *session)
+{
+    atomic_store(&session->cancelled, true);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* A saved session:
+ *
+ *   header | tokens [n_tokens] | sampled, not taken [n_sampled] | KV pages [n_pages][page_bytes]
+ *          | logits [n_vocab] when has_logits | XXH3 of everything before
+ *
+ * Written to a temporary file beside the target, synced, renamed: the old file or the new one. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+#define MAGIC   "MOESESS"
+#define VERSION 1u
+
+typedef struct session_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t kv_type;
+    uint64_t fingerprint;
+    uint64_t page_bytes;
+    uint32_t n_tokens;
+    uint32_t n_evaluated;
+    uint32_t n_sampled;
+    uint32_t n_sampled_pending;
+    uint32_t has_logits;
+    uint32_t evaluate_only;
+    moe_sampling sampling;
+    uint64_t random_state[4];
+} session_header;
+
+typedef struct checked_file {
+    FILE *file;
+    XXH3_state_t *hash;
+    const char *path;
+    moe_error *err;
+} checked_file;
+
+static int put(checked_file *out, const void *data, size_t size)
+{
+    XXH3_64bits_update(out->hash, data, size);
+    if (size > 0 && fwrite(data, 1, size, out->file) != size) {
+        return moe_fail(out->err, MOE_ERR_IO, "%s: cannot write: %s", out->path, strerror(errno));
+    }
+    return MOE_OK;
+}
+
+static int get(checked_file *in, void *data, size_t size)
+{
+    if (size > 0 && fread(data, 1, size, in->file) != size) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the session file is truncated", in->path);
+    }
+    XXH3_64bits_update(in->hash, data, size);
+    return MOE_OK;
+}
+
+static uint32_t pages_of(uint32_t n_positions)
+{
+    return (n_positions + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+}
+
+static int put_pages(checked_file *out, const moe_session *session)
+{
+    moe_engine *engine = session->engine;
+    void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
+    if (page == NULL) {
+        return moe_fail(out->err, MOE_ERR_MEMORY, "no memory to save a page");
+    }
+    int status = MOE_OK;
+    for (uint32_t p = 0; p < pages_of(session->n_evaluated) && status == MOE_OK; p++) {
+        status = engine->device->ops->download(engine->device, page, session->kv.addresses[p],
+                                               engine->kv.page_bytes, out->err);
+        if (status == MOE_OK) {
+            status = put(out, page, engine->kv.page_bytes);
+        }
+    }
+    free(page);
+    return status;
+}
+
+static int put_session(checked_file *out, const moe_session *s)
+{
+    session_header header;
+    memset(&header, 0, sizeof header);
+    memcpy(header.magic, MAGIC, sizeof MAGIC);
+    header.version = VERSION;
+    header.kv_type = (uint32_t)s->engine->kv.layers[0].type;
+    header.fingerprint = s->engine->fingerprint;
+    header.page_bytes = s->engine->kv.page_bytes;
+    header.n_tokens = s->n_tokens;
+    header.n_evaluated = s->n_evaluated;
+    header.n_sampled = s->n_sampled;
+    header.n_sampled_pending = s->n_sampled_pending;
+    header.has_logits = s->has_logits;
+    header.evaluate_only = s->evaluate_only;
+    header.sampling = s->sampler.settings;
+    memcpy(header.random_state, s->sampler.state, sizeof header.random_state);
+    int status = put(out, &header, sizeof header);
+    if (status == MOE_OK) {
+        status = put(out, s->tokens, s->n_tokens * sizeof *s->tokens);
+    }
+    if (status == MOE_OK) {
+        status = put(out, s->sampled, s->n_sampled * sizeof *s->sampled);
+    }
+    if (status == MOE_OK) {
+        status = put_pages(out, s);
+    }
+    if (status == MOE_OK && s->has_logits) {
+        status = put(out, s->logits, s->engine->config.n_vocab * sizeof *s->logits);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    uint64_t sum = XXH3_64bits_digest(out->hash);
+    return put(out, &sum, sizeof sum);
+}
+
+static int finish_file(checked_file *out, const char *temporary, const char *path, int status)
+{
+    if (status == MOE_OK && (fflush(out->file) != 0 || fsync(fileno(out->file)) != 0)) {
+        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    }
+    if (fclose(out->file) != 0 && status == MOE_OK) {
+        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
+    }
+    if (status == MOE_OK && rename(temporary, path) != 0) {
+        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot replace it: %s", path, strerror(errno));
+    }
+    if (status != MOE_OK) {
+        unlink(temporary);
+    }
+    return status;
+}
+
+int moe_session_save(const moe_session *session, const char *path, moe_error *err)
+{
+    size_t size = strlen(path) + 32;
+    char *temporary = moe_calloc(size, 1);
+    XXH3_state_t *hash = XXH3_createState();
+    int status = MOE_ERR_MEMORY;
+    if (temporary == NULL || hash == NULL) {
+        moe_fail(err, status, "no memory to save a session");
+        goto done;
+    }
+    snprintf(temporary, size, "%s.tmp.%ld", path, (long)getpid());
+    XXH3_64bits_reset(hash);
+    checked_file out = {.file = fopen(temporary, "wbe"), .hash = hash, .path = path, .err = err};
+    if (out.file == NULL) {
+        status = moe_fail(err, MOE_ERR_IO, "%s: cannot create it: %s", path, strerror(errno));
+        goto done;
+    }
+    status = finish_file(&out, temporary, path, put_session(&out, session));
+done:
+    XXH3_freeState(hash);
+    free(temporary);
+    return status;
+}
+
+static int check_header(const session_header *h, const moe_engine *engine, checked_file *in)
+{
+    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0 || h->version != VERSION) {
+        return moe_fail(in->err, MOE_ERR_FORMAT,
+                        "%s is not a session file of version %u of this program", in->path,
+                        VERSION);
+    }
+    if (h->fingerprint != engine->fingerprint) {
+        return moe_fail(
+            in->err, MOE_ERR_MISMATCH,
+            "%s was saved with another model (fingerprint %016llx, this one is %016llx)", in->path,
+            (unsigned long long)h->fingerprint, (unsigned long long)engine->fingerprint);
+    }
+    if (h->kv_type != (uint32_t)engine->kv.layers[0].type ||
+        h->page_bytes != engine->kv.page_bytes) {
+        return moe_fail(in->err, MOE_ERR_MISMATCH,
+                        "%s was saved with another type of KV cache; open the model with that one",
+                        in->path);
+    }
+    if (h->n_tokens > engine->context) {
+        return moe_fail(in->err, MOE_ERR_CONTEXT_FULL,
+                        "%s holds %u tokens, more than the context of %u; open the model with a "
+                        "larger context",
+                        in->path, h->n_tokens, engine->context);
+    }
+    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens || h->n_sampled_pending > 1 ||
+        (h->has_logits && h->n_evaluated != h->n_tokens)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
+    }
+    return moe_sampling_check(&h->sampling, in->err);
+}
+
+static int get_pages(checked_file *in, moe_session *session, uint32_t n_evaluated)
+{
+    moe_engine *engine = session->engine;
+    int status = moe_kv_table_reserve(&engine->kv, &session->kv, 0, n_evaluated, in->err);
+    void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
+    if (page == NULL) {
+        status = moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
+    }
+    for (uint32_t p = 0; p < pages_of(n_evaluated) && status == MOE_OK; p++) {
+        status = get(in, page, engine->kv.page_bytes);
+        if (status == MOE_OK) {
+            status = engine->device->ops->upload(engine->device, session->kv.addresses[p], page,
+                                                 engine->kv.page_bytes, in->err);
+        }
+    }
+    free(page);
+    return status;
+}
+
+/* n token ids of the file; each is checked before anything is indexed by it. */
+static int get_tokens(checked_file *in, const moe_engine *engine, uint32_t n, int32_t **tokens)
+{
+    *tokens = moe_calloc(n, sizeof **tokens);
+    if (*tokens == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
+    }
+    int status = get(in, *tokens, n * sizeof **tokens);
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        if ((*tokens)[i] < 0 || (uint32_t)(*tokens)[i] >= engine->config.n_vocab) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: token %u is outside the vocabulary",
+                              in->path, i);
+        }
+    }
+    return status;
+}
+
+static int get_logits(checked_file *in, moe_session *s)
+{
+    size_t n_vocab = s->engine->config.n_vocab;
+    s->logits = moe_calloc(n_vocab, sizeof *s->logits);
+    if (s->logits == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for logits");
+    }
+    s->has_logits = true;
+    return get(in, s->logits, n_vocab * sizeof *s->logits);
+}
+
+static int get_body(checked_file *in, const session_header *h, moe_session *s)
+{
+    int status = get_tokens(in, s->engine, h->n_tokens, &s->tokens);
+    if (status == MOE_OK) {
+        s->n_tokens = s->n_tokens_capacity = h->n_tokens;
+        status = get_tokens(in, s->engine, h->n_sampled, &s->sampled);
+    }
+    if (status == MOE_OK) {
+        s->n_sampled = s->n_sampled_capacity = h->n_sampled;
+        s->n_sampled_pending = h->n_sampled_pending;
+        s->n_evaluated = h->n_evaluated;
+        status = get_pages(in, s, h->n_evaluated);
+    }
+    if (status == MOE_OK && h->has_logits) {
+        status = get_logits(in, s);
+    }
+    uint64_t expected = XXH3_64bits_digest(in->hash);
+    uint64_t sum = 0;
+    if (status == MOE_OK) {
+        status = get(in, &sum, sizeof sum);
+    }
+    if (status == MOE_OK && sum != expected) {
+        status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
+                          in->path);
+    }
+    memcpy(s->sampler.state, h->random_state, sizeof s->sampler.state);
+    return status;
+}
+
+static int load_from(checked_file *in, moe_session **out, moe_engine *engine)
+{
+    session_header header;
+    int status = get(in, &header, sizeof header);
+    if (status == MOE_OK) {
+        status = check_header(&header, engine, in);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.sampling = header.sampling;
+    options.evaluate_only = header.evaluate_only != 0;
+    status = moe_session_create(out, engine, &options, in->err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = get_body(in, &header, *out);
+    if (status != MOE_OK) {
+        moe_session_close(out);
+    }
+    return status;
+}
+
+int moe_session_load(moe_session **out, moe_engine *engine, const char *path, moe_error *err)
+{
+    *out = NULL;
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to load a session");
+    }
+    XXH3_64bits_reset(hash);
+    checked_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
+    int status;
+    if (in.file == NULL) {
+        status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+    } else {
+        status = load_from(&in, out, engine);
+        fclose(in.file);
+    }
+    XXH3_freeState(hash);
+    return status;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* The text half of the public interface: thin over the tokenizer and the chat templates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+static int need_tokenizer(const moe_engine *engine, moe_error *err)
+{
+    if (engine->tokenizer == NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%s has no tokenizer; give token ids instead",
+                        engine->model_path);
+    }
+    return MOE_OK;
+}
+
+int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
+                 int32_t **tokens, size_t *n_tokens, moe_error *err)
+{
+    *tokens = NULL;
+    *n_tokens = 0;
+    int status = need_tokenizer(engine, err);
+    return status != MOE_OK
+               ? status
+               : moe_tokenizer_encode(engine->tokenizer, text, size, flags, tokens, n_tokens, err);
+}
+
+const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,
+                            size_t *size)
+{
+    moe_string_view piece = {"", 0};
+    if (engine->tokenizer != NULL) {
+        piece = moe_tokenizer_piece(engine->tokenizer, token, with_control);
+    }
+    *size = piece.size;
+    return piece.data;
+}
+
+bool moe_token_is_end(const moe_engine *engine, int32_t token)
+{
+    return engine->tokenizer != NULL && moe_tokenizer_is_end(engine->tokenizer, token);
+}
+
+struct moe_text {
+    const moe_tokenizer *tokenizer;
+    moe_text_stream stream;
+    char buffer[]; /* moe_text_stream_max() + 1 */
+};
+
+int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
+{
+    *out = NULL;
+    int status = need_tokenizer(engine, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    size_t longest = moe_text_stream_max(engine->tokenizer);
+    moe_text *text = moe_calloc(1, sizeof *text + (longest < 4 ? 4 : longest) + 1);
+    if (text == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a text stream");
+    }
+    text->tokenizer = engine->tokenizer;
+    *out = text;
+    return MOE_OK;
+}
+
+void moe_text_close(moe_text **text)
+{
+    free(*text);
+    *text = NULL;
+}
+
+static const char *terminate(moe_text *text, size_t n, size_t *size)
+{
+    text->buffer[n] = '\0';
+    *size = n;
+    return text->buffer;
+}
+
+const char *moe_text_push(moe_text *text, int32_t token, size_t *size)
+{
+    size_t n = moe_text_stream_push(&text->stream, text->tokenizer, token, text->buffer);
+    return terminate(text, n, size);
+}
+
+const char *moe_text_finish(moe_text *text, size_t *size)
+{
+    size_t n = moe_text_stream_finish(&text->stream, text->buffer);
+    text->stream = (moe_text_stream){0};
+    return terminate(text, n, size);
+}
+
+int moe_chat_tokens(const moe_engine *engine, const moe_chat_message *messages, size_t n,
+                    size_t first, bool open_assistant, int32_t **tokens, size_t *n_tokens,
+                    moe_error *err)
+{
+    *tokens = NULL;
+    *n_tokens = 0;
+    if (engine->chat == NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.400s", engine->chat_why_not);
+    }
+    moe_chat_turn *turns = moe_calloc(n, sizeof *turns);
+    if (turns == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a conversation of %zu messages", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        turns[i] = (moe_chat_turn){messages[i].role, messages[i].text, strlen(messages[i].text)};
+    }
+    int status = moe_chat_render(engine->chat, engine->tokenizer, turns, n, first, open_assistant,
+                                 tokens, n_tokens, err);
+    free(turns);
+    return status;
+}

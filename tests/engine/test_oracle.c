@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* Every tiny model of tests/oracle against what the reference implementation computes for it:
+ * logits within 1e-4 of the largest, the same argmax, the same 32 greedy tokens. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <moe/moe.h>
+
+#include "npy_file.h"
+
+#define TOLERANCE 1e-4
+#define N_CASES   3
+
+static const char *oracle_folder;
+
+static const char *const models[] = {
+    "mixtral",       "mixtral-per-expert", "olmoe",
+    "olmoe-clip",    "olmoe-norm",         "qwen2moe",
+    "qwen2moe-tied", "qwen3moe",           "qwen3moe-yarn",
+    "deepseek",      "deepseek2-lite",     "deepseek2-lite-joined",
+    "deepseek2-v2",  "deepseek2-v3",       "deepseek2-v3-fused",
+};
+
+static moe_engine *open_model(const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s/model.gguf", oracle_folder, name);
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = path;
+    options.n_threads = 2;
+    options.kv_cache = MOE_KV_CACHE_F32;
+    moe_error error;
+    moe_engine *engine = NULL;
+    if (moe_engine_open(&engine, &options, &error) != MOE_OK) {
+        fail_msg("%s: %s", name, error.message);
+    }
+    return engine;
+}
+
+typedef struct comparison {
+    const float *expected; /* [n_kept][n_vocab] */
+    const int *kept;
+    size_t n_kept, n_vocab, next;
+    double max_delta, max_value;
+    size_t n_argmax_differs;
+} comparison;
+
+static size_t argmax(const float *x, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++) {
+        best = x[i] > x[best] ? i : best;
+    }
+    return best;
+}
+
+static bool compare_position(size_t position, const float *logits, void *user)
+{
+    comparison *c = user;
+    if (c->next == c->n_kept || (size_t)c->kept[c->next] != position) {
+        return true;
+    }
+    const float *expected = c->expected + c->next++ * c->n_vocab;
+    for (size_t i = 0; i < c->n_vocab; i++) {
+        c->max_delta = fmax(c->max_delta, fabs((double)logits[i] - expected[i]));
+        c->max_value = fmax(c->max_value, fabs((double)expected[i]));
+    }
+    c->n_argmax_differs += argmax(logits, c->n_vocab) != argmax(expected, c->n_vocab);
+    return true;
+}
+
+static void check_logits(moe_engine *engine, const char *name, int number, const int *prompt,
+                         size_t n_prompt)
+{
+    char path[1024];
+    comparison c = {0};
+    snprintf(path, sizeof path, "%s/%s/%d.logits.npy", oracle_folder, name, number);
+    float *expected = npy_read(path, &c.n_kept, &c.n_vocab);
+    snprintf(path, sizeof path, "%s/%s/%d.positions.txt", oracle_folder, name, number);
+    size_t n_kept;
+    int *kept = ints_read(path, 0, &n_kept);
+    assert_non_null(expected);
+    assert_non_null(kept);
+    assert_int_equal(n_kept, c.n_kept);
+    c.expected = expected;
+    c.kept = kept;
+
+    moe_session *session;
+    moe_error error;
+    assert_int_equal(moe_session_create(&session, engine, NULL, &error), MOE_OK);
+    assert_int_equal(moe_session_score(session, prompt, n_prompt, compare_position, &c, &error),
+                     MOE_OK);
+    assert_int_equal(c.next, c.n_kept);
+    printf("%-22s case %d: max|delta|/max|ref| = %.2e\n", name, number, c.max_delta / c.max_value);
+    assert_true(c.max_delta <= TOLERANCE * c.max_value);
+    assert_int_equal(c.n_argmax_differs, 0);
+    moe_session_close(&session);
+    free(expected);
+    free(kept);
+}
+
+static void check_greedy(moe_engine *engine, const char *name, int number, const int *prompt,
+                         size_t n_prompt)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s/%d.greedy.txt", oracle_folder, name, number);
+    size_t n_expected;
+    int *expected = ints_read(path, 0, &n_expected);
+    assert_non_null(expected);
+    assert_int_equal(n_expected, 32);
+
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.sampling.temperature = 0.0f;
+    moe_session *session;
+    moe_error error;
+    assert_int_equal(moe_session_create(&session, engine, &options, &error), MOE_OK);
+    assert_int_equal(moe_session_feed(session, prompt, n_prompt, &error), MOE_OK);
+    for (size_t i = 0; i < n_expected; i++) {
+        assert_int_equal(moe_step(engine, &session, 1, &error), MOE_OK);
+        int32_t token;
+        assert_int_equal(moe_session_take(session, &token, 1), 1);
+        assert_int_equal(token, expected[i]);
+    }
+    moe_session_close(&session);
+    free(expected);
+}
+
+static void test_model(void **state)
+{
+    const char *name = *state;
+    moe_engine *engine = open_model(name);
+    for (int number = 0; number < N_CASES; number++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s/prompts.txt", oracle_folder, name);
+        size_t n_prompt;
+        int *prompt = ints_read(path, number, &n_prompt);
+        assert_non_null(prompt);
+        check_logits(engine, name, number, prompt, n_prompt);
+        check_greedy(engine, name, number, prompt, n_prompt);
+        free(prompt);
+    }
+    moe_engine_close(&engine);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_oracle FOLDER\n");
+        return 2;
+    }
+    oracle_folder = argv[1];
+    enum { N_MODELS = sizeof models / sizeof models[0] };
+    struct CMUnitTest tests[N_MODELS];
+    for (size_t i = 0; i < N_MODELS; i++) {
+        tests[i] = (struct CMUnitTest){.name = models[i],
+                                       .test_func = test_model,
+                                       .initial_state = (void *)(uintptr_t)models[i]};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
