@@ -116,10 +116,15 @@ static uint32_t read_vocabulary(moe_config_reader *r)
 
 static void read_shape(moe_config_reader *r, moe_model_config *config)
 {
-    uint32_t n_predict = moe_config_u32(r, "nextn_predict_layers", 0);
     config->n_layer = moe_config_need_u32(r, "block_count");
     /* Layers that predict further tokens stand behind the others and are not run. */
-    config->n_layer -= n_predict < config->n_layer ? n_predict : 0;
+    uint32_t n_predict = moe_config_u32(r, "nextn_predict_layers", 0);
+    if (r->status == MOE_OK && n_predict > 0 && n_predict >= config->n_layer) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "key '%s' (%" PRIu32 ") is not below block_count (%" PRIu32 ")",
+                             r->key, n_predict, config->n_layer);
+    }
+    config->n_layer -= n_predict;
     config->n_embd = moe_config_need_u32(r, "embedding_length");
     config->n_context_train = moe_config_need_u32(r, "context_length");
     config->n_vocab = read_vocabulary(r);
@@ -169,9 +174,14 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
                              "a head's key length, %" PRIu32 ", is not above key '%s', %" PRIu32,
                              key, r->key, config->n_rot);
     }
-    if (r->status != MOE_OK || config->kv_lora_rank > MOE_CONFIG_MAX_DIMENSION ||
-        key > MOE_CONFIG_MAX_DIMENSION) {
-        config->kv_lora_rank = 0; /* the range check names it */
+    if (r->status == MOE_OK &&
+        (config->kv_lora_rank > MOE_CONFIG_MAX_DIMENSION || key > MOE_CONFIG_MAX_DIMENSION)) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "keys '%s.attention.kv_lora_rank' (%" PRIu32
+                             ") and '.key_length' (%" PRIu32 ") are not sizes of a model",
+                             r->family->architecture, config->kv_lora_rank, key);
+    }
+    if (r->status != MOE_OK) {
         return;
     }
     config->qk_nope_dim = key - config->n_rot;
