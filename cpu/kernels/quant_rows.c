@@ -67,23 +67,20 @@ static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum4, f
     *dsum32 = *d * (float)(sum16[0] + sum16[1]);
 }
 
-static void quantize_row(const float *x, moe_q8_rows *out, size_t row)
+moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row)
 {
-    const size_t n = out->n_in;
-    const size_t n_padded = out->n_in_padded;
-    int8_t *q = out->q + row * n_padded;
-    float *d = out->d + row * (n_padded / 32);
-    int32_t *sum4 = out->sum4 + row * (n_padded / 4);
-    float *dsum16 = out->dsum16 + row * (n_padded / 16);
-    float *dsum32 = out->dsum32 + row * (n_padded / 32);
-    memset(q + n, 0, n_padded - n);
-    memset(d + n / 32, 0, (n_padded - n) / 32 * sizeof *d);
-    memset(sum4 + n / 4, 0, (n_padded - n) / 4 * sizeof *sum4);
-    memset(dsum16 + n / 16, 0, (n_padded - n) / 16 * sizeof *dsum16);
-    memset(dsum32 + n / 32, 0, (n_padded - n) / 32 * sizeof *dsum32);
-    for (size_t b = 0; b < n / MOE_Q8_BLOCK; b++) {
-        quantize_block(x + 32 * b, q + 32 * b, d + b, sum4 + 8 * b, dsum16 + 2 * b, dsum32 + b);
-    }
+    const size_t n = rows->n_in;
+    const size_t n_padded = rows->n_in_padded;
+    const size_t n_pad = n_padded - n;
+    const moe_q8_row at = {rows->q + row * n_padded, rows->d + row * (n_padded / 32),
+                           rows->sum4 + row * (n_padded / 4), rows->dsum16 + row * (n_padded / 16),
+                           rows->dsum32 + row * (n_padded / 32)};
+    memset(at.q + n, 0, n_pad);
+    memset(at.d + n / 32, 0, n_pad / 32 * sizeof *at.d);
+    memset(at.sum4 + n / 4, 0, n_pad / 4 * sizeof *at.sum4);
+    memset(at.dsum16 + n / 16, 0, n_pad / 16 * sizeof *at.dsum16);
+    memset(at.dsum32 + n / 32, 0, n_pad / 32 * sizeof *at.dsum32);
+    return at;
 }
 
 void moe_quantize_rows_reference(const float *x, size_t x_stride, uint32_t n_rows, uint32_t n_in,
@@ -91,6 +88,11 @@ void moe_quantize_rows_reference(const float *x, size_t x_stride, uint32_t n_row
 {
     (void)n_in; /* out->n_in, which the arrays were laid out for */
     for (size_t r = 0; r < n_rows; r++) {
-        quantize_row(x + r * x_stride, out, first_row + r);
+        const moe_q8_row row = moe_q8_row_clear_padding(out, first_row + r);
+        const float *source = x + r * x_stride;
+        for (size_t b = 0; b < out->n_in / MOE_Q8_BLOCK; b++) {
+            quantize_block(source + 32 * b, row.q + 32 * b, row.d + b, row.sum4 + 8 * b,
+                           row.dsum16 + 2 * b, row.dsum32 + b);
+        }
     }
 }

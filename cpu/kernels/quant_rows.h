@@ -37,4 +37,16 @@ size_t moe_q8_rows_bytes(uint32_t n_rows, uint32_t n_in);
 /* Lays the arrays out in scratch (64-byte aligned, at least moe_q8_rows_bytes()). */
 void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_t n_in);
 
+/* Where the parts of one row are. */
+typedef struct moe_q8_row {
+    int8_t *q;
+    float *d;
+    int32_t *sum4;
+    float *dsum16;
+    float *dsum32;
+} moe_q8_row;
+
+/* For the quantisers: zeros in the padding of a row, whose parts it returns. */
+moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row);
+
 #endif

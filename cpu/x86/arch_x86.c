@@ -55,8 +55,15 @@ unsigned moe_cpu_features_detect(void)
 
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)
 {
-    const unsigned avx512_vnni = MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI;
-    if ((cpu_features & avx512_vnni) == avx512_vnni) {
+    if ((cpu_features & MOE_CPU_AVX2) == 0) {
+        return;
+    }
+    moe_quantize_init_avx2(kernels);
+    if ((cpu_features & MOE_CPU_AVX512) == 0) {
+        return;
+    }
+    moe_matmul_init_avx512(kernels);
+    if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
         moe_matmul_init_avx512_vnni(kernels);
     }
 }

@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 
+#include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,14 @@ static uint64_t read_stream(const uint8_t *bytes, size_t n)
     }
     sum[0] ^= sum[1] ^ sum[2] ^ sum[3];
     return sum[0][0] ^ sum[0][3] ^ sum[0][5] ^ sum[0][7];
+}
+
+/* What the exact F32 kernel gives away against a library that may add in any order. */
+static void blas_sgemm(const moe_matmul_args *args)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)args->n_rows,
+                (blasint)args->n_out, (blasint)args->n_in, 1, args->x, (blasint)args->x_stride,
+                args->weights, (blasint)args->n_in, 0, args->out, (blasint)args->out_stride);
 }
 
 static void *run_job(void *argument)
@@ -149,14 +158,22 @@ static void bench_type(bench_data *data, moe_dtype type)
     const char *names[MAX_ISA_LEVELS];
     moe_matmul_fn kernels[MAX_ISA_LEVELS];
     size_t n_kernels = 0;
+    moe_matmul_kernels table;
+    moe_matmul_kernels_init(&table, 0);
+    const moe_matmul_fn reference = table.matmul[type];
     const size_t n_levels = isa_levels(levels);
     for (size_t l = 1; l < n_levels; l++) {
-        moe_matmul_kernels table;
         moe_matmul_kernels_init(&table, levels[l].features);
-        if (n_kernels == 0 || table.matmul[type] != kernels[n_kernels - 1]) {
+        const moe_matmul_fn last = n_kernels > 0 ? kernels[n_kernels - 1] : reference;
+        if (table.matmul[type] != last) {
             names[n_kernels] = levels[l].name;
             kernels[n_kernels++] = table.matmul[type];
         }
+    }
+    if (type == MOE_DTYPE_F32) {
+        openblas_set_num_threads(1);
+        names[n_kernels] = "OpenBLAS";
+        kernels[n_kernels++] = blas_sgemm;
     }
     uint64_t random = 1;
     data->type = type;
