@@ -231,7 +231,9 @@ MOE_INLINE void panel_tile(const weight_panel *panel, const x_row *x, int n_rows
                            int offset_shift, uint32_t min_sub, row_sums *sums)
 {
     __m512 acc[TILE_ROWS][TILE_OUT];
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
+#pragma GCC unroll 4
         for (int i = 0; i < TILE_OUT; i++) {
             acc[r][i] = sums[r].acc[i];
         }
@@ -252,13 +254,17 @@ MOE_INLINE void panel_tile(const weight_panel *panel, const x_row *x, int n_rows
             }
         }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
+#pragma GCC unroll 4
         for (int i = 0; i < TILE_OUT; i++) {
             sums[r].acc[i] = acc[r][i];
         }
     }
     for (uint32_t g = 0; g < (n + 255) / 256 && min_sub != 0; g++) {
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
+#pragma GCC unroll 4
             for (int i = 0; i < TILE_OUT; i++) {
                 sums[r].min_acc[i] = add_minima(
                     sums[r].min_acc[i], _mm512_load_ps(panel->mins[i] + 16 * g), &x[r], g, min_sub);
@@ -362,39 +368,52 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
     }
 }
 
-#define MATMUL(name, type)                                                                         \
-    static void matmul_##name(const moe_matmul_args *args)                                         \
-    {                                                                                              \
-        matmul(type, args);                                                                        \
+/* One loop nest a type, each with its type a constant. */
+static void matmul_quantized(const moe_matmul_args *args)
+{
+    switch (args->type) {
+    case MOE_DTYPE_Q4_0:
+        matmul(MOE_DTYPE_Q4_0, args);
+        break;
+    case MOE_DTYPE_Q4_1:
+        matmul(MOE_DTYPE_Q4_1, args);
+        break;
+    case MOE_DTYPE_Q5_0:
+        matmul(MOE_DTYPE_Q5_0, args);
+        break;
+    case MOE_DTYPE_Q5_1:
+        matmul(MOE_DTYPE_Q5_1, args);
+        break;
+    case MOE_DTYPE_Q8_0:
+        matmul(MOE_DTYPE_Q8_0, args);
+        break;
+    case MOE_DTYPE_Q2_K:
+        matmul(MOE_DTYPE_Q2_K, args);
+        break;
+    case MOE_DTYPE_Q3_K:
+        matmul(MOE_DTYPE_Q3_K, args);
+        break;
+    case MOE_DTYPE_Q4_K:
+        matmul(MOE_DTYPE_Q4_K, args);
+        break;
+    case MOE_DTYPE_Q5_K:
+        matmul(MOE_DTYPE_Q5_K, args);
+        break;
+    case MOE_DTYPE_Q6_K:
+        matmul(MOE_DTYPE_Q6_K, args);
+        break;
+    case MOE_DTYPE_IQ4_NL:
+        matmul(MOE_DTYPE_IQ4_NL, args);
+        break;
+    case MOE_DTYPE_IQ4_XS:
+        matmul(MOE_DTYPE_IQ4_XS, args);
+        break;
+    default:
+        matmul(MOE_DTYPE_MXFP4, args);
     }
-MATMUL(q4_0, MOE_DTYPE_Q4_0)
-MATMUL(q4_1, MOE_DTYPE_Q4_1)
-MATMUL(q5_0, MOE_DTYPE_Q5_0)
-MATMUL(q5_1, MOE_DTYPE_Q5_1)
-MATMUL(q8_0, MOE_DTYPE_Q8_0)
-MATMUL(q2_k, MOE_DTYPE_Q2_K)
-MATMUL(q3_k, MOE_DTYPE_Q3_K)
-MATMUL(q4_k, MOE_DTYPE_Q4_K)
-MATMUL(q5_k, MOE_DTYPE_Q5_K)
-MATMUL(q6_k, MOE_DTYPE_Q6_K)
-MATMUL(iq4_nl, MOE_DTYPE_IQ4_NL)
-MATMUL(iq4_xs, MOE_DTYPE_IQ4_XS)
-MATMUL(mxfp4, MOE_DTYPE_MXFP4)
-#undef MATMUL
+}
 
 void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels)
 {
-    kernels->matmul[MOE_DTYPE_Q4_0] = matmul_q4_0;
-    kernels->matmul[MOE_DTYPE_Q4_1] = matmul_q4_1;
-    kernels->matmul[MOE_DTYPE_Q5_0] = matmul_q5_0;
-    kernels->matmul[MOE_DTYPE_Q5_1] = matmul_q5_1;
-    kernels->matmul[MOE_DTYPE_Q8_0] = matmul_q8_0;
-    kernels->matmul[MOE_DTYPE_Q2_K] = matmul_q2_k;
-    kernels->matmul[MOE_DTYPE_Q3_K] = matmul_q3_k;
-    kernels->matmul[MOE_DTYPE_Q4_K] = matmul_q4_k;
-    kernels->matmul[MOE_DTYPE_Q5_K] = matmul_q5_k;
-    kernels->matmul[MOE_DTYPE_Q6_K] = matmul_q6_k;
-    kernels->matmul[MOE_DTYPE_IQ4_NL] = matmul_iq4_nl;
-    kernels->matmul[MOE_DTYPE_IQ4_XS] = matmul_iq4_xs;
-    kernels->matmul[MOE_DTYPE_MXFP4] = matmul_mxfp4;
+    moe_set_quantized_kernel(kernels, matmul_quantized);
 }

@@ -47,7 +47,9 @@ MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const
                      size_t n, size_t prefetch, row_sums *sums)
 {
     __m512 acc[TILE_ROWS][TILE_OUT];
+#pragma GCC unroll 3
     for (int r = 0; r < n_rows; r++) {
+#pragma GCC unroll 8
         for (int i = 0; i < TILE_OUT; i++) {
             acc[r][i] = sums[r].acc[i];
         }
@@ -72,7 +74,9 @@ MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const
     }
     const size_t whole = n / 16 * 16;
     const __mmask16 tail = (__mmask16)((1u << n % 16) - 1);
+#pragma GCC unroll 3
     for (int r = 0; r < n_rows; r++) {
+#pragma GCC unroll 8
         for (int i = 0; i < TILE_OUT; i++) {
             sums[r].acc[i] = acc[r][i];
         }
