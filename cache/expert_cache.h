@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* Which experts are resident in one tier: slots, lookup and pins. It moves no byte: whoever owns the
+ * slots' memory does. Engine and simulator use the same object, so they agree by construction.
+ * Not thread-safe. */
+#ifndef MOE_CACHE_EXPERT_CACHE_H
+#define MOE_CACHE_EXPERT_CACHE_H
+
+#include <moe/policy.h>
+#include <moe/status.h>
+
+typedef struct moe_expert_cache moe_expert_cache;
+
+#define MOE_SLOT_NONE UINT32_MAX
+
+typedef struct moe_expert_cache_options {
+    uint32_t n_layer;
+    uint32_t n_expert;
+    uint32_t n_expert_used;
+    const uint32_t *class_of_layer;  /* [n_layer] size class of a layer's experts, or NULL: all 0;
+                                        UINT32_MAX: a layer without experts */
+    uint32_t n_classes;
+    const uint32_t *slots_of_class;  /* [n_classes]; slots are numbered through the classes */
+    bool per_layer;                  /* split a class's slots evenly between its layers */
+    const moe_policy *policy;
+    const float *hotness;    /* [n_layer * n_expert] or NULL */
+    const float *fetch_cost; /* likewise */
+    uint64_t seed;
+} moe_expert_cache_options;
+
+typedef struct moe_expert_cache_stats {
+    uint64_t hits;
+    uint64_t misses;
+    uint64_t evictions;
+    uint64_t prefetch_inserts;
+    uint64_t prefetch_used;   /* prefetched and then hit before being evicted (counted once) */
+    uint64_t prefetch_wasted; /* prefetched and evicted unused */
+} moe_expert_cache_stats;
+
+int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_options *options,
+                            moe_error *err);
+void moe_expert_cache_destroy(moe_expert_cache **cache);
+
+/* The slot of a resident key, or MOE_SLOT_NONE. Changes nothing. */
+uint32_t moe_expert_cache_find(const moe_expert_cache *cache, uint32_t key);
+/* The key in a slot, or MOE_KEY_NONE. */
+uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
+
+/* A demand access. Resident: counted as a hit, the policy is told, the slot returned. Else counted
+ * as a miss, and a free slot or a victim's is assigned: *evicted is the key that lost it, or
+ * MOE_KEY_NONE. MOE_SLOT_NONE (and nothing counted or changed) when every slot of the key's domain
+ * is pinned: the caller works in waves. */
+uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
+                                 const moe_policy_access *access, bool *hit, uint32_t *evicted);
+/* As access for a key that is not resident, but ahead of demand: neither hit nor miss. */
+uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
+                                   const moe_policy_access *access, uint32_t *evicted);
+/* A load failed or was cancelled: the key leaves its slot. Its pins are dropped. */
+void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key);
+
+/* Pins nest. A pinned key is never a victim. The key is resident. */
+void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key);
+void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
+
+void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
+
+uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);
+uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
+void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
+/* Asserts of the tests: lookup, slots, pins and counts agree. Returns false when they do not. */
+bool moe_expert_cache_check(const moe_expert_cache *cache);
+
+/* A policy by name ("lru", "lfru", ...) or from a plug-in (a name that ends in ".so"). *plugin is a
+ * handle to give to moe_policy_release() (NULL for built-in ones). The error lists the names. */
+int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe_error *err);
+void moe_policy_release(void **plugin);
+/* The built-in policies, n-th or NULL. */
+const moe_policy *moe_policy_at(uint32_t index);
+#define MOE_POLICY_DEFAULT "lfru"
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads byte ranges of the model's files, many at a time, through one of the I/O engines.
+ *
+ * With O_DIRECT the aligned superset of a range is read straight into the caller's buffer and the
+ * range is used where it falls in it: no copy per byte. The reader splits ranges into blocks, keeps
+ * `depth` blocks in flight, continues short reads, retries transient errors (EAGAIN, EINTR) and,
+ * a bounded number of times, EIO, falls back to buffered reads where O_DIRECT is refused, and
+ * reports each range exactly once. One thread owns a reader, but for moe_range_reader_wake(). */
+#ifndef MOE_OFFLOAD_RANGE_READER_H
+#define MOE_OFFLOAD_RANGE_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+typedef struct moe_range_reader moe_range_reader;
+typedef struct moe_io_ops moe_io_ops; /* io_engine.h */
+
+typedef enum moe_io_kind { MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC } moe_io_kind;
+
+typedef struct moe_range_file {
+    const char *path;
+    int fd; /* the reader opens its own descriptor by /proc/self/fd when it wants O_DIRECT */
+    uint64_t size;
+} moe_range_file;
+
+typedef struct moe_range_reader_options {
+    moe_io_kind kind;          /* AUTO: io_uring, else threads */
+    const moe_io_ops *engine;  /* not NULL: this engine instead (fault injection in tests) */
+    void *engine_context;
+    const moe_range_file *files;
+    uint32_t n_files;
+    bool buffered;             /* do not try O_DIRECT */
+    uint32_t block_bytes;      /* 0: 1 MiB */
+    uint32_t depth;            /* blocks in flight; 0: 16 */
+    uint32_t max_ranges;       /* submitted and not reported; 0: 256 */
+    void *buffer_arena;        /* where all buffers lie, registered with the kernel if it can; or NULL */
+    size_t buffer_arena_bytes;
+    moe_log_fn log;            /* fallbacks are told once; may be NULL */
+    void *user;
+} moe_range_reader_options;
+
+int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options *options,
+                          moe_error *err);
+/* Waits for what is in flight, reports nothing. */
+void moe_range_reader_close(moe_range_reader **reader);
+
+/* Alignment of buffers; and the bytes that a buffer for a range of so many bytes must have. */
+size_t moe_range_reader_alignment(const moe_range_reader *reader);
+size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
+
+typedef struct moe_range {
+    uint32_t file;
+    uint64_t offset;
+    uint64_t size;
+    uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader's until reported */
+    uint64_t tag;    /* the caller's */
+} moe_range;
+
+typedef struct moe_range_done {
+    uint64_t tag;
+    int status;          /* MOE_OK, MOE_ERR_IO, MOE_ERR_CANCELLED */
+    const uint8_t *data; /* where the range begins in its buffer */
+    moe_error error;     /* file, offset, reason */
+} moe_range_done;
+
+/* False when max_ranges are under way. */
+bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range);
+/* Blocks of the range that have not been handed to the kernel are not read; it is still reported,
+ * with MOE_ERR_CANCELLED unless everything had been read. */
+void moe_range_reader_cancel(moe_range_reader *reader, uint64_t tag);
+/* Reports finished ranges: waits for at least one, for wake(), or for the timeout (< 0: none).
+ * Returns how many. */
+uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, uint32_t capacity,
+                               int64_t timeout_ns);
+/* Any thread: the wait that is running, or the next one, returns. */
+void moe_range_reader_wake(moe_range_reader *reader);
+
+typedef struct moe_range_reader_stats {
+    uint64_t bytes_requested; /* of ranges */
+    uint64_t bytes_read;      /* of supersets, retries included */
+    uint64_t n_reads, n_short, n_retries, n_errors;
+} moe_range_reader_stats;
+void moe_range_reader_get_stats(const moe_range_reader *reader, moe_range_reader_stats *stats);
+/* "io_uring, O_DIRECT, 16 x 1 MiB, registered buffers" */
+void moe_range_reader_describe(const moe_range_reader *reader, char *out, size_t size);
+
+#endif

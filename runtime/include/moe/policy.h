@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* The contract of a cache policy: all that a plug-in needs.
+ *
+ * The cache owns lookup, slots, bytes and pins; a policy only orders what is resident and nominates
+ * victims. One policy object governs one *domain*: a set of slots of one size that its keys share
+ * (the whole model, one size class of it, or one layer). The same object serves the engine and the
+ * simulator, so it must be deterministic: no clocks, no randomness but from `seed`.
+ *
+ * A plug-in is a shared object that defines
+ *     const moe_policy *moe_policy_plugin(void);
+ * and is loaded by `--policy ./mine.so`. Calls come from one thread at a time. */
+#ifndef MOE_POLICY_H
+#define MOE_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MOE_POLICY_ABI 1
+#define MOE_KEY_NONE   UINT32_MAX
+
+/* A key is layer * n_expert + expert. */
+typedef struct moe_policy_config {
+    size_t struct_size;
+    uint32_t n_layer;
+    uint32_t n_expert;       /* per layer */
+    uint32_t n_expert_used;  /* per token */
+    uint32_t n_slots;        /* of this domain */
+    uint32_t n_keys;         /* keys range over [0, n_keys) = n_layer * n_expert */
+    const float *hotness;    /* [n_keys] share of a layer's calibration activations, or NULL */
+    const float *fetch_cost; /* [n_keys] relative cost of fetching, or NULL: all alike */
+    uint64_t seed;
+} moe_policy_config;
+
+/* One use of an expert by a pass. */
+typedef struct moe_policy_access {
+    uint64_t pass;   /* number of the pass, from 0 */
+    uint32_t layer;
+    uint32_t n_rows; /* rows of the pass that chose it; 0 for a prefetch */
+    float gate;      /* sum of its router probabilities over those rows; 0 when not known */
+} moe_policy_access;
+
+/* Whether a key may be evicted now (it is resident and nothing pins it). */
+typedef bool (*moe_policy_evictable)(void *context, uint32_t key);
+
+typedef struct moe_policy {
+    uint32_t abi; /* MOE_POLICY_ABI */
+    const char *name;
+    /* NULL when memory is short. */
+    void *(*create)(const moe_policy_config *config);
+    void (*destroy)(void *state);
+    /* A resident expert was used. */
+    void (*hit)(void *state, uint32_t key, const moe_policy_access *access);
+    /* An expert was given a slot (after any evict() this took), by demand or by prefetch. */
+    void (*insert)(void *state, uint32_t key, const moe_policy_access *access);
+    /* It lost its slot. */
+    void (*evict)(void *state, uint32_t key);
+    /* A resident key for which evictable() holds, the one to be missed least; MOE_KEY_NONE when
+     * there is none. for_key is what the slot is wanted for. Does not change what is resident. */
+    uint32_t (*victim)(void *state, uint32_t for_key, moe_policy_evictable evictable,
+                       void *context);
+    /* The pass is over. */
+    void (*end_pass)(void *state, uint64_t pass);
+} moe_policy;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
