@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experts import ExpertFeedForward, plan_rows
+
 
 @dataclass
 class ModelConfig:
@@ -37,6 +39,8 @@ class ModelConfig:
     def expert_parameters(self) -> int:
         return 3 * self.n_layer * self.n_expert * self.n_embd * self.n_ff_expert
 
+
+PLAIN_ATTENTION_LIMIT = 1024
 
 SIZES = {
     "ship": ModelConfig(),
@@ -62,6 +66,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """q, k, v: [B, H, T, d]. On a CPU and for short sequences the plain products are twice as
+    fast as the fused kernel."""
+    length = q.shape[2]
+    if q.is_cuda or length > PLAIN_ATTENTION_LIMIT:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    mask = torch.full((length, length), float("-inf"), dtype=q.dtype).triu(1)
+    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.mT) + mask
+    return torch.matmul(scores.softmax(-1), v)
+
+
 class Attention(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -73,6 +88,7 @@ class Attention(nn.Module):
         self.output = nn.Parameter(torch.empty(config.n_embd, q_width))
         self.q_norm = RMSNorm(config.head_dim, config.norm_epsilon)
         self.k_norm = RMSNorm(config.head_dim, config.norm_epsilon)
+        self.observer = None  # called with the inputs of q/k/v and of the output projection
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         c, dtype = self.config, x.dtype
@@ -84,72 +100,15 @@ class Attention(nn.Module):
         k = rotate(self.k_norm(k), cos, sin).to(dtype)
         group = c.n_head // c.n_head_kv
         k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-        y = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-        return F.linear(y.transpose(1, 2).reshape(batch, length, -1), self.output.to(dtype))
-
-
-class Dispatch(torch.autograd.Function):
-    """Copies each token's row into its k slots of the padded expert batches.
-
-    Written out because both directions are then gathers; autograd's own backward of a gather is a
-    scatter-add, several times slower on a CPU. Padding rows repeat some token: nobody reads what
-    is computed from them, and their gradient is zero.
-    """
-
-    @staticmethod
-    def forward(ctx, x, row_token, token_slots):
-        ctx.save_for_backward(token_slots)
-        return x.index_select(0, row_token)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (token_slots,) = ctx.saved_tensors
-        tokens, used = token_slots.shape
-        gathered = grad.index_select(0, token_slots.reshape(-1))
-        return gathered.view(tokens, used, -1).sum(1), None, None
-
-
-class Combine(torch.autograd.Function):
-    """Sums each token's k slots; the transpose of `Dispatch`."""
-
-    @staticmethod
-    def forward(ctx, y, row_token, row_used, token_slots):
-        ctx.save_for_backward(row_token, row_used)
-        tokens, used = token_slots.shape
-        return y.index_select(0, token_slots.reshape(-1)).view(tokens, used, -1).sum(1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        row_token, row_used = ctx.saved_tensors
-        return grad.index_select(0, row_token).mul_(row_used[:, None]), None, None, None
-
-
-def plan_slots(chosen: Tensor, n_expert: int) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Places every (token, pick) in a padded [n_expert, capacity] table; nothing is dropped.
-
-    Returns row -> token, row -> is used, (token, pick) -> row, and the capacity, which is the
-    largest load rounded up.
-    """
-    flat = chosen.reshape(-1)
-    order = flat.argsort(stable=True)
-    load = torch.bincount(flat, minlength=n_expert)
-    capacity = int((load.max().item() + 31) // 32 * 32)
-    start = load.cumsum(0) - load
-    sorted_expert = flat[order]
-    row = sorted_expert * capacity + torch.arange(len(flat), device=flat.device) \
-        - start[sorted_expert]
-    row_token = torch.zeros(n_expert * capacity, dtype=torch.long, device=flat.device)
-    row_token[row] = order // chosen.shape[1]
-    row_used = torch.zeros(n_expert * capacity, dtype=torch.bool, device=flat.device)
-    row_used[row] = True
-    token_slots = torch.empty_like(flat)
-    token_slots[order] = row
-    return row_token, row_used, token_slots.view_as(chosen), capacity
+        y = causal_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        y = y.transpose(1, 2).reshape(batch, length, -1)
+        if self.observer is not None:
+            self.observer(x, y)
+        return F.linear(y, self.output.to(dtype))
 
 
 class MoE(nn.Module):
-    """Router and experts. All experts run in three batched products over padded batches."""
+    """Softmax router over all experts, top k renormalised, and the experts themselves."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -159,7 +118,7 @@ class MoE(nn.Module):
         self.gate = nn.Parameter(torch.empty(n, ff, d))
         self.up = nn.Parameter(torch.empty(n, ff, d))
         self.down = nn.Parameter(torch.empty(n, d, ff))
-        self.observer = None  # called with (module, x, chosen, weights, hidden, row_expert)
+        self.observer = None  # called with the layer's input [tokens, n_embd], picks and weights
 
     def forward(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """x: [tokens, n_embd] float32. Returns the output, balance loss and router-z loss."""
@@ -169,19 +128,10 @@ class MoE(nn.Module):
         top, chosen = probability.topk(c.n_expert_used, dim=-1)
         weight = top / top.sum(-1, keepdim=True)
 
-        row_token, row_used, token_slots, capacity = plan_slots(chosen, c.n_expert)
-        row_weight = torch.zeros(len(row_token), device=x.device).index_copy(
-            0, token_slots.reshape(-1), weight.reshape(-1))
-        rows = Dispatch.apply(x.to(dtype), row_token, token_slots)
-        rows = rows.view(c.n_expert, capacity, -1)
-        gate = torch.bmm(rows, self.gate.to(dtype).transpose(1, 2))
-        up = torch.bmm(rows, self.up.to(dtype).transpose(1, 2))
-        hidden = F.silu(gate) * up
         if self.observer is not None:
-            self.observer(self, x, chosen, weight, hidden, row_used.view(c.n_expert, capacity))
-        hidden = hidden * row_weight.view(c.n_expert, capacity, 1).to(dtype)
-        y = torch.bmm(hidden, self.down.to(dtype).transpose(1, 2)).view(-1, c.n_embd)
-        y = Combine.apply(y, row_token, row_used, token_slots)
+            self.observer(x, chosen, weight)
+        table = plan_rows(chosen, c.n_expert)
+        y = ExpertFeedForward.apply(x.to(dtype), weight, self.gate, self.up, self.down, table)
 
         # Switch-style balance loss (1 when uniform) and the z-loss that keeps logits small.
         load = torch.bincount(chosen.reshape(-1), minlength=c.n_expert) / chosen.numel()
@@ -246,8 +196,9 @@ class MoETransformer(nn.Module):
         return self.output_norm(x), balance, z
 
     def logits(self, hidden: Tensor) -> Tensor:
+        """In `compute_dtype`; take losses from their float32 values."""
         dtype = self.compute_dtype
-        return F.linear(hidden.to(dtype), self.embedding.to(dtype)).float()
+        return F.linear(hidden.to(dtype), self.embedding.to(dtype))
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.logits(self.hidden(tokens)[0])

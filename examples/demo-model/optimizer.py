@@ -1,6 +1,6 @@
 """Muon for the weight matrices, AdamW for the rest, under one learning-rate schedule.
 
-Muon replaces a matrix's momentum by its nearest orthogonal matrix, found by five Newton-Schulz
+Muon replaces a matrix's momentum by its nearest orthogonal matrix, found by a few Newton-Schulz
 steps; every expert's projection is a matrix of its own, so the steps are batched products over
 all experts. With updates scaled to AdamW's usual size (0.2 root-mean-square) both share one
 learning rate.
@@ -15,7 +15,7 @@ MUON_MOMENTUM = 0.95
 WEIGHT_DECAY = 0.1
 
 
-def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
+def orthogonalise(matrix: Tensor, steps: int = 4) -> Tensor:
     """Approximates U Vᵀ of the singular value decomposition. matrix: [..., rows, columns]."""
     a, b, c = 3.4445, -4.7750, 2.0315
     transposed = matrix.shape[-2] > matrix.shape[-1]
