@@ -18,7 +18,9 @@ typedef struct moe_chat_template moe_chat_template; /* constant, in a table */
 /* Recognises tokenizer.chat_template. MOE_ERR_UNSUPPORTED when there is none or it is not known:
  * the message lists the known ones. */
 int moe_chat_template_find(const moe_chat_template **out, const moe_gguf *gguf, moe_error *err);
-/* By name ("chatml", "llama2", "mistral", "deepseek", "deepseek2", "deepseek3", "olmoe", ...). */
+/* By name ("chatml", "llama2", "mistral", "deepseek", "deepseek2", "deepseek3", "olmoe", ...), or
+ * NULL. "qwen3" opens answers with an empty "<think>" block, as its template does when thinking is
+ * off; "chatml" is the same without, and lets the model think. */
 const moe_chat_template *moe_chat_template_by_name(const char *name);
 const char *moe_chat_template_name(const moe_chat_template *chat);
 
@@ -28,5 +30,10 @@ const char *moe_chat_template_name(const moe_chat_template *chat);
 int moe_chat_render(const moe_chat_template *chat, const moe_tokenizer *tokenizer,
                     const moe_chat_turn *turns, size_t n, size_t first, bool open_assistant,
                     int32_t **tokens, size_t *n_tokens, moe_error *err);
+
+/* The tokens that follow what the assistant said, up to the next turn: the end token first, which
+ * the model may have written itself. *tokens is malloc'ed and the caller's. */
+int moe_chat_render_close(const moe_chat_template *chat, const moe_tokenizer *tokenizer,
+                          int32_t **tokens, size_t *n_tokens, moe_error *err);
 
 #endif

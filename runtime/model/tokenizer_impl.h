@@ -7,7 +7,7 @@
  * and what is written while decoding.
  *
  *   text --specials--> segments --normalise, split--> words --merge--> token ids
- *        (tokenizer.c)          (pretokenizers.c)            (tokenizer_merge.c)
+ *        (tokenizer_encode.c)     (pretokenizers.c)            (tokenizer_merge.c)
  */
 #ifndef MOE_MODEL_TOKENIZER_IMPL_H
 #define MOE_MODEL_TOKENIZER_IMPL_H
@@ -169,5 +169,22 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
 int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size);
 int moe_spm_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
 int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool space_prefix);
+
+/* --- tokenizer_encode.c ---------------------------------------------------------------------- */
+
+/* In markup these bytes stand for the model's own BOS and EOS, whatever their text. */
+#define MOE_MARK_BOS "\1"
+#define MOE_MARK_EOS "\2"
+
+typedef struct moe_text_span {
+    const char *text;
+    size_t size;
+    bool is_markup; /* searched for control tokens */
+    bool cut;       /* no token reaches over the start of this span */
+} moe_text_span;
+
+/* Encodes the spans as one text and gives the tokens from span `first` on, which must be a cut. */
+int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
+                               size_t first, int32_t **tokens, size_t *n_tokens, moe_error *err);
 
 #endif

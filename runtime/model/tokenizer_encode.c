@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* The outer part of encoding: special tokens are cut out of the text first, what is left between
+ * them goes to the model's own algorithm. */
+#include "runtime/model/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static int encode_segment(moe_encoder *encoder, const char *text, size_t size, bool space_prefix)
+{
+    if (size == 0) {
+        return MOE_OK;
+    }
+    return encoder->tokenizer->is_spm ? moe_spm_encode(encoder, text, size, space_prefix)
+                                      : moe_bpe_encode(encoder, text, size);
+}
+
+/* *space_prefix: whether the next plain text takes the space that SPM adds; it does at the start
+ * and after a special token. */
+static int encode_text(moe_encoder *encoder, const moe_special_set *set, const char *text,
+                       size_t size, bool *space_prefix)
+{
+    const moe_vocab *vocab = &encoder->tokenizer->vocab;
+    const bool prefix = encoder->tokenizer->add_space_prefix;
+    size_t start = 0;
+    size_t at = 0;
+    while (at < size) {
+        int32_t id = moe_special_match(vocab, set, text + at, size - at);
+        if (id == MOE_NO_TOKEN) {
+            at++;
+            continue;
+        }
+        int status = encode_segment(encoder, text + start, at - start, *space_prefix);
+        if (status == MOE_OK) {
+            status = moe_encoder_push(encoder, id);
+        }
+        if (status != MOE_OK) {
+            return status;
+        }
+        at += moe_vocab_piece(vocab, id).size;
+        start = at;
+        *space_prefix = prefix;
+    }
+    int status = encode_segment(encoder, text + start, size - start, *space_prefix);
+    *space_prefix = *space_prefix && start == size;
+    return status;
+}
+
+/* Repeated words are worth remembering in a text of more than a few lines. */
+#define WORD_CACHE_FROM 1024
+
+static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, size_t size,
+                        moe_error *err)
+{
+    *encoder = (moe_encoder){.tokenizer = tokenizer, .err = err};
+    if (size > INT32_MAX - 1) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "a text of %zu bytes is too long to encode at once",
+                        size);
+    }
+    /* A token stands for some four bytes; starting there saves copies. */
+    encoder->capacity = size / 4 + 16;
+    encoder->tokens = moe_calloc(encoder->capacity, sizeof *encoder->tokens);
+    bool complete = encoder->tokens != NULL;
+    if (size >= WORD_CACHE_FROM) {
+        encoder->words = moe_calloc(MOE_WORD_CACHE_SIZE, sizeof *encoder->words);
+        complete = complete && encoder->words != NULL;
+    }
+    if (!tokenizer->is_spm) {
+        encoder->scratch = moe_pretokenizer_scratch_create();
+        complete = complete && encoder->scratch != NULL;
+    }
+    return complete ? MOE_OK : moe_encoder_out_of_memory(encoder);
+}
+
+/* Hands over the tokens, unless status is an error. */
+static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, size_t *n_tokens)
+{
+    moe_pretokenizer_scratch_destroy(&encoder->scratch);
+    free(encoder->words);
+    free(encoder->symbols);
+    free(encoder->heap);
+    free(encoder->splits.current.ends);
+    free(encoder->splits.next.ends);
+    if (status != MOE_OK) {
+        free(encoder->tokens);
+        *tokens = NULL;
+        *n_tokens = 0;
+        return status;
+    }
+    *tokens = encoder->tokens;
+    *n_tokens = encoder->n_tokens;
+    return MOE_OK;
+}
+
+int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
+                         unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err)
+{
+    moe_encoder encoder;
+    int status = encoder_open(&encoder, tokenizer, size, err);
+    bool add_special = (flags & MOE_ENCODE_ADD_SPECIAL) != 0;
+    if (status == MOE_OK && add_special && tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN) {
+        status = moe_encoder_push(&encoder, tokenizer->bos);
+    }
+    if (status == MOE_OK) {
+        bool space_prefix = tokenizer->add_space_prefix;
+        const moe_vocab *vocab = &tokenizer->vocab;
+        status = encode_text(&encoder,
+                             (flags & MOE_ENCODE_PARSE_SPECIAL) != 0 ? &vocab->all_special
+                                                                     : &vocab->user_defined,
+                             text, size, &space_prefix);
+    }
+    if (status == MOE_OK && add_special && tokenizer->add_eos && tokenizer->eos != MOE_NO_TOKEN) {
+        status = moe_encoder_push(&encoder, tokenizer->eos);
+    }
+    return encoder_close(&encoder, status, tokens, n_tokens);
+}
+
+/* Plain text gathers over spans, so that it is encoded as it stands in the whole: a word may begin
+ * in markup and go on in what the user wrote. Only markup is searched for control tokens. */
+typedef struct span_encoder {
+    moe_encoder encoder;
+    char *plain;
+    size_t size;
+    bool space_prefix;
+} span_encoder;
+
+static int flush_plain(span_encoder *spans)
+{
+    const moe_vocab *vocab = &spans->encoder.tokenizer->vocab;
+    int status = encode_text(&spans->encoder, &vocab->user_defined, spans->plain, spans->size,
+                             &spans->space_prefix);
+    spans->size = 0;
+    return status;
+}
+
+static int push_special(span_encoder *spans, int32_t token)
+{
+    int status = flush_plain(spans);
+    spans->space_prefix = spans->encoder.tokenizer->add_space_prefix;
+    return status != MOE_OK ? status : moe_encoder_push(&spans->encoder, token);
+}
+
+static int encode_markup(span_encoder *spans, const moe_text_span *span)
+{
+    const moe_tokenizer *tokenizer = spans->encoder.tokenizer;
+    int status = MOE_OK;
+    for (size_t at = 0; at < span->size && status == MOE_OK;) {
+        const char *text = span->text + at;
+        int32_t token = MOE_NO_TOKEN;
+        size_t size = 1;
+        if (*text == MOE_MARK_BOS[0] || *text == MOE_MARK_EOS[0]) {
+            token = *text == MOE_MARK_BOS[0] ? tokenizer->bos : tokenizer->eos;
+        } else {
+            token = moe_special_match(&tokenizer->vocab, &tokenizer->vocab.all_special, text,
+                                      span->size - at);
+            if (token == MOE_NO_TOKEN) {
+                spans->plain[spans->size++] = *text;
+            } else {
+                size = moe_vocab_piece(&tokenizer->vocab, token).size;
+            }
+        }
+        if (token != MOE_NO_TOKEN) {
+            status = push_special(spans, token);
+        }
+        at += size;
+    }
+    return status;
+}
+
+int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
+                               size_t first, int32_t **tokens, size_t *n_tokens, moe_error *err)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++) {
+        size += spans[i].size;
+    }
+    span_encoder state = {.space_prefix = tokenizer->add_space_prefix};
+    int status = encoder_open(&state.encoder, tokenizer, size, err);
+    state.plain = malloc(size + 1);
+    if (status == MOE_OK && state.plain == NULL) {
+        status = moe_encoder_out_of_memory(&state.encoder);
+    }
+    size_t dropped = 0;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (spans[i].cut) {
+            status = flush_plain(&state);
+        }
+        if (i == first) {
+            dropped = state.encoder.n_tokens;
+        }
+        if (status == MOE_OK && spans[i].is_markup) {
+            status = encode_markup(&state, &spans[i]);
+        } else if (status == MOE_OK && spans[i].size > 0) {
+            memcpy(state.plain + state.size, spans[i].text, spans[i].size);
+            state.size += spans[i].size;
+        }
+    }
+    if (status == MOE_OK) {
+        status = flush_plain(&state);
+    }
+    if (first >= n && first > 0) {
+        dropped = state.encoder.n_tokens;
+    }
+    if (status == MOE_OK && dropped > 0) {
+        state.encoder.n_tokens -= dropped;
+        memmove(state.encoder.tokens, state.encoder.tokens + dropped,
+                state.encoder.n_tokens * sizeof *state.encoder.tokens);
+    }
+    free(state.plain);
+    return encoder_close(&state.encoder, status, tokens, n_tokens);
+}

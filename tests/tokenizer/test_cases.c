@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* The strings of cases/: splits of every pre-tokenizer, ids of the tokenizers that are published as
+ * JSON (their vocabularies are read where they lie beside the tree), round trips.
+ * Usage: test_cases CASES_FOLDER splits
+ *        test_cases CASES_FOLDER NAME TOKENIZER_JSON PRE  -- exits 77 when there is no such file */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/model/pretokenizers.h"
+#include "runtime/model/tokenizer.h"
+#include "tests/tokenizer/json_vocabulary.h"
+#include "tests/tokenizer/tokenizer_fixture.h"
+
+static const char *cases_folder;
+static const char *name;
+static const char *json_path;
+static const char *pre;
+
+typedef struct reader {
+    char *data;
+    const uint8_t *at, *end;
+} reader;
+
+static reader open_case_file(const char *file)
+{
+    char path[4096];
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/%s", cases_folder, file);
+    reader r = {.data = fixture_read_file(path, &size)};
+    assert_non_null(r.data);
+    r.at = (const uint8_t *)r.data;
+    r.end = r.at + size;
+    return r;
+}
+
+static uint64_t read_number(reader *r)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        assert_true(r->at < r->end && shift < 64);
+        uint8_t byte = *r->at++;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            return value;
+        }
+    }
+}
+
+static const char *read_string(reader *r, size_t *size)
+{
+    *size = read_number(r);
+    assert_true(*size <= (size_t)(r->end - r->at));
+    const char *text = (const char *)r->at;
+    r->at += *size;
+    return text;
+}
+
+/* --- splits ----------------------------------------------------------------------------------- */
+
+/* In the order in which make_cases.py writes them. */
+static const char *const splitters[] = {"gpt-2", "llama-bpe",    "qwen2",          "olmo",
+                                        "dbrx",  "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+
+#define N_SPLITTERS (sizeof splitters / sizeof splitters[0])
+
+static uint32_t hash_ends(const moe_split_list *list)
+{
+    uint32_t hash = 0x811C9DC5u;
+    for (size_t i = 0; i < list->n; i++) {
+        for (int shift = 0; shift < 32; shift += 8) {
+            hash = (hash ^ (list->ends[i] >> shift & 0xFF)) * 0x01000193u;
+        }
+    }
+    return hash;
+}
+
+static void test_splits(void **state)
+{
+    (void)state;
+    moe_error err;
+    moe_pretokenizer_code *codes[N_SPLITTERS];
+    moe_pretokenizer_scratch *scratch = moe_pretokenizer_scratch_create();
+    moe_split_lists lists = {0};
+    assert_non_null(scratch);
+    for (size_t s = 0; s < N_SPLITTERS; s++) {
+        const moe_pretokenizer *row = moe_pretokenizer_find(splitters[s], strlen(splitters[s]));
+        assert_non_null(row);
+        assert_int_equal(moe_pretokenizer_compile(&codes[s], row, &err), MOE_OK);
+    }
+    reader strings = open_case_file("strings.bin");
+    reader splits = open_case_file("splits.bin");
+    uint64_t n = read_number(&strings);
+    assert_true(n >= 1000);
+    unsigned n_wrong = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        size_t size;
+        const char *text = read_string(&strings, &size);
+        for (size_t s = 0; s < N_SPLITTERS; s++) {
+            uint32_t expected;
+            assert_true(splits.end - splits.at >= (ptrdiff_t)sizeof expected);
+            memcpy(&expected, splits.at, sizeof expected);
+            splits.at += sizeof expected;
+            assert_int_equal(moe_pretokenizer_split(codes[s], scratch, text, size, &lists, &err),
+                             MOE_OK);
+            if (hash_ends(&lists.current) != expected) {
+                print_error("%s splits string %u otherwise: \"%.*s\"\n", splitters[s], (unsigned)i,
+                            (int)size, text);
+                n_wrong++;
+            }
+        }
+    }
+    assert_true(splits.at == splits.end);
+    assert_int_equal(n_wrong, 0);
+    for (size_t s = 0; s < N_SPLITTERS; s++) {
+        moe_pretokenizer_free(&codes[s]);
+    }
+    moe_pretokenizer_scratch_destroy(&scratch);
+    free(lists.current.ends);
+    free(lists.next.ends);
+    free(strings.data);
+    free(splits.data);
+}
+
+/* --- ids ----------------------------------------------------------------------------------------
+ */
+
+/* True when encoding gives n ids as they stand at the reader, which moves past them. */
+static bool ids_match(const moe_tokenizer *tokenizer, const char *text, size_t size, unsigned flags,
+                      reader *ids, uint64_t n)
+{
+    moe_error err;
+    int32_t *tokens;
+    size_t n_tokens;
+    if (moe_tokenizer_encode(tokenizer, text, size, flags, &tokens, &n_tokens, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    bool same = n_tokens == n;
+    for (uint64_t i = 0; i < n; i++) {
+        int32_t expected = (int32_t)read_number(ids);
+        same = same && tokens[i] == expected;
+    }
+    free(tokens);
+    return same;
+}
+
+static void test_ids(void **state)
+{
+    (void)state;
+    char file[256];
+    snprintf(file, sizeof file, "%s.ids", name);
+    moe_tokenizer *tokenizer = json_vocabulary_open(json_path, pre, NULL, NULL);
+    reader strings = open_case_file("strings.bin");
+    reader ids = open_case_file(file);
+    uint64_t n = read_number(&strings);
+    unsigned n_wrong = 0;
+    unsigned n_special = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        size_t size;
+        const char *text = read_string(&strings, &size);
+        reader start = ids;
+        uint64_t n_ids = read_number(&ids);
+        bool same = ids_match(tokenizer, text, size, MOE_ENCODE_PARSE_SPECIAL, &ids, n_ids);
+        uint64_t n_plain = read_number(&ids);
+        if (n_plain > 0) {
+            n_special++;
+            same = ids_match(tokenizer, text, size, 0, &ids, n_plain - 1) && same;
+        } else {
+            uint64_t again = read_number(&start);
+            same = ids_match(tokenizer, text, size, 0, &start, again) && same;
+        }
+        if (!same) {
+            print_error("%s: other ids for string %u: \"%.*s\"\n", name, (unsigned)i, (int)size,
+                        text);
+            n_wrong++;
+        }
+    }
+    assert_true(ids.at == ids.end);
+    assert_true(n_special >= 50);
+    assert_int_equal(n_wrong, 0);
+    free(strings.data);
+    free(ids.data);
+    moe_tokenizer_destroy(&tokenizer);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[2], "splits") == 0) {
+        cases_folder = argv[1];
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_splits)};
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    if (argc != 5) {
+        fprintf(stderr, "usage: %s CASES_FOLDER (splits | NAME TOKENIZER_JSON PRE)\n", argv[0]);
+        return 2;
+    }
+    cases_folder = argv[1];
+    name = argv[2];
+    json_path = argv[3];
+    pre = argv[4];
+    if (access(json_path, R_OK) != 0) {
+        fprintf(stderr, "skipped: no vocabulary at %s\n", json_path);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ids)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
