@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* The exactness contract: greedy tokens, and the bits of the logits, do not depend on threads,
+ * batch neighbours, prefill chunk, kernels, or on whether the KV cache was built by a prompt, by
+ * decoding, by a fork or from a file. Run on a model given by path. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+
+#define N_PROMPT 150
+#define N_DECODE 24
+
+static const char *model_path;
+
+/* What every configuration is held against: two threads, native kernels, chunk 64, alone. */
+typedef struct reference {
+    int32_t tokens[N_DECODE];
+    float *logits;
+    uint32_t n_vocab;
+} reference;
+
+static reference expected;
+
+static moe_engine_options default_options(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.prefill_chunk = 64;
+    options.context = 512;
+    return options;
+}
+
+static void check_session(moe_engine *engine, moe_session *session, size_t n_prompt)
+{
+    int32_t tokens[N_DECODE];
+    decode(engine, session, tokens, N_DECODE);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    assert_int_equal(moe_session_n_tokens(session), n_prompt + N_DECODE);
+    assert_memory_equal(moe_session_logits(session), expected.logits,
+                        expected.n_vocab * sizeof(float));
+}
+
+static int make_reference(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    expected.n_vocab = info.n_vocab;
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, info.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    decode(engine, session, expected.tokens, N_DECODE);
+    expected.logits = malloc(info.n_vocab * sizeof(float));
+    memcpy(expected.logits, moe_session_logits(session), info.n_vocab * sizeof(float));
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    bool varied = false;
+    for (int i = 1; i < N_DECODE; i++) {
+        varied |= expected.tokens[i] != expected.tokens[0];
+    }
+    assert_true(varied);
+    return 0;
+}
+
+static int free_reference(void **state)
+{
+    (void)state;
+    free(expected.logits);
+    return 0;
+}
+
+static void check_options(const moe_engine_options *options)
+{
+    moe_engine *engine = open_engine(options);
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    check_session(engine, session, N_PROMPT);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+static void threads(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    for (uint32_t n = 1; n <= 5; n += 2) {
+        options.n_threads = n;
+        check_options(&options);
+    }
+}
+
+static void kernels(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    const char *const names[] = {"reference", "avx2", "avx512"};
+    for (size_t i = 0; i < 3; i++) {
+        options.kernels = names[i];
+        check_options(&options);
+    }
+}
+
+static void prefill_chunks(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    const uint32_t chunks[] = {1, 7, 32, 128, 512};
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        options.prefill_chunk = chunks[i];
+        check_options(&options);
+    }
+}
+
+/* Neighbours of other lengths join at once and leave while the session goes on. */
+static void neighbours(size_t n_neighbours)
+{
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    moe_session *sessions[8] = {greedy_session(engine)};
+    int32_t prompt[N_PROMPT];
+    for (size_t i = 0; i <= n_neighbours; i++) {
+        if (i > 0) {
+            sessions[i] = greedy_session(engine);
+        }
+        make_prompt(prompt, N_PROMPT, expected.n_vocab, 1 + (uint32_t)i);
+        feed(sessions[i], prompt, i == 0 ? N_PROMPT : 5 + 17 * i);
+    }
+    int32_t tokens[N_DECODE];
+    size_t n_taken = 0;
+    size_t n_active = n_neighbours + 1;
+    for (size_t step = 0; n_taken < N_DECODE; step++) {
+        assert_int_equal(moe_step(engine, sessions, n_active, NULL), MOE_OK);
+        n_taken += moe_session_take(sessions[0], tokens + n_taken, N_DECODE - n_taken);
+        if (step % 4 == 3 && n_active > 1) {
+            moe_session_close(&sessions[--n_active]);
+        }
+    }
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    while (n_active > 0) {
+        moe_session_close(&sessions[--n_active]);
+    }
+    moe_engine_close(&engine);
+}
+
+static void batch_neighbours(void **state)
+{
+    (void)state;
+    neighbours(1);
+    neighbours(7);
+}
+
+/* The generated tokens, taken back and fed as a prompt, are evaluated in one pass instead of one by
+ * one; what follows must not change. */
+static void recomputed(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    int32_t tokens[N_DECODE];
+    decode(engine, session, tokens, 10);
+    for (size_t keep = 0; keep <= N_PROMPT; keep += 50) {
+        assert_int_equal(moe_session_truncate(session, keep, NULL), MOE_OK);
+        feed(session, prompt + keep, N_PROMPT - keep);
+        feed(session, expected.tokens, 7);
+        decode(engine, session, tokens, N_DECODE - 7);
+        assert_memory_equal(tokens, expected.tokens + 7, (N_DECODE - 7) * sizeof *tokens);
+        assert_memory_equal(moe_session_logits(session), expected.logits,
+                            expected.n_vocab * sizeof(float));
+    }
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+static void forked(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT - 20);
+    int32_t other[8];
+    decode(engine, session, other, 1);
+    assert_int_equal(moe_session_truncate(session, N_PROMPT - 20, NULL), MOE_OK);
+    moe_session *fork = NULL;
+    assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+    decode(engine, session, other, 8); /* writes to the pages that both share */
+    feed(fork, prompt + N_PROMPT - 20, 20);
+    moe_session_close(&session);
+    check_session(engine, fork, N_PROMPT);
+    moe_session_close(&fork);
+    moe_engine_close(&engine);
+}
+
+static void saved_and_loaded(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/moe-session-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    int32_t tokens[N_DECODE];
+    decode(engine, session, tokens, 9);
+    assert_int_equal(moe_session_save(session, path, NULL), MOE_OK);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+
+    engine = open_engine(&options);
+    assert_int_equal(moe_session_load(&session, engine, path, NULL), MOE_OK);
+    decode(engine, session, tokens + 9, N_DECODE - 9);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_exactness MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads),          cmocka_unit_test(kernels),
+        cmocka_unit_test(prefill_chunks),   cmocka_unit_test(batch_neighbours),
+        cmocka_unit_test(recomputed),       cmocka_unit_test(forked),
+        cmocka_unit_test(saved_and_loaded),
+    };
+    return cmocka_run_group_tests(tests, make_reference, free_reference);
+}
