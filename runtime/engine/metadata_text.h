@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Metadata values as one line of text. What a file says is never trusted to be printable. */
+#ifndef MOE_ENGINE_METADATA_TEXT_H
+#define MOE_ENGINE_METADATA_TEXT_H
+
+#include <stddef.h>
+
+#include "runtime/model/gguf.h"
+
+/* "u32", "string[4096]". */
+void moe_metadata_type_text(const moe_gguf_kv *kv, char *out, size_t size);
+
+/* The value: strings with control characters as escapes ("\n", "\x1b"), arrays in brackets. What
+ * does not fit ends in "...". */
+void moe_metadata_value_text(const moe_gguf_kv *kv, char *out, size_t size);
+
+/* An allocated, terminated copy of the view with control characters as escapes; NULL when memory is
+ * short. */
+char *moe_metadata_copy_text(moe_string_view text);
+
+#endif

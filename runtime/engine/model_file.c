@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* The moe_file API: what a model's header says, for people and planners. A file that the engine
+ * cannot run still opens here, and the summary says why not. */
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <moe/moe.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/metadata_text.h"
+#include "runtime/model/gguf.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/tensor_map.h"
+#include "runtime/model/tokenizer.h"
+
+struct moe_file {
+    /* All set at open, never changed. */
+    moe_gguf *gguf;
+    char **keys;  /* [n_kvs] terminated */
+    char **names; /* [n_tensors] */
+    char *architecture;
+    moe_file_summary summary;
+};
+
+static const char *const kind_names[MOE_KIND_COUNT] = {
+    [MOE_KIND_EMBEDDING] = "embedding",
+    [MOE_KIND_OUTPUT] = "output",
+    [MOE_KIND_NORM] = "norm",
+    [MOE_KIND_ATTENTION] = "attention",
+    [MOE_KIND_ROUTER] = "router",
+    [MOE_KIND_DENSE_FFN] = "dense feed-forward",
+    [MOE_KIND_SHARED_EXPERT] = "shared expert",
+    [MOE_KIND_EXPERT] = "expert",
+    [MOE_KIND_OTHER] = "other",
+};
+
+/* Patterns of a tensor's name without "blk.N."; the first that fits counts. */
+static const struct {
+    const char *pattern;
+    moe_tensor_kind kind;
+} kind_rules[] = {
+    {"*_norm.*", MOE_KIND_NORM},
+    {"token_embd.*", MOE_KIND_EMBEDDING},
+    {"output.*", MOE_KIND_OUTPUT},
+    {"attn_*", MOE_KIND_ATTENTION},
+    {"ffn_*_shexp.*", MOE_KIND_SHARED_EXPERT},
+    {"ffn_gate_inp.*", MOE_KIND_ROUTER},
+    {"*exp_probs_b*", MOE_KIND_ROUTER},
+    {"ffn_*_exps.*", MOE_KIND_EXPERT},
+    {"ffn_gate.[0-9]*", MOE_KIND_EXPERT}, /* older files: a tensor for each expert */
+    {"ffn_up.[0-9]*", MOE_KIND_EXPERT},
+    {"ffn_down.[0-9]*", MOE_KIND_EXPERT},
+    {"ffn_gate.*", MOE_KIND_DENSE_FFN},
+    {"ffn_up.*", MOE_KIND_DENSE_FFN},
+    {"ffn_down.*", MOE_KIND_DENSE_FFN},
+};
+
+static moe_tensor_kind kind_of(const char *name)
+{
+    const char *stem = name;
+    if (strncmp(name, "blk.", 4) == 0) {
+        const char *dot = strchr(name + 4, '.');
+        stem = dot == NULL ? name : dot + 1;
+    }
+    for (size_t i = 0; i < sizeof kind_rules / sizeof kind_rules[0]; i++) {
+        if (fnmatch(kind_rules[i].pattern, stem, 0) == 0) {
+            return kind_rules[i].kind;
+        }
+    }
+    return MOE_KIND_OTHER;
+}
+
+const char *moe_tensor_kind_name(moe_tensor_kind kind)
+{
+    return (unsigned)kind < MOE_KIND_COUNT ? kind_names[kind] : kind_names[MOE_KIND_OTHER];
+}
+
+static void summarize_experts(moe_file_summary *summary, const moe_model_config *config,
+                              const moe_tensor_map *map)
+{
+    for (uint32_t layer = 0; layer < map->n_layer; layer++) {
+        if (!moe_layer_has_experts(config, layer)) {
+            continue;
+        }
+        summary->n_layer_moe++;
+        for (uint32_t expert = 0; expert < map->n_expert; expert++) {
+            uint64_t bytes = moe_expert_ref_bytes(&map->layers[layer].experts[expert]);
+            if (summary->smallest_expert_bytes == 0 || bytes < summary->smallest_expert_bytes) {
+                summary->smallest_expert_bytes = bytes;
+            }
+            if (bytes > summary->largest_expert_bytes) {
+                summary->largest_expert_bytes = bytes;
+            }
+        }
+    }
+}
+
+/* An MLA cache holds one latent row a position: values are a part of the keys. */
+static uint64_t kv_bytes_per_token_f16(const moe_model_config *config)
+{
+    uint64_t elems = config->head_dim_k;
+    elems += config->attention == MOE_ATTENTION_MLA ? 0 : config->head_dim_v;
+    return elems * config->n_head_kv * config->n_layer * 2;
+}
+
+static void summarize_model(moe_file_summary *summary, const moe_model_config *config,
+                            const moe_tensor_map *map)
+{
+    summary->family = config->family;
+    summary->n_layer = config->n_layer;
+    summary->n_embd = config->n_embd;
+    summary->n_vocab = config->n_vocab;
+    summary->n_head = config->n_head;
+    summary->n_head_kv = config->n_head_kv;
+    summary->context_train = config->n_context_train;
+    summary->n_expert = config->n_expert;
+    summary->n_expert_used = config->n_expert_used;
+    summary->n_ff_expert = config->n_ff_expert;
+    summary->n_ff_shared = config->n_ff_shared;
+    summary->n_parameters = map->n_parameters;
+    summary->n_parameters_active = map->n_parameters_active;
+    summary->resident_bytes = map->resident_bytes;
+    summary->expert_bytes = map->expert_bytes;
+    summary->kv_bytes_per_token_f16 = kv_bytes_per_token_f16(config);
+    summarize_experts(summary, config, map);
+}
+
+/* Goes as far as opening an engine does without reading weights. */
+static void check_runnable(moe_file *file)
+{
+    moe_file_summary *summary = &file->summary;
+    moe_model_config config;
+    moe_tensor_map map;
+    moe_tokenizer *tokenizer;
+    moe_error err = {""};
+    if (moe_model_config_read(&config, file->gguf, &err) == MOE_OK &&
+        moe_tensor_map_build(&map, &config, file->gguf, &err) == MOE_OK) {
+        if (moe_tokenizer_create(&tokenizer, file->gguf, &err) == MOE_OK) {
+            summary->runnable = true;
+            summarize_model(summary, &config, &map);
+            moe_tokenizer_destroy(&tokenizer);
+        }
+        moe_tensor_map_free(&map);
+    }
+    if (!summary->runnable) {
+        snprintf(summary->why_not, sizeof summary->why_not, "%s", err.message);
+    }
+}
+
+static int copy_names(moe_file *file, moe_error *err)
+{
+    size_t n_kvs = moe_gguf_n_kvs(file->gguf);
+    size_t n_tensors = moe_gguf_n_tensors(file->gguf);
+    moe_string_view architecture = {"", 0};
+    (void)moe_gguf_get_string(file->gguf, "general.architecture", &architecture, NULL);
+    file->architecture = moe_metadata_copy_text(architecture);
+    file->keys = moe_calloc(n_kvs, sizeof *file->keys);
+    file->names = moe_calloc(n_tensors, sizeof *file->names);
+    bool complete = file->architecture != NULL && file->keys != NULL && file->names != NULL;
+    for (size_t i = 0; complete && i < n_kvs; i++) {
+        file->keys[i] = moe_metadata_copy_text(moe_gguf_kv_at(file->gguf, i)->key);
+        complete = file->keys[i] != NULL;
+    }
+    for (size_t i = 0; complete && i < n_tensors; i++) {
+        file->names[i] = moe_metadata_copy_text(moe_gguf_tensor_at(file->gguf, i)->name);
+        complete = file->names[i] != NULL;
+    }
+    return complete ? MOE_OK
+                    : moe_fail(err, MOE_ERR_MEMORY, "out of memory for the names of %zu tensors",
+                               n_tensors);
+}
+
+int moe_file_open(moe_file **out, const char *path, moe_error *err)
+{
+    if (out == NULL || path == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "moe_file_open: out and path must not be NULL");
+    }
+    *out = NULL;
+    moe_file *file = moe_calloc(1, sizeof *file);
+    if (file == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "%s: out of memory opening it", path);
+    }
+    int status = moe_gguf_open(&file->gguf, path, err);
+    if (status == MOE_OK) {
+        status = copy_names(file, err);
+    }
+    if (status != MOE_OK) {
+        moe_file_close(&file);
+        return status;
+    }
+    moe_file_summary *summary = &file->summary;
+    summary->gguf_version = moe_gguf_version(file->gguf);
+    summary->n_files = (uint32_t)moe_gguf_n_files(file->gguf);
+    for (uint32_t i = 0; i < summary->n_files; i++) {
+        summary->file_bytes += moe_gguf_file_at(file->gguf, i)->size;
+    }
+    summary->n_metadata = moe_gguf_n_kvs(file->gguf);
+    summary->n_tensors = moe_gguf_n_tensors(file->gguf);
+    summary->architecture = file->architecture;
+    summary->family = "";
+    check_runnable(file);
+    *out = file;
+    return MOE_OK;
+}
+
+void moe_file_close(moe_file **file_ptr)
+{
+    moe_file *file = *file_ptr;
+    if (file == NULL) {
+        return;
+    }
+    for (size_t i = 0; file->keys != NULL && i < moe_gguf_n_kvs(file->gguf); i++) {
+        free(file->keys[i]);
+    }
+    for (size_t i = 0; file->names != NULL && i < moe_gguf_n_tensors(file->gguf); i++) {
+        free(file->names[i]);
+    }
+    free(file->keys);
+    free(file->names);
+    free(file->architecture);
+    moe_gguf_close(&file->gguf);
+    free(file);
+    *file_ptr = NULL;
+}
+
+void moe_file_get_summary(const moe_file *file, moe_file_summary *summary)
+{
+    *summary = file->summary;
+}
+
+int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key, char *type,
+                          size_t type_size, char *value, size_t value_size)
+{
+    if (index >= file->summary.n_metadata) {
+        return MOE_ERR_ARGUMENT;
+    }
+    const moe_gguf_kv *kv = moe_gguf_kv_at(file->gguf, index);
+    *key = file->keys[index];
+    moe_metadata_type_text(kv, type, type_size);
+    moe_metadata_value_text(kv, value, value_size);
+    return MOE_OK;
+}
+
+int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor)
+{
+    if (index >= file->summary.n_tensors) {
+        return MOE_ERR_ARGUMENT;
+    }
+    const moe_gguf_tensor *source = moe_gguf_tensor_at(file->gguf, index);
+    tensor->name = file->names[index];
+    tensor->type = moe_dtype_name(source->type);
+    tensor->kind = kind_of(tensor->name);
+    tensor->n_dims = source->n_dims;
+    memcpy(tensor->dims, source->dims, sizeof tensor->dims);
+    tensor->n_bytes = source->size;
+    tensor->offset = source->offset;
+    tensor->file_index = source->file_index;
+    return MOE_OK;
+}
