@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Bytes that grow, and whole files read into them. */
+#ifndef CLI_BUFFER_H
+#define CLI_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct cli_buffer {
+    char *data; /* terminated once something was appended; NULL before */
+    size_t size;
+    size_t capacity;
+} cli_buffer;
+
+/* False when memory is short; the buffer is unchanged then. */
+bool cli_buffer_append(cli_buffer *buffer, const void *bytes, size_t size);
+void cli_buffer_free(cli_buffer *buffer);
+
+/* The whole of the file ("-": standard input), or an exit code after an error line. An interrupted
+ * read gives CLI_EXIT_INTERRUPTED. */
+int cli_read_file(cli_buffer *buffer, const char *path);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_engine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_format.h"
+#include "cli_interrupt.h"
+
+#define SHOW_AFTER_NS 1000000000u
+#define SHOW_EVERY_NS 100000000u
+
+void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label)
+{
+    memset(progress, 0, sizeof *progress);
+    progress->enabled = !options->quiet && !options->json && isatty(STDERR_FILENO);
+    progress->label = label;
+    progress->start_ns = cli_now_ns();
+}
+
+void cli_progress_show(cli_progress *progress, double fraction)
+{
+    static const char bar[] = "##############################";
+    const int width = (int)sizeof bar - 1;
+    uint64_t now = cli_now_ns();
+    if (!progress->enabled || now - progress->start_ns < SHOW_AFTER_NS ||
+        now - progress->last_ns < SHOW_EVERY_NS) {
+        return;
+    }
+    int full = (int)(fraction * width);
+    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", progress->label, full, bar, width - full, "",
+            fraction * 100);
+    fflush(stderr);
+    progress->last_ns = now;
+    progress->shown = true;
+}
+
+void cli_progress_end(cli_progress *progress)
+{
+    if (progress->shown) {
+        fprintf(stderr, "\r%*s\r", (int)strlen(progress->label) + 40, "");
+        fflush(stderr);
+    }
+    progress->shown = false;
+}
+
+static bool on_open_progress(double fraction, void *user)
+{
+    cli_progress_show(user, fraction);
+    return !cli_interrupted();
+}
+
+static void on_note(const char *line, void *user)
+{
+    cli_progress_end(user);
+    fprintf(stderr, "moe-offload: note: %s\n", line);
+}
+
+int cli_report(int status, const moe_error *err)
+{
+    if (status == MOE_ERR_CANCELLED && cli_interrupted()) {
+        return CLI_EXIT_INTERRUPTED;
+    }
+    return cli_fail(CLI_EXIT_FAILURE, "%s",
+                    err->message[0] == '\0' ? moe_status_name(status) : err->message);
+}
+
+int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context)
+{
+    moe_engine_options engine_options;
+    moe_error err = {""};
+    cli_progress progress;
+    cli_progress_start(&progress, options, "loading");
+    moe_engine_options_init(&engine_options);
+    engine_options.model_path = options->model;
+    engine_options.device = options->device;
+    engine_options.n_threads = (uint32_t)options->threads;
+    engine_options.context = (uint32_t)context;
+    engine_options.prefill_chunk = (uint32_t)options->prefill_chunk;
+    engine_options.kv_cache = (moe_kv_cache_type)options->kv;
+    engine_options.float_gemm = (moe_float_gemm)options->float_gemm;
+    engine_options.kernels = options->kernels;
+    engine_options.progress = on_open_progress;
+    engine_options.log = options->quiet || options->json ? NULL : on_note;
+    engine_options.user = &progress;
+    int status = moe_engine_open(out, &engine_options, &err);
+    cli_progress_end(&progress);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}

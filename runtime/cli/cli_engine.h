@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening the engine as the options say, and what goes to stderr meanwhile. */
+#ifndef CLI_ENGINE_H
+#define CLI_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+#include "cli_options.h"
+
+/* Progress of something slow: one line rewritten in place, only on a terminal, only past the first
+ * second. Set at start; cli_progress_end() takes the line away. */
+typedef struct cli_progress {
+    bool enabled;
+    bool shown;
+    const char *label;
+    uint64_t start_ns;
+    uint64_t last_ns;
+} cli_progress;
+
+void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
+void cli_progress_show(cli_progress *progress, double fraction);
+void cli_progress_end(cli_progress *progress);
+
+/* context: of the session; 0: the model's. Returns an exit code, having told the error. */
+int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);
+
+/* The exit code for a failed call, after telling err's message; CLI_EXIT_INTERRUPTED, silently, for
+ * a call that Ctrl-C cancelled. */
+int cli_report(int status, const moe_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* Numbers for people. */
+#ifndef CLI_FORMAT_H
+#define CLI_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLI_FORMAT_SIZE 32
+
+/* "1.25 GiB", "512 B". */
+const char *cli_format_bytes(char out[CLI_FORMAT_SIZE], uint64_t bytes);
+/* "6.92 B", "1.3 M", "870": as model sizes are told. */
+const char *cli_format_count(char out[CLI_FORMAT_SIZE], uint64_t count);
+/* tokens / ns as tokens a second; 0 when no time passed. */
+double cli_per_second(uint64_t tokens, uint64_t ns);
+double cli_seconds(uint64_t ns);
+uint64_t cli_now_ns(void);
+/* The most memory that this process has had resident. */
+uint64_t cli_peak_rss_bytes(void);
+
+#endif

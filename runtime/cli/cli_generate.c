@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_generate.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_engine.h"
+#include "cli_format.h"
+#include "cli_interrupt.h"
+
+/* What one call of cli_generate() carries along. */
+typedef struct generation {
+    moe_engine *engine;
+    moe_session *session;
+    const cli_options *options;
+    cli_answer *answer;
+    moe_text *text;
+    uint64_t n_sampled;
+    uint64_t n_written;
+    bool done;
+} generation;
+
+size_t cli_answer_n_tokens(const cli_answer *answer)
+{
+    return answer->tokens.size / sizeof(int32_t);
+}
+
+void cli_answer_free(cli_answer *answer)
+{
+    cli_buffer_free(&answer->tokens);
+    cli_buffer_free(&answer->text);
+}
+
+static void stop(generation *g, cli_stop why)
+{
+    g->answer->stop = why;
+    g->done = true;
+}
+
+static int write_text(generation *g, const char *bytes, size_t size)
+{
+    if (!cli_buffer_append(&g->answer->text, bytes, size)) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the answer's text");
+    }
+    if (fwrite(bytes, 1, size, stdout) != size || fflush(stdout) != 0) {
+        return cli_fail(CLI_EXIT_FAILURE, "standard output: %s", strerror(errno));
+    }
+    return CLI_EXIT_OK;
+}
+
+static int write_token(generation *g, int32_t token)
+{
+    size_t size;
+    if (!g->options->ignore_eos && moe_token_is_end(g->engine, token)) {
+        stop(g, CLI_STOP_END);
+        return CLI_EXIT_OK;
+    }
+    if (!cli_buffer_append(&g->answer->tokens, &token, sizeof token)) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the answer's tokens");
+    }
+    g->n_written++;
+    const char *bytes = moe_text_push(g->text, token, &size);
+    int code = write_text(g, bytes, size);
+    if (g->options->predict >= 0 && g->n_written >= (uint64_t)g->options->predict) {
+        stop(g, CLI_STOP_LENGTH);
+    }
+    return code;
+}
+
+/* One pass and what it sampled. */
+static int advance(generation *g)
+{
+    int32_t tokens[256];
+    moe_error err = {""};
+    int status = moe_step(g->engine, &g->session, 1, &err);
+    if (status == MOE_ERR_CANCELLED) {
+        /* Without a signal pending it is a request left over from the answer before. */
+        if (cli_interrupted()) {
+            stop(g, CLI_STOP_INTERRUPTED);
+        }
+        return CLI_EXIT_OK;
+    }
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    size_t n = moe_session_take(g->session, tokens, sizeof tokens / sizeof tokens[0]);
+    g->n_sampled += n;
+    int code = CLI_EXIT_OK;
+    for (size_t i = 0; i < n && !g->done && code == CLI_EXIT_OK; i++) {
+        code = write_token(g, tokens[i]);
+    }
+    if (!g->done && n > 0 && moe_session_is_full(g->session)) {
+        stop(g, CLI_STOP_CONTEXT);
+    }
+    return code;
+}
+
+/* Without tokens to write (-n 0) the session samples nothing: the prompt alone is evaluated. */
+static bool prompt_is_all(const generation *g)
+{
+    return g->options->predict == 0 && moe_session_n_pending(g->session) == 0;
+}
+
+static int run_passes(generation *g)
+{
+    cli_progress progress;
+    int code = CLI_EXIT_OK;
+    size_t n_prompt = moe_session_n_pending(g->session);
+    uint64_t start = cli_now_ns();
+    uint64_t first = 0;
+    cli_progress_start(&progress, g->options, "prompt");
+    while (!g->done && code == CLI_EXIT_OK) {
+        code = advance(g);
+        if (g->n_sampled == 0) {
+            size_t left = moe_session_n_pending(g->session);
+            cli_progress_show(&progress, 1 - (double)left / (double)n_prompt);
+        } else if (first == 0) {
+            first = cli_now_ns();
+            cli_progress_end(&progress);
+        }
+        if (!g->done && prompt_is_all(g)) {
+            stop(g, CLI_STOP_LENGTH);
+        }
+    }
+    cli_progress_end(&progress);
+    uint64_t end = cli_now_ns();
+    g->answer->prompt_tokens +=
+        n_prompt - (g->n_sampled == 0 ? moe_session_n_pending(g->session) : 0);
+    g->answer->prompt_ns += (first == 0 ? end : first) - start;
+    g->answer->decode_ns += first == 0 ? 0 : end - first;
+    g->answer->decode_steps += g->n_sampled > 0 ? g->n_sampled - 1 : 0;
+    return code;
+}
+
+int cli_generate(moe_engine *engine, moe_session *session, const cli_options *options,
+                 cli_answer *answer)
+{
+    generation g = {engine, session, options, answer, NULL, 0, 0, false};
+    moe_error err = {""};
+    size_t size;
+    answer->stop = CLI_STOP_FAILED;
+    int status = moe_text_create(&g.text, engine, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    int code = run_passes(&g);
+    const char *rest = moe_text_finish(g.text, &size);
+    if (code == CLI_EXIT_OK) {
+        code = write_text(&g, rest, size);
+    }
+    moe_text_close(&g.text);
+    if (code != CLI_EXIT_OK) {
+        answer->stop = CLI_STOP_FAILED;
+    }
+    return code;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* json-c with the checks that keep it from asserting when memory is short. */
+#ifndef CLI_JSON_H
+#define CLI_JSON_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include <json-c/json.h>
+
+/* Adds value (which may be NULL: null) under key; releases it when it cannot. */
+void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
+void cli_json_append(struct json_object *array, struct json_object *value);
+void cli_json_u64(struct json_object *object, const char *key, uint64_t value);
+void cli_json_real(struct json_object *object, const char *key, double value);
+/* Bytes that are not UTF-8 become U+FFFD: JSON is UTF-8. */
+void cli_json_text(struct json_object *object, const char *key, const char *text);
+struct json_object *cli_json_new_text(const char *text, size_t size);
+
+/* Prints the object on a line of its own and releases it. Returns an exit code. */
+int cli_json_print(struct json_object *object, FILE *file);
+
+#endif

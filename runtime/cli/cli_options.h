@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line: subcommands, their options, and where values go. All of it is two tables in
+ * cli_options.c; parsing, range checks, error messages and --help are made from them. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_INTERRUPTED = 130 };
+
+/* A bit each, so that an option row can say which commands know it. */
+enum {
+    CLI_RUN = 1 << 0,
+    CLI_TOKENIZE = 1 << 1,
+    CLI_LOGITS = 1 << 2,
+    CLI_PERPLEXITY = 1 << 3,
+    CLI_BENCH_DECODE = 1 << 4,
+    CLI_INSPECT = 1 << 5,
+    CLI_DEVICES = 1 << 6
+};
+
+/* Order of the values of --kv and --float-gemm: that of the API's enumerations. */
+typedef struct cli_options {
+    const char *model;
+    const char *prompt;
+    const char *prompt_file;
+    const char *tokens; /* logits: ids as text */
+    const char *output; /* logits: the .npy file */
+    const char *system_text;
+    const char *kernels; /* NULL: native */
+    const char *device;  /* NULL: the best there is */
+    bool raw;
+    bool chat;
+    bool ignore_eos;
+    bool json;
+    bool quiet;
+    bool all;
+    uint64_t context;       /* 0: the model's (perplexity: 512) */
+    uint64_t threads;       /* 0: the cores */
+    uint64_t prefill_chunk; /* 0: the library's default */
+    int64_t predict;        /* tokens to write; -1: until the end of the text or a full context */
+    int64_t seed;           /* -1: a random one */
+    uint64_t bench_prompt;
+    uint64_t bench_parallel;
+    uint64_t bench_repeat;
+    unsigned kv;
+    unsigned float_gemm;
+    double temperature;
+    uint64_t top_k;
+    double top_p;
+    double min_p;
+    double repeat_penalty;
+} cli_options;
+
+typedef struct cli_command {
+    const char *name;
+    const char *word; /* a second word ("bench decode"), or NULL */
+    unsigned bit;
+    int (*run)(const cli_options *options); /* exit code */
+    bool needs_model;
+    const char *summary;
+    const char *details; /* printed under the options of --help; may be NULL */
+} cli_command;
+
+/* Ended by a row without a name; defined in main.c. */
+extern const cli_command cli_commands[];
+
+/* Parses the arguments after the command's words. Returns true to go on; else *exit_code holds what
+ * main() returns: an error has been printed, or the help that was asked for. */
+bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
+                       char *const *argv, int *exit_code);
+
+/* The list of commands, on stdout. */
+void cli_print_overview(void);
+
+/* One line on stderr, after "moe-offload: ". Returns exit_code, so that a command can end with it.
+ */
+__attribute__((format(printf, 2, 3))) int cli_fail(int exit_code, const char *format, ...);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_prompt.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_engine.h"
+
+int cli_check_system_text(const cli_options *options)
+{
+    return options->system_text == NULL || options->chat
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_USAGE, "--system needs --chat: a raw prompt has no turns");
+}
+
+int cli_prompt_text(cli_buffer *text, const cli_options *options)
+{
+    if (options->prompt != NULL) {
+        return cli_buffer_append(text, options->prompt, strlen(options->prompt))
+                   ? CLI_EXIT_OK
+                   : cli_fail(CLI_EXIT_FAILURE, "out of memory for the prompt");
+    }
+    if (options->prompt_file == NULL && isatty(STDIN_FILENO)) {
+        return cli_fail(CLI_EXIT_USAGE, "no prompt: give -p TEXT, -f FILE or standard input");
+    }
+    int code = cli_read_file(text, options->prompt_file == NULL ? "-" : options->prompt_file);
+    if (code == CLI_EXIT_OK && text->size > 0 && text->data[text->size - 1] == '\n') {
+        text->data[--text->size] = '\0';
+    }
+    return code;
+}
+
+static int chat_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,
+                       int32_t **tokens, size_t *n_tokens)
+{
+    moe_error err = {""};
+    moe_chat_message messages[2];
+    size_t n = 0;
+    if (memchr(text->data, '\0', text->size) != NULL) {
+        return cli_fail(CLI_EXIT_FAILURE, "the prompt has a NUL byte: --chat takes text only");
+    }
+    if (options->system_text != NULL) {
+        messages[n++] = (moe_chat_message){"system", options->system_text};
+    }
+    messages[n++] = (moe_chat_message){"user", text->data};
+    int status = moe_chat_tokens(engine, messages, n, 0, true, tokens, n_tokens, &err);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,
+                      int32_t **tokens, size_t *n_tokens)
+{
+    moe_error err = {""};
+    if (options->chat) {
+        return chat_tokens(engine, options, text, tokens, n_tokens);
+    }
+    const unsigned flags = MOE_TOKENIZE_ADD_SPECIAL | MOE_TOKENIZE_PARSE_SPECIAL;
+    int status = moe_tokenize(engine, text->data, text->size, flags, tokens, n_tokens, &err);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+int cli_check_fits(const moe_engine *engine, size_t n_tokens)
+{
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    if (n_tokens == 0) {
+        return cli_fail(CLI_EXIT_FAILURE, "the prompt is empty, and this model has no token that "
+                                          "begins a text: give at least one character");
+    }
+    if (n_tokens > info.context) {
+        return cli_fail(CLI_EXIT_FAILURE,
+                        "the prompt has %zu tokens and the context holds %u: raise -c (the model "
+                        "was trained for %u)",
+                        n_tokens, info.context, info.context_train);
+    }
+    return CLI_EXIT_OK;
+}

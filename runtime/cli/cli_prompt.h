@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* From -p, -f or standard input to tokens. */
+#ifndef CLI_PROMPT_H
+#define CLI_PROMPT_H
+
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+#include "cli_buffer.h"
+#include "cli_options.h"
+
+/* --system without --chat is a usage error. */
+int cli_check_system_text(const cli_options *options);
+
+/* The prompt's text. One newline at the end of a file or of standard input is dropped, as the shell
+ * and editors put it there. Returns an exit code. */
+int cli_prompt_text(cli_buffer *text, const cli_options *options);
+
+/* Raw: markup in the text becomes control tokens, and the model's BOS comes first where it has one.
+ * --chat: a conversation of --system and this one user's turn, with the assistant's opened; the
+ * text is never markup. *tokens: moe_free(). Returns an exit code. */
+int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,
+                      int32_t **tokens, size_t *n_tokens);
+
+/* Tells, with the remedy, that n_tokens do not fit. CLI_EXIT_OK when they do. */
+int cli_check_fits(const moe_engine *engine, size_t n_tokens);
+
+#endif

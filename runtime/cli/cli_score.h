@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* A session that only evaluates, opened for scoring. */
+#ifndef CLI_SCORE_H
+#define CLI_SCORE_H
+
+#include <moe/moe.h>
+
+#include "cli_options.h"
+
+/* Evaluates tokens from the start of an emptied timeline, handing each position's logits to visit.
+ * A visit that returns false ends it early without an error. Returns an exit code. */
+int cli_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
+              void *user);
+
+/* An evaluate-only session that Ctrl-C cancels; closed by cli_score_close(). */
+int cli_score_open(moe_session **session, moe_engine *engine);
+void cli_score_close(moe_session **session);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <json-c/json.h>
+
+#include "cli_format.h"
+#include "cli_generate.h"
+#include "cli_json.h"
+#include "cli_sha256.h"
+
+static const char *const stop_words[] = {
+    [CLI_STOP_LENGTH] = "length",   [CLI_STOP_END] = "end",
+    [CLI_STOP_CONTEXT] = "context", [CLI_STOP_INTERRUPTED] = "interrupted",
+    [CLI_STOP_FAILED] = "failed",
+};
+
+static const char *const stop_reasons[] = {
+    [CLI_STOP_LENGTH] = "-n reached",    [CLI_STOP_END] = "end of the text",
+    [CLI_STOP_CONTEXT] = "context full", [CLI_STOP_INTERRUPTED] = "interrupted",
+    [CLI_STOP_FAILED] = "failed",
+};
+
+static void print_json(const moe_engine_info *info, const moe_engine_stats *stats,
+                       const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+{
+    char hash[CLI_SHA256_HEX_SIZE];
+    char fingerprint[CLI_FORMAT_SIZE];
+    cli_sha256_tokens((const int32_t *)answer->tokens.data, cli_answer_n_tokens(answer), hash);
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
+    struct json_object *object = json_object_new_object();
+    cli_json_u64(object, "prompt_tokens", answer->prompt_tokens);
+    cli_json_real(object, "prompt_seconds", cli_seconds(answer->prompt_ns));
+    cli_json_real(object, "prompt_tokens_per_s",
+                  cli_per_second(answer->prompt_tokens, answer->prompt_ns));
+    cli_json_u64(object, "decode_tokens", cli_answer_n_tokens(answer));
+    cli_json_real(object, "decode_seconds", cli_seconds(answer->decode_ns));
+    cli_json_real(object, "decode_tokens_per_s",
+                  cli_per_second(answer->decode_steps, answer->decode_ns));
+    cli_json_text(object, "stop", stop_words[answer->stop]);
+    cli_json_text(object, "tokens_sha256", hash);
+    cli_json_u64(object, "seed", seed);
+    cli_json_real(object, "load_seconds", cli_seconds(load_ns));
+    cli_json_u64(object, "passes", stats->passes);
+    cli_json_u64(object, "expert_hits", stats->expert_hits);
+    cli_json_u64(object, "expert_misses", stats->expert_misses);
+    cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);
+    cli_json_u64(object, "bytes_moved_link", stats->bytes_moved_link);
+    cli_json_u64(object, "resident_bytes", stats->resident_bytes_now);
+    cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());
+    cli_json_text(object, "device", info->device);
+    cli_json_text(object, "kernels", info->kernels);
+    cli_json_u64(object, "threads", info->n_threads);
+    cli_json_u64(object, "context", info->context);
+    cli_json_text(object, "model_fingerprint", fingerprint);
+    cli_json_print(object, stderr);
+}
+
+static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
+                       const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+{
+    char read_bytes[CLI_FORMAT_SIZE];
+    char rss[CLI_FORMAT_SIZE];
+    fprintf(stderr, "prompt: %" PRIu64 " tokens in %.2f s, %.1f tokens/s\n", answer->prompt_tokens,
+            cli_seconds(answer->prompt_ns),
+            cli_per_second(answer->prompt_tokens, answer->prompt_ns));
+    fprintf(stderr, "decode: %zu tokens in %.2f s, %.1f tokens/s (%s)\n",
+            cli_answer_n_tokens(answer), cli_seconds(answer->decode_ns),
+            cli_per_second(answer->decode_steps, answer->decode_ns), stop_reasons[answer->stop]);
+    fprintf(stderr, "experts: %" PRIu64 " found in memory, %" PRIu64 " read (%s); peak memory %s\n",
+            stats->expert_hits, stats->expert_misses,
+            cli_format_bytes(read_bytes, stats->bytes_read_disk),
+            cli_format_bytes(rss, cli_peak_rss_bytes()));
+    fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n", cli_seconds(load_ns),
+            info->n_threads, info->kernels, seed);
+}
+
+void cli_print_statistics(const moe_engine *engine, const cli_options *options,
+                          const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+{
+    moe_engine_info info;
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_info(engine, &info);
+    moe_engine_get_stats(engine, &stats);
+    if (options->json) {
+        print_json(&info, &stats, answer, seed, load_ns);
+    } else if (!options->quiet) {
+        print_text(&info, &stats, answer, seed, load_ns);
+    }
+}

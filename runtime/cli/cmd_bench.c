@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* bench decode: two phases, timed apart. In the prompt phase only the sequences that have not yet
+ * sampled take part in a pass, so that no decoding is counted in it; in the decode phase every pass
+ * has one row of each sequence. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <json-c/json.h>
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_format.h"
+#include "cli_interrupt.h"
+#include "cli_json.h"
+#include "cli_sha256.h"
+#include "commands.h"
+
+#define DEFAULT_DECODE 128
+
+typedef struct bench {
+    moe_engine *engine;
+    const cli_options *options;
+    moe_engine_info info;
+    size_t n_sequences;
+    size_t n_prompt;
+    size_t n_decode;
+    moe_session **sessions;                  /* [n_sequences] */
+    moe_session **active;                    /* [n_sequences] those of one pass */
+    int32_t *prompts;                        /* [n_sequences][n_prompt] */
+    double *prompt_speed;                    /* [repeat] tokens a second, all sequences together */
+    double *decode_speed;                    /* [repeat] */
+    char tokens_sha256[CLI_SHA256_HEX_SIZE]; /* of the first sequence, first repetition */
+} bench;
+
+typedef struct spread {
+    double median;
+    double smallest;
+    double largest;
+} spread;
+
+/* SplitMix64: the prompts are the same for the same seed everywhere. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
+}
+
+static int compare_doubles(const void *left, const void *right)
+{
+    double a = *(const double *)left;
+    double b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+static spread spread_of(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, compare_doubles);
+    double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return (spread){median, values[0], values[n - 1]};
+}
+
+static int step(bench *b, moe_session *const *sessions, size_t n)
+{
+    moe_error err = {""};
+    int status = moe_step(b->engine, sessions, n, &err);
+    if (cli_interrupted()) {
+        return CLI_EXIT_INTERRUPTED;
+    }
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+static int start_over(bench *b)
+{
+    moe_error err = {""};
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        int32_t left[64];
+        while (moe_session_take(b->sessions[i], left, 64) > 0) {
+        }
+        int status = moe_session_truncate(b->sessions[i], 0, &err);
+        if (status == MOE_OK) {
+            status =
+                moe_session_feed(b->sessions[i], b->prompts + i * b->n_prompt, b->n_prompt, &err);
+        }
+        if (status != MOE_OK) {
+            return cli_report(status, &err);
+        }
+    }
+    return CLI_EXIT_OK;
+}
+
+static int run_prompts(bench *b)
+{
+    for (;;) {
+        size_t n = 0;
+        for (size_t i = 0; i < b->n_sequences; i++) {
+            if (moe_session_n_tokens(b->sessions[i]) == b->n_prompt) {
+                b->active[n++] = b->sessions[i];
+            }
+        }
+        if (n == 0) {
+            return CLI_EXIT_OK;
+        }
+        int code = step(b, b->active, n);
+        if (code != CLI_EXIT_OK) {
+            return code;
+        }
+    }
+}
+
+static int run_repetition(bench *b, size_t repetition)
+{
+    int code = start_over(b);
+    uint64_t start = cli_now_ns();
+    if (code == CLI_EXIT_OK) {
+        code = run_prompts(b);
+    }
+    uint64_t prompted = cli_now_ns();
+    for (size_t i = 0; i < b->n_decode && code == CLI_EXIT_OK; i++) {
+        code = step(b, b->sessions, b->n_sequences);
+    }
+    uint64_t end = cli_now_ns();
+    b->prompt_speed[repetition] = cli_per_second(b->n_sequences * b->n_prompt, prompted - start);
+    b->decode_speed[repetition] = cli_per_second(b->n_sequences * b->n_decode, end - prompted);
+    if (code == CLI_EXIT_OK && repetition == 0) {
+        const moe_session *first = b->sessions[0];
+        cli_sha256_tokens(moe_session_tokens(first) + b->n_prompt,
+                          moe_session_n_tokens(first) - b->n_prompt, b->tokens_sha256);
+    }
+    return code;
+}
+
+static int run_all(bench *b)
+{
+    cli_progress progress;
+    int code = CLI_EXIT_OK;
+    cli_progress_start(&progress, b->options, "measuring");
+    for (size_t i = 0; i < b->options->bench_repeat && code == CLI_EXIT_OK; i++) {
+        code = run_repetition(b, i);
+        cli_progress_show(&progress, (double)(i + 1) / (double)b->options->bench_repeat);
+    }
+    cli_progress_end(&progress);
+    return code;
+}
+
+static int create_sessions(bench *b)
+{
+    moe_session_options session_options;
+    moe_error err = {""};
+    moe_session_options_init(&session_options);
+    session_options.sampling.temperature = 0;
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        int status = moe_session_create(&b->sessions[i], b->engine, &session_options, &err);
+        if (status != MOE_OK) {
+            return cli_report(status, &err);
+        }
+    }
+    uint64_t state = b->options->seed < 0 ? 0 : (uint64_t)b->options->seed;
+    for (size_t i = 0; i < b->n_sequences * b->n_prompt; i++) {
+        b->prompts[i] = (int32_t)(next_random(&state) % b->info.n_vocab);
+    }
+    return CLI_EXIT_OK;
+}
+
+static bool allocate(bench *b)
+{
+    size_t repeat = b->options->bench_repeat;
+    b->sessions = calloc(b->n_sequences, sizeof(moe_session *));
+    b->active = calloc(b->n_sequences, sizeof(moe_session *));
+    b->prompts = calloc(b->n_sequences * b->n_prompt, sizeof *b->prompts);
+    b->prompt_speed = calloc(repeat, sizeof *b->prompt_speed);
+    b->decode_speed = calloc(repeat, sizeof *b->decode_speed);
+    return b->sessions != NULL && b->active != NULL && b->prompts != NULL &&
+           b->prompt_speed != NULL && b->decode_speed != NULL;
+}
+
+static void release(bench *b)
+{
+    for (size_t i = 0; b->sessions != NULL && i < b->n_sequences; i++) {
+        moe_session_close(&b->sessions[i]);
+    }
+    free(b->sessions);
+    free(b->active);
+    free(b->prompts);
+    free(b->prompt_speed);
+    free(b->decode_speed);
+}
+
+static struct json_object *spread_json(const char *test, size_t n, const spread *s)
+{
+    struct json_object *object = json_object_new_object();
+    cli_json_text(object, "test", test);
+    cli_json_u64(object, "tokens", n);
+    cli_json_real(object, "tokens_per_s_median", s->median);
+    cli_json_real(object, "tokens_per_s_min", s->smallest);
+    cli_json_real(object, "tokens_per_s_max", s->largest);
+    return object;
+}
+
+/* The machine's description, or NULL. */
+static struct json_object *describe_machine(const cli_options *options)
+{
+    char *json = NULL;
+    if (moe_machine_describe(options->model, &json, NULL) != MOE_OK) {
+        return NULL;
+    }
+    struct json_object *machine = json_tokener_parse(json);
+    moe_free(json);
+    return machine;
+}
+
+static int print_json(const bench *b, const spread *prompt, const spread *decode,
+                      struct json_object *machine)
+{
+    char fingerprint[CLI_FORMAT_SIZE];
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(b->engine, &stats);
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, b->info.fingerprint);
+    struct json_object *object = json_object_new_object();
+    struct json_object *results = json_object_new_array();
+    cli_json_append(results, spread_json("prompt", b->n_prompt, prompt));
+    if (b->n_decode > 0) {
+        cli_json_append(results, spread_json("decode", b->n_decode, decode));
+    }
+    cli_json_text(object, "bench", "decode");
+    cli_json_text(object, "library", moe_version());
+    cli_json_text(object, "model", b->options->model);
+    cli_json_text(object, "model_fingerprint", fingerprint);
+    cli_json_text(object, "family", b->info.family);
+    cli_json_u64(object, "n_parameters", b->info.n_parameters);
+    cli_json_text(object, "device", b->info.device);
+    cli_json_text(object, "kernels", b->info.kernels);
+    cli_json_u64(object, "threads", b->info.n_threads);
+    cli_json_u64(object, "context", b->info.context);
+    cli_json_u64(object, "parallel", b->n_sequences);
+    cli_json_u64(object, "repeat", b->options->bench_repeat);
+    cli_json_u64(object, "seed", b->options->seed < 0 ? 0 : (uint64_t)b->options->seed);
+    cli_json_put(object, "results", results);
+    cli_json_text(object, "tokens_sha256", b->tokens_sha256);
+    cli_json_u64(object, "expert_hits", stats.expert_hits);
+    cli_json_u64(object, "expert_misses", stats.expert_misses);
+    cli_json_u64(object, "bytes_read_disk", stats.bytes_read_disk);
+    cli_json_u64(object, "bytes_moved_link", stats.bytes_moved_link);
+    cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());
+    cli_json_put(object, "machine", machine);
+    return cli_json_print(object, stdout);
+}
+
+static const char *machine_text(struct json_object *machine, const char *group, const char *key)
+{
+    struct json_object *object = NULL;
+    struct json_object *value = NULL;
+    if (machine == NULL || !json_object_object_get_ex(machine, group, &object) ||
+        !json_object_object_get_ex(object, key, &value) || value == NULL) {
+        return "?";
+    }
+    return json_object_get_string(value);
+}
+
+static int print_table(const bench *b, const spread *prompt, const spread *decode,
+                       struct json_object *machine)
+{
+    char count[CLI_FORMAT_SIZE];
+    char rss[CLI_FORMAT_SIZE];
+    printf("machine: %s, %s cores, %s\n", machine_text(machine, "cpu", "model"),
+           machine_text(machine, "cpu", "usable_cores"), machine_text(machine, "system", "kernel"));
+    printf("model:   %s, %s, fingerprint %016" PRIx64 "\n", b->info.family,
+           cli_format_count(count, b->info.n_parameters), b->info.fingerprint);
+    printf("run:     %u threads, %s, %zu in parallel, %" PRIu64 " times, seed %" PRId64 "\n\n",
+           b->info.n_threads, b->info.kernels, b->n_sequences, b->options->bench_repeat,
+           b->options->seed < 0 ? 0 : b->options->seed);
+    printf("%-10s%8s%12s%12s%12s\n", "test", "tokens", "median t/s", "min", "max");
+    printf("%-10s%8zu%12.2f%12.2f%12.2f\n", "prompt", b->n_prompt, prompt->median, prompt->smallest,
+           prompt->largest);
+    if (b->n_decode > 0) {
+        printf("%-10s%8zu%12.2f%12.2f%12.2f\n", "decode", b->n_decode, decode->median,
+               decode->smallest, decode->largest);
+    }
+    printf("\ntokens %s\npeak memory %s\n", b->tokens_sha256,
+           cli_format_bytes(rss, cli_peak_rss_bytes()));
+    json_object_put(machine);
+    return CLI_EXIT_OK;
+}
+
+static int measure(bench *b)
+{
+    moe_engine_get_info(b->engine, &b->info);
+    if (!allocate(b)) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for %zu sequences of %zu tokens",
+                        b->n_sequences, b->n_prompt);
+    }
+    int code = create_sessions(b);
+    if (code == CLI_EXIT_OK) {
+        code = run_all(b);
+    }
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    spread prompt = spread_of(b->prompt_speed, b->options->bench_repeat);
+    spread decode = spread_of(b->decode_speed, b->options->bench_repeat);
+    struct json_object *machine = describe_machine(b->options);
+    return b->options->json ? print_json(b, &prompt, &decode, machine)
+                            : print_table(b, &prompt, &decode, machine);
+}
+
+int cmd_bench_decode(const cli_options *options)
+{
+    bench b;
+    memset(&b, 0, sizeof b);
+    b.options = options;
+    b.n_sequences = options->bench_parallel;
+    b.n_prompt = options->bench_prompt;
+    b.n_decode = options->predict < 0 ? DEFAULT_DECODE : (size_t)options->predict;
+    uint64_t needed = b.n_prompt + b.n_decode + 1;
+    if (options->context != 0 && options->context < needed) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "bench decode: -c %" PRIu64 " does not hold -p %zu and -n %zu: it needs "
+                        "%" PRIu64,
+                        options->context, b.n_prompt, b.n_decode, needed);
+    }
+    cli_interrupt_install();
+    int code =
+        cli_engine_open(&b.engine, options, options->context == 0 ? needed : options->context);
+    if (code == CLI_EXIT_OK) {
+        code = measure(&b);
+    }
+    release(&b);
+    moe_engine_close(&b.engine);
+    return code;
+}

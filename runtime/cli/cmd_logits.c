@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_format.h"
+#include "cli_interrupt.h"
+#include "cli_npy.h"
+#include "cli_prompt.h"
+#include "cli_score.h"
+#include "commands.h"
+
+typedef struct logits_writer {
+    cli_npy npy;
+    cli_progress progress;
+    size_t n_tokens;
+    size_t n_written;
+    int write_error; /* errno; 0: none */
+} logits_writer;
+
+static bool on_logits(size_t position, const float *logits, void *user)
+{
+    logits_writer *writer = user;
+    (void)position;
+    if (!cli_npy_write_row(&writer->npy, logits)) {
+        writer->write_error = errno;
+        return false;
+    }
+    writer->n_written++;
+    cli_progress_show(&writer->progress, (double)writer->n_written / (double)writer->n_tokens);
+    return true;
+}
+
+/* "1 2 3", also with commas: ids, into an array that moe_free() does not own. */
+static int parse_tokens(const char *text, int32_t **tokens, size_t *n)
+{
+    static const char separators[] = " ,\t\n";
+    cli_buffer list = {NULL, 0, 0};
+    for (const char *at = text + strspn(text, separators); *at != '\0';) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno != 0 || id < 0 || id > INT32_MAX ||
+            (*end != '\0' && strchr(separators, *end) == NULL)) {
+            cli_buffer_free(&list);
+            return cli_fail(CLI_EXIT_USAGE, "--tokens must be ids like \"1 2 3\", not '%s'", text);
+        }
+        int32_t token = (int32_t)id;
+        if (!cli_buffer_append(&list, &token, sizeof token)) {
+            cli_buffer_free(&list);
+            return cli_fail(CLI_EXIT_FAILURE, "out of memory for --tokens");
+        }
+        at = end + strspn(end, separators);
+    }
+    if (list.size == 0) {
+        return cli_fail(CLI_EXIT_USAGE, "--tokens must be ids like \"1 2 3\", not '%s'", text);
+    }
+    *tokens = (int32_t *)list.data;
+    *n = list.size / sizeof **tokens;
+    return CLI_EXIT_OK;
+}
+
+static int write_logits(moe_engine *engine, const cli_options *options, const int32_t *tokens,
+                        size_t n)
+{
+    logits_writer writer;
+    moe_engine_info info;
+    moe_session *session = NULL;
+    memset(&writer, 0, sizeof writer);
+    writer.n_tokens = n;
+    moe_engine_get_info(engine, &info);
+    int code = cli_score_open(&session, engine);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    if (!cli_npy_create(&writer.npy, options->output, n, info.n_vocab)) {
+        cli_score_close(&session);
+        return cli_fail(CLI_EXIT_FAILURE, "%s: %s", options->output, strerror(errno));
+    }
+    cli_progress_start(&writer.progress, options, "logits");
+    code = cli_score(session, tokens, n, on_logits, &writer);
+    cli_progress_end(&writer.progress);
+    cli_score_close(&session);
+    bool complete = code == CLI_EXIT_OK && writer.write_error == 0;
+    bool closed = cli_npy_close(&writer.npy, complete);
+    if (code == CLI_EXIT_OK && !closed) {
+        int error = writer.write_error != 0 ? writer.write_error : errno;
+        return cli_fail(CLI_EXIT_FAILURE, "%s: %s", options->output, strerror(error));
+    }
+    if (code == CLI_EXIT_OK && !options->quiet) {
+        fprintf(stderr, "wrote float32 [%zu][%u] to %s\n", n, info.n_vocab, options->output);
+    }
+    return code;
+}
+
+int cmd_logits(const cli_options *options)
+{
+    cli_buffer text = {NULL, 0, 0};
+    moe_engine *engine = NULL;
+    int32_t *given = NULL;   /* from --tokens */
+    int32_t *encoded = NULL; /* from a text */
+    size_t n = 0;
+    int code = cli_check_system_text(options);
+    if (code == CLI_EXIT_OK && options->output == NULL) {
+        code = cli_fail(CLI_EXIT_USAGE, "logits: say where to write them: -o FILE.npy");
+    }
+    if (code == CLI_EXIT_OK) {
+        code = options->tokens != NULL ? parse_tokens(options->tokens, &given, &n)
+                                       : cli_prompt_text(&text, options);
+    }
+    cli_interrupt_install();
+    if (code == CLI_EXIT_OK) {
+        code = cli_engine_open(&engine, options, options->context);
+    }
+    if (code == CLI_EXIT_OK && given == NULL) {
+        code = cli_prompt_tokens(engine, options, &text, &encoded, &n);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = cli_check_fits(engine, n);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = write_logits(engine, options, given != NULL ? given : encoded, n);
+    }
+    free(given);
+    moe_free(encoded);
+    moe_engine_close(&engine);
+    cli_buffer_free(&text);
+    return code;
+}

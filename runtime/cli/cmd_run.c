@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <moe/moe.h>
+
+#include "cli_chat.h"
+#include "cli_engine.h"
+#include "cli_format.h"
+#include "cli_generate.h"
+#include "cli_interrupt.h"
+#include "cli_prompt.h"
+#include "cli_sampling.h"
+#include "commands.h"
+
+/* Evaluates the prompt, writes the answer, and says how it went. */
+static int answer_prompt(moe_engine *engine, const cli_options *options, const int32_t *tokens,
+                         size_t n_tokens, uint64_t load_ns)
+{
+    moe_session_options session_options;
+    moe_session *session;
+    moe_error err = {""};
+    cli_answer answer;
+    memset(&answer, 0, sizeof answer);
+    cli_session_options(&session_options, options);
+    int status = moe_session_create(&session, engine, &session_options, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    cli_interrupt_watch(session);
+    status = moe_session_feed(session, tokens, n_tokens, &err);
+    int code = status == MOE_OK ? cli_generate(engine, session, options, &answer)
+                                : cli_report(status, &err);
+    cli_interrupt_watch(NULL);
+    if (code == CLI_EXIT_OK) {
+        /* A shell's prompt, or the statistics, should not stick to the text on a terminal. */
+        if (isatty(STDOUT_FILENO)) {
+            putchar('\n');
+            fflush(stdout);
+        }
+        cli_print_statistics(engine, options, &answer, session_options.sampling.seed, load_ns);
+        code = answer.stop == CLI_STOP_INTERRUPTED ? CLI_EXIT_INTERRUPTED : CLI_EXIT_OK;
+    }
+    cli_answer_free(&answer);
+    moe_session_close(&session);
+    return code;
+}
+
+static int run_once(moe_engine *engine, const cli_options *options, const cli_buffer *text,
+                    uint64_t load_ns)
+{
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0;
+    int code = cli_prompt_tokens(engine, options, text, &tokens, &n_tokens);
+    if (code == CLI_EXIT_OK) {
+        code = cli_check_fits(engine, n_tokens);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = answer_prompt(engine, options, tokens, n_tokens, load_ns);
+    }
+    moe_free(tokens);
+    return code;
+}
+
+int cmd_run(const cli_options *options)
+{
+    cli_buffer text = {NULL, 0, 0};
+    moe_engine *engine = NULL;
+    bool converse = options->prompt == NULL && options->prompt_file == NULL &&
+                    isatty(STDIN_FILENO) && !options->raw;
+    int code = CLI_EXIT_OK;
+    cli_interrupt_install();
+    if (!converse) {
+        code = cli_check_system_text(options);
+        code = code == CLI_EXIT_OK ? cli_prompt_text(&text, options) : code;
+    }
+    uint64_t start = cli_now_ns();
+    if (code == CLI_EXIT_OK) {
+        code = cli_engine_open(&engine, options, options->context);
+    }
+    uint64_t load_ns = cli_now_ns() - start;
+    if (code == CLI_EXIT_OK) {
+        code = converse ? cli_chat(engine, options, load_ns)
+                        : run_once(engine, options, &text, load_ns);
+    }
+    moe_engine_close(&engine);
+    cli_buffer_free(&text);
+    return code;
+}

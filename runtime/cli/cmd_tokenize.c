@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_json.h"
+#include "cli_prompt.h"
+#include "commands.h"
+
+static int print_ids(const int32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        printf("%d\n", tokens[i]);
+    }
+    return CLI_EXIT_OK;
+}
+
+static int print_pieces(const moe_engine *engine, const int32_t *tokens, size_t n)
+{
+    struct json_object *object = json_object_new_object();
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; i < n; i++) {
+        size_t size;
+        const char *piece = moe_token_piece(engine, tokens[i], true, &size);
+        struct json_object *token = json_object_new_object();
+        cli_json_put(token, "id", json_object_new_int(tokens[i]));
+        cli_json_put(token, "piece", cli_json_new_text(piece, size));
+        cli_json_append(list, token);
+    }
+    cli_json_u64(object, "n_tokens", n);
+    cli_json_put(object, "tokens", list);
+    return cli_json_print(object, stdout);
+}
+
+int cmd_tokenize(const cli_options *options)
+{
+    cli_buffer text = {NULL, 0, 0};
+    moe_engine *engine = NULL;
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    int code = cli_check_system_text(options);
+    if (code == CLI_EXIT_OK) {
+        code = cli_prompt_text(&text, options);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = cli_engine_open(&engine, options, 0);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = cli_prompt_tokens(engine, options, &text, &tokens, &n);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = options->json ? print_pieces(engine, tokens, n) : print_ids(tokens, n);
+    }
+    moe_free(tokens);
+    moe_engine_close(&engine);
+    cli_buffer_free(&text);
+    return code;
+}

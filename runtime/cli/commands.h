@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* The commands: each takes the parsed options and returns the exit code. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli_options.h"
+
+int cmd_run(const cli_options *options);
+int cmd_tokenize(const cli_options *options);
+int cmd_logits(const cli_options *options);
+int cmd_perplexity(const cli_options *options);
+int cmd_bench_decode(const cli_options *options);
+int cmd_inspect(const cli_options *options);
+int cmd_devices(const cli_options *options);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of commands, and the choice among them. */
+#include <stdio.h>
+#include <string.h>
+
+#include <moe/moe.h>
+
+#include "cli_options.h"
+#include "commands.h"
+
+const cli_command cli_commands[] = {
+    {"run", NULL, CLI_RUN, cmd_run, true, "answer one prompt, or hold a conversation on a terminal",
+     "Without -p or -f: the prompt is standard input, or, on a terminal, a conversation begins\n"
+     "(/help in it lists its commands). The text goes to stdout as it comes; statistics to "
+     "stderr:\n"
+     "prompt speed is until the first token, decode speed counts the tokens after it.\n"
+     "Ctrl-C keeps the text so far, prints the statistics and exits with 130."},
+    {"tokenize", NULL, CLI_TOKENIZE, cmd_tokenize, true, "the token ids of a text",
+     "One id a line; with --json also the piece of text each stands for."},
+    {"logits", NULL, CLI_LOGITS, cmd_logits, true, "float32 logits of every prompt position",
+     "The file is a NumPy array: row i holds the logits after token i."},
+    {"perplexity", NULL, CLI_PERPLEXITY, cmd_perplexity, true, "perplexity of a text, in chunks",
+     "The text is cut into chunks of -c tokens; each is evaluated on its own, its first token\n"
+     "replaced by BOS where the model has one, and the second half of it is scored: the way of\n"
+     "llama-perplexity, so that figures compare. A rest shorter than a chunk is left out."},
+    {"bench", "decode", CLI_BENCH_DECODE, cmd_bench_decode, true, "prompt and decode speed",
+     "Each repetition evaluates prompts of random tokens (every sequence its own), then decodes\n"
+     "greedily, all sequences as one batch. Told are the median, the smallest and the largest."},
+    {"inspect", NULL, CLI_INSPECT, cmd_inspect, true, "what a model file holds; nothing is loaded",
+     NULL},
+    {"devices", NULL, CLI_DEVICES, cmd_devices, false, "the machine as the engine sees it",
+     "With -m also the storage that holds the model."},
+    {NULL, NULL, 0, NULL, false, NULL, NULL},
+};
+
+/* The command that the arguments name, and how many words that took. */
+static const cli_command *find_command(int argc, char *const *argv, int *n_words)
+{
+    for (const cli_command *command = cli_commands; command->name != NULL; command++) {
+        if (strcmp(argv[1], command->name) != 0) {
+            continue;
+        }
+        *n_words = command->word == NULL ? 1 : 2;
+        if (command->word == NULL || (argc > 2 && strcmp(argv[2], command->word) == 0)) {
+            return command;
+        }
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    for (const cli_command *command = cli_commands; command->name != NULL; command++) {
+        if (strcmp(name, command->name) == 0) {
+            return cli_fail(CLI_EXIT_USAGE, "%s: say which: 'moe-offload %s %s'", name, name,
+                            command->word);
+        }
+    }
+    return cli_fail(CLI_EXIT_USAGE, "'%s' is not a command (see 'moe-offload --help')", name);
+}
+
+int main(int argc, char **argv)
+{
+    cli_options options;
+    int n_words = 0;
+    int code;
+    if (argc < 2) {
+        return cli_fail(CLI_EXIT_USAGE, "say what to do (see 'moe-offload --help')");
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        cli_print_overview();
+        return CLI_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("moe-offload %s\n", moe_version());
+        return CLI_EXIT_OK;
+    }
+    const cli_command *command = find_command(argc, argv, &n_words);
+    if (command == NULL) {
+        return unknown_command(argv[1]);
+    }
+    if (!cli_options_parse(&options, command, argc - 1 - n_words, argv + 1 + n_words, &code)) {
+        return code;
+    }
+    code = command->run(&options);
+    if (fflush(stdout) != 0 && code == CLI_EXIT_OK) {
+        code = cli_fail(CLI_EXIT_FAILURE, "standard output could not be written");
+    }
+    return code;
+}
