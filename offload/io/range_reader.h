@@ -36,7 +36,8 @@ typedef struct moe_range_reader_options {
     uint32_t block_bytes;      /* 0: 1 MiB */
     uint32_t depth;            /* blocks in flight; 0: 16 */
     uint32_t max_ranges;       /* submitted and not reported; 0: 256 */
-    void *buffer_arena;        /* where all buffers lie, registered with the kernel if it can; or NULL */
+    void *buffer_arena;        /* where all buffers lie, registered with the kernel if it can;
+                                * or NULL */
     size_t buffer_arena_bytes;
     moe_log_fn log;            /* fallbacks are told once; may be NULL */
     void *user;

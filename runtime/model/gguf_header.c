@@ -274,8 +274,9 @@ static int read_kv(moe_gguf_header *header, cursor *c)
                         "metadata key %zu at offset %" PRIu64 " has %zu bytes, not 1 to %d",
                         header->n_kvs, start, kv->key.size, MAX_KEY_BYTES);
     }
+    moe_gguf_show(kv->key, shown);
     memcpy(field, "the value of key ", 17);
-    strcpy(field + 17, moe_gguf_show(kv->key, shown));
+    memcpy(field + 17, shown, strlen(shown) + 1);
     c->field = field;
     uint32_t type = 0;
     status = read_u32(c, &type);

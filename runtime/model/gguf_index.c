@@ -88,7 +88,8 @@ const char *moe_gguf_show(moe_string_view name, char shown[MOE_GGUF_SHOWN])
         unsigned char byte = (unsigned char)name.data[i];
         shown[i] = byte >= 0x20 && byte < 0x7f ? (char)byte : '?';
     }
-    strcpy(shown + size, size < name.size ? "..." : "");
+    const char *end = size < name.size ? "..." : "";
+    memcpy(shown + size, end, strlen(end) + 1);
     return shown;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tokenizers from GGUF metadata: SentencePiece-style ("llama") and byte-level BPE ("gpt2"). Immutable
- * after creation: any number of threads may use one. */
+/* Tokenizers from GGUF metadata: SentencePiece-style ("llama") and byte-level BPE ("gpt2").
+ * Immutable after creation: any number of threads may use one. */
 #ifndef MOE_MODEL_TOKENIZER_H
 #define MOE_MODEL_TOKENIZER_H
 

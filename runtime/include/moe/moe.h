@@ -4,23 +4,23 @@
  * Two nouns. An *engine* is an opened model: immutable weights, the expert tiers, a team of worker
  * threads. A *session* is one token timeline on an engine: its tokens, its KV cache, its sampler.
  *
- * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session may
- * be called from any thread, but not at the same time for one engine. Exceptions, callable at any
- * time from any thread: moe_session_cancel(), moe_tokenize(), moe_chat_tokens(), the piece and text
- * functions (a moe_text belongs to one thread), moe_engine_info().
+ * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session
+ * may be called from any thread, but not at the same time for one engine. Exceptions, callable at
+ * any time from any thread: moe_session_cancel(), moe_tokenize(), moe_chat_tokens(), the piece and
+ * text functions (a moe_text belongs to one thread), moe_engine_get_info().
  *
  * Errors. Functions return MOE_OK or a negative moe_status; `err` (may be NULL) receives one line
  * that names the thing and the remedy. Constructors write *out on success and NULL otherwise.
  * Release functions take a pointer to the handle, accept NULL handles, and null it.
  *
  * Ownership. What a function returns by pointer to const belongs to the engine or session and lives
- * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing in
- * the library prints, exits or aborts.
+ * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing
+ * in the library prints, exits or aborts.
  *
- * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens before
- * it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction set. At
- * temperature 0 the tokens are therefore the same in every configuration (one KV type being one
- * configuration of the model). The one exception is asked for by name: MOE_FLOAT_GEMM_BLAS. */
+ * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens
+ * before it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction
+ * set. At temperature 0 the tokens are therefore the same in every configuration (one KV type being
+ * one configuration of the model). The one exception is asked for by name: MOE_FLOAT_GEMM_BLAS. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
@@ -194,10 +194,10 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
 /* One pass over n sessions of one engine: evaluates fed tokens (at most prefill_chunk rows in all,
  * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
  * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
- * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to do
- * are skipped. A session whose context is full samples nothing: moe_session_is_full().
- * On error no session's timeline has changed. A cancelled session makes the step return
- * MOE_ERR_CANCELLED and clears the request. */
+ * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to
+ * do are skipped. A session whose context is full samples nothing: moe_session_is_full(). On error
+ * no session's timeline has changed. A cancelled session makes the step return MOE_ERR_CANCELLED
+ * and clears the request. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
@@ -284,8 +284,8 @@ typedef struct moe_file_summary {
 MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
 MOE_API void moe_file_close(moe_file **file);
 MOE_API void moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
-/* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its value
- * as one line of text, long ones shortened to fit. */
+/* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its
+ * value as one line of text, long ones shortened to fit. */
 MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
                                   char *type, size_t type_size, char *value, size_t value_size);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);

@@ -1,0 +1,156 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Checks the tree given as $1 against the rules that a compiler does not know. Every breach is a line
+# "file:line: what"; the exit status is 1 when there was one. Lines that begin with "note:" are told
+# and do not fail.
+set -u
+export LC_ALL=C
+cd "$1" || exit 2
+layers=${2:-tests/tidy/layers.txt}
+found=$(mktemp) || exit 2
+trap 'rm -f "$found"' EXIT
+
+all_files() {
+    find . -name .git -prune -o -path './build*' -prune -o -name __pycache__ -prune \
+        -o -type f -print | sed 's|^\./||'
+}
+
+c_files() {
+    all_files | grep -E '\.(c|h|cu|cuh)$'
+}
+
+library_files() {
+    c_files | grep -E '^(runtime|cache|offload|cpu|cuda)/' | grep -v '^runtime/cli/'
+}
+
+# Quoted includes name the folder from the top of the tree, or a neighbour by its bare name.
+check_layers() {
+    c_files | grep -v '^tests/' | while read -r file; do
+        folder=${file%/*}
+        row=$folder
+        case $folder in runtime/include/*) row=runtime/include ;; esac
+        if ! grep -q "^$row:" "$layers"; then
+            echo "$file:1: folder $row is not in the table of layers"
+            continue
+        fi
+        allowed=$(sed -n "s|^$row:||p" "$layers")
+        sed -n 's/^#include "\([^"]*\)".*/\1/p' "$file" | while read -r include; do
+            case $include in
+            */*) target=${include%/*} ;;
+            *) target=$folder ;;
+            esac
+            case " $folder $allowed " in
+            *" $target "*) ;;
+            *) echo "$file:1: $folder must not include \"$include\" (see the table of layers)" ;;
+            esac
+        done
+    done
+}
+
+# A function's body stands between braces in the first column.
+check_lengths() {
+    c_files | xargs awk '
+        FNR == 1 { if (NR > 1) end_file(); body = 0 }
+        { name = FILENAME; lines = FNR }
+        {
+            text = $0
+            gsub(/[\200-\277]/, "", text)
+            if (length(text) > 100) printf "%s:%d: line of %d columns, 100 are allowed\n",
+                FILENAME, FNR, length(text)
+        }
+        /[ \t]$/ { printf "%s:%d: blank at the end of the line\n", FILENAME, FNR }
+        /\t/ { printf "%s:%d: tab\n", FILENAME, FNR }
+        /^{/ { body = FNR }
+        /^}/ && body {
+            size = FNR - body - 1
+            if (size > 100) printf "%s:%d: function of %d lines\n", FILENAME, body, size
+            else if (size > 70) printf "note: %s:%d: function of %d lines, 70 are aimed at\n",
+                FILENAME, body, size
+            body = 0
+        }
+        function end_file() {
+            if (lines > 800) printf "%s:1: file of %d lines, 800 are allowed\n", name, lines
+            else if (lines > 500) printf "note: %s:1: file of %d lines, 500 are aimed at\n",
+                name, lines
+        }
+        END { end_file() }'
+}
+
+# Comments and strings are taken out before looking for calls.
+check_banned() {
+    library_files | xargs awk '
+        BEGIN {
+            n = split("abort exit _exit quick_exit printf puts putchar perror getenv setenv " \
+                "secure_getenv strcpy strcat sprintf vsprintf gets strtok rand srand assert " \
+                "system popen alloca setlocale signal", words, " ")
+            for (i = 1; i <= n; i++) banned[words[i]] = 1
+        }
+        FNR == 1 { comment = 0 }
+        {
+            text = $0
+            gsub(/\\./, "", text)
+            gsub(/"[^"]*"/, "\"\"", text)
+            while (1) {
+                if (comment) {
+                    end = index(text, "*/")
+                    if (!end) { text = ""; break }
+                    text = substr(text, end + 2); comment = 0
+                }
+                start = index(text, "/*")
+                if (!start) break
+                rest = substr(text, start + 2)
+                end = index(rest, "*/")
+                if (!end) { text = substr(text, 1, start - 1); comment = 1; break }
+                text = substr(text, 1, start - 1) " " substr(rest, end + 2)
+            }
+            sub(/\/\/.*/, "", text)
+            rest = text
+            while (match(rest, /[A-Za-z_][A-Za-z_0-9]*[ ]*\(/)) {
+                word = substr(rest, RSTART, RLENGTH - 1)
+                sub(/ +$/, "", word)
+                before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : " "
+                if ((word in banned) && before !~ /[.>A-Za-z_0-9]/)
+                    printf "%s:%d: the library must not call %s()\n", FILENAME, FNR, word
+                if (word == "fprintf" && rest ~ /fprintf *\( *(stderr|stdout)/)
+                    printf "%s:%d: the library must not print\n", FILENAME, FNR
+                rest = substr(rest, RSTART + RLENGTH)
+            }
+        }'
+}
+
+check_names() {
+    c_files | sed 's|.*/||' | sort | uniq -d | while read -r name; do
+        echo "$(c_files | grep "/$name$" | tr '\n' ' '): two files of one name"
+    done
+}
+
+check_spdx() {
+    all_files | grep -E '\.(c|h|cu|cuh|sh)$|^(demo|check|\.ci/run)$|^meson\.build$' |
+        while read -r file; do
+            head -n 2 "$file" | grep -q 'SPDX-License-Identifier: MIT' ||
+                echo "$file:1: no SPDX line"
+        done
+}
+
+# Paths of the machine that something was written on have no place in the tree.
+check_paths() {
+    all_files | grep -vE '\.(gguf|npy|bin|f32|png)$' | tr '\n' '\0' |
+        xargs -0 grep -nIE '(^|[^A-Za-z0-9._])/(work|root|home/[a-z]+|mnt/[a-z]+)/' |
+        sed 's/^\([^:]*:[0-9]*\):.*/\1: a path of one machine/'
+}
+
+# Two reasons to keep state at file scope: none in the library.
+check_state() {
+    library_files | xargs awk '
+        /^static / && !/\(/ && !/const/ && !/^static inline/ &&
+            (/;$/ || /=/ || /\[/) {
+            printf "%s:%d: mutable state at file scope\n", FILENAME, FNR
+        }'
+}
+
+for check in check_layers check_lengths check_banned check_names check_spdx check_paths \
+    check_state; do
+    $check >>"$found"
+done
+sort -u "$found"
+! grep -qv '^note:' "$found"
