@@ -59,6 +59,10 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
         return;
     }
     moe_quantize_init_avx2(kernels);
+    moe_matmul_init_avx2(kernels);
+    if ((cpu_features & MOE_CPU_AVX_VNNI) != 0) {
+        moe_matmul_init_avx_vnni(kernels);
+    }
     if ((cpu_features & MOE_CPU_AVX512) == 0) {
         return;
     }

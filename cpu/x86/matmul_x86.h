@@ -6,6 +6,8 @@
 #include "cpu/kernels/matmul.h"
 
 void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2(moe_matmul_kernels *kernels);        /* quantised weights */
+void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);    /* quantised weights */
 void moe_matmul_init_avx512(moe_matmul_kernels *kernels);      /* float weights */
 void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels); /* quantised weights */
 

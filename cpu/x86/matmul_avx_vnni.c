@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Products of quantised weights with AVX-VNNI: AVX2 and the 256-bit vpdpbusd of processors without
+ * AVX-512. */
+#include "cpu/x86/quant_tiles_avx2.h"
+
+MOE_INLINE __m256i dot_vnni(__m256i start, __m256i codes, __m256i q)
+{
+    return _mm256_dpbusd_avx_epi32(start, codes, q);
+}
+
+static void matmul_quantized(const moe_matmul_args *args)
+{
+    matmul_any((dot_kind){1, dot_vnni, dot_vnni}, args);
+}
+
+void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels)
+{
+    moe_set_quantized_kernel(kernels, matmul_quantized);
+}

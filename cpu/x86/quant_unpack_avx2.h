@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks taken apart with AVX2: 32 elements (half a chunk of the contract, eight of its lanes)
+ * become 32 codes and the scale of each lane.
+ *
+ * Codes are unsigned, the type's offset above their value. Without VNNI there is no product of all
+ * 256 unsigned values with signed ones that cannot saturate, so types with offset 128 then give
+ * their values themselves ("is_signed"). */
+#ifndef MOE_X86_QUANT_UNPACK_AVX2_H
+#define MOE_X86_QUANT_UNPACK_AVX2_H
+
+#include "cpu/kernels/block_formats.h"
+#include "cpu/x86/quant_types.h"
+
+#include <immintrin.h>
+
+/* By sub-block; blocks of 32 use mins only. */
+typedef struct group_state {
+    _Alignas(32) float scales[16];
+    float mins[16];
+} group_state;
+
+typedef struct half_weights {
+    __m256i codes;
+    __m256 scale; /* by lane */
+} half_weights;
+
+/* ---- What a group needs once ---- */
+
+MOE_INLINE float one_half(const uint16_t *half)
+{
+    return _cvtsh_ss(*half);
+}
+
+/* Stores d * (float)integers, 16 of them. */
+MOE_INLINE void store_scaled(float *out, float d, __m256i low, __m256i high)
+{
+    _mm256_store_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(low)));
+    _mm256_store_ps(out + 8, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(high)));
+}
+
+MOE_INLINE void store_scaled_epi8(float *out, float d, __m128i integers)
+{
+    store_scaled(out, d, _mm256_cvtepi8_epi32(integers),
+                 _mm256_cvtepi8_epi32(_mm_srli_si128(integers, 8)));
+}
+
+/* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes, which become eight scales
+ * and eight minima as in block_unpack.c. */
+MOE_INLINE void begin_scales_k(const uint8_t *block, group_state *state)
+{
+    const moe_block_q4_k *q4 = (const moe_block_q4_k *)block;
+    const __m128i head = _mm_loadu_si128((const __m128i *)block);
+    const __m128i low = _mm_shuffle_epi8(
+        head, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m128i high = _mm_shuffle_epi8(
+        head, _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    const __m128i six =
+        _mm_and_si128(_mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4)),
+                      _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    const __m128i top = _mm_and_si128(_mm_srli_epi32(high, 2), _mm_set1_epi8(0x30));
+    const __m128i integers = _mm_or_si128(six, top);
+    const __m256i scales = _mm256_cvtepu8_epi32(integers);
+    const __m256i mins = _mm256_cvtepu8_epi32(_mm_srli_si128(integers, 8));
+    _mm256_store_ps(state->scales,
+                    _mm256_mul_ps(_mm256_set1_ps(one_half(&q4->d)), _mm256_cvtepi32_ps(scales)));
+    _mm256_store_ps(state->mins,
+                    _mm256_mul_ps(_mm256_set1_ps(-one_half(&q4->dmin)), _mm256_cvtepi32_ps(mins)));
+}
+
+MOE_INLINE void begin_q2_k(const moe_block_q2_k *block, group_state *state)
+{
+    const __m128i packed = _mm_loadu_si128((const __m128i *)block->scales);
+    const __m128i mask = _mm_set1_epi8(15);
+    store_scaled_epi8(state->scales, one_half(&block->d), _mm_and_si128(packed, mask));
+    store_scaled_epi8(state->mins, -one_half(&block->dmin),
+                      _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
+}
+
+MOE_INLINE void begin_q3_k(const moe_block_q3_k *block, group_state *state)
+{
+    /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
+    const __m128i tail = _mm_loadu_si128((const __m128i *)(block->scales - 2));
+    const __m128i low =
+        _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
+    const __m128i high = _mm_shuffle_epi8(
+        tail, _mm_setr_epi8(10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13));
+    const __m128i four =
+        _mm_and_si128(_mm_srlv_epi64(low, _mm_set_epi64x(4, 0)), _mm_set1_epi8(15));
+    /* Bit pairs 0..3 of each dword's bytes, moved to bits 4 and 5. */
+    const __m128i pairs =
+        _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
+    const __m128i scales =
+        _mm_sub_epi8(_mm_or_si128(four, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(32));
+    store_scaled_epi8(state->scales, one_half(&block->d), scales);
+}
+
+MOE_INLINE void begin_iq4_xs(const moe_block_iq4_xs *block, group_state *state)
+{
+    uint32_t scales_l;
+    memcpy(&scales_l, block->scales_l, 4);
+    const __m256i low =
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)scales_l),
+                                           _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+                         _mm256_set1_epi32(15));
+    const __m256i high =
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(block->scales_h << 4),
+                                           _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
+                         _mm256_set1_epi32(0x30));
+    const __m256i scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
+    _mm256_store_ps(state->scales,
+                    _mm256_mul_ps(_mm256_set1_ps(one_half(&block->d)), _mm256_cvtepi32_ps(scales)));
+}
+
+/* Minima of up to 8 blocks that begin with (d, m). */
+MOE_INLINE void load_mins(const uint8_t *blocks, size_t stride, uint32_t n_blocks,
+                          group_state *state)
+{
+    for (uint32_t b = 0; b < 8; b++) {
+        const moe_block_q4_1 *block = (const moe_block_q4_1 *)(blocks + b * stride);
+        state->mins[b] = b < n_blocks ? one_half(&block->m) : 0;
+    }
+}
+
+MOE_INLINE void begin_group(moe_dtype type, const uint8_t *group, uint32_t n_blocks,
+                            group_state *state)
+{
+    const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
+    switch (type) {
+    case MOE_DTYPE_Q4_1:
+    case MOE_DTYPE_Q5_1:
+        load_mins(group, quant_type_of(type).block_bytes, n_blocks, state);
+        break;
+    case MOE_DTYPE_Q2_K:
+        begin_q2_k((const moe_block_q2_k *)group, state);
+        break;
+    case MOE_DTYPE_Q3_K:
+        begin_q3_k((const moe_block_q3_k *)group, state);
+        break;
+    case MOE_DTYPE_Q4_K:
+    case MOE_DTYPE_Q5_K:
+        begin_scales_k(group, state);
+        break;
+    case MOE_DTYPE_Q6_K:
+        store_scaled_epi8(state->scales, one_half(&q6->d),
+                          _mm_loadu_si128((const __m128i *)q6->scales));
+        break;
+    case MOE_DTYPE_IQ4_XS:
+        begin_iq4_xs((const moe_block_iq4_xs *)group, state);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- Codes ---- */
+
+MOE_INLINE __m256i load_32(const uint8_t *bytes)
+{
+    return _mm256_loadu_si256((const __m256i *)bytes);
+}
+
+/* 16 bytes as 32 nibbles: the low ones, then the high ones. */
+MOE_INLINE __m256i nibbles_of_16(const uint8_t *qs)
+{
+    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)qs));
+    return _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)),
+                            _mm256_set1_epi8(15));
+}
+
+/* The bits of `mask`, after moving bit `from` of every byte to bit `to`. */
+MOE_INLINE __m256i field(__m256i bytes, int from, int to, char mask)
+{
+    const __m256i moved =
+        from >= to ? _mm256_srli_epi16(bytes, from - to) : _mm256_slli_epi16(bytes, to - from);
+    return _mm256_and_si256(moved, _mm256_set1_epi8(mask));
+}
+
+MOE_INLINE __m256i add_fifth_bits(__m256i codes, const uint8_t *qh)
+{
+    uint32_t bits;
+    memcpy(&bits, qh, 4);
+    const __m256i spread = _mm256_shuffle_epi8(
+        _mm256_set1_epi32((int)bits),
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+    return _mm256_or_si256(codes, _mm256_and_si256(set, _mm256_set1_epi8(16)));
+}
+
+MOE_INLINE __m256i iq4_codes(__m256i nibbles, int is_signed)
+{
+    const __m128i codes = _mm_setr_epi8(MOE_IQ4_CODES);
+    const __m128i offset = _mm_set1_epi8(is_signed ? 0 : (char)0x80);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(codes, offset)), nibbles);
+}
+
+MOE_INLINE __m256i mxfp4_codes(__m256i nibbles)
+{
+    const __m128i codes = _mm_add_epi8(_mm_setr_epi8(MOE_MXFP4_CODES), _mm_set1_epi8(MXFP4_OFFSET));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), nibbles);
+}
+
+/* Elements 32e .. 32e + 31 of a block of 256. */
+MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int is_signed)
+{
+    const moe_block_q2_k *q2 = (const moe_block_q2_k *)group;
+    const moe_block_q3_k *q3 = (const moe_block_q3_k *)group;
+    const moe_block_q4_k *q4 = (const moe_block_q4_k *)group;
+    const moe_block_q5_k *q5 = (const moe_block_q5_k *)group;
+    const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
+    const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
+    const int pair = 2 * (e % 4); /* where these elements' bit pair is in a byte */
+    __m256i low;
+    switch (type) {
+    case MOE_DTYPE_Q2_K:
+        return field(load_32(q2->qs + 32 * (e / 4)), pair, 0, 3);
+    case MOE_DTYPE_Q3_K:
+        low = field(load_32(q3->qs + 32 * (e / 4)), pair, 0, 3);
+        return _mm256_or_si256(low, field(load_32(q3->hmask), e, 2, 4));
+    case MOE_DTYPE_Q4_K:
+        return field(load_32(q4->qs + 32 * (e / 2)), 4 * (e % 2), 0, 15);
+    case MOE_DTYPE_Q5_K:
+        low = field(load_32(q5->qs + 32 * (e / 2)), 4 * (e % 2), 0, 15);
+        return _mm256_or_si256(low, field(load_32(q5->qh), e, 4, 16));
+    case MOE_DTYPE_Q6_K:
+        low = field(load_32(q6->ql + 64 * (e / 4) + 32 * (e % 2)), 4 * (e / 2 % 2), 0, 15);
+        return _mm256_or_si256(low, field(load_32(q6->qh + 32 * (e / 4)), pair, 4, 0x30));
+    default: /* IQ4_XS */
+        return iq4_codes(nibbles_of_16(iq4->qs + 16 * e), is_signed);
+    }
+}
+
+MOE_INLINE __m256i codes_of_32(moe_dtype type, const uint8_t *block, int is_signed)
+{
+    const moe_block_q5_0 *q5_0 = (const moe_block_q5_0 *)block;
+    const moe_block_q5_1 *q5_1 = (const moe_block_q5_1 *)block;
+    const moe_block_q8_0 *q8_0 = (const moe_block_q8_0 *)block;
+    switch (type) {
+    case MOE_DTYPE_Q4_0:
+        return nibbles_of_16(((const moe_block_q4_0 *)block)->qs);
+    case MOE_DTYPE_IQ4_NL:
+        return iq4_codes(nibbles_of_16(((const moe_block_q4_0 *)block)->qs), is_signed);
+    case MOE_DTYPE_Q4_1:
+        return nibbles_of_16(((const moe_block_q4_1 *)block)->qs);
+    case MOE_DTYPE_Q5_0:
+        return add_fifth_bits(nibbles_of_16(q5_0->qs), q5_0->qh);
+    case MOE_DTYPE_Q5_1:
+        return add_fifth_bits(nibbles_of_16(q5_1->qs), q5_1->qh);
+    case MOE_DTYPE_MXFP4:
+        return mxfp4_codes(nibbles_of_16(((const moe_block_mxfp4 *)block)->qs));
+    default: /* Q8_0 */
+        return _mm256_xor_si256(load_32((const uint8_t *)q8_0->qs),
+                                _mm256_set1_epi8(is_signed ? 0 : (char)0x80));
+    }
+}
+
+/* ---- Both ---- */
+
+/* Elements 32e .. 32e + 31 of a group. */
+MOE_INLINE half_weights unpack_half(moe_dtype type, const uint8_t *group, const group_state *state,
+                                    int e, int is_signed)
+{
+    const quant_type t = quant_type_of(type);
+    half_weights w;
+    if (t.block_elems == 32) {
+        const uint8_t *block = group + (size_t)e * t.block_bytes;
+        w.codes = codes_of_32(type, block, is_signed);
+        if (type == MOE_DTYPE_MXFP4) {
+            w.scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)moe_e8m0_half_bits(block[0])));
+        } else {
+            w.scale = _mm256_cvtph_ps(_mm_set1_epi16((short)((const moe_block_q4_0 *)block)->d));
+        }
+        return w;
+    }
+    w.codes = codes_of_256(type, group, e, is_signed);
+    if (t.scale_sub == 16) {
+        w.scale = _mm256_set_m128(_mm_broadcast_ss(&state->scales[2 * e + 1]),
+                                  _mm_broadcast_ss(&state->scales[2 * e]));
+    } else {
+        w.scale = _mm256_broadcast_ss(&state->scales[e]);
+    }
+    return w;
+}
+
+#endif
