@@ -59,6 +59,7 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
         return;
     }
     moe_quantize_init_avx2(kernels);
+    moe_matmul_init_float_avx2(kernels);
     moe_matmul_init_avx2(kernels);
     if ((cpu_features & MOE_CPU_AVX_VNNI) != 0) {
         moe_matmul_init_avx_vnni(kernels);
@@ -66,7 +67,7 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     if ((cpu_features & MOE_CPU_AVX512) == 0) {
         return;
     }
-    moe_matmul_init_avx512(kernels);
+    moe_matmul_init_float_avx512(kernels);
     if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
         moe_matmul_init_avx512_vnni(kernels);
     }

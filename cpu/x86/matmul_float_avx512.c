@@ -211,7 +211,7 @@ static void matmul_bf16(const moe_matmul_args *args)
     matmul(MOE_DTYPE_BF16, args);
 }
 
-void moe_matmul_init_avx512(moe_matmul_kernels *kernels)
+void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels)
 {
     kernels->matmul[MOE_DTYPE_F32] = matmul_f32;
     kernels->matmul[MOE_DTYPE_F16] = matmul_f16;

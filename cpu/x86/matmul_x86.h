@@ -6,10 +6,15 @@
 #include "cpu/kernels/matmul.h"
 
 void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
-void moe_matmul_init_avx2(moe_matmul_kernels *kernels);        /* quantised weights */
-void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);    /* quantised weights */
-void moe_matmul_init_avx512(moe_matmul_kernels *kernels);      /* float weights */
-void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels); /* quantised weights */
+
+/* Float weights. */
+void moe_matmul_init_float_avx2(moe_matmul_kernels *kernels);
+void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
+
+/* Quantised weights. */
+void moe_matmul_init_avx2(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels);
 
 /* For the quantised types' common function, which goes by args->type. */
 static inline void moe_set_quantized_kernel(moe_matmul_kernels *kernels, moe_matmul_fn matmul)

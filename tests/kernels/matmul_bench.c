@@ -20,7 +20,7 @@ enum {
     N_IN = 2048,
     MAX_BENCH_ROWS = 128,
     MAX_THREADS = 2,
-    MAX_KERNELS = MAX_ISA_LEVELS
+    MAX_KERNELS = MAX_ISA_LEVELS + 1
 };
 static const size_t stream_bytes = (size_t)256 << 20;
 static const size_t layer_bytes = (size_t)2 << 20;
@@ -152,12 +152,13 @@ static void report(const bench_data *data, const char *const *names, const moe_m
     const double bytes = (double)n_out * (double)data->row_bytes;
     const double macs = (double)n_out * N_IN * n_rows;
     printf("%-7s rows %3u threads %u ", moe_dtype_name(data->type), n_rows, n_threads);
-    if (n_rows == 1) {
+    const bool is_stream = n_out == data->n_out;
+    if (is_stream) {
         printf(" read %5.1f GB/s ", bytes / median[0]);
     }
     for (size_t k = 1; k <= n_kernels; k++) {
         printf(" | %s %5.1f GB/s %6.1f GMAC/s", names[k - 1], bytes / median[k], macs / median[k]);
-        if (n_rows == 1) {
+        if (is_stream) {
             printf(" (%3.0f%% of read)", 100 * median[0] / median[k]);
         }
     }
