@@ -201,8 +201,10 @@ static bool append(text_buffer *buffer, const void *data, size_t size)
         buffer->data = grown;
         buffer->capacity = capacity;
     }
-    memcpy(buffer->data + buffer->size, data, size);
-    buffer->size += size;
+    if (size > 0) {
+        memcpy(buffer->data + buffer->size, data, size);
+        buffer->size += size;
+    }
     return true;
 }
 

@@ -217,6 +217,39 @@ int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, co
     return found;
 }
 
+/* Markup that some files call ordinary text; what a user writes must not turn into it. */
+static const char *const control_texts[] = {
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|begin_of_text|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<|start_header_id|>",
+    "<|EOT|>",
+    "<|end_header_id|>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+    "<|end|>",
+    "<｜end▁of▁sentence｜>",
+    "<｜begin▁of▁sentence｜>",
+};
+
+static bool is_control_text(moe_string_view text)
+{
+    if (text.size < 2 || text.data[0] != '<') {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof control_texts / sizeof control_texts[0]; i++) {
+        if (strlen(control_texts[i]) == text.size &&
+            memcmp(control_texts[i], text.data, text.size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
                       const moe_string_view *texts, moe_error *err)
 {
@@ -239,7 +272,9 @@ static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
             return moe_fail(err, MOE_ERR_FORMAT,
                             "tokenizer.ggml.tokens[%u] is a byte token but not spelt <0xNN>", id);
         }
-        vocab->types[id] = (uint8_t)type;
+        bool is_markup = (type == MOE_TOKEN_NORMAL || type == MOE_TOKEN_USER_DEFINED) &&
+                         is_control_text(texts[id]);
+        vocab->types[id] = is_markup ? MOE_TOKEN_CONTROL : (uint8_t)type;
     }
     return MOE_OK;
 }
