@@ -72,8 +72,16 @@ static void add_merges(fixture_gguf *gguf, json_object *merges)
     free(lines);
 }
 
-/* As the published converters do: added tokens that are special become control tokens, the others
- * the user's. */
+static bool looks_special(const char *text)
+{
+    size_t size = strlen(text);
+    const char *end = text + size;
+    return (size > 4 && strncmp(text, "<|", 2) == 0 && strcmp(end - 2, "|>") == 0) ||
+           (size > 8 && strncmp(text, "<｜", 4) == 0 && strcmp(end - 4, "｜>") == 0);
+}
+
+/* As the published converters do: added tokens that are special, or look it, become control tokens,
+ * the others the user's. */
 static void add_tokens(fixture_gguf *gguf, json_object *json, const char *bos, const char *eos)
 {
     token_list list = {0};
@@ -84,9 +92,9 @@ static void add_tokens(fixture_gguf *gguf, json_object *json, const char *bos, c
     json_object *added = member(json, "added_tokens");
     for (size_t i = 0; i < json_object_array_length(added); i++) {
         json_object *token = json_object_array_get_idx(added, i);
-        set_token(&list, json_object_get_int64(member(token, "id")),
-                  json_object_get_string(member(token, "content")),
-                  json_object_get_boolean(member(token, "special")) ? 3 : 4);
+        const char *content = json_object_get_string(member(token, "content"));
+        bool special = json_object_get_boolean(member(token, "special")) || looks_special(content);
+        set_token(&list, json_object_get_int64(member(token, "id")), content, special ? 3 : 4);
     }
     fixture_strings(gguf, "tokenizer.ggml.tokens", list.texts, NULL, list.n);
     fixture_numbers(gguf, "tokenizer.ggml.token_type", MOE_GGUF_I32, list.types, list.n);

@@ -13,6 +13,7 @@ splits.bin             for each string, for each pre-tokenizer of SPLITTERS: FNV
                        pieces' ends in bytes, each as a u32
 Numbers are LEB128 unless a width is named; widths are little-endian.
 """
+import json
 import pathlib
 import random
 import struct
@@ -163,6 +164,18 @@ def split_hash(splitter, text):
     return struct.pack("<I", value)
 
 
+def looks_special(text):
+    return (text.startswith("<|") and text.endswith("|>")) or (text.startswith("<｜") and text.endswith("｜>"))
+
+
+def open_tokenizer(path):
+    """As converters to GGUF see it: a token that looks like markup is a control token."""
+    content = json.loads(path.read_text())
+    for token in content["added_tokens"]:
+        token["special"] = token["special"] or looks_special(token["content"])
+    return Tokenizer.from_str(json.dumps(content))
+
+
 def encode_ids(tokenizer, text):
     tokenizer.encode_special_tokens = False
     parsed = tokenizer.encode(text, add_special_tokens=False).ids
@@ -181,7 +194,7 @@ def main():
     (OUT / "strings.bin").write_bytes(
         varint(len(encoded)) + b"".join(varint(len(e)) + e for e in encoded))
     for name in ("qwen3", "deepseek-v3"):
-        tokenizer = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
+        tokenizer = open_tokenizer(folder / name / "tokenizer.json")
         (OUT / f"{name}.ids").write_bytes(b"".join(encode_ids(tokenizer, s) for s in strings))
     table = splitters(folder)
     (OUT / "splits.bin").write_bytes(
