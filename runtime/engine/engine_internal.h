@@ -57,8 +57,8 @@ struct moe_session {
     bool evaluate_only;
     moe_sampler sampler;
     moe_kv_table kv;
-    float *logits; /* [n_vocab] of position n_evaluated - 1; NULL before the first */
-    bool has_logits;
+    float *logits;   /* [n_vocab]; NULL before the first */
+    bool has_logits; /* they are those of position n_evaluated - 1 */
     _Atomic bool cancelled;
 };
 

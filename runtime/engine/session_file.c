@@ -187,8 +187,7 @@ static int check_header(const session_header *h, const moe_engine *engine, check
                         "larger context",
                         in->path, h->n_tokens, engine->context);
     }
-    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens || h->n_sampled_pending > 1 ||
-        (h->has_logits && h->n_evaluated != h->n_tokens)) {
+    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens || h->n_sampled_pending > 1) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
     }
     return moe_sampling_check(&h->sampling, in->err);

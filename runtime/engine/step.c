@@ -172,17 +172,19 @@ static void advance(step *s)
         uint32_t n_sampled = session->n_sampled_pending;
         session->n_sampled_pending = 0;
         session->n_evaluated += n;
-        session->has_logits = session->n_evaluated == session->n_tokens;
+        session->has_logits = n_pending(session) == 0;
         s->engine->n_decode_tokens += n_sampled;
         s->engine->n_prompt_tokens += n - n_sampled;
     }
 }
 
+/* Also where this step had nothing to evaluate: a timeline cut back to its last logits goes on from
+ * them. */
 static int sample(step *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
-        if (s->n_rows_of[i] == 0 || n_pending(session) > 0 || session->evaluate_only ||
+        if (!session->has_logits || n_pending(session) > 0 || session->evaluate_only ||
             moe_session_is_full(session)) {
             continue;
         }

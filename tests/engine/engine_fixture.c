@@ -49,6 +49,8 @@ void decode(moe_engine *engine, moe_session *session, int32_t *out, size_t n)
         if (moe_step(engine, &session, 1, &error) != MOE_OK) {
             fail_msg("%s", error.message);
         }
-        done += moe_session_take(session, out + done, n - done);
+        size_t n_taken = moe_session_take(session, out + done, n - done);
+        assert_true(n_taken > 0 || moe_session_n_pending(session) > 0);
+        done += n_taken;
     }
 }

@@ -195,7 +195,7 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
  * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
  * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to
- * do are skipped. A session whose context is full samples nothing: moe_session_is_full(). On error
+ * do (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session whose context is full samples nothing: moe_session_is_full(). On error
  * no session's timeline has changed. A cancelled session makes the step return MOE_ERR_CANCELLED
  * and clears the request. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
