@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which experts are resident in one tier: slots, lookup and pins. It moves no byte: whoever owns
- * the slots' memory does. Engine and simulator use the same object, so they agree by construction. Not
- * thread-safe. */
+ * the slots' memory does. Engine and simulator use the same object, so they agree by construction.
+ * Not thread-safe. */
 #ifndef MOE_CACHE_EXPERT_CACHE_H
 #define MOE_CACHE_EXPERT_CACHE_H
 

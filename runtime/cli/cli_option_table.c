@@ -57,7 +57,7 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_RUN},
     {{"-s", "--seed"}, "SEED", "of the random prompt (default 0)", .offset = AT(seed),
      .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = CLI_BENCH_DECODE},
-    {{"--temp"}, "T", "temperature; 0: greedy, and the other dials do nothing (default 0.8)",
+    {{"--temp"}, "T", "temperature; 0: greedy, top-k, top-p and min-p do nothing (default 0.8)",
      .offset = AT(temperature), .kind = OPTION_REAL, .min = 0, .max = 1000, .commands = CLI_RUN},
     {{"--top-k"}, "K", "keep the K most likely tokens; 0: all (default 40)", .offset = AT(top_k),
      .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX, .commands = CLI_RUN},
@@ -78,9 +78,8 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(device), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--kernels"}, "native|reference|avx2|avx512", "instruction set; the results are the same "
      "(default native)", .offset = AT(kernels), .kind = OPTION_NAME, .commands = ENGINE},
-    {{"--float-gemm"}, "exact|blas", "prefill with float weights: exact, or OpenBLAS, whose last "
-     "bits may differ (default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE,
-     .commands = ENGINE},
+    {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
+     "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",

@@ -1,0 +1,143 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What a table of cases cannot say: JSON, standard input, interrupts, the same tokens in every
+# configuration, ids that give their text back.
+# Arguments: the command, json_fields, a tiny model, a folder that may hold a model with a template.
+set -u
+moe=$1
+json_fields=$2
+model=$3
+demo=$(find "$4" -maxdepth 1 -name '*.gguf' | head -n 1)
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+failed=0
+prompt='the cat and the dog went out, and the day was'
+
+fail() {
+    echo "FAIL $*"
+    failed=$((failed + 1))
+}
+
+# The hash of what `run` writes with these arguments.
+tokens_of() {
+    "$moe" run -m "$model" -p "$prompt" -n 24 --ignore-eos --json "$@" 2>"$work/json" \
+        >"$work/text" || { fail "run $*"; return; }
+    sed -n 's/.*"tokens_sha256": "\([0-9a-f]\{64\}\)".*/\1/p' "$work/json"
+}
+
+# --json: one object on stderr with the fields that scripts rely on.
+first=$(tokens_of --temp 0)
+[ ${#first} -eq 64 ] || fail "no hash of the tokens: '$first'"
+"$json_fields" "$work/json" prompt_tokens:int prompt_tokens_per_s:number decode_tokens:int \
+    decode_tokens_per_s:number bytes_read_disk:int bytes_moved_link:int expert_hits:int \
+    expert_misses:int peak_rss_bytes:int tokens_sha256:string seed:int stop:string ||
+    fail "run --json"
+grep -q '"decode_tokens": 24,' "$work/json" || fail "decode_tokens is not 24"
+cp "$work/text" "$work/first-text"
+
+# Temperature 0: the same tokens whatever the configuration; another prompt gives others.
+for arguments in '-t 1' '-t 2' '-t 3' '-b 1' '-b 7' '-b 4096' '-c 100' '--kernels reference' \
+    '--kernels native' '-s 7' '--quiet' '--top-k 3' '--raw'; do
+    # shellcheck disable=SC2086
+    hash=$(tokens_of --temp 0 $arguments)
+    [ "$hash" = "$first" ] || fail "other tokens with $arguments"
+    cmp -s "$work/text" "$work/first-text" || fail "another text with $arguments"
+done
+for kernels in avx2 avx512; do
+    # A processor may lack them: then it is refused by name.
+    if "$moe" run -m "$model" -p a -n 0 --kernels $kernels --quiet 2>"$work/err"; then
+        [ "$(tokens_of --temp 0 --kernels $kernels)" = "$first" ] || fail "other tokens: $kernels"
+    else
+        grep -q "$kernels" "$work/err" || fail "$kernels refused without its name"
+    fi
+done
+[ "$(tokens_of --temp 0 -n 23)" != "$first" ] || fail "the hash does not depend on the tokens"
+
+# Sampling: a seed repeats itself, and two seeds differ.
+[ "$(tokens_of -s 5)" = "$(tokens_of -s 5)" ] || fail "seed 5 twice gave two texts"
+[ "$(tokens_of -s 5 --temp 2)" != "$(tokens_of -s 6 --temp 2)" ] || fail "seeds 5 and 6 agree"
+
+# The prompt from -p, -f and standard input is the same prompt.
+printf '%s\n' "$prompt" >"$work/prompt.txt"
+run='run -n 24 --ignore-eos --temp 0 --quiet'
+# shellcheck disable=SC2086
+{
+    "$moe" $run -m "$model" -f "$work/prompt.txt" >"$work/from-file" || fail "run -f"
+    "$moe" $run -m "$model" <"$work/prompt.txt" >"$work/from-stdin" || fail "run from stdin"
+    "$moe" $run -m "$model" -f - <"$work/prompt.txt" >"$work/from-dash" || fail "run -f -"
+}
+for source in file stdin dash; do
+    cmp -s "$work/from-$source" "$work/first-text" || fail "another text from-$source"
+done
+
+# Ids give their text back.
+"$moe" tokenize -m "$model" -p "$prompt" --json >"$work/ids.json" || fail "tokenize"
+"$json_fields" "$work/ids.json" n_tokens:int tokens:array || fail "tokenize --json"
+[ "$("$json_fields" "$work/ids.json" --join tokens piece)" = "$prompt" ] ||
+    fail "the pieces are not the text"
+[ "$("$moe" tokenize -m "$model" -p "$prompt" | tr -d '\n')" = \
+    "$("$json_fields" "$work/ids.json" --join tokens id)" ] || fail "ids differ with --json"
+
+# The other JSON results.
+"$moe" inspect -m "$model" --json >"$work/json" && "$json_fields" "$work/json" gguf_version:int \
+    runnable:boolean n_expert:int expert_bytes:int by_kind:array metadata:object ||
+    fail "inspect --json"
+"$moe" inspect -m "$model" --json --all >"$work/json" &&
+    "$json_fields" "$work/json" tensors:array || fail "inspect --json --all"
+"$moe" devices -m "$model" --json >"$work/json" && "$json_fields" "$work/json" cpu:object \
+    memory:object huge_pages:object io:object gpus:object storage:object || fail "devices --json"
+"$moe" bench decode -m "$model" -p 8 -n 4 --repeat 2 --json >"$work/json" &&
+    "$json_fields" "$work/json" results:array model_fingerprint:string threads:int seed:int \
+        machine:object tokens_sha256:string || fail "bench decode --json"
+awk 'BEGIN { for (i = 0; i < 60; i++) print "the cat and the dog went out, the day was good." }' \
+    >"$work/long.txt"
+"$moe" perplexity -m "$model" -f "$work/long.txt" -c 64 --json >"$work/json" &&
+    "$json_fields" "$work/json" perplexity:number bits_per_byte:number scored_tokens:int \
+        chunks:int || fail "perplexity --json"
+
+# Logits do not depend on the chunk, and ids are as good as their text.
+ids=$("$moe" tokenize -m "$model" -p "$prompt" | tr '\n' ' ')
+"$moe" logits -m "$model" -p "$prompt" -o "$work/a.npy" --quiet || fail "logits -p"
+"$moe" logits -m "$model" --tokens "$ids" -b 3 -t 1 -o "$work/b.npy" --quiet || fail "logits ids"
+cmp -s "$work/a.npy" "$work/b.npy" || fail "logits of -p and of --tokens -b 3 differ"
+n=$(echo "$ids" | wc -w)
+[ "$(wc -c <"$work/a.npy")" -eq $((128 + n * 288 * 4)) ] || fail "logits: size of the file"
+
+# Ctrl-C: the text so far stays, the statistics are told, the status is 130.
+for flags in '' '--json'; do
+    rm -f "$work/text"
+    # shellcheck disable=SC2086
+    "$moe" run -m "$model" -p "$prompt" -c 200000 --ignore-eos --temp 0 $flags >"$work/text" \
+        2>"$work/err" &
+    pid=$!
+    tries=0
+    while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    kill -INT $pid
+    wait $pid
+    status=$?
+    [ $status -eq 130 ] || fail "SIGINT: exit status $status: $(cat "$work/err")"
+    [ -s "$work/text" ] || fail "SIGINT: no text"
+    grep -q 'interrupted' "$work/err" || fail "SIGINT: statistics do not tell it"
+done
+"$json_fields" "$work/err" decode_tokens:int stop:string || fail "SIGINT: --json"
+
+# A full disk, a closed reader: told, not ignored.
+if [ -w /dev/full ]; then
+    "$moe" run -m "$model" -p "$prompt" -n 4 --quiet >/dev/full 2>"$work/err"
+    [ $? -eq 1 ] && grep -q 'standard output' "$work/err" || fail "run to a full device"
+    "$moe" tokenize -m "$model" -p "$prompt" >/dev/full 2>"$work/err"
+    [ $? -eq 1 ] && grep -q 'standard output' "$work/err" || fail "tokenize to a full device"
+fi
+
+# Through the chat template, when a model with one is at hand.
+if [ -n "$demo" ]; then
+    "$moe" tokenize -m "$demo" -p 'Hi <|im_end|>' --chat --system 'Be brief.' >"$work/chat" ||
+        fail "tokenize --chat"
+    "$moe" run -m "$demo" -p 'Hi' --chat -n 4 --temp 0 --quiet >/dev/null || fail "run --chat"
+fi
+
+echo "$failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Installs the build into a scratch folder and uses it as a stranger would: headers and libraries
+# found through pkg-config alone, the examples built as C11 (against the shared and the static
+# library), the headers read by a C++ compiler, the command and its manual page in their places.
+# Arguments: build folder, source folder, model.
+set -eu
+build=$1
+source=$2
+model=$3
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+status=0
+
+# A library with a sanitizer in it needs a program with the same one.
+sanitize=$(meson introspect --buildoptions "$build" |
+    sed -n 's/.*"name": "b_sanitize", "value": "\([a-z,]*\)".*/\1/p')
+[ "${sanitize:-none}" = none ] || { echo "a sanitizer build is not installed"; exit 77; }
+
+DESTDIR=$root meson install -C "$build" --no-rebuild --quiet
+pc=$(find "$root" -name moe-offload.pc)
+[ -n "$pc" ] || { echo "no moe-offload.pc was installed"; exit 1; }
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+prefix=$root$(pkg-config --variable=prefix moe-offload)
+config() {
+    pkg-config --define-variable=prefix="$prefix" "$@" moe-offload
+}
+LD_LIBRARY_PATH=$(config --variable=libdir)
+export LD_LIBRARY_PATH
+
+# Arguments: words that the output must have, then the program and its arguments.
+expect() {
+    words=$1
+    shift
+    output=$("$@" 2>&1) || {
+        echo "$* failed: $output"
+        status=1
+        return 0
+    }
+    case $output in
+    *"$words"*) ;;
+    *)
+        echo "$*: no '$words' in: $output"
+        status=1
+        ;;
+    esac
+}
+
+for example in stream batch cancel progress; do
+    # shellcheck disable=SC2046
+    $cc -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$source/examples/$example.c" \
+        $(config --cflags --libs) -o "$root/$example"
+    # The static library with the shared ones of the packages that it names.
+    # shellcheck disable=SC2046
+    $cc -std=c11 -O1 "$source/examples/$example.c" \
+        $(config --cflags --libs | sed 's/-lmoe_offload/-l:libmoe_offload.a/') \
+        $(pkg-config --libs $(config --print-requires-private)) -lm -pthread \
+        -o "$root/$example-static"
+done
+for kind in '' -static; do
+    expect '' "$root/stream$kind" "$model" 'Once upon' 8
+    expect 'Once|' "$root/batch$kind" "$model" 'Once' 'There was' 'A'
+    expect 'cancelled after' "$root/cancel$kind" "$model" 'Once upon' 50
+    expect 'experts' "$root/progress$kind" "$model"
+    expect 'given up' "$root/progress$kind" "$model" 0
+done
+# A batch does not change what a prompt is continued with.
+together=$("$root/batch" "$model" 'Once' 'There was' | head -n 1)
+alone=$("$root/batch" "$model" 'Once' | head -n 1)
+[ "$together" = "$alone" ] || { echo "batch: '$together' is not '$alone'"; status=1; }
+
+for header in "$prefix"/include/moe/*.h; do
+    printf '#include <moe/%s>\nint main() { return 0; }\n' "${header##*/}" >"$root/header.cc"
+    # shellcheck disable=SC2046
+    $cxx -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only $(config --cflags) \
+        "$root/header.cc" || status=1
+done
+
+expect 'moe-offload' "$prefix/bin/moe-offload" --version
+[ -n "$(find "$prefix" -name 'moe-offload.1*')" ] || { echo "no manual page"; status=1; }
+exit $status
