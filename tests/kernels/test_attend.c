@@ -3,8 +3,6 @@
  * against plain softmax attention in double. With --bench: decode and prefill shapes. */
 #include "vector_test_util.h"
 
-#include "runtime/base/clock.h"
-
 #define MAX_Q         33
 #define MAX_DIM       576
 #define MAX_ROW_BYTES (MAX_DIM * 4 + 4) /* padded rows too */
@@ -299,20 +297,85 @@ typedef struct shape {
     bool aliased;
 } shape;
 
-/* Streams through n_pages pages as one decode step of a long context does. */
-static double bench_ns(const moe_vector_kernels *k, page *pages, uint32_t n_pages, const float *q)
+/* Pages packed into an arena that no cache holds, as one decoding step of a long context meets
+ * them: copies of one filled page. n_pages is what fits. */
+#define ARENA_BYTES ((size_t)192 << 20)
+
+static size_t fill_arena(uint8_t *arena, const page *p, uint32_t *n_pages)
+{
+    size_t k_bytes = MOE_KV_PAGE * p->k_row_bytes;
+    size_t v_bytes = p->aliased ? 0 : MOE_KV_PAGE * p->v_row_bytes;
+    *n_pages = (uint32_t)(ARENA_BYTES / (k_bytes + v_bytes));
+    for (uint32_t i = 0; i < *n_pages; i++) {
+        uint8_t *at = arena + i * (k_bytes + v_bytes);
+        memcpy(at, p->k, k_bytes);
+        memcpy(at + k_bytes, p->v, v_bytes);
+    }
+    return k_bytes + v_bytes;
+}
+
+/* ns per page, walking through the first n_pages of the arena. */
+static double bench_ns(const moe_vector_kernels *k, const page *p, const uint8_t *arena,
+                       size_t page_bytes, uint32_t n_pages, const float *q)
 {
     static result r;
     uint64_t best = UINT64_MAX;
-    for (uint32_t repeat = 0; repeat < 15; repeat++) {
+    for (uint32_t repeat = 0; repeat < 7; repeat++) {
         uint32_t calls = n_pages > 16 ? n_pages : 16;
-        uint64_t start = moe_now_ns();
-        for (uint32_t i = 0; i < calls; i++)
-            attend(k, &pages[i % n_pages], q, MOE_KV_PAGE, NULL, 0.1f, &r);
-        uint64_t took = (moe_now_ns() - start) / calls;
+        uint64_t start = test_cpu_ns();
+        for (uint32_t i = 0; i < calls; i++) {
+            const uint8_t *at = arena + i % n_pages * page_bytes;
+            k->attend_page(&(moe_attend_args){
+                .type = p->type,
+                .k = at,
+                .v = p->aliased ? at : at + MOE_KV_PAGE * p->k_row_bytes,
+                .k_row_bytes = p->k_row_bytes,
+                .v_row_bytes = p->v_row_bytes,
+                .k_dim = p->k_dim,
+                .v_dim = p->v_dim,
+                .n_valid = MOE_KV_PAGE,
+                .n_q = p->n_q,
+                .q = q,
+                .scale = 0.1f,
+                .max = r.max,
+                .sum = r.sum,
+                .out = r.out,
+            });
+        }
+        uint64_t took = (test_cpu_ns() - start) / calls;
         best = took < best ? took : best;
     }
     return (double)best;
+}
+
+static void bench_shape(const shape *s, moe_kv_type type, const char *type_name, uint8_t *arena,
+                        const float *q)
+{
+    static page p;
+    uint64_t seed = 1;
+    uint32_t n_pages;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    p = (page){.type = type, .k_dim = s->k_dim, .v_dim = s->v_dim, .n_q = s->n_q};
+    p.aliased = s->aliased;
+    p.k_row_bytes = moe_kv_row_bytes(type, p.k_dim);
+    p.v_row_bytes = p.aliased ? p.k_row_bytes : moe_kv_row_bytes(type, p.v_dim);
+    fill_rows(&k, &seed, TEST_PLAIN, type, p.k, p.k_row_bytes, p.k_dim);
+    fill_rows(&k, &seed, TEST_PLAIN, type, p.v, p.v_row_bytes, p.v_dim);
+    size_t bytes = fill_arena(arena, &p, &n_pages);
+    printf("%-16s %-4s", s->name, type_name);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels_init(&k, levels[l].features);
+        double near = bench_ns(&k, &p, arena, bytes, 1, q);
+        printf("  %s near %.0f ns (%.1f GB/s)", levels[l].name, near, (double)bytes / near);
+        if (l > 0) {
+            double far = bench_ns(&k, &p, arena, bytes, n_pages, q);
+            printf(" far %.0f (%.1f)", far, (double)bytes / far);
+        }
+    }
+    printf("\n");
 }
 
 static int run_benches(void)
@@ -324,45 +387,19 @@ static int run_benches(void)
     };
     static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
     static const char *const type_names[] = {"F16", "F32", "Q8_0"};
-    enum { N_FAR = 512 };
     static float q[MAX_Q * MAX_DIM];
-    page *pages = calloc(N_FAR, sizeof(page));
-    if (pages == NULL)
-        return 1;
     uint64_t seed = 1;
-    test_level levels[3];
-    uint32_t n_levels = test_levels(levels);
+    uint8_t *arena = malloc(ARENA_BYTES);
+    if (arena == NULL)
+        return 1;
     test_fill(&seed, TEST_PLAIN, q, MAX_Q * MAX_DIM);
-    printf("ns per page of %d positions (GB/s of cache): near = one page, far = %d pages\n",
-           MOE_KV_PAGE, N_FAR);
-    for (uint32_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
-        for (uint32_t t = 0; t < 3; t++) {
-            moe_vector_kernels k;
-            moe_vector_kernels_init(&k, levels[n_levels - 1].features);
-            for (uint32_t i = 0; i < N_FAR; i++) {
-                page *p = &pages[i];
-                p->type = types[t];
-                p->k_dim = shapes[s].k_dim;
-                p->v_dim = shapes[s].v_dim;
-                p->n_q = shapes[s].n_q;
-                p->aliased = shapes[s].aliased;
-                fill_page(&k, &seed, TEST_PLAIN, p);
-            }
-            size_t rows = pages->k_row_bytes + (pages->aliased ? 0 : pages->v_row_bytes);
-            double bytes = (double)(MOE_KV_PAGE * rows);
-            printf("%-16s %-4s", shapes[s].name, type_names[t]);
-            for (uint32_t l = 0; l < n_levels; l++) {
-                moe_vector_kernels_init(&k, levels[l].features);
-                double near = bench_ns(&k, pages, 1, q);
-                double far = l == 0 ? 0 : bench_ns(&k, pages, N_FAR, q);
-                printf("  %s %.0f (%.1f)", levels[l].name, near, bytes / near);
-                if (l > 0)
-                    printf(" far %.0f (%.1f)", far, bytes / far);
-            }
-            printf("\n");
-        }
-    }
-    free(pages);
+    printf("CPU time per page of %d positions (cache bytes per second): near = one page over and "
+           "over, far = %zu MiB of pages\n",
+           MOE_KV_PAGE, ARENA_BYTES >> 20);
+    for (uint32_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+        for (uint32_t t = 0; t < 3; t++)
+            bench_shape(&shapes[s], types[t], type_names[t], arena, q);
+    free(arena);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 /* After the four headers that it needs. */
 #include <cmocka.h>
 
@@ -104,6 +105,14 @@ static inline void test_fill(uint64_t *state, test_kind kind, float *x, uint32_t
 static inline bool test_same(float a, float b)
 {
     return test_bits_of(a) == test_bits_of(b) || (isnan(a) && isnan(b));
+}
+
+/* Time this thread has computed: other processes' turns on the core do not count. */
+static inline uint64_t test_cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static inline void test_assert_same(const char *what, const char *level, const float *expected,
