@@ -4,14 +4,15 @@
  *
  * Queries are taken in groups of up to GROUP, whose scores fit on the stack. Two products dominate:
  *
- *   scores   a tile holds L16_TILE dot products in registers, n_q queries x n_positions; a chunk of
- *            a key is converted once and meets every query of the tile; the lanes of all dot
- *            products are folded together at the end.
- *   values   a tile holds n_q queries x n_blocks * 32 dimensions in registers and walks down the
- *            positions; a chunk of a value is converted once and meets every query of the tile.
+ *   scores   a tile is L16_TILE dot products, n_q queries x n_positions, one register each; a piece
+ * of a key is converted once and meets every query of the tile. Where the lanes take two registers,
+ * the tile is walked once for each half of the lanes, which leaves registers for twice as many
+ * products. At the end the lanes of all are folded together. values   a tile is n_q queries x
+ * n_chunks * 16 dimensions in registers and walks down the positions; a piece of a value is
+ * converted once and meets every query of the tile.
  *
- * The tiles are inlined with constant shapes; only what is left over at the end of a row takes the
- * slow path. */
+ * The tiles are inlined with constant shapes; only what is left behind a row's last whole block
+ * takes the slow path. */
 #ifndef MOE_X86_ATTEND_LANES_H
 #define MOE_X86_ATTEND_LANES_H
 
@@ -19,7 +20,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define GROUP         16
-#define BLOCK         32 /* elements: two chunks, and a block of Q8_0 */
+#define BLOCK         32 /* elements: two chunks of 16, and a block of Q8_0 */
 
 typedef struct page_rows {
     const uint8_t *k[MOE_KV_PAGE];
@@ -37,14 +38,16 @@ ALWAYS_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, u
     return l16_mul(l16_set_half(block), l16_load_int8(block + 2 + half * 16));
 }
 
-/* The elements behind a row's last whole block, n < 32 of them, as two chunks padded with zeros. */
+/* The elements behind a row's last whole block, n < 32 of them, as two chunks padded with zeros.
+ * There are none in Q8_0. */
 static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t n, l16 rest[2])
 {
     uint8_t bytes[BLOCK * sizeof(float)] = {0};
     size_t size = type == MOE_KV_F16 ? sizeof(uint16_t) : sizeof(float);
     memcpy(bytes, row + (size_t)b * BLOCK * size, n * size);
-    rest[0] = load_chunk(type, bytes, 0, 0);
-    rest[1] = load_chunk(type, bytes, 0, 1);
+    for (uint32_t half = 0; half < 2; half++)
+        rest[half] = type == MOE_KV_F16 ? l16_load_half(bytes + 32 * half)
+                                        : l16_load((const void *)(bytes + 64 * half));
 }
 
 static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
@@ -60,6 +63,21 @@ static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
     return acc;
 }
 
+/* The rest of every row of a tile, added to its lanes. */
+static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
+                      const float *q, uint32_t k_dim, uint32_t n_q, l16 acc[L16_TILE])
+{
+    uint32_t b = k_dim / BLOCK, n = k_dim % BLOCK;
+    for (uint32_t p = 0; p < n_positions; p++) {
+        l16 rest[2];
+        load_rest(type, rows[p], b, n, rest);
+        for (uint32_t h = 0; h < n_q; h++) {
+            l16 *lanes = &acc[h * n_positions + p];
+            *lanes = add_rest(*lanes, q + (size_t)h * k_dim + b * BLOCK, rest, n);
+        }
+    }
+}
+
 /* scores[h][p] = scale * (query h . key p) for n_q * n_positions = L16_TILE of them. */
 ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
                               const float *q, uint32_t k_dim, uint32_t n_q, float scale,
@@ -72,26 +90,27 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
     for (uint32_t b = 0; b < k_dim / BLOCK; b++) {
 #pragma GCC unroll 2
         for (uint32_t half = 0; half < 2; half++) {
+            const float *query = q + b * BLOCK + half * 16;
 #pragma GCC unroll 16
             for (uint32_t p = 0; p < n_positions; p++) {
                 l16 key = load_chunk(type, rows[p], b, half);
 #pragma GCC unroll 16
-                for (uint32_t h = 0; h < n_q; h++) {
-                    const float *query = q + (size_t)h * k_dim + b * BLOCK + half * 16;
+                for (uint32_t h = 0; h < n_q; h++)
                     acc[h * n_positions + p] =
-                        l16_fma(l16_load(query), key, acc[h * n_positions + p]);
-                }
+                        l16_fma(l16_load(query + (size_t)h * k_dim), key, acc[h * n_positions + p]);
             }
         }
     }
-    uint32_t n_rest = k_dim % BLOCK;
-    for (uint32_t p = 0; n_rest > 0 && p < n_positions; p++) {
-        l16 rest[2];
-        load_rest(type, rows[p], k_dim / BLOCK, n_rest, rest);
-        for (uint32_t h = 0; h < n_q; h++)
-            acc[h * n_positions + p] =
-                add_rest(acc[h * n_positions + p], q + (size_t)h * k_dim + k_dim / BLOCK * BLOCK,
-                         rest, n_rest);
+    if (k_dim % BLOCK > 0) {
+        l16 with_rest[L16_TILE]; /* a copy, so that acc itself has no address and lives in registers
+                                  */
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < L16_TILE; i++)
+            with_rest[i] = acc[i];
+        add_rests(type, rows, n_positions, q, k_dim, n_q, with_rest);
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < L16_TILE; i++)
+            acc[i] = with_rest[i];
     }
     float tile[L16_TILE];
     l16_reduce_tile(acc, scale, tile);
@@ -100,30 +119,43 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
 
-/* Positions j .. j + L16_TILE - 1 for n_q queries. */
-ALWAYS_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, const float *q,
-                                   uint32_t k_dim, uint32_t n_q, float scale, float *scores)
+ALWAYS_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row_bytes)
 {
-    const uint32_t step = L16_TILE / n_q;
-    for (uint32_t j = 0; j < L16_TILE; j += step)
-        score_tile(type, rows + j, step, q, k_dim, n_q, scale, scores + j);
+    for (uint32_t p = 0; p < n; p++)
+        for (size_t at = 0; at < row_bytes; at += 64)
+            _mm_prefetch((const char *)rows[p] + at, _MM_HINT_T0);
 }
 
+/* Positions j .. j + L16_TILE - 1 for n_q queries. */
+ALWAYS_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, const float *q,
+                                   uint32_t k_dim, uint32_t n_q, float scale, float *scores,
+                                   const uint8_t *const *v_rows, size_t v_bytes)
+{
+    const uint32_t step = L16_TILE / n_q;
+    for (uint32_t j = 0; j < L16_TILE; j += step) {
+        prefetch_rows(v_rows + j, step, v_bytes);
+        score_tile(type, rows + j, step, q, k_dim, n_q, scale, scores + j);
+    }
+}
+
+/* v_bytes > 0: the first queries' tiles fetch so much of the positions' values ahead. Tiles of four
+ * and more queries walk down long values in columns, which the processor's own prefetcher does not
+ * follow; rows that it does follow are better left to it (measured). */
 ALWAYS_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
-                               const float *q, uint32_t k_dim, uint32_t n, float scale,
-                               float *scores)
+                               size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n,
+                               float scale, float *scores)
 {
     for (uint32_t j = 0; j < n_valid; j += L16_TILE) {
         uint32_t h = 0;
         for (; h + 4 <= n; h += 4)
             score_positions(type, rows->k + j, q + (size_t)h * k_dim, k_dim, 4, scale,
-                            scores + h * MOE_KV_PAGE + j);
+                            scores + h * MOE_KV_PAGE + j, rows->v + j, h == 0 ? v_bytes : 0);
         for (; h + 2 <= n; h += 2)
             score_positions(type, rows->k + j, q + (size_t)h * k_dim, k_dim, 2, scale,
-                            scores + h * MOE_KV_PAGE + j);
+                            scores + h * MOE_KV_PAGE + j, rows->v + j, 0);
         for (; h < n; h++)
             score_positions(type, rows->k + j, q + (size_t)h * k_dim, k_dim, 1, scale,
-                            scores + h * MOE_KV_PAGE + j);
+                            scores + h * MOE_KV_PAGE + j, rows->v + j, 0);
     }
 }
 
@@ -147,33 +179,34 @@ static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum
     *sum = l16_reduce(acc);
 }
 
-/* Dimensions of blocks b .. b + n_blocks - 1 for n_q queries. */
+/* n_chunks chunks from chunk `half` of block b on, for n_q queries. */
 ALWAYS_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
-                              const float *weights, uint32_t b, uint32_t n_blocks, uint32_t n_q,
-                              float *out, uint32_t v_dim)
+                              const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
+                              uint32_t n_q, float *out, uint32_t v_dim)
 {
-    l16 acc[2 * L16_TILE];
+    l16 acc[L16_TILE];
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < n_q * n_blocks * 2; i++)
+    for (uint32_t i = 0; i < n_q * n_chunks; i++)
         acc[i] = l16_zero();
     for (uint32_t j = 0; j < n_valid; j++) {
         l16 value[8];
 #pragma GCC unroll 8
-        for (uint32_t c = 0; c < n_blocks * 2; c++)
-            value[c] = load_chunk(type, rows[j], b + c / 2, c % 2);
+        for (uint32_t c = 0; c < n_chunks; c++)
+            value[c] = load_chunk(type, rows[j], b + (half + c) / 2, (half + c) % 2);
 #pragma GCC unroll 16
         for (uint32_t h = 0; h < n_q; h++) {
             l16 weight = l16_set(weights[h * MOE_KV_PAGE + j]);
 #pragma GCC unroll 8
-            for (uint32_t c = 0; c < n_blocks * 2; c++)
-                acc[h * n_blocks * 2 + c] = l16_fma(weight, value[c], acc[h * n_blocks * 2 + c]);
+            for (uint32_t c = 0; c < n_chunks; c++)
+                acc[h * n_chunks + c] = l16_fma(weight, value[c], acc[h * n_chunks + c]);
         }
     }
+    out += b * BLOCK + half * 16;
 #pragma GCC unroll 16
     for (uint32_t h = 0; h < n_q; h++)
 #pragma GCC unroll 8
-        for (uint32_t c = 0; c < n_blocks * 2; c++)
-            l16_store(out + (size_t)h * v_dim + b * BLOCK + c * 16, acc[h * n_blocks * 2 + c]);
+        for (uint32_t c = 0; c < n_chunks; c++)
+            l16_store(out + (size_t)h * v_dim + c * 16, acc[h * n_chunks + c]);
 }
 
 static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
@@ -196,13 +229,17 @@ static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_
 ALWAYS_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                                  const float *weights, uint32_t n_q, uint32_t v_dim, float *out)
 {
-    const uint32_t fitting = L16_TILE / (2 * n_q);
-    const uint32_t n_blocks = fitting < 4 ? fitting : 4;
-    uint32_t b = 0;
-    for (; b + n_blocks <= v_dim / BLOCK; b += n_blocks)
-        value_tile(type, rows, n_valid, weights, b, n_blocks, n_q, out, v_dim);
-    for (; b < v_dim / BLOCK; b++)
-        value_tile(type, rows, n_valid, weights, b, 1, n_q, out, v_dim);
+    const uint32_t fitting = L16_TILE / n_q;
+    const uint32_t all = v_dim / BLOCK * 2;
+    uint32_t c = 0;
+    for (; fitting >= 8 && c + 8 <= all; c += 8)
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 8, n_q, out, v_dim);
+    for (; fitting >= 4 && c + 4 <= all; c += 4)
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 4, n_q, out, v_dim);
+    for (; fitting >= 2 && c < all; c += 2)
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 2, n_q, out, v_dim);
+    for (; c < all; c++)
+        value_tile(type, rows, n_valid, weights, c / 2, c % 2, 1, n_q, out, v_dim);
     for (uint32_t h = 0; v_dim % BLOCK > 0 && h < n_q; h++)
         value_rest(type, rows, n_valid, weights + h * MOE_KV_PAGE, v_dim, out + (size_t)h * v_dim);
 }
@@ -214,7 +251,7 @@ ALWAYS_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t
     for (; L16_TILE >= 16 && h + 8 <= n; h += 8)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 8, v_dim,
                       out + (size_t)h * v_dim);
-    for (; L16_TILE >= 16 && h + 4 <= n; h += 4)
+    for (; h + 4 <= n; h += 4)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 4, v_dim,
                       out + (size_t)h * v_dim);
     for (; h + 2 <= n; h += 2)
@@ -230,8 +267,11 @@ ALWAYS_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, co
     float scores[GROUP * MOE_KV_PAGE]; /* then weights */
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {
         uint32_t n = args->n_q - first < GROUP ? args->n_q - first : GROUP;
-        score_group(type, rows, args->n_valid, args->q + (size_t)first * args->k_dim, args->k_dim,
-                    n, args->scale, scores);
+        size_t v_bytes = moe_kv_row_bytes(type, args->v_dim);
+        if (first > 0 || n < 4 || v_bytes < 256 || args->v == args->k)
+            v_bytes = 0;
+        score_group(type, rows, args->n_valid, v_bytes, args->q + (size_t)first * args->k_dim,
+                    args->k_dim, n, args->scale, scores);
         for (uint32_t h = 0; h < n; h++)
             weigh_scores(scores + h * MOE_KV_PAGE, args->n_valid, &args->max[first + h],
                          &args->sum[first + h]);
