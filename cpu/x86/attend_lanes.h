@@ -50,17 +50,13 @@ static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t
                                         : l16_load((const void *)(bytes + 64 * half));
 }
 
+/* Lanes behind the row's end are not left untouched here but add 0 * 0: that could turn a -0 into
+ * +0, and the sign of a zero score shows in no result. */
 static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
 {
     float padded[BLOCK] = {0};
     memcpy(padded, q, n * sizeof(float));
-    for (uint32_t half = 0; half < 2 && n > 0; half++) {
-        uint32_t count = n < 16 ? n : 16;
-        l16 sum = l16_fma(l16_load(padded + 16 * half), rest[half], acc);
-        acc = count < 16 ? l16_part_of(sum, acc, count) : sum;
-        n -= count;
-    }
-    return acc;
+    return l16_fma(l16_load(padded + 16), rest[1], l16_fma(l16_load(padded), rest[0], acc));
 }
 
 /* The rest of every row of a tile, added to its lanes. */
@@ -102,8 +98,7 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
         }
     }
     if (k_dim % BLOCK > 0) {
-        l16 with_rest[L16_TILE]; /* a copy, so that acc itself has no address and lives in registers
-                                  */
+        l16 with_rest[L16_TILE]; /* so that acc itself has no address and lives in registers */
 #pragma GCC unroll 16
         for (uint32_t i = 0; i < L16_TILE; i++)
             with_rest[i] = acc[i];

@@ -264,8 +264,7 @@ static void pages_merge_into_softmax_attention(void **state)
     print_message("attention: greatest error %.2g of the largest component\n", worst);
 }
 
-/* A run of scores that only exact arithmetic on them explains: one page whose first key dominates.
- */
+/* One key dominates: the result is its value, to the bit. */
 static void one_dominant_position_is_copied(void **state)
 {
     (void)state;
@@ -288,6 +287,36 @@ static void one_dominant_position_is_copied(void **state)
         attend(&k, &p, q, MOE_KV_PAGE, NULL, 1.0f, &r);
         assert_true(r.max[0] == 640.0f && r.sum[0] == 1.0f);
         assert_memory_equal(r.out, p.v + 33 * p.v_row_bytes, 64 * sizeof(float));
+    }
+}
+
+/* Scores of either zero: the maximum is +0 whatever the order of comparisons. */
+static void a_zero_maximum_is_positive(void **state)
+{
+    (void)state;
+    static page p;
+    static result r;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t dim = 16; dim <= 64; dim += 3) {
+            float q[64], row[64];
+            p = (page){.type = MOE_KV_F32, .k_dim = dim, .v_dim = dim, .n_q = 1};
+            p.k_row_bytes = p.v_row_bytes = dim * sizeof(float);
+            for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
+                for (uint32_t i = 0; i < dim; i++) {
+                    q[i] = 1e-30f;
+                    row[i] = j % 2 == 0 && dim % 2 == 0 ? 1e-30f : -1e-30f;
+                }
+                k.kv_store(p.type, row, p.k + j * p.k_row_bytes, dim);
+                k.kv_store(p.type, row, p.v + j * p.v_row_bytes, dim);
+            }
+            attend(&k, &p, q, MOE_KV_PAGE, NULL, 1.0f, &r);
+            assert_int_equal(test_bits_of(r.max[0]), 0);
+            assert_true(r.sum[0] == 64.0f);
+        }
     }
 }
 
@@ -413,6 +442,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(queries_do_not_depend_on_their_neighbours),
         cmocka_unit_test(pages_merge_into_softmax_attention),
         cmocka_unit_test(one_dominant_position_is_copied),
+        cmocka_unit_test(a_zero_maximum_is_positive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

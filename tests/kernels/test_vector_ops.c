@@ -197,6 +197,26 @@ static void argmax_takes_the_lowest_of_equals(void **state)
     }
 }
 
+/* Products too small for a float leave -0 in the lanes; a lane that the last chunk does not reach
+ * must not become +0, or the sign of the sum depends on the instruction set. */
+static void untouched_lanes_keep_their_zero(void **state)
+{
+    (void)state;
+    float a[48], b[48];
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t i = 0; i < 48; i++) {
+        a[i] = 1e-30f;
+        b[i] = -1e-30f;
+    }
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t n = 0; n <= 48; n++)
+            assert_int_equal(test_bits_of(k.dot(a, b, n)), n < 16 ? 0 : 0x80000000u);
+    }
+}
+
 static double ulp_of(double exact)
 {
     int exponent;
@@ -464,6 +484,7 @@ int main(int argc, char **argv)
         return run_benches();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_reference_bits),
+        cmocka_unit_test(untouched_lanes_keep_their_zero),
         cmocka_unit_test(argmax_takes_the_lowest_of_equals),
         cmocka_unit_test(exp_is_within_one_ulp),
         cmocka_unit_test(norms_and_sums_agree_with_double),
