@@ -20,7 +20,13 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define GROUP         16
-#define BLOCK         32 /* elements: two chunks of 16, and a block of Q8_0 */
+/* The loop's bounds are constant once inlined; unrolled, its accumulators are registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define BLOCK 32 /* elements: two chunks of 16, and a block of Q8_0 */
 
 typedef struct page_rows {
     const uint8_t *k[MOE_KV_PAGE];
@@ -80,17 +86,17 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
                               float *scores)
 {
     l16 acc[L16_TILE];
-#pragma GCC unroll 16
+    UNROLL
     for (uint32_t i = 0; i < L16_TILE; i++)
         acc[i] = l16_zero();
     for (uint32_t b = 0; b < k_dim / BLOCK; b++) {
-#pragma GCC unroll 2
+        UNROLL
         for (uint32_t half = 0; half < 2; half++) {
             const float *query = q + b * BLOCK + half * 16;
-#pragma GCC unroll 16
+            UNROLL
             for (uint32_t p = 0; p < n_positions; p++) {
                 l16 key = load_chunk(type, rows[p], b, half);
-#pragma GCC unroll 16
+                UNROLL
                 for (uint32_t h = 0; h < n_q; h++)
                     acc[h * n_positions + p] =
                         l16_fma(l16_load(query + (size_t)h * k_dim), key, acc[h * n_positions + p]);
@@ -99,17 +105,17 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
     }
     if (k_dim % BLOCK > 0) {
         l16 with_rest[L16_TILE]; /* so that acc itself has no address and lives in registers */
-#pragma GCC unroll 16
+        UNROLL
         for (uint32_t i = 0; i < L16_TILE; i++)
             with_rest[i] = acc[i];
         add_rests(type, rows, n_positions, q, k_dim, n_q, with_rest);
-#pragma GCC unroll 16
+        UNROLL
         for (uint32_t i = 0; i < L16_TILE; i++)
             acc[i] = with_rest[i];
     }
     float tile[L16_TILE];
     l16_reduce_tile(acc, scale, tile);
-#pragma GCC unroll 16
+    UNROLL
     for (uint32_t h = 0; h < n_q; h++)
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
@@ -180,28 +186,28 @@ ALWAYS_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint
                               uint32_t n_q, float *out, uint32_t v_dim)
 {
     l16 acc[L16_TILE];
-#pragma GCC unroll 16
+    UNROLL
     for (uint32_t i = 0; i < n_q * n_chunks; i++)
         acc[i] = l16_zero();
     for (uint32_t j = 0; j < n_valid; j++) {
         l16 value[8];
-#pragma GCC unroll 8
+        UNROLL
         for (uint32_t c = 0; c < n_chunks; c++)
             value[c] = load_chunk(type, rows[j], b + (half + c) / 2, (half + c) % 2);
-#pragma GCC unroll 16
+        UNROLL
         for (uint32_t h = 0; h < n_q; h++) {
             l16 weight = l16_set(weights[h * MOE_KV_PAGE + j]);
-#pragma GCC unroll 8
+            UNROLL
             for (uint32_t c = 0; c < n_chunks; c++)
                 acc[h * n_chunks + c] = l16_fma(weight, value[c], acc[h * n_chunks + c]);
         }
     }
     out += b * BLOCK + half * 16;
-#pragma GCC unroll 16
+    UNROLL
     for (uint32_t h = 0; h < n_q; h++)
-#pragma GCC unroll 8
-        for (uint32_t c = 0; c < n_chunks; c++)
-            l16_store(out + (size_t)h * v_dim + c * 16, acc[h * n_chunks + c]);
+        UNROLL
+    for (uint32_t c = 0; c < n_chunks; c++)
+        l16_store(out + (size_t)h * v_dim + c * 16, acc[h * n_chunks + c]);
 }
 
 static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
