@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/model/tensor_map_rows.h"
 
-/* clang-format off: one row a line */
 const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
     [MOE_LAYER_ATTN_Q] = {"attn_q.weight", MOE_DIM_EMBD, MOE_DIM_QUERIES, MOE_TRAIT_Q_DIRECT},
@@ -50,7 +49,6 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", MOE_DIM_EMBD, MOE_DIM_ONE,
                                  MOE_TRAIT_SHARED_GATED},
 };
-/* clang-format on */
 
 void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT])
 {
