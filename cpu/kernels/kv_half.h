@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* IEEE binary16 in software, to the bit what the F16C instructions do (round to nearest even,
- * overflow to infinity, subnormals kept, NaNs quieted with the top of their payload). */
+/* float32 to IEEE binary16 in software, to the bit what the F16C instructions do (round to nearest
+ * even, overflow to infinity, subnormals kept, NaNs quieted with the top of their payload). The way
+ * back is moe_half_to_float() of block_formats.h. */
 #ifndef MOE_CPU_KV_HALF_H
 #define MOE_CPU_KV_HALF_H
+
+#include "cpu/kernels/block_formats.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -30,26 +33,6 @@ static inline uint16_t moe_float_to_half(float value)
     uint32_t tie = 1u << (shift - 1);
     half += rest > tie || (rest == tie && (half & 1));
     return (uint16_t)(sign | half);
-}
-
-static inline float moe_half_to_float(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t abs = half & 0x7fffu;
-    uint32_t bits;
-    if (abs >= 0x7c00u) {
-        uint32_t quiet = abs > 0x7c00u ? 0x400000u : 0;
-        bits = 0x7f800000u | quiet | (abs & 0x3ffu) << 13;
-    } else if (abs >= 0x400u) {
-        bits = (abs << 13) + 0x38000000u;
-    } else {
-        float magnitude = (float)abs * 0x1p-24f; /* exact */
-        memcpy(&bits, &magnitude, sizeof(bits));
-    }
-    bits |= sign;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
 }
 
 #endif

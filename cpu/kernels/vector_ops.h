@@ -56,7 +56,7 @@ typedef struct moe_attend_args {
     const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA) */
     size_t k_row_bytes;
     size_t v_row_bytes;
-    uint32_t k_dim; /* multiples of 8 are fast, any value is right */
+    uint32_t k_dim; /* multiples of 32 are fast, any value is right */
     uint32_t v_dim;
     uint32_t n_valid;     /* 1..MOE_KV_PAGE positions are attended to */
     const uint8_t *slots; /* logical position j of the page is in slot slots[j] < 64; NULL: j */
