@@ -239,7 +239,7 @@ int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_s
     pcre2_set_match_limit(scratch->context, (uint32_t)(1000000 + 4 * (uint64_t)size > UINT32_MAX
                                                            ? UINT32_MAX
                                                            : 1000000 + 4 * (uint64_t)size));
-    pcre2_set_heap_limit(scratch->context, 1u << 20);
+    pcre2_set_heap_limit(scratch->context, 1u << 16); /* KiB */
     lists->current.n = 0;
     if (size > 0 && !push_end(&lists->current, size)) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory while splitting a text");

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/model/text_nfc.h"
 #include "runtime/model/utf8_text.h"
 
 static size_t merge_slot(const moe_tokenizer *tokenizer, int32_t left, int32_t right)
@@ -229,12 +228,10 @@ static int normalise(moe_encoder *encoder, const char *text, size_t size, text_b
 {
     for (size_t at = 0; at < size;) {
         size_t valid = valid_prefix(text + at, size - at);
-        utf8proc_uint8_t *composed = NULL;
         if (valid > 0) {
-            utf8proc_ssize_t n =
-                utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)valid,
-                             &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-            bool stored = n >= 0 && append(out, composed, (size_t)n);
+            size_t n = 0;
+            char *composed = moe_nfc(text + at, valid, &n);
+            bool stored = composed != NULL && append(out, composed, n);
             free(composed);
             if (!stored) {
                 return moe_encoder_out_of_memory(encoder);
@@ -249,17 +246,6 @@ static int normalise(moe_encoder *encoder, const char *text, size_t size, text_b
         }
     }
     return MOE_OK;
-}
-
-/* Everything below U+0300 (lead byte CC) is its own NFC. */
-static bool may_need_nfc(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        if ((uint8_t)text[i] >= 0xCC) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Where the text has bad bytes: cuts a copy that has U+FFFD for each, then moves the cuts back. */
@@ -324,7 +310,7 @@ static int encode_normal(moe_encoder *encoder, const char *text, size_t size)
 
 int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size)
 {
-    if (!encoder->tokenizer->pretokenizer->nfc || !may_need_nfc(text, size)) {
+    if (!encoder->tokenizer->pretokenizer->nfc || !moe_nfc_may_change(text, size)) {
         return encode_normal(encoder, text, size);
     }
     text_buffer composed = {0};

@@ -141,6 +141,8 @@ def splitters(folder):
             "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", CJK]) + digits)),
         ("deepseek-coder", Sequence(splits([r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK]) + digits)),
         ("deepseek-v3", deepseek3),
+        ("default", Sequence(splits([
+            r"[\p{P}\$\+<=>\^~\|]+", GPT2.removesuffix(r"|\s+"), r"\p{N}+", "[0-9][0-9][0-9]"]))),
     ]
 
 

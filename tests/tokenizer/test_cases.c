@@ -67,8 +67,9 @@ static const char *read_string(reader *r, size_t *size)
 /* --- splits ----------------------------------------------------------------------------------- */
 
 /* In the order in which make_cases.py writes them. */
-static const char *const splitters[] = {"gpt-2", "llama-bpe",    "qwen2",          "olmo",
-                                        "dbrx",  "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+static const char *const splitters[] = {"gpt-2",          "llama-bpe",   "qwen2",
+                                        "olmo",           "dbrx",        "deepseek-llm",
+                                        "deepseek-coder", "deepseek-v3", "default"};
 
 #define N_SPLITTERS (sizeof splitters / sizeof splitters[0])
 

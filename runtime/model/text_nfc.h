@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOE_MODEL_TEXT_NFC_H
+#define MOE_MODEL_TEXT_NFC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* False when the text is surely its own NFC. */
+bool moe_nfc_may_change(const char *text, size_t size);
+
+/* NFC of valid UTF-8 of less than 2^31 bytes, malloc'ed; NULL when memory is short. Linear in the
+ * size whatever the text. */
+char *moe_nfc(const char *text, size_t size, size_t *out_size);
+
+#endif
