@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/model/tensor_map.h"
 #include "tests/model/gguf_cases.h"
@@ -105,6 +106,34 @@ static void test_dense_files(void **state)
     }
 }
 
+/* As a file, where the reader allocates for the header and the name too. */
+static void test_every_allocation_of_open_may_fail(void **state)
+{
+    char path[] = "/tmp/test_memory.XXXXXX";
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    gguf_builder *b = gguf_case_base();
+    assert_int_equal(gb_write(b, path), 0);
+    gb_free(b);
+    int n_failures = 0;
+    int status;
+    do {
+        moe_gguf *gguf = NULL;
+        moe_error err = {""};
+        calls_until_failure = n_failures++;
+        status = moe_gguf_open(&gguf, path, &err);
+        bool reached = calls_until_failure < 0;
+        calls_until_failure = -1;
+        assert_int_equal(status, reached ? MOE_ERR_MEMORY : MOE_OK);
+        assert_true(!reached || strstr(err.message, "out of memory") != NULL);
+        moe_gguf_close(&gguf);
+    } while (status != MOE_OK);
+    assert_true(n_failures > 6);
+    unlink(path);
+}
+
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -135,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_hostile_files_get_little),
         cmocka_unit_test(test_dense_files),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_every_allocation_of_open_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
