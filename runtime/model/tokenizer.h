@@ -13,8 +13,8 @@
 typedef struct moe_tokenizer moe_tokenizer;
 
 enum {
-    MOE_ENCODE_ADD_SPECIAL = 1,   /* BOS/EOS where the metadata asks for them */
-    MOE_ENCODE_PARSE_SPECIAL = 2  /* text such as "<|im_end|>" becomes its control token */
+    MOE_ENCODE_ADD_SPECIAL = 1,  /* BOS/EOS where the metadata asks for them */
+    MOE_ENCODE_PARSE_SPECIAL = 2 /* text such as "<|im_end|>" becomes its control token */
 };
 
 #define MOE_NO_TOKEN (-1)
@@ -33,7 +33,9 @@ bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token);
 /* The id of exactly this text as one (control or ordinary) token, or MOE_NO_TOKEN. */
 int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size);
 
-/* Encodes size bytes (any bytes; invalid UTF-8 included). *tokens is malloc'ed and the caller's. */
+/* Encodes size bytes, fewer than 2^31 (any bytes; invalid UTF-8 included). Pieces of the tokens
+ * give the bytes back, except for what a family's own tokenizer changes too: NFC (qwen2, olmo), the
+ * space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
 int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
                          unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err);
 
@@ -50,7 +52,8 @@ typedef struct moe_text_stream {
     bool started;
 } moe_text_stream;
 
-/* Longest output of one push: the longest piece plus what was pending. */
+/* Longest output of one push: three times the longest piece and what was pending, because every bad
+ * byte can become a U+FFFD. */
 size_t moe_text_stream_max(const moe_tokenizer *tokenizer);
 /* Appends one token; writes the characters that became whole to out (capacity at least
  * moe_text_stream_max()) and returns their bytes. Bytes that can never become UTF-8 pass as
