@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of F32, F16 and BF16 weights with AVX-512: tiles of TILE_OUT weight rows by up to
- * TILE_ROWS activation rows, a zmm accumulator each, lane l of the contract in lane l.
+/* Products of F32, F16 and BF16 weights with AVX-512: tiles of weight rows by up to TILE_ROWS
+ * activation rows, a zmm accumulator each, lane l of the contract in lane l.
  *
- * Few rows read the weights where they are. For many rows TILE_OUT weight rows are widened, PANEL
- * elements at a time, into an aligned panel in the L1 cache that all activation rows then go over.
+ * Few rows read the weights where they are, DIRECT_OUT weight rows at a time: the memory is what
+ * limits them, and four streams keep it busier than eight. For many rows TILE_OUT weight rows are
+ * widened, PANEL elements at a time, into an aligned panel in the L1 cache that all activation rows
+ * then go over.
  * A tile that hangs over the last weight row repeats that row and does not store it. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
@@ -12,7 +14,14 @@
 
 #include <immintrin.h>
 
-enum { TILE_OUT = 8, TILE_ROWS = 3, PANEL = 512, ROW_BLOCK = 48, PREFETCH_BYTES = 4096 };
+enum {
+    DIRECT_OUT = 4,
+    TILE_OUT = 8,
+    TILE_ROWS = 3,
+    PANEL = 512,
+    ROW_BLOCK = 48,
+    PREFETCH_BYTES = 4096
+};
 
 typedef struct row_sums {
     __m512 acc[TILE_OUT];
@@ -43,14 +52,14 @@ MOE_INLINE __m512 load_weights(moe_dtype type, const uint8_t *row, size_t i, __m
 
 /* Adds n elements of each pair; prefetch: how many bytes ahead to ask for, 0 for weights in cache.
  */
-MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const *x, int n_rows,
-                     size_t n, size_t prefetch, row_sums *sums)
+MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const *x, int n_out,
+                     int n_rows, size_t n, size_t prefetch, row_sums *sums)
 {
     __m512 acc[TILE_ROWS][TILE_OUT];
 #pragma GCC unroll 3
     for (int r = 0; r < n_rows; r++) {
 #pragma GCC unroll 8
-        for (int i = 0; i < TILE_OUT; i++) {
+        for (int i = 0; i < n_out; i++) {
             acc[r][i] = sums[r].acc[i];
         }
     }
@@ -61,7 +70,7 @@ MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const
             xs[r] = _mm512_loadu_ps(x[r] + k);
         }
 #pragma GCC unroll 8
-        for (int i = 0; i < TILE_OUT; i++) {
+        for (int i = 0; i < n_out; i++) {
             const __m512 weights = load_weights(type, w[i], k, 0xffff);
             if (prefetch != 0) {
                 _mm_prefetch((const char *)w[i] + weight_bytes(type) * k + prefetch, _MM_HINT_T0);
@@ -77,10 +86,10 @@ MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const
 #pragma GCC unroll 3
     for (int r = 0; r < n_rows; r++) {
 #pragma GCC unroll 8
-        for (int i = 0; i < TILE_OUT; i++) {
+        for (int i = 0; i < n_out; i++) {
             sums[r].acc[i] = acc[r][i];
         }
-        for (int i = 0; i < TILE_OUT && tail != 0; i++) {
+        for (int i = 0; i < n_out && tail != 0; i++) {
             sums[r].acc[i] = _mm512_mask3_fmadd_ps(load_weights(type, w[i], whole, tail),
                                                    _mm512_maskz_loadu_ps(tail, x[r] + whole),
                                                    sums[r].acc[i], tail);
@@ -88,57 +97,57 @@ MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const
     }
 }
 
-MOE_INLINE void tile_rows(moe_dtype type, const uint8_t *const *w, const float *const *x,
+MOE_INLINE void tile_rows(moe_dtype type, const uint8_t *const *w, const float *const *x, int n_out,
                           uint32_t n_rows, size_t n, size_t prefetch, row_sums *sums)
 {
     switch (n_rows) {
     case 1:
-        tile(type, w, x, 1, n, prefetch, sums);
+        tile(type, w, x, n_out, 1, n, prefetch, sums);
         break;
     case 2:
-        tile(type, w, x, 2, n, prefetch, sums);
+        tile(type, w, x, n_out, 2, n, prefetch, sums);
         break;
     default:
-        tile(type, w, x, 3, n, prefetch, sums);
+        tile(type, w, x, n_out, 3, n, prefetch, sums);
     }
 }
 
-static void store_sums(const moe_matmul_args *args, uint32_t o, uint32_t r0, uint32_t n_rows,
-                       const row_sums *sums)
+/* Four outputs of a row, or those of them that exist. */
+static void store_outputs(const moe_matmul_args *args, uint32_t o, uint32_t r, const __m512 *acc)
 {
-    const uint32_t n_valid = args->n_out - o < TILE_OUT ? args->n_out - o : TILE_OUT;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        const __m512 *acc = sums[r].acc;
-        const __m256 out = _mm256_set_m128(reduce_4(acc[4], acc[5], acc[6], acc[7]),
-                                           reduce_4(acc[0], acc[1], acc[2], acc[3]));
-        const size_t row = args->out_index != NULL ? args->out_index[r0 + r] : r0 + r;
-        _mm256_mask_storeu_ps(args->out + row * args->out_stride + o,
-                              (__mmask8)((1u << n_valid) - 1), out);
+    if (o >= args->n_out) {
+        return;
     }
+    const uint32_t n_valid = args->n_out - o < 4 ? args->n_out - o : 4;
+    const size_t row = args->out_index != NULL ? args->out_index[r] : r;
+    _mm_mask_storeu_ps(args->out + row * args->out_stride + o, (__mmask8)((1u << n_valid) - 1),
+                       reduce_4(acc[0], acc[1], acc[2], acc[3]));
 }
 
-static void weight_rows(const moe_matmul_args *args, uint32_t o, const uint8_t **w)
+static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
 {
-    for (uint32_t i = 0; i < TILE_OUT; i++) {
-        const uint32_t row = args->n_out - o > i ? o + i : args->n_out - 1;
-        w[i] = (const uint8_t *)args->weights + row * args->row_bytes;
-    }
+    const uint32_t row = o < args->n_out ? o : args->n_out - 1;
+    return (const uint8_t *)args->weights + row * args->row_bytes;
 }
 
 MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
-    const uint8_t *w[TILE_OUT];
+    const uint8_t *w[DIRECT_OUT];
     const float *x[TILE_ROWS];
     row_sums sums[TILE_ROWS];
-    const size_t tile_bytes = TILE_OUT * args->row_bytes;
+    const size_t tile_bytes = DIRECT_OUT * args->row_bytes;
     memset(sums, 0, sizeof sums);
-    weight_rows(args, o, w);
+    for (uint32_t i = 0; i < DIRECT_OUT; i++) {
+        w[i] = weight_row(args, o + i);
+    }
     for (uint32_t r = 0; r < args->n_rows; r++) {
         x[r] = x_row(args, r);
     }
-    tile_rows(type, w, x, args->n_rows, args->n_in,
+    tile_rows(type, w, x, DIRECT_OUT, args->n_rows, args->n_in,
               (PREFETCH_BYTES / (tile_bytes + 1) + 1) * tile_bytes, sums);
-    store_sums(args, o, 0, args->n_rows, sums);
+    for (uint32_t r = 0; r < args->n_rows; r++) {
+        store_outputs(args, o, r, sums[r].acc);
+    }
 }
 
 MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, uint32_t n, float *out)
@@ -160,36 +169,40 @@ static __attribute__((noinline)) void panel_rows(const moe_matmul_args *args,
         for (uint32_t i = 0; i < n_tile; i++) {
             x[i] = x_row(args, r0 + r + i) + k;
         }
-        tile_rows(MOE_DTYPE_F32, panel_rows, x, n_tile, n, 0, sums + r);
+        tile_rows(MOE_DTYPE_F32, panel_rows, x, TILE_OUT, n_tile, n, 0, sums + r);
     }
 }
 
 MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o, uint32_t r0)
 {
     _Alignas(64) float panel[TILE_OUT][PANEL];
-    const uint8_t *w[TILE_OUT], *rows[TILE_OUT];
+    const uint8_t *rows[TILE_OUT];
     row_sums sums[ROW_BLOCK];
     const uint32_t n_rows = args->n_rows - r0 < ROW_BLOCK ? args->n_rows - r0 : ROW_BLOCK;
     memset(sums, 0, n_rows * sizeof sums[0]);
-    weight_rows(args, o, w);
     for (uint32_t k = 0; k < args->n_in; k += PANEL) {
         const uint32_t n = args->n_in - k < PANEL ? args->n_in - k : PANEL;
         for (uint32_t i = 0; i < TILE_OUT; i++) {
-            widen(type, w[i], k, n, panel[i]);
+            widen(type, weight_row(args, o + i), k, n, panel[i]);
             rows[i] = (const uint8_t *)panel[i];
         }
         panel_rows(args, rows, r0, n_rows, k, n, sums);
     }
-    store_sums(args, o, r0, n_rows, sums);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        store_outputs(args, o, r0 + r, sums[r].acc);
+        store_outputs(args, o + 4, r0 + r, sums[r].acc + 4);
+    }
 }
 
 MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
 {
-    for (uint32_t o = 0; o < args->n_out; o += TILE_OUT) {
-        if (args->n_rows <= TILE_ROWS) {
+    if (args->n_rows <= TILE_ROWS) {
+        for (uint32_t o = 0; o < args->n_out; o += DIRECT_OUT) {
             direct_rows(type, args, o);
-            continue;
         }
+        return;
+    }
+    for (uint32_t o = 0; o < args->n_out; o += TILE_OUT) {
         for (uint32_t r = 0; r < args->n_rows; r += ROW_BLOCK) {
             panel_tiles(type, args, o, r);
         }
