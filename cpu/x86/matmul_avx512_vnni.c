@@ -5,22 +5,25 @@
  * of the contract is lane l of the register. vpdpbusd multiplies unsigned codes by signed
  * activations; it starts from -offset * sum4, which makes the integer sum that of the true codes.
  *
- *   few rows    blocks are unpacked into registers and used at once; the weights are read once
+ *   few rows    blocks are unpacked into registers and used at once, once for each tile of rows
  *   many rows   TILE_OUT rows of up to PANEL elements are unpacked into a panel in the L1 cache
  *               (codes as bytes, scales by lane, minima), which all activation rows then go over
  *
- * Either way each accumulator sees its chunks in order. A tile that hangs over the last weight row
+ * Either way each accumulator sees its chunks in order. The next tile's weights are asked for while
+ * this one's are worked on: four short streams are too irregular for the processor's own prefetch
+ * (without, decoding reads memory at half the speed). A tile that hangs over the last weight row
  * repeats that row and does not store it. */
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_unpack_avx512.h"
 #include "cpu/x86/reduce_avx512.h"
 
+#include <stdbool.h>
+
 enum {
     TILE_OUT = 4,
     TILE_ROWS = 4,
-    MAX_DIRECT_ROWS = 2, /* as many rows need no panel */
-    PANEL = 2048,        /* elements */
-    ROW_BLOCK = 64,      /* activation rows that share an unpacked panel */
+    PANEL = 1024,   /* elements */
+    ROW_BLOCK = 64, /* activation rows that share an unpacked panel */
     PREFETCH_BYTES = 4096
 };
 
@@ -90,9 +93,9 @@ MOE_INLINE __m512 add_minima(__m512 acc, __m512 mins, const x_row *x, size_t g, 
 
 typedef struct direct_tile {
     const uint8_t *weights[TILE_OUT];
-    x_row x[MAX_DIRECT_ROWS];
-    __m512 acc[TILE_OUT][MAX_DIRECT_ROWS];
-    __m512 min_acc[TILE_OUT][MAX_DIRECT_ROWS];
+    x_row x[TILE_ROWS];
+    __m512 acc[TILE_OUT][TILE_ROWS];
+    __m512 min_acc[TILE_OUT][TILE_ROWS];
 } direct_tile;
 
 /* Group g, or what a row of blocks of 32 has left of it: n elements. */
@@ -115,18 +118,18 @@ MOE_INLINE void direct_group(moe_dtype type, direct_tile *tile, int n_rows, size
         if (64 * c >= n) {
             break;
         }
-        x_chunk x[MAX_DIRECT_ROWS];
-#pragma GCC unroll 2
-        for (int r = 0; r < n_rows; r++) {
-            x[r] = load_chunk(&tile->x[r], 4 * g + c, t.offset_shift);
-        }
+        chunk_weights w[TILE_OUT];
 #pragma GCC unroll 4
         for (int i = 0; i < TILE_OUT; i++) {
-            const chunk_weights w = unpack_chunk(type, tile->weights[i] + g * group_bytes,
-                                                 &state[i], (int)c, 64 * c + 32 == n);
-#pragma GCC unroll 2
-            for (int r = 0; r < n_rows; r++) {
-                tile->acc[i][r] = add_products(tile->acc[i][r], w, x[r]);
+            w[i] = unpack_chunk(type, tile->weights[i] + g * group_bytes, &state[i], (int)c,
+                                64 * c + 32 == n);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            const x_chunk x = load_chunk(&tile->x[r], 4 * g + c, t.offset_shift);
+#pragma GCC unroll 4
+            for (int i = 0; i < TILE_OUT; i++) {
+                tile->acc[i][r] = add_products(tile->acc[i][r], w[i], x);
             }
         }
     }
@@ -135,7 +138,7 @@ MOE_INLINE void direct_group(moe_dtype type, direct_tile *tile, int n_rows, size
     }
 #pragma GCC unroll 4
     for (int i = 0; i < TILE_OUT; i++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             tile->min_acc[i][r] =
                 add_minima(tile->min_acc[i][r], state[i].mins, &tile->x[r], g, t.min_sub);
@@ -155,7 +158,7 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
         const uint32_t row = o + (i < n_valid ? i : n_valid - 1);
         tile.weights[i] = (const uint8_t *)args->weights + row * args->row_bytes;
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         tile.x[r] = x_row_of(args, r0 + (uint32_t)r, 0);
 #pragma GCC unroll 4
@@ -171,7 +174,7 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
     if (t.block_elems == 32 && args->n_in % MOE_GROUP != 0) {
         direct_group(type, &tile, n_rows, n_full, args->n_in % MOE_GROUP, 0);
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         __m128 sums = reduce_4(tile.acc[0][r], tile.acc[1][r], tile.acc[2][r], tile.acc[3][r]);
         if (t.min_sub != 0) {
@@ -212,12 +215,16 @@ MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, int i, size_t 
     _mm512_store_ps(panel->mins[i] + 16 * g, state.mins);
 }
 
-/* n elements of weight row `weights`, from a group boundary on. */
+/* n elements of weight row `weights`, from a group boundary on, asking for the bytes `prefetch`
+ * further on: the next tile's. */
 MOE_INLINE void unpack_row(moe_dtype type, weight_panel *panel, int i, const uint8_t *weights,
-                           uint32_t n)
+                           uint32_t n, size_t prefetch)
 {
     const quant_type t = quant_type_of(type);
     const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+    for (size_t line = 0; line < (size_t)n / t.block_elems * t.block_bytes; line += 64) {
+        _mm_prefetch((const char *)weights + prefetch + line, _MM_HINT_T0);
+    }
     for (uint32_t g = 0; g < n / MOE_GROUP; g++) {
         unpack_group(type, panel, i, g, weights + g * group_bytes, MOE_GROUP);
     }
@@ -346,24 +353,46 @@ MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_
             unpack_row(type, &panel, (int)i,
                        (const uint8_t *)args->weights + row * args->row_bytes +
                            (size_t)k / t.block_elems * t.block_bytes,
-                       n);
+                       n, TILE_OUT * args->row_bytes);
         }
         panel_rows_any(args, &panel, r0, n_rows, k, n, sums);
     }
     store_sums(args, o, n_valid, r0, n_rows, sums);
 }
 
+MOE_INLINE void direct_any(moe_dtype type, const moe_matmul_args *args, uint32_t o, uint32_t r,
+                           uint32_t n_rows)
+{
+    switch (n_rows) {
+    case 1:
+        direct_rows(type, args, o, r, 1);
+        break;
+    case 2:
+        direct_rows(type, args, o, r, 2);
+        break;
+    case 3:
+        direct_rows(type, args, o, r, 3);
+        break;
+    default:
+        direct_rows(type, args, o, r, 4);
+    }
+}
+
+/* Up to how many rows unpacking blocks again for every tile of rows costs less than a panel. */
+MOE_INLINE uint32_t max_direct_rows(moe_dtype type)
+{
+    return quant_type_of(type).block_elems == 32 ? 2 * TILE_ROWS : TILE_ROWS;
+}
+
 MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
 {
+    const bool direct = args->n_rows <= max_direct_rows(type);
     for (uint32_t o = 0; o < args->n_out; o += TILE_OUT) {
-        if (args->n_rows == 1) {
-            direct_rows(type, args, o, 0, 1);
-        } else if (args->n_rows == 2) {
-            direct_rows(type, args, o, 0, 2);
-        } else {
-            for (uint32_t r = 0; r < args->n_rows; r += ROW_BLOCK) {
-                panel_tiles(type, args, o, r);
-            }
+        for (uint32_t r = 0; r < args->n_rows && direct; r += TILE_ROWS) {
+            direct_any(type, args, o, r, args->n_rows - r);
+        }
+        for (uint32_t r = 0; r < args->n_rows && !direct; r += ROW_BLOCK) {
+            panel_tiles(type, args, o, r);
         }
     }
 }

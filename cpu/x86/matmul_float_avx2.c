@@ -175,10 +175,13 @@ static void panel_rows(const moe_matmul_args *args, const float (*panel)[PANEL],
     }
 }
 
-MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, size_t n, float *out)
+/* Asks for the bytes `prefetch` further on, too: the next tile's. */
+MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, size_t n, float *out,
+                      size_t prefetch)
 {
     const size_t whole = n / 8 * 8;
     for (size_t k = 0; k < whole; k += 8) {
+        _mm_prefetch((const char *)row + weight_bytes(type) * (first + k) + prefetch, _MM_HINT_T0);
         _mm256_store_ps(out + k, load_weights(type, row, first + k));
     }
     for (size_t k = whole; k < n; k++) {
@@ -195,7 +198,7 @@ MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_
     for (size_t k = 0; k < args->n_in; k += PANEL) {
         const size_t n = args->n_in - k < PANEL ? args->n_in - k : PANEL;
         for (uint32_t i = 0; i < TILE_OUT; i++) {
-            widen(type, weight_row(args, o + i), k, n, panel[i]);
+            widen(type, weight_row(args, o + i), k, n, panel[i], TILE_OUT * args->row_bytes);
         }
         panel_rows(args, panel, r0, n_rows, k, n, sums);
     }

@@ -150,9 +150,12 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
     }
 }
 
-MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, uint32_t n, float *out)
+/* Asks for the bytes `prefetch` further on, too: the next tile's. */
+MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, uint32_t n, float *out,
+                      size_t prefetch)
 {
     for (uint32_t k = 0; k < n; k += 16) {
+        _mm_prefetch((const char *)row + weight_bytes(type) * (first + k) + prefetch, _MM_HINT_T0);
         const __mmask16 mask = n - k >= 16 ? 0xffff : (__mmask16)((1u << (n - k)) - 1);
         _mm512_store_ps(out + k, load_weights(type, row, first + k, mask));
     }
@@ -183,7 +186,7 @@ MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_
     for (uint32_t k = 0; k < args->n_in; k += PANEL) {
         const uint32_t n = args->n_in - k < PANEL ? args->n_in - k : PANEL;
         for (uint32_t i = 0; i < TILE_OUT; i++) {
-            widen(type, weight_row(args, o + i), k, n, panel[i]);
+            widen(type, weight_row(args, o + i), k, n, panel[i], TILE_OUT * args->row_bytes);
             rows[i] = (const uint8_t *)panel[i];
         }
         panel_rows(args, rows, r0, n_rows, k, n, sums);

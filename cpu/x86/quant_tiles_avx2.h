@@ -191,13 +191,16 @@ typedef struct row_sums {
     lanes_avx2 min_acc[TILE_OUT];
 } row_sums;
 
-/* n elements of a weight row, from a group boundary on. A last odd run of 32 is followed by one of
- * scale 0, as tiles work on whole chunks. */
+/* n elements of a weight row, from a group boundary on, asking for the bytes `prefetch` further on:
+ * the next tile's. */
 MOE_INLINE void unpack_row(moe_dtype type, dot_kind kind, weight_panel *panel, int i,
-                           const uint8_t *weights, uint32_t n)
+                           const uint8_t *weights, uint32_t n, size_t prefetch)
 {
     const quant_type t = quant_type_of(type);
     const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+    for (size_t line = 0; line < (size_t)n / t.block_elems * t.block_bytes; line += 64) {
+        _mm_prefetch((const char *)weights + prefetch + line, _MM_HINT_T0);
+    }
     const int is_signed = codes_are_signed(kind, t.offset_shift);
     for (uint32_t k = 0; k < n; k += MOE_GROUP) {
         const uint8_t *group = weights + k / MOE_GROUP * group_bytes;
@@ -217,10 +220,6 @@ MOE_INLINE void unpack_row(moe_dtype type, dot_kind kind, weight_panel *panel, i
             memcpy(panel->mins[i] + k / 16, state.mins, t.min_sub == 16 ? 64 : 32);
         }
     }
-    if (n % 64 != 0) {
-        memset(panel->codes[i] + n, 0, 32);
-        memset(panel->scales[i] + n / 4, 0, 32);
-    }
 }
 
 /* Lanes 0..7 (half 0) or 8..15 (half 1). */
@@ -235,7 +234,7 @@ MOE_INLINE void panel_tile(dot_kind kind, int half, const weight_panel *panel, c
             acc[r][i] = sums[r].acc[i].half[half];
         }
     }
-    for (size_t e = (size_t)half; 32 * e < n + 32 * (size_t)half; e += 2) {
+    for (size_t e = (size_t)half; 32 * e < n; e += 2) {
         x_half halves[TILE_ROWS];
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
@@ -304,7 +303,8 @@ MOE_INLINE void panel_tiles(moe_dtype type, dot_kind kind, const moe_matmul_args
         const uint32_t n = args->n_in - k < PANEL ? args->n_in - k : PANEL;
         for (uint32_t i = 0; i < TILE_OUT; i++) {
             unpack_row(type, kind, &panel, (int)i,
-                       weight_row(args, o + i) + (size_t)k / t.block_elems * t.block_bytes, n);
+                       weight_row(args, o + i) + (size_t)k / t.block_elems * t.block_bytes, n,
+                       TILE_OUT * args->row_bytes);
         }
         panel_rows(kind, args, &panel, r0, n_rows, k, n, t.offset_shift, sums);
     }
