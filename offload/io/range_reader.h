@@ -5,7 +5,8 @@
  * range is used where it falls in it: no copy per byte. The reader splits ranges into blocks, keeps
  * `depth` blocks in flight, continues short reads, retries transient errors (EAGAIN, EINTR) and,
  * a bounded number of times, EIO, falls back to buffered reads where O_DIRECT is refused, and
- * reports each range exactly once. One thread owns a reader, but for moe_range_reader_wake(). */
+ * reports each range exactly once. One thread owns a reader, but for moe_range_reader_wake(): the
+ * first that submits or waits. Nothing is allocated between open and close. */
 #ifndef MOE_OFFLOAD_RANGE_READER_H
 #define MOE_OFFLOAD_RANGE_READER_H
 
@@ -22,31 +23,35 @@ typedef enum moe_io_kind { MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYN
 
 typedef struct moe_range_file {
     const char *path;
-    int fd; /* the reader opens its own descriptor by /proc/self/fd when it wants O_DIRECT */
+    int fd; /* the reader makes its own descriptors of it, the direct one by /proc/self/fd; it may
+             * be closed after open() */
     uint64_t size;
 } moe_range_file;
 
 typedef struct moe_range_reader_options {
-    moe_io_kind kind;          /* AUTO: io_uring, else threads */
-    const moe_io_ops *engine;  /* not NULL: this engine instead (fault injection in tests) */
+    moe_io_kind kind;         /* AUTO: io_uring, else threads */
+    const moe_io_ops *engine; /* not NULL: tried first (fault injection in tests) */
     void *engine_context;
     const moe_range_file *files;
     uint32_t n_files;
-    bool buffered;             /* do not try O_DIRECT */
-    uint32_t block_bytes;      /* 0: 1 MiB */
-    uint32_t depth;            /* blocks in flight; 0: 16 */
-    uint32_t max_ranges;       /* submitted and not reported; 0: 256 */
-    void *buffer_arena;        /* where all buffers lie, registered with the kernel if it can;
-                                * or NULL */
+    bool buffered;        /* do not try O_DIRECT */
+    uint32_t block_bytes; /* 0: 1 MiB */
+    uint32_t depth;       /* blocks in flight; 0: 16 */
+    uint32_t max_ranges;  /* submitted and not reported; 0: 256 */
+    void *buffer_arena;   /* where all buffers lie, registered with the kernel if it can;
+                           * or NULL */
     size_t buffer_arena_bytes;
+    uint32_t close_timeout_ms; /* how long close() waits for reads in flight; 0: 10 s */
     moe_log_fn log;            /* fallbacks are told once; may be NULL */
     void *user;
 } moe_range_reader_options;
 
 int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options *options,
                           moe_error *err);
-/* Waits for what is in flight, reports nothing. */
-void moe_range_reader_close(moe_range_reader **reader);
+/* Waits for what is in flight, reports nothing. False when the device did not complete a read in
+ * time: the kernel may still write into its buffer, which must then not be used nor freed. The
+ * owner calls it, or another thread once nothing is in flight. */
+bool moe_range_reader_close(moe_range_reader **reader);
 
 /* Alignment of buffers; and the bytes that a buffer for a range of so many bytes must have. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
@@ -57,12 +62,12 @@ typedef struct moe_range {
     uint64_t offset;
     uint64_t size;
     uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader's until reported */
-    uint64_t tag;    /* the caller's */
+    uint64_t tag;    /* the caller's; different for all that are under way */
 } moe_range;
 
 typedef struct moe_range_done {
     uint64_t tag;
-    int status;          /* MOE_OK, MOE_ERR_IO, MOE_ERR_CANCELLED */
+    int status;          /* MOE_OK, MOE_ERR_IO, MOE_ERR_CANCELLED, MOE_ERR_ARGUMENT */
     const uint8_t *data; /* where the range begins in its buffer */
     moe_error error;     /* file, offset, reason */
 } moe_range_done;
@@ -80,9 +85,12 @@ uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, u
 void moe_range_reader_wake(moe_range_reader *reader);
 
 typedef struct moe_range_reader_stats {
-    uint64_t bytes_requested; /* of ranges */
+    uint64_t bytes_requested; /* of ranges submitted */
     uint64_t bytes_read;      /* of supersets, retries included */
-    uint64_t n_reads, n_short, n_retries, n_errors;
+    uint64_t n_reads;         /* handed to the engine */
+    uint64_t n_short;         /* that brought less than was needed */
+    uint64_t n_retries;       /* of n_reads: the same or the rest asked again */
+    uint64_t n_errors;        /* ranges reported with an error; cancelled ones are none */
 } moe_range_reader_stats;
 void moe_range_reader_get_stats(const moe_range_reader *reader, moe_range_reader_stats *stats);
 /* "io_uring, O_DIRECT, 16 x 1 MiB, registered buffers" */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* The contract of an I/O engine: block reads are submitted and complete in any order. Splitting,
+ * alignment, retries and accounting are the range reader's; an engine only carries reads out and
+ * says what became of each, exactly once, as the kernel said it.
+ *
+ * Between open() and close() one thread calls submit() and wait(): the first that does. wake() may
+ * be called by any thread. close() is called by that thread, or by another one once nothing is in
+ * flight. The reader keeps no more than `depth` reads in flight; an engine has room for those. */
+#ifndef MOE_OFFLOAD_IO_ENGINE_H
+#define MOE_OFFLOAD_IO_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+typedef struct moe_io_read {
+    uint32_t file; /* index into the descriptors given at open */
+    uint32_t size;
+    uint64_t offset;
+    uint8_t *dst;
+    uint64_t user_data; /* handed back; not UINT64_MAX nor the number below */
+} moe_io_read;
+
+typedef struct moe_io_completion {
+    uint64_t user_data;
+    int32_t result; /* bytes read, 0 at the end of the file, or -errno */
+} moe_io_completion;
+
+typedef struct moe_io_params {
+    const int *fds; /* valid until close() */
+    uint32_t n_fds;
+    uint32_t depth;
+    void *arena; /* where most buffers lie, or NULL */
+    size_t arena_bytes;
+    moe_log_fn log; /* may be NULL */
+    void *user;
+    void *context; /* the engine's own, e.g. moe_io_fault */
+} moe_io_params;
+
+typedef struct moe_io_ops {
+    const char *name;
+    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine has not got it. */
+    int (*open)(void **engine, const moe_io_params *params, moe_error *err);
+    /* Waits for the reads in flight, but no longer than timeout_ns, then abandons them and returns
+     * false: the kernel may write into their buffers for ever after. */
+    bool (*close)(void *engine, uint64_t timeout_ns);
+    /* Returns how many of the reads, from the first on, were taken. */
+    uint32_t (*submit)(void *engine, const moe_io_read *reads, uint32_t n);
+    /* Waits for a completion, wake() or the timeout (< 0: none); may also return 0 for no reason.
+     * *woken becomes true when a wake() was consumed and is left alone otherwise. */
+    uint32_t (*wait)(void *engine, moe_io_completion *done, uint32_t capacity, int64_t timeout_ns,
+                     bool *woken);
+    void (*wake)(void *engine);
+    /* What is to be known beside the name: "registered buffers", or "". */
+    const char *(*detail)(const void *engine);
+} moe_io_ops;
+
+extern const moe_io_ops moe_io_uring_ops;
+extern const moe_io_ops moe_io_threads_ops;
+extern const moe_io_ops moe_io_sync_ops;
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "offload/io/io_fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "offload/io/io_signal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+#define SPOILT 0xa5
+
+typedef struct fault_read {
+    bool used;
+    moe_io_read read;
+    moe_fault fault;
+} fault_read;
+
+/* A completion that is not reported yet. */
+typedef struct held {
+    moe_io_completion completion;
+    uint64_t due_ns;
+} held;
+
+typedef struct fault_engine {
+    moe_io_fault *plan; /* the caller's */
+    void *inner;
+    uint32_t depth;
+    fault_read *reads; /* [depth]; the index is the inner engine's user_data */
+    held *held;        /* [2 * depth] */
+    uint32_t n_held;
+    uint32_t n_lost;
+} fault_engine;
+
+static int fault_open(void **out, const moe_io_params *params, moe_error *err)
+{
+    moe_io_fault *plan = params->context;
+    if (plan->open_errno != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%s is not available here: %s", plan->inner->name,
+                        strerror(plan->open_errno));
+    }
+    fault_engine *e = moe_calloc(1, sizeof *e);
+    if (e == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "fault engine: out of memory");
+    }
+    e->plan = plan;
+    e->depth = params->depth;
+    e->reads = moe_calloc(e->depth, sizeof *e->reads);
+    e->held = moe_calloc(e->depth, 2 * sizeof *e->held);
+    int rc = e->reads != NULL && e->held != NULL
+                 ? plan->inner->open(&e->inner, params, err)
+                 : moe_fail(err, MOE_ERR_MEMORY, "fault engine: out of memory");
+    if (rc != MOE_OK) {
+        free(e->reads);
+        free(e->held);
+        free(e);
+        return rc;
+    }
+    *out = e;
+    return MOE_OK;
+}
+
+static bool fault_close(void *engine, uint64_t timeout_ns)
+{
+    fault_engine *e = engine;
+    bool ended = e->plan->inner->close(e->inner, timeout_ns);
+    ended = ended && e->n_lost == 0;
+    free(e->reads);
+    free(e->held);
+    free(e);
+    return ended;
+}
+
+static void hold(fault_engine *e, uint64_t user_data, int32_t result, uint64_t delay_ns)
+{
+    e->held[e->n_held++] = (held){.completion = {.user_data = user_data, .result = result},
+                                  .due_ns = moe_now_ns() + delay_ns};
+}
+
+static bool start(fault_engine *e, const moe_io_read *read)
+{
+    uint32_t slot = 0;
+    while (slot < e->depth && e->reads[slot].used) {
+        slot++;
+    }
+    if (slot == e->depth) {
+        return false;
+    }
+    moe_fault fault = e->plan->choose(e->plan->user, read, e->plan->n_reads);
+    e->plan->n_reads++;
+    e->plan->n_faults[fault.kind]++;
+    e->reads[slot] = (fault_read){.used = true, .read = *read, .fault = fault};
+    if (fault.kind == MOE_FAULT_LOST) {
+        e->n_lost++; /* the slot stays used: the read is in flight for ever */
+    } else if (fault.kind == MOE_FAULT_ERROR) {
+        memset(read->dst, SPOILT, read->size);
+        hold(e, read->user_data, -(int32_t)fault.value, 0);
+        e->reads[slot].used = false;
+    } else {
+        moe_io_read passed = *read;
+        passed.user_data = slot;
+        e->reads[slot].used = e->plan->inner->submit(e->inner, &passed, 1) == 1;
+        return e->reads[slot].used;
+    }
+    return true;
+}
+
+static uint32_t fault_submit(void *engine, const moe_io_read *reads, uint32_t n)
+{
+    fault_engine *e = engine;
+    uint32_t taken = 0;
+    while (taken < n && e->n_held + 1 < 2 * e->depth && start(e, &reads[taken])) {
+        taken++;
+    }
+    return taken;
+}
+
+/* What the inner engine reported of a read, changed by the read's fault, goes to the held ones. */
+static void apply(fault_engine *e, const moe_io_completion *completion)
+{
+    fault_read *entry = &e->reads[completion->user_data];
+    const moe_io_read *read = &entry->read;
+    int32_t result = completion->result;
+    uint64_t delay_ns = 0;
+    uint32_t value = entry->fault.value;
+    switch (entry->fault.kind) {
+    case MOE_FAULT_SHORT:
+        if (result > 0 && value < (uint32_t)result) {
+            memset(read->dst + value, SPOILT, read->size - value);
+            result = (int32_t)value;
+        }
+        break;
+    case MOE_FAULT_DELAY:
+        delay_ns = value;
+        break;
+    case MOE_FAULT_FLIP:
+        if (result > 0) {
+            uint32_t bit = value % (8u * (uint32_t)result);
+            read->dst[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+        break;
+    case MOE_FAULT_TWICE:
+        hold(e, read->user_data, result, 0);
+        break;
+    default:
+        break;
+    }
+    entry->used = false;
+    hold(e, read->user_data, result, delay_ns);
+}
+
+static uint32_t take_due(fault_engine *e, moe_io_completion *done, uint32_t capacity)
+{
+    uint64_t now = moe_now_ns();
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_held && n < capacity;) {
+        if (e->held[i].due_ns <= now) {
+            done[n++] = e->held[i].completion;
+            e->held[i] = e->held[--e->n_held];
+        } else {
+            i++;
+        }
+    }
+    return n;
+}
+
+static uint32_t fault_wait(void *engine, moe_io_completion *done, uint32_t capacity,
+                           int64_t timeout_ns, bool *woken)
+{
+    fault_engine *e = engine;
+    uint64_t until = moe_io_deadline(timeout_ns);
+    for (uint32_t i = 0; i < e->n_held; i++) {
+        until = e->held[i].due_ns < until ? e->held[i].due_ns : until;
+    }
+    uint64_t now = moe_now_ns();
+    int64_t limit = until == UINT64_MAX ? -1 : until > now ? (int64_t)(until - now) : 0;
+    moe_io_completion inner[16];
+    uint32_t n = e->plan->inner->wait(e->inner, inner, 16, limit, woken);
+    for (uint32_t i = 0; i < n; i++) {
+        apply(e, &inner[i]);
+    }
+    return take_due(e, done, capacity);
+}
+
+static void fault_wake(void *engine)
+{
+    fault_engine *e = engine;
+    e->plan->inner->wake(e->inner);
+}
+
+static const char *fault_detail(const void *engine)
+{
+    const fault_engine *e = engine;
+    return e->plan->inner->detail(e->inner);
+}
+
+const moe_io_ops moe_io_fault_ops = {
+    .name = "fault injection",
+    .open = fault_open,
+    .close = fault_close,
+    .submit = fault_submit,
+    .wait = fault_wait,
+    .wake = fault_wake,
+    .detail = fault_detail,
+};

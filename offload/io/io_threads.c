@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads by a pool of threads that call pread(): for kernels and sandboxes without io_uring.
+ *
+ *   submit() --> queue [depth] --> worker: pread() --> done [depth] --> wait()
+ *
+ * Reads in flight are at most `depth`, so neither ring can overflow. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "offload/io/io_engine.h"
+#include "offload/io/io_signal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+/* More waiting threads than this gain nothing and cost memory. */
+#define MAX_THREADS 64
+
+typedef struct threads_engine {
+    /* set at open */
+    const int *fds;
+    uint32_t depth;
+    pthread_t *threads;
+    uint32_t n_threads;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t work;  /* the queue has something, or stop */
+    pthread_cond_t news;  /* something is done, woken, or a worker has ended */
+    moe_io_read *queue;
+    uint32_t queue_head;
+    uint32_t n_queued;
+    moe_io_completion *done;
+    uint32_t done_head;
+    uint32_t n_done;
+    uint32_t n_reading; /* with the workers */
+    uint32_t n_running; /* workers */
+    bool woken;
+    bool stop;
+} threads_engine;
+
+static void work_one(threads_engine *e)
+{
+    moe_io_read read = e->queue[e->queue_head];
+    e->queue_head = (e->queue_head + 1) % e->depth;
+    e->n_queued--;
+    e->n_reading++;
+    int fd = e->fds[read.file];
+    pthread_mutex_unlock(&e->lock);
+    ssize_t got = pread(fd, read.dst, read.size, (off_t)read.offset);
+    int32_t result = got < 0 ? -errno : (int32_t)got;
+    pthread_mutex_lock(&e->lock);
+    e->n_reading--;
+    e->done[(e->done_head + e->n_done++) % e->depth] =
+        (moe_io_completion){.user_data = read.user_data, .result = result};
+    pthread_cond_signal(&e->news);
+}
+
+static void *worker_main(void *argument)
+{
+    threads_engine *e = argument;
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop) {
+        if (e->n_queued > 0) {
+            work_one(e);
+        } else {
+            pthread_cond_wait(&e->work, &e->lock);
+        }
+    }
+    e->n_running--;
+    pthread_cond_signal(&e->news);
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+static void release(threads_engine *e)
+{
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->work);
+    pthread_cond_destroy(&e->news);
+    free(e->threads);
+    free(e->queue);
+    free(e->done);
+    free(e);
+}
+
+/* The workers take no signals: those are for the program's own threads. */
+static void start_workers(threads_engine *e, uint32_t n)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&e->lock);
+    while (e->n_threads < n &&
+           pthread_create(&e->threads[e->n_threads], NULL, worker_main, e) == 0) {
+        e->n_threads++;
+        e->n_running++;
+    }
+    pthread_mutex_unlock(&e->lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static int threads_open(void **out, const moe_io_params *params, moe_error *err)
+{
+    threads_engine *e = moe_calloc(1, sizeof *e);
+    if (e == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "I/O threads: out of memory");
+    }
+    uint32_t n = params->depth < MAX_THREADS ? params->depth : MAX_THREADS;
+    e->fds = params->fds;
+    e->depth = params->depth;
+    pthread_mutex_init(&e->lock, NULL);
+    bool good = moe_io_condition_init(&e->work) && moe_io_condition_init(&e->news);
+    e->threads = moe_calloc(n, sizeof *e->threads);
+    e->queue = moe_calloc(e->depth, sizeof *e->queue);
+    e->done = moe_calloc(e->depth, sizeof *e->done);
+    if (!good || e->threads == NULL || e->queue == NULL || e->done == NULL) {
+        release(e);
+        return moe_fail(err, MOE_ERR_MEMORY, "I/O threads: out of memory");
+    }
+    start_workers(e, n);
+    if (e->n_threads == 0) {
+        release(e);
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "I/O threads: no thread can be started");
+    }
+    *out = e;
+    return MOE_OK;
+}
+
+/* Queued reads are dropped; those with the workers are waited for. A worker that the kernel does
+ * not give back is left behind, and with it all that it may still touch. */
+static bool threads_close(void *engine, uint64_t timeout_ns)
+{
+    threads_engine *e = engine;
+    uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
+    pthread_mutex_lock(&e->lock);
+    e->stop = true;
+    e->n_queued = 0;
+    pthread_cond_broadcast(&e->work);
+    while (e->n_running > 0 && moe_io_condition_wait(&e->news, &e->lock, deadline)) {
+    }
+    bool ended = e->n_running == 0;
+    pthread_mutex_unlock(&e->lock);
+    for (uint32_t i = 0; i < e->n_threads; i++) {
+        if (ended) {
+            pthread_join(e->threads[i], NULL);
+        } else {
+            pthread_detach(e->threads[i]);
+        }
+    }
+    if (ended) {
+        release(e);
+    }
+    return ended;
+}
+
+static uint32_t threads_submit(void *engine, const moe_io_read *reads, uint32_t n)
+{
+    threads_engine *e = engine;
+    uint32_t taken = 0;
+    pthread_mutex_lock(&e->lock);
+    while (taken < n && e->n_queued + e->n_reading + e->n_done < e->depth) {
+        e->queue[(e->queue_head + e->n_queued++) % e->depth] = reads[taken++];
+        pthread_cond_signal(&e->work);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return taken;
+}
+
+static uint32_t threads_wait(void *engine, moe_io_completion *done, uint32_t capacity,
+                             int64_t timeout_ns, bool *woken)
+{
+    threads_engine *e = engine;
+    uint64_t deadline = moe_io_deadline(timeout_ns);
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    while (e->n_done == 0 && !e->woken && moe_io_condition_wait(&e->news, &e->lock, deadline)) {
+    }
+    for (; n < capacity && e->n_done > 0; n++, e->n_done--) {
+        done[n] = e->done[e->done_head];
+        e->done_head = (e->done_head + 1) % e->depth;
+    }
+    if (e->woken) {
+        *woken = true;
+        e->woken = false;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+static void threads_wake(void *engine)
+{
+    threads_engine *e = engine;
+    pthread_mutex_lock(&e->lock);
+    e->woken = true;
+    pthread_cond_signal(&e->news);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static const char *threads_detail(const void *engine)
+{
+    (void)engine;
+    return "";
+}
+
+const moe_io_ops moe_io_threads_ops = {
+    .name = "threads",
+    .open = threads_open,
+    .close = threads_close,
+    .submit = threads_submit,
+    .wait = threads_wait,
+    .wake = threads_wake,
+    .detail = threads_detail,
+};

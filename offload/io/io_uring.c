@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads by io_uring: one ring, its files and buffers registered, completions run only when the
+ * owner enters the kernel (DEFER_TASKRUN), so that no interrupt breaks into its work.
+ *
+ *   submit(): reads -> SQ -> kernel          wait(): CQ -> completions
+ *   wake():   eventfd, which the ring itself polls
+ *
+ * The CQ has room for every read in flight, the eventfd's and a cancellation, so it cannot
+ * overflow. What the kernel refuses to take is taken back out of the SQ and completed with the
+ * refusal: nothing is left behind that nobody will ever complete.
+ *
+ * The ring belongs to the thread that first uses it, which need not be the one that opened it: it
+ * is set up disabled and enabled by the first submit() or wait(). */
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "offload/io/io_engine.h"
+#include "offload/io/io_signal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+#define WAKE_DATA   UINT64_MAX
+#define CANCEL_DATA (UINT64_MAX - 1)
+/* SQ entries beside the reads: the eventfd's and the cancellation. */
+#define EXTRA_ENTRIES 2u
+/* The kernel takes no larger buffer in one piece. */
+#define PIECE_SHIFT 30
+#define PIECE_BYTES ((size_t)1 << PIECE_SHIFT)
+
+typedef struct uring_engine {
+    /* set at open */
+    struct io_uring ring;
+    const int *fds;
+    uint32_t depth;
+    int wake_fd;
+    bool fixed_files;
+    uint8_t *arena; /* NULL: no registered buffers */
+    size_t arena_bytes;
+    bool starts_disabled;
+    /* the owner's */
+    bool enabled;
+    pid_t owner;
+    bool wake_armed;
+    uint32_t in_flight;         /* reads taken and not completed */
+    moe_io_completion *refused; /* [depth] */
+    uint32_t n_refused;
+} uring_engine;
+
+/* Newest first; an older kernel refuses flags it does not know. */
+static int set_up_ring(uring_engine *e)
+{
+    static const unsigned flags[] = {
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED |
+            IORING_SETUP_SUBMIT_ALL,
+        IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL,
+        0,
+    };
+    int rc = -EINVAL;
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && rc == -EINVAL; i++) {
+        struct io_uring_params p = {.flags = flags[i] | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
+                                    .cq_entries = 2 * (e->depth + EXTRA_ENTRIES)};
+        rc = io_uring_queue_init_params(e->depth + EXTRA_ENTRIES, &e->ring, &p);
+        e->starts_disabled = (flags[i] & IORING_SETUP_R_DISABLED) != 0;
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    /* Waiting with a timeout must not need an entry; and CLAMP may have made the ring smaller. */
+    if ((e->ring.features & IORING_FEAT_EXT_ARG) == 0 ||
+        e->ring.sq.ring_entries < e->depth + EXTRA_ENTRIES ||
+        e->ring.cq.ring_entries < e->depth + EXTRA_ENTRIES) {
+        io_uring_queue_exit(&e->ring);
+        return -EOPNOTSUPP;
+    }
+    return 0;
+}
+
+/* Registered buffers save pinning and unpinning the pages at every read. They count against
+ * RLIMIT_MEMLOCK: without them all works as well, with more CPU time. */
+static void register_arena(uring_engine *e, const moe_io_params *params)
+{
+    if (params->arena == NULL || params->arena_bytes == 0) {
+        return;
+    }
+    size_t n = (params->arena_bytes + PIECE_BYTES - 1) >> PIECE_SHIFT;
+    struct iovec *pieces = moe_calloc(n, sizeof *pieces);
+    int rc = -ENOMEM;
+    if (pieces != NULL) {
+        for (size_t i = 0; i < n; i++) {
+            size_t left = params->arena_bytes - (i << PIECE_SHIFT);
+            pieces[i].iov_base = (uint8_t *)params->arena + (i << PIECE_SHIFT);
+            pieces[i].iov_len = left < PIECE_BYTES ? left : PIECE_BYTES;
+        }
+        rc = io_uring_register_buffers(&e->ring, pieces, (unsigned)n);
+    }
+    free(pieces);
+    if (rc == 0) {
+        e->arena = params->arena;
+        e->arena_bytes = params->arena_bytes;
+    } else if (params->log != NULL) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "io_uring: %zu MiB of buffers cannot be registered (%s): reading without; "
+                 "a higher RLIMIT_MEMLOCK (ulimit -l) would allow it",
+                 params->arena_bytes >> 20, strerror(-rc));
+        params->log(line, params->user);
+    }
+}
+
+static int uring_open(void **out, const moe_io_params *params, moe_error *err)
+{
+    uring_engine *e = moe_calloc(1, sizeof *e);
+    moe_io_completion *refused = moe_calloc(params->depth, sizeof *refused);
+    if (e == NULL || refused == NULL) {
+        free(e);
+        free(refused);
+        return moe_fail(err, MOE_ERR_MEMORY, "io_uring: out of memory");
+    }
+    e->fds = params->fds;
+    e->depth = params->depth;
+    e->refused = refused;
+    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = e->wake_fd < 0 ? -errno : set_up_ring(e);
+    if (rc < 0) {
+        if (e->wake_fd >= 0) {
+            close(e->wake_fd);
+        }
+        free(refused);
+        free(e);
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "io_uring is not available here: %s%s",
+                        strerror(-rc),
+                        rc == -EPERM ? " (see the sysctl kernel.io_uring_disabled)" : "");
+    }
+    /* The child of a fork shares nothing of the ring. */
+    io_uring_ring_dontfork(&e->ring);
+    e->fixed_files = io_uring_register_files(&e->ring, e->fds, params->n_fds) == 0;
+    register_arena(e, params);
+    *out = e;
+    return MOE_OK;
+}
+
+static void enable(uring_engine *e)
+{
+    if (!e->enabled) {
+        e->enabled = true;
+        e->owner = gettid();
+        if (e->starts_disabled) {
+            /* Some builds of the library lack io_uring_enable_rings(). */
+            io_uring_register((unsigned)e->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+        }
+    }
+}
+
+/* Empties the SQ of what the kernel has not taken. */
+static void take_back(uring_engine *e, int error)
+{
+    struct io_uring_sq *sq = &e->ring.sq;
+    unsigned head = *sq->khead;
+    for (unsigned i = head; i != sq->sqe_tail; i++) {
+        uint64_t user_data = sq->sqes[i & sq->ring_mask].user_data;
+        if (user_data == WAKE_DATA) {
+            e->wake_armed = false;
+        } else if (user_data != CANCEL_DATA) {
+            e->refused[e->n_refused++] =
+                (moe_io_completion){.user_data = user_data, .result = error};
+        }
+    }
+    sq->sqe_head = head;
+    sq->sqe_tail = head;
+    io_uring_smp_store_release(sq->ktail, head);
+}
+
+/* An entry that fails to submit does not wait either, so what it left in the SQ must not stay
+ * there: the next one would fail just the same, and nothing would ever be reaped. */
+static void check_submitted(uring_engine *e, int rc)
+{
+    if (rc < 0 && rc != -EINTR && rc != -ETIME) {
+        take_back(e, rc);
+    }
+}
+
+static void prepare_read(uring_engine *e, struct io_uring_sqe *sqe, const moe_io_read *read)
+{
+    int fd = e->fixed_files ? (int)read->file : e->fds[read->file];
+    size_t at = (size_t)((uintptr_t)read->dst - (uintptr_t)e->arena);
+    size_t piece = at >> PIECE_SHIFT;
+    if (e->arena != NULL && at < e->arena_bytes && read->size <= e->arena_bytes - at &&
+        (at + read->size - 1) >> PIECE_SHIFT == piece) {
+        io_uring_prep_read_fixed(sqe, fd, read->dst, read->size, read->offset, (int)piece);
+    } else {
+        io_uring_prep_read(sqe, fd, read->dst, read->size, read->offset);
+    }
+    if (e->fixed_files) {
+        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    }
+    io_uring_sqe_set_data64(sqe, read->user_data);
+}
+
+static uint32_t uring_submit(void *engine, const moe_io_read *reads, uint32_t n)
+{
+    uring_engine *e = engine;
+    enable(e);
+    uint32_t taken = 0;
+    for (; taken < n && e->in_flight < e->depth; taken++, e->in_flight++) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
+        if (sqe == NULL) {
+            break;
+        }
+        prepare_read(e, sqe, &reads[taken]);
+    }
+    check_submitted(e, io_uring_submit(&e->ring));
+    return taken;
+}
+
+static void arm_wake(uring_engine *e)
+{
+    struct io_uring_sqe *sqe = e->wake_armed ? NULL : io_uring_get_sqe(&e->ring);
+    if (sqe != NULL) {
+        io_uring_prep_poll_add(sqe, e->wake_fd, POLLIN);
+        io_uring_sqe_set_data64(sqe, WAKE_DATA);
+        e->wake_armed = true;
+    }
+}
+
+/* Completions are matched by user_data: an entry into the kernel that returns without any, as
+ * signals make happen, is no event. */
+static uint32_t reap(uring_engine *e, moe_io_completion *done, uint32_t capacity, bool *woken)
+{
+    uint32_t n = 0;
+    while (n < capacity && e->n_refused > 0) {
+        done[n++] = e->refused[--e->n_refused];
+        e->in_flight--;
+    }
+    unsigned head;
+    unsigned seen = 0;
+    struct io_uring_cqe *cqe;
+    io_uring_for_each_cqe(&e->ring, head, cqe)
+    {
+        if (cqe->user_data == WAKE_DATA) {
+            uint64_t wakes;
+            e->wake_armed = false;
+            *woken = read(e->wake_fd, &wakes, sizeof wakes) == sizeof wakes || *woken;
+        } else if (cqe->user_data != CANCEL_DATA) {
+            if (n == capacity) {
+                break;
+            }
+            done[n++] = (moe_io_completion){.user_data = cqe->user_data, .result = cqe->res};
+            e->in_flight--;
+        }
+        seen++;
+    }
+    io_uring_cq_advance(&e->ring, seen);
+    return n;
+}
+
+static uint32_t uring_wait(void *engine, moe_io_completion *done, uint32_t capacity,
+                           int64_t timeout_ns, bool *woken)
+{
+    uring_engine *e = engine;
+    enable(e);
+    arm_wake(e);
+    int rc;
+    if (timeout_ns == 0 || e->n_refused > 0) {
+        rc = io_uring_submit_and_get_events(&e->ring);
+    } else {
+        struct __kernel_timespec limit = {.tv_sec = timeout_ns / 1000000000,
+                                          .tv_nsec = timeout_ns % 1000000000};
+        struct io_uring_cqe *cqe;
+        rc = io_uring_submit_and_wait_timeout(&e->ring, &cqe, 1, timeout_ns < 0 ? NULL : &limit,
+                                              NULL);
+    }
+    check_submitted(e, rc);
+    return reap(e, done, capacity, woken);
+}
+
+static void uring_wake(void *engine)
+{
+    uring_engine *e = engine;
+    uint64_t one = 1;
+    /* Fails only when the counter is full of wakes that were not consumed: then it is readable. */
+    ssize_t written = write(e->wake_fd, &one, sizeof one);
+    (void)written;
+}
+
+/* Direct reads cannot be cancelled, but those that wait for a worker of the kernel's can. */
+static void cancel_all(uring_engine *e)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
+    if (sqe != NULL) {
+        io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY);
+        io_uring_sqe_set_data64(sqe, CANCEL_DATA);
+    }
+}
+
+static bool uring_close(void *engine, uint64_t timeout_ns)
+{
+    uring_engine *e = engine;
+    bool drained = e->in_flight == 0;
+    /* A thread that is not the ring's owner cannot reap what is in flight. */
+    if (!drained && e->owner == gettid()) {
+        uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
+        cancel_all(e);
+        for (uint64_t now = moe_now_ns(); e->in_flight > 0 && now < deadline; now = moe_now_ns()) {
+            moe_io_completion ignored[16];
+            bool woken = false;
+            uring_wait(e, ignored, 16, (int64_t)(deadline - now), &woken);
+        }
+        drained = e->in_flight == 0;
+    }
+    io_uring_queue_exit(&e->ring);
+    close(e->wake_fd);
+    free(e->refused);
+    free(e);
+    return drained;
+}
+
+static const char *uring_detail(const void *engine)
+{
+    const uring_engine *e = engine;
+    return e->arena != NULL ? "registered buffers" : "";
+}
+
+const moe_io_ops moe_io_uring_ops = {
+    .name = "io_uring",
+    .open = uring_open,
+    .close = uring_close,
+    .submit = uring_submit,
+    .wait = uring_wait,
+    .wake = uring_wake,
+    .detail = uring_detail,
+};

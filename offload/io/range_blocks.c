@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* What happens to a range between submission and report: cutting into blocks, and for each block
+ * what the engine's answer means (done, the rest again, the same again, or given up). */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "offload/io/range_state.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+/* Answers in a row without a byte, after which a block is given up. Transient errors are waited
+ * out for about half a second in all; what the device says is broken is asked a few times more. */
+#define MAX_TRANSIENT   16u
+#define MAX_HARD        4u
+#define MAX_EMPTY       4u
+#define TRIES_AT_ONCE   4u
+#define FIRST_BACKOFF   1000000u
+#define MAX_BACKOFF_LOG 6u
+
+void moe_range_list_push(moe_range_reader *r, moe_range_list *list, uint32_t index)
+{
+    r->ranges[index].next = MOE_IO_NONE;
+    if (list->first == MOE_IO_NONE) {
+        list->first = index;
+    } else {
+        r->ranges[list->last].next = index;
+    }
+    list->last = index;
+}
+
+uint32_t moe_range_list_pop(moe_range_reader *r, moe_range_list *list)
+{
+    uint32_t index = list->first;
+    if (index != MOE_IO_NONE) {
+        list->first = r->ranges[index].next;
+    }
+    return index;
+}
+
+static void remove_from(moe_range_reader *r, moe_range_list *list, uint32_t index)
+{
+    uint32_t before = MOE_IO_NONE;
+    for (uint32_t i = list->first; i != index; i = r->ranges[i].next) {
+        before = i;
+    }
+    uint32_t after = r->ranges[index].next;
+    if (before == MOE_IO_NONE) {
+        list->first = after;
+    } else {
+        r->ranges[before].next = after;
+    }
+    if (list->last == index) {
+        list->last = before;
+    }
+}
+
+static void finish_if_done(moe_range_reader *r, uint32_t index)
+{
+    moe_range_state *range = &r->ranges[index];
+    if (range->phase == MOE_RANGE_READING && range->n_blocks == 0) {
+        range->phase = MOE_RANGE_FINISHED;
+        moe_range_list_push(r, &r->finished, index);
+    }
+}
+
+void moe_range_stop(moe_range_reader *r, uint32_t index, int status)
+{
+    moe_range_state *range = &r->ranges[index];
+    if (range->status == MOE_OK) {
+        range->status = status;
+    }
+    if (range->phase == MOE_RANGE_WAITING) {
+        remove_from(r, &r->queue, index);
+        range->phase = MOE_RANGE_READING;
+    }
+    finish_if_done(r, index);
+}
+
+static void end_block(moe_range_reader *r, moe_block *block)
+{
+    block->generation++;
+    block->next = r->free_blocks;
+    r->free_blocks = (uint32_t)(block - r->blocks);
+    r->ranges[block->range].n_blocks--;
+    finish_if_done(r, block->range);
+}
+
+/* Of a failed or cancelled range nothing is asked again. */
+static bool is_given_up(const moe_range_state *range)
+{
+    return range->status != MOE_OK || range->cancelled;
+}
+
+static void ask_again(moe_range_reader *r, moe_block *block, uint64_t delay_ns)
+{
+    block->retry_at_ns = delay_ns == 0 ? 0 : moe_now_ns() + delay_ns;
+    block->next = r->retries;
+    r->retries = (uint32_t)(block - r->blocks);
+}
+
+static void fail(moe_range_reader *r, moe_block *block)
+{
+    /* The block still counts, so that the range is reported after its other blocks have ended. */
+    moe_range_stop(r, block->range, MOE_ERR_IO);
+    end_block(r, block);
+}
+
+void moe_range_reader_tell_buffered(moe_range_reader *r, const char *reason)
+{
+    if (r->log != NULL && !r->told_buffered) {
+        char line[384];
+        snprintf(line, sizeof line, "%s: reading through the page cache instead", reason);
+        r->log(line, r->user);
+    }
+    r->told_buffered = true;
+}
+
+static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const char *reason)
+{
+    moe_reader_file *file = &r->files.files[index];
+    if (file->direct) {
+        char line[320];
+        file->direct = false;
+        snprintf(line, sizeof line, "%s: direct reads do not work (%s)", file->path, reason);
+        moe_range_reader_tell_buffered(r, line);
+    }
+}
+
+/* The end of the file, or less than a sector: neither is progress. */
+static void on_nothing(moe_range_reader *r, moe_block *block)
+{
+    moe_range_state *range = &r->ranges[block->range];
+    uint32_t index = range->range.file;
+    uint64_t size = moe_reader_files_size_now(&r->files, index);
+    const char *path = r->files.files[index].path;
+    block->tries++;
+    if (size < block->offset + block->need) {
+        moe_fail(&range->error, MOE_ERR_IO,
+                 "%s: the file ends at offset %llu, before byte %llu of a tensor; was it truncated "
+                 "while open?",
+                 path, (unsigned long long)size, (unsigned long long)(block->offset + block->need));
+        fail(r, block);
+    } else if (block->tries < MAX_EMPTY) {
+        ask_again(r, block, 0);
+    } else if (block->direct) {
+        block->tries = 0;
+        fall_back_to_buffered(r, index, "they end before the file does");
+        ask_again(r, block, 0);
+    } else {
+        moe_fail(&range->error, MOE_ERR_IO,
+                 "%s: reads at offset %llu return nothing, though the file is %llu bytes long",
+                 path, (unsigned long long)(block->offset + block->done), (unsigned long long)size);
+        fail(r, block);
+    }
+}
+
+static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
+{
+    uint32_t asked = block->size - block->done;
+    got = got < asked ? got : asked;
+    r->stats.bytes_read += got;
+    uint32_t have = block->done + got;
+    if (have >= block->need) {
+        end_block(r, block);
+        return;
+    }
+    r->stats.n_short++;
+    /* A direct read goes on at an aligned offset: what lies behind the last one is read again. */
+    uint32_t kept = block->direct ? have & ~((uint32_t)r->files.alignment - 1) : have;
+    if (kept == block->done) {
+        on_nothing(r, block);
+    } else {
+        block->done = kept;
+        block->tries = 0;
+        ask_again(r, block, 0);
+    }
+}
+
+static uint64_t backoff_ns(uint32_t tries)
+{
+    if (tries <= TRIES_AT_ONCE) {
+        return 0;
+    }
+    uint32_t doublings = tries - TRIES_AT_ONCE - 1;
+    return (uint64_t)FIRST_BACKOFF << (doublings < MAX_BACKOFF_LOG ? doublings : MAX_BACKOFF_LOG);
+}
+
+static void on_error(moe_range_reader *r, moe_block *block, int error)
+{
+    moe_range_state *range = &r->ranges[block->range];
+    uint32_t index = range->range.file;
+    bool transient = error == EAGAIN || error == EINTR || error == ECANCELED || error == EBUSY ||
+                     error == ENOMEM;
+    block->tries++;
+    if (block->direct && (error == EINVAL || error == EOPNOTSUPP)) {
+        block->tries = 0;
+        fall_back_to_buffered(r, index, strerror(error));
+        ask_again(r, block, 0);
+    } else if (block->tries < (transient ? MAX_TRANSIENT : MAX_HARD)) {
+        ask_again(r, block, transient ? backoff_ns(block->tries) : 0);
+    } else {
+        moe_fail(&range->error, MOE_ERR_IO,
+                 "%s: cannot read %u bytes at offset %llu: %s (asked %u "
+                 "times)",
+                 r->files.files[index].path, block->size - block->done,
+                 (unsigned long long)(block->offset + block->done), strerror(error), block->tries);
+        fail(r, block);
+    }
+}
+
+void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion)
+{
+    uint64_t slot = completion->user_data & UINT32_MAX;
+    moe_block *block = &r->blocks[slot < r->depth ? slot : 0];
+    /* An answer that nothing in flight waits for, a second one for instance, is no answer. */
+    if (slot >= r->depth || !block->with_engine ||
+        block->generation != (uint32_t)(completion->user_data >> 32)) {
+        return;
+    }
+    block->with_engine = false;
+    if (completion->result > 0) {
+        on_bytes(r, block, (uint32_t)completion->result);
+    } else if (completion->result == 0) {
+        r->stats.n_short++;
+        on_nothing(r, block);
+    } else {
+        on_error(r, block, -completion->result);
+    }
+}
+
+uint64_t moe_blocks_next_retry(const moe_range_reader *r)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t i = r->retries; i != MOE_IO_NONE; i = r->blocks[i].next) {
+        bool now = is_given_up(&r->ranges[r->blocks[i].range]);
+        uint64_t at = now ? 0 : r->blocks[i].retry_at_ns;
+        first = at < first ? at : first;
+    }
+    return first;
+}
+
+/* A block of the retry list whose time has come. Those that nobody wants any more end here. */
+static moe_block *take_retry(moe_range_reader *r)
+{
+    uint64_t now = r->retries == MOE_IO_NONE ? 0 : moe_now_ns();
+    uint32_t *link = &r->retries;
+    while (*link != MOE_IO_NONE) {
+        moe_block *block = &r->blocks[*link];
+        moe_range_state *range = &r->ranges[block->range];
+        if (is_given_up(range)) {
+            *link = block->next;
+            range->status = range->status == MOE_OK ? MOE_ERR_CANCELLED : range->status;
+            end_block(r, block);
+        } else if (block->retry_at_ns <= now) {
+            *link = block->next;
+            r->stats.n_retries++;
+            return block;
+        } else {
+            link = &block->next;
+        }
+    }
+    return NULL;
+}
+
+/* Cuts the next block off the range at the head of the queue. */
+static moe_block *cut_block(moe_range_reader *r)
+{
+    uint32_t index = r->queue.first;
+    if (index == MOE_IO_NONE || r->free_blocks == MOE_IO_NONE) {
+        return NULL;
+    }
+    moe_range_state *range = &r->ranges[index];
+    moe_block *block = &r->blocks[r->free_blocks];
+    r->free_blocks = block->next;
+    uint64_t left = range->superset_end - range->cursor;
+    block->range = index;
+    block->offset = range->cursor;
+    block->dst = range->range.buffer + (range->cursor - range->superset);
+    block->size = left < range->piece_bytes ? (uint32_t)left : range->piece_bytes;
+    uint64_t needed = range->end - range->cursor;
+    block->need = needed < block->size ? (uint32_t)needed : block->size;
+    block->done = 0;
+    block->tries = 0;
+    range->cursor += block->size;
+    range->n_blocks++;
+    if (range->cursor == range->superset_end) {
+        moe_range_list_pop(r, &r->queue);
+        range->phase = MOE_RANGE_READING;
+    }
+    return block;
+}
+
+void moe_blocks_dispatch(moe_range_reader *r)
+{
+    uint32_t n = 0;
+    while (n < r->depth) {
+        moe_block *block = take_retry(r);
+        block = block != NULL ? block : cut_block(r);
+        if (block == NULL) {
+            break;
+        }
+        uint32_t file = r->ranges[block->range].range.file;
+        block->direct = r->files.files[file].direct;
+        block->with_engine = true;
+        r->batch[n++] = (moe_io_read){
+            .file = block->direct ? file : r->files.n_files + file,
+            .size = block->size - block->done,
+            .offset = block->offset + block->done,
+            .dst = block->dst + block->done,
+            .user_data = (uint64_t)block->generation << 32 | (uint32_t)(block - r->blocks),
+        };
+    }
+    uint32_t taken = n == 0 ? 0 : r->ops->submit(r->engine, r->batch, n);
+    r->stats.n_reads += taken;
+    /* An engine that is full for the moment gets the rest later. */
+    for (uint32_t i = taken; i < n; i++) {
+        moe_block *block = &r->blocks[(uint32_t)r->batch[i].user_data];
+        block->with_engine = false;
+        ask_again(r, block, FIRST_BACKOFF);
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Inside the range reader: ranges, the blocks they are cut into, and where each stands.
+ *
+ *   range:  FREE -submit()-> WAITING -all blocks cut-> READING -last block ends-> FINISHED
+ * -wait()-> FREE;  WAITING -cancel() or a block fails-> READING (no more blocks are cut) block:
+ * free -moe_blocks_dispatch()-> with the engine -completed-> free with the engine -short,
+ * transient-> retry list -> again
+ */
+#ifndef MOE_OFFLOAD_RANGE_STATE_H
+#define MOE_OFFLOAD_RANGE_STATE_H
+
+#include "offload/io/io_engine.h"
+#include "offload/io/range_reader.h"
+#include "offload/io/reader_files.h"
+
+#define MOE_IO_NONE UINT32_MAX /* no index */
+
+typedef enum moe_range_phase {
+    MOE_RANGE_FREE,
+    MOE_RANGE_WAITING, /* in the queue: part of it is in no block yet */
+    MOE_RANGE_READING, /* no further blocks will be cut */
+    MOE_RANGE_FINISHED /* in the finished list */
+} moe_range_phase;
+
+typedef struct moe_range_state {
+    moe_range_phase phase;
+    moe_range range;
+    uint64_t end;      /* of the range, in the file */
+    uint64_t superset; /* where the aligned superset begins */
+    uint64_t superset_end;
+    uint64_t cursor;      /* the superset before it is in blocks */
+    uint32_t piece_bytes; /* of a block */
+    uint32_t n_blocks;    /* with the engine or in the retry list */
+    bool cancelled;
+    int status; /* not MOE_OK: its blocks are not asked again */
+    uint32_t next;
+    moe_error error;
+} moe_range_state;
+
+typedef struct moe_block {
+    uint32_t range;
+    uint32_t generation; /* of this slot: tells a late completion from one of the present */
+    uint64_t offset;     /* in the file */
+    uint8_t *dst;
+    uint32_t size;  /* to be asked for: aligned */
+    uint32_t need;  /* of size, what the range needs: less at its end */
+    uint32_t done;  /* read so far; a multiple of the alignment while direct */
+    uint32_t tries; /* that brought nothing, in a row */
+    bool direct;    /* how it was asked last */
+    bool with_engine;
+    uint64_t retry_at_ns;
+    uint32_t next; /* in the free or the retry list */
+} moe_block;
+
+typedef struct moe_range_list {
+    uint32_t first;
+    uint32_t last;
+} moe_range_list;
+
+struct moe_range_reader {
+    /* set at open */
+    const moe_io_ops *ops;
+    void *engine;
+    uint32_t block_bytes;
+    uint32_t depth;
+    uint32_t max_ranges;
+    uint64_t close_timeout_ns;
+    moe_log_fn log;
+    void *user;
+    moe_reader_files files; /* but for `direct` of each */
+    /* the owner's */
+    moe_range_state *ranges; /* [max_ranges] */
+    uint32_t free_ranges;    /* list */
+    moe_range_list queue;
+    moe_range_list finished;
+    moe_block *blocks;          /* [depth] */
+    uint32_t free_blocks;       /* list */
+    uint32_t retries;           /* list */
+    moe_io_read *batch;         /* [depth] */
+    moe_io_completion *results; /* [depth] */
+    bool told_buffered;
+    moe_range_reader_stats stats;
+};
+
+void moe_range_list_push(moe_range_reader *r, moe_range_list *list, uint32_t index);
+uint32_t moe_range_list_pop(moe_range_reader *r, moe_range_list *list);
+
+/* Hands as many blocks to the engine as there is room for. */
+void moe_blocks_dispatch(moe_range_reader *r);
+void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion);
+/* When the first block of the retry list is to be asked again; UINT64_MAX: there is none. */
+uint64_t moe_blocks_next_retry(const moe_range_reader *r);
+
+/* No further blocks of the range are cut; it finishes when those that exist have ended. */
+void moe_range_stop(moe_range_reader *r, uint32_t index, int status);
+/* Tells once, however many files, that reads go through the page cache. */
+void moe_range_reader_tell_buffered(moe_range_reader *r, const char *reason);
+
+#endif
