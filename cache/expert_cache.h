@@ -16,14 +16,16 @@ typedef struct moe_expert_cache_options {
     uint32_t n_layer;
     uint32_t n_expert;
     uint32_t n_expert_used;
-    const uint32_t *class_of_layer;  /* [n_layer] size class of a layer's experts, or NULL: all 0;
-                                        UINT32_MAX: a layer without experts */
+    const uint32_t *class_of_layer; /* [n_layer] size class of a layer's experts, or NULL: all 0;
+                                       UINT32_MAX: a layer without experts */
     uint32_t n_classes;
-    const uint32_t *slots_of_class;  /* [n_classes]; slots are numbered through the classes */
-    bool per_layer;                  /* split a class's slots evenly between its layers */
+    const uint32_t *slots_of_class; /* [n_classes]; slots are numbered through the classes */
+    bool per_layer;                 /* split a class's slots evenly between its layers */
     const moe_policy *policy;
     const float *hotness;    /* [n_layer * n_expert] or NULL */
     const float *fetch_cost; /* likewise */
+    bool has_gates;          /* accesses carry gates */
+    bool has_future;         /* accesses carry next uses */
     uint64_t seed;
 } moe_expert_cache_options;
 
@@ -32,8 +34,11 @@ typedef struct moe_expert_cache_stats {
     uint64_t misses;
     uint64_t evictions;
     uint64_t prefetch_inserts;
-    uint64_t prefetch_used;   /* prefetched and then hit before being evicted (counted once) */
-    uint64_t prefetch_wasted; /* prefetched and evicted unused */
+    uint64_t prefetch_used;    /* prefetched and then hit before being evicted (counted once) */
+    uint64_t prefetch_wasted;  /* prefetched and evicted unused */
+    uint64_t prefetch_dropped; /* prefetched and dropped unused: failed or cancelled */
+    uint64_t policy_faults;    /* nominations that were not allowed: the first slot that may be
+                                  evicted was taken instead */
 } moe_expert_cache_stats;
 
 int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_options *options,

@@ -6,6 +6,9 @@
  * (the whole model, one size class of it, or one layer). The same object serves the engine and the
  * simulator, so it must be deterministic: no clocks, no randomness but from `seed`.
  *
+ * When every layer is a domain of its own, each of its objects sees a model of one layer: n_layer
+ * is 1, keys are numbers of experts, the layer of an access is 0.
+ *
  * A plug-in is a shared object that defines
  *     const moe_policy *moe_policy_plugin(void);
  * and is loaded by `--policy ./mine.so`. Calls come from one thread at a time. */
@@ -23,6 +26,14 @@ extern "C" {
 #define MOE_POLICY_ABI 1
 #define MOE_KEY_NONE   UINT32_MAX
 
+/* What a policy cannot do without, or-ed into moe_policy.needs; a cache that cannot supply it
+ * refuses the policy rather than let it guess. */
+enum {
+    MOE_POLICY_NEEDS_HOTNESS = 1, /* moe_policy_config.hotness */
+    MOE_POLICY_NEEDS_GATES = 2,   /* moe_policy_access.gate */
+    MOE_POLICY_NEEDS_FUTURE = 4   /* moe_policy_access.next_use: a bound, for simulations only */
+};
+
 /* A key is layer * n_expert + expert. */
 typedef struct moe_policy_config {
     size_t struct_size;
@@ -38,17 +49,20 @@ typedef struct moe_policy_config {
 
 /* One use of an expert by a pass. */
 typedef struct moe_policy_access {
-    uint64_t pass;   /* number of the pass, from 0 */
+    uint64_t pass; /* number of the pass, from 0 */
     uint32_t layer;
     uint32_t n_rows; /* rows of the pass that chose it; 0 for a prefetch */
     float gate;      /* sum of its router probabilities over those rows; 0 when not known */
+    /* pass * n_layer + layer of its next use, UINT64_MAX: none; 0 when the future is not known. */
+    uint64_t next_use;
 } moe_policy_access;
 
 /* Whether a key may be evicted now (it is resident and nothing pins it). */
 typedef bool (*moe_policy_evictable)(void *context, uint32_t key);
 
 typedef struct moe_policy {
-    uint32_t abi; /* MOE_POLICY_ABI */
+    uint32_t abi;   /* MOE_POLICY_ABI */
+    uint32_t needs; /* of the above */
     const char *name;
     /* NULL when memory is short. */
     void *(*create)(const moe_policy_config *config);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "cache/key_list.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+
+bool moe_key_list_init(moe_key_list *lists, uint32_t n_keys, uint32_t n_lists)
+{
+    size_t n = (size_t)n_keys + n_lists;
+    *lists = (moe_key_list){.n_keys = n_keys, .n_lists = n_lists};
+    lists->prev = moe_calloc(n, sizeof *lists->prev);
+    lists->next = moe_calloc(n, sizeof *lists->next);
+    if (lists->prev == NULL || lists->next == NULL) {
+        moe_key_list_release(lists);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        lists->prev[i] = lists->next[i] = i < n_keys ? MOE_KEY_NONE : (uint32_t)i;
+    }
+    return true;
+}
+
+void moe_key_list_release(moe_key_list *lists)
+{
+    free(lists->prev);
+    free(lists->next);
+    *lists = (moe_key_list){0};
+}
+
+bool moe_key_list_contains(const moe_key_list *lists, uint32_t key)
+{
+    return lists->next[key] != MOE_KEY_NONE;
+}
+
+void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key)
+{
+    uint32_t sentinel = lists->n_keys + list;
+    uint32_t first = lists->next[sentinel];
+    lists->prev[key] = sentinel;
+    lists->next[key] = first;
+    lists->prev[first] = key;
+    lists->next[sentinel] = key;
+}
+
+void moe_key_list_remove(moe_key_list *lists, uint32_t key)
+{
+    lists->next[lists->prev[key]] = lists->next[key];
+    lists->prev[lists->next[key]] = lists->prev[key];
+    lists->prev[key] = lists->next[key] = MOE_KEY_NONE;
+}
+
+uint32_t moe_key_list_last(const moe_key_list *lists, uint32_t list)
+{
+    uint32_t key = lists->prev[lists->n_keys + list];
+    return key < lists->n_keys ? key : MOE_KEY_NONE;
+}
+
+uint32_t moe_key_list_before(const moe_key_list *lists, uint32_t key)
+{
+    uint32_t before = lists->prev[key];
+    return before < lists->n_keys ? before : MOE_KEY_NONE;
+}
+
+uint32_t moe_key_list_last_evictable(const moe_key_list *lists, uint32_t list,
+                                     moe_policy_evictable evictable, void *context)
+{
+    uint32_t key = moe_key_list_last(lists, list);
+    while (key != MOE_KEY_NONE && !evictable(context, key)) {
+        key = moe_key_list_before(lists, key);
+    }
+    return key;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* Policies by name: a table of the built-in ones, and shared objects. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cache/expert_cache.h"
+#include "cache/policies.h"
+#include "runtime/base/error.h"
+
+static const moe_policy *const built_in[] = {
+    &moe_policy_lfru,
+    &moe_policy_lru,
+    &moe_policy_lfu,
+};
+
+#define N_BUILT_IN (sizeof built_in / sizeof built_in[0])
+
+const moe_policy *moe_policy_at(uint32_t index)
+{
+    return index < N_BUILT_IN ? built_in[index] : NULL;
+}
+
+static int fail_unknown(const char *name, moe_error *err)
+{
+    char names[256] = "";
+    size_t size = 0;
+    for (size_t i = 0; i < N_BUILT_IN && size < sizeof names; i++) {
+        size += (size_t)snprintf(names + size, sizeof names - size, "%s%s", i == 0 ? "" : ", ",
+                                 built_in[i]->name);
+    }
+    return moe_fail(
+        err, MOE_ERR_ARGUMENT,
+        "there is no cache policy '%.100s'; choose one of %s, or a plug-in: a path that "
+        "ends in .so",
+        name, names);
+}
+
+/* NULL, or what the plug-in's table lacks. */
+static const char *missing_member(const moe_policy *policy)
+{
+    const struct {
+        bool present;
+        const char *name;
+    } members[] = {
+        {policy->name != NULL, "name"},       {policy->create != NULL, "create"},
+        {policy->destroy != NULL, "destroy"}, {policy->hit != NULL, "hit"},
+        {policy->insert != NULL, "insert"},   {policy->evict != NULL, "evict"},
+        {policy->victim != NULL, "victim"},   {policy->end_pass != NULL, "end_pass"},
+    };
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        if (!members[i].present) {
+            return members[i].name;
+        }
+    }
+    return NULL;
+}
+
+static int check_plugin(const moe_policy *policy, const char *path, moe_error *err)
+{
+    if (policy == NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.200s: moe_policy_plugin() returned NULL",
+                        path);
+    }
+    if (policy->abi != MOE_POLICY_ABI) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "%.200s: built for version %u of the policy interface, this library has "
+                        "%u; rebuild it with the installed moe/policy.h",
+                        path, policy->abi, MOE_POLICY_ABI);
+    }
+    const char *missing = missing_member(policy);
+    if (missing != NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.200s: the policy's member '%s' is missing",
+                        path, missing);
+    }
+    return MOE_OK;
+}
+
+static int load_plugin(const moe_policy **out, void **plugin, const char *path, moe_error *err)
+{
+    typedef const moe_policy *(*plugin_fn)(void);
+    char local[4096];
+    /* A bare file name would be searched for in the system's folders, not here. */
+    int size = snprintf(local, sizeof local, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
+    if (size < 0 || (size_t)size >= sizeof local) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");
+    }
+    void *handle = dlopen(local, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        return moe_fail(err, MOE_ERR_IO, "policy plug-in: %.450s", dlerror());
+    }
+    plugin_fn entry;
+    *(void **)&entry = dlsym(handle, "moe_policy_plugin");
+    int status = entry == NULL ? moe_fail(err, MOE_ERR_FORMAT,
+                                          "%.200s: not a policy plug-in: it does not define "
+                                          "moe_policy_plugin() (see moe/policy.h)",
+                                          path)
+                               : check_plugin(entry(), path, err);
+    if (status != MOE_OK) {
+        dlclose(handle);
+        return status;
+    }
+    *out = entry();
+    *plugin = handle;
+    return MOE_OK;
+}
+
+int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe_error *err)
+{
+    *out = NULL;
+    *plugin = NULL;
+    size_t length = strlen(name);
+    if (length > 3 && strcmp(name + length - 3, ".so") == 0) {
+        return load_plugin(out, plugin, name, err);
+    }
+    for (size_t i = 0; i < N_BUILT_IN; i++) {
+        if (strcmp(name, built_in[i]->name) == 0) {
+            *out = built_in[i];
+            return MOE_OK;
+        }
+    }
+    return fail_unknown(name, err);
+}
+
+void moe_policy_release(void **plugin)
+{
+    if (*plugin != NULL) {
+        dlclose(*plugin);
+        *plugin = NULL;
+    }
+}
