@@ -64,51 +64,59 @@ static size_t align64(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
+typedef struct scratch_sizes {
+    size_t x_q8, h_q8, ff, attention_state_floats, total;
+} scratch_sizes;
+
+static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device_limits *limits)
+{
+    scratch_sizes sizes = {0};
+    size_t head_bytes =
+        align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
+    sizes.x_q8 = align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
+    sizes.x_q8 = sizes.x_q8 > head_bytes ? sizes.x_q8 : head_bytes;
+    for (int i = 0; i < MOE_MAX_FF_LIMITS; i++) {
+        const moe_rows_limit *ff = &limits->ff[i];
+        size_t values = align64((size_t)ff->n_rows * ff->n * sizeof(float));
+        size_t bytes = align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
+        sizes.ff = values > sizes.ff ? values : sizes.ff;
+        sizes.h_q8 = bytes > sizes.h_q8 ? bytes : sizes.h_q8;
+    }
+    sizes.attention_state_floats = align64((size_t)limits->max_head_group * limits->max_v_dim);
+    sizes.total = sizes.x_q8 + sizes.h_q8 + 2 * sizes.ff +
+                  sizes.attention_state_floats * sizeof(float) * moe_team_size(cpu->team);
+    return sizes;
+}
+
+static uint64_t cpu_scratch_need(const moe_device *device, const moe_device_limits *limits)
+{
+    return measure_scratch((const moe_cpu_device *)device, limits).total;
+}
+
 static int cpu_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
 {
     moe_cpu_device *cpu = moe_cpu_device_of(device);
-    cpu->limits = *limits;
-    size_t x_bytes = align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
-    size_t head_bytes =
-        align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
-    x_bytes = x_bytes > head_bytes ? x_bytes : head_bytes;
-    size_t ff_values = 0;
-    size_t h_bytes = 0;
-    for (int i = 0; i < MOE_MAX_FF_LIMITS; i++) {
-        const moe_rows_limit *ff = &limits->ff[i];
-        size_t values = (size_t)ff->n_rows * ff->n;
-        size_t bytes = align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
-        ff_values = values > ff_values ? values : ff_values;
-        h_bytes = bytes > h_bytes ? bytes : h_bytes;
-    }
-    size_t ff_bytes = align64(ff_values * sizeof(float));
-    cpu->attention_state_size = align64((size_t)limits->max_head_group * limits->max_v_dim);
-    size_t state_bytes = cpu->attention_state_size * sizeof(float) * moe_team_size(cpu->team);
-    cpu->scratch_bytes = x_bytes + h_bytes + 2 * ff_bytes + state_bytes;
-    cpu->scratch = moe_calloc_aligned(cpu->scratch_bytes, 1);
+    scratch_sizes sizes = measure_scratch(cpu, limits);
+    cpu->scratch = moe_calloc_aligned(sizes.total, 1);
     if (cpu->scratch == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY,
                         "no memory for %zu bytes of scratch; a smaller prefill chunk needs less",
-                        cpu->scratch_bytes);
+                        sizes.total);
     }
     uint8_t *p = cpu->scratch;
     cpu->x_q8_memory = p;
-    cpu->h_q8_memory = p += x_bytes;
-    cpu->ff_gate = (float *)(p += h_bytes);
-    cpu->ff_up = (float *)(p += ff_bytes);
-    cpu->attention_state = (float *)(p + ff_bytes);
+    cpu->h_q8_memory = p += sizes.x_q8;
+    cpu->ff_gate = (float *)(p += sizes.h_q8);
+    cpu->ff_up = (float *)(p += sizes.ff);
+    cpu->attention_state = (float *)(p + sizes.ff);
+    cpu->attention_state_size = sizes.attention_state_floats;
     return MOE_OK;
-}
-
-static uint64_t cpu_scratch_bytes(const moe_device *device)
-{
-    return ((const moe_cpu_device *)device)->scratch_bytes;
 }
 
 static const moe_device_ops cpu_ops = {
     .close = cpu_close,
     .reserve = cpu_reserve,
-    .scratch_bytes = cpu_scratch_bytes,
+    .scratch_need = cpu_scratch_need,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .upload = cpu_move,

@@ -15,9 +15,7 @@ typedef struct moe_cpu_device {
     moe_matmul_kernels matmul;
     moe_vector_kernels vector;
     /* Set by reserve. */
-    moe_device_limits limits;
     uint8_t *scratch;
-    size_t scratch_bytes;
     uint8_t *x_q8_memory;        /* quantised input rows */
     uint8_t *h_q8_memory;        /* quantised inner rows of a feed-forward network */
     float *ff_gate, *ff_up;      /* [rows][n_ff] */

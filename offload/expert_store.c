@@ -4,148 +4,448 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "offload/file_read.h"
+#include "cache/layer_access.h"
+#include "offload/slot_arena.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/host/memory_limits.h"
-
-#define NO_SLOT UINT32_MAX
-/* Part of the free memory left to the rest of the machine when no budget is given. */
-#define HEADROOM_DIVISOR 8
-
-typedef struct slot {
-    uint32_t entry; /* layer * n_expert + expert, or NO_SLOT when empty */
-    uint32_t n_pins;
-    uint32_t older, newer; /* the list of use, oldest first */
-} slot;
 
 struct moe_expert_store {
     /* Set at open, never changed. */
-    moe_device *device;
-    moe_team *team;
-    const moe_gguf *gguf;
-    const moe_tensor_map *map;
-    uint32_t n_slots;
-    size_t slot_bytes;
-    uint8_t *arena; /* device, [n_slots][slot_bytes] */
+    moe_expert_store_options options;
+    moe_slot_arena arena;
+    moe_expert_cache *cache;
+    moe_mover *mover;
+    moe_range_file *files;
 
-    /* Changed by acquire and release. */
-    slot *slots;
-    uint32_t *slot_of; /* [n_layer * n_expert] */
-    uint32_t oldest, newest;
-    uint32_t *missing; /* scratch: positions in the acquired list, [n_expert] */
-    moe_expert_store_stats stats;
+    /* The layer at work. */
+    moe_layer_request request;
+    uint32_t *keys;              /* [n_expert] of the request */
+    moe_policy_access *accesses; /* [n_expert] */
+    bool *handled;               /* [n_expert]: in this wave or an earlier one */
+    moe_layer_access *wave;      /* [n_expert] */
+    bool *delivered;             /* [n_expert] of the wave */
+    uint32_t *waiting;           /* [n_expert]: slots of the wave that are not delivered */
+    uint32_t n_wave;
+    uint32_t n_delivered;
+
+    /* Prefetches under way, pinned until they settle. */
+    uint32_t *prefetching; /* [n_slots]: slots */
+    uint32_t n_prefetching;
 };
 
-static size_t align64(size_t bytes)
+static uint32_t key_of(const moe_expert_store *store, uint32_t layer, uint32_t expert)
 {
-    return (bytes + 63) & ~(size_t)63;
+    return layer * store->options.map->n_expert + expert;
 }
 
-static size_t part_offset(const moe_expert_ref *expert, int part)
+/* A key is read into its slot. */
+static void submit_move(moe_expert_store *store, uint32_t key, uint32_t slot, moe_move_cause cause)
 {
-    size_t offset = 0;
-    for (int p = 0; p < part; p++) {
-        offset += align64(expert->parts[p].size);
+    const moe_tensor_map *map = store->options.map;
+    moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
+                     .cause = cause};
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        move.buffers[p] = moe_slot_arena_buffer(&store->arena, slot, p);
     }
-    return offset;
+    if (store->options.checksums != NULL) {
+        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
+    }
+    moe_mover_submit(store->mover, slot, &move);
 }
 
-static size_t largest_expert(const moe_tensor_map *map)
+/* The bytes in a slot that changes its key are nobody's. Nothing under way is ever evicted: it is
+ * pinned. */
+static void forget_slot(moe_expert_store *store, uint32_t slot)
 {
-    size_t largest = 0;
-    for (uint32_t l = 0; l < map->n_layer; l++) {
-        for (uint32_t e = 0; map->layers[l].experts != NULL && e < map->n_expert; e++) {
-            size_t bytes = part_offset(&map->layers[l].experts[e], MOE_EXPERT_PARTS);
-            largest = bytes > largest ? bytes : largest;
+    moe_mover_reset(store->mover, slot);
+}
+
+static void drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
+{
+    forget_slot(store, slot);
+    moe_expert_cache_drop(store->cache, key);
+}
+
+/* ---- Prefetches ---- */
+
+/* Looks at what has become of them: those that settled are unpinned, those that failed are dropped
+ * (a demand will meet the error itself), those that have not begun are cancelled when `cancel`. */
+static void settle_prefetches(moe_expert_store *store, bool cancel)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        uint32_t slot = store->prefetching[i];
+        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+        if (cancel && moe_mover_cancel(store->mover, slot)) {
+            moe_expert_cache_drop(store->cache, key);
+            continue;
+        }
+        moe_slot_state state = moe_mover_state(store->mover, slot);
+        if (state == MOE_SLOT_READY) {
+            moe_expert_cache_unpin(store->cache, key);
+        } else if (state == MOE_SLOT_FAILED) {
+            drop_key(store, key, slot);
+        } else {
+            store->prefetching[n_left++] = slot;
         }
     }
-    return largest;
+    store->n_prefetching = n_left;
 }
 
-static uint64_t count_experts(const moe_tensor_map *map)
+static void wait_for_prefetches(moe_expert_store *store)
 {
-    uint64_t n = 0;
-    for (uint32_t l = 0; l < map->n_layer; l++) {
-        n += map->layers[l].experts != NULL ? map->n_expert : 0;
+    settle_prefetches(store, true);
+    while (store->n_prefetching > 0) {
+        moe_mover_wait(store->mover, store->prefetching, store->n_prefetching);
+        settle_prefetches(store, false);
+    }
+}
+
+void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
+                               const uint32_t *experts, uint32_t n, uint32_t max_moves)
+{
+    settle_prefetches(store, false);
+    moe_policy_access access = {.pass = pass, .layer = layer};
+    for (uint32_t i = 0; i < n && store->n_prefetching < max_moves; i++) {
+        uint32_t key = key_of(store, layer, experts[i]);
+        if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
+            continue;
+        }
+        uint32_t evicted;
+        uint32_t slot = moe_expert_cache_prefetch(store->cache, key, &access, &evicted);
+        if (slot == MOE_SLOT_NONE) {
+            return;
+        }
+        moe_expert_cache_pin(store->cache, key);
+        forget_slot(store, slot);
+        submit_move(store, key, slot, MOE_CAUSE_PREFETCH);
+        store->prefetching[store->n_prefetching++] = slot;
+    }
+}
+
+bool moe_expert_store_is_idle(const moe_expert_store *store)
+{
+    return moe_mover_is_idle(store->mover);
+}
+
+/* ---- A layer ---- */
+
+/* Prefetches of this layer that turned out not to be wanted, and have not begun, are taken back. */
+static void cancel_unwanted(moe_expert_store *store, const moe_layer_request *request)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        uint32_t slot = store->prefetching[i];
+        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+        bool wanted = key / store->options.map->n_expert != request->layer;
+        for (uint32_t e = 0; e < request->n && !wanted; e++) {
+            wanted = key_of(store, request->layer, request->experts[e]) == key;
+        }
+        if (!wanted && moe_mover_cancel(store->mover, slot)) {
+            moe_expert_cache_drop(store->cache, key);
+        } else {
+            store->prefetching[n_left++] = slot;
+        }
+    }
+    store->n_prefetching = n_left;
+}
+
+static void end_wave(moe_expert_store *store)
+{
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        moe_expert_cache_unpin(store->cache, store->keys[store->wave[i].position]);
+    }
+    store->n_wave = store->n_delivered = 0;
+}
+
+static void end_layer(moe_expert_store *store)
+{
+    end_wave(store);
+    for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
+        uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
+        if (slot != MOE_SLOT_NONE) {
+            drop_key(store, store->keys[i], slot);
+        }
+    }
+    store->request.n = 0;
+}
+
+static uint32_t access_wave(moe_expert_store *store)
+{
+    return moe_layer_access_wave(store->cache, store->keys, store->accesses, store->request.n,
+                                 store->handled, store->wave);
+}
+
+/* Asks the mover for what is missing of the next wave; 0 when the layer is done. */
+static int begin_wave(moe_expert_store *store, moe_error *err)
+{
+    end_wave(store);
+    bool all_handled = true;
+    for (uint32_t i = 0; i < store->request.n; i++) {
+        all_handled &= store->handled[i];
+    }
+    if (all_handled) {
+        return MOE_OK;
+    }
+    store->n_wave = access_wave(store);
+    if (store->n_wave == 0) {
+        wait_for_prefetches(store);
+        store->n_wave = access_wave(store);
+    }
+    if (store->n_wave == 0) {
+        return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned between two waves");
+    }
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        const moe_layer_access *access = &store->wave[i];
+        store->delivered[i] = false;
+        if (access->hit) {
+            moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
+        } else {
+            forget_slot(store, access->slot);
+            submit_move(store, store->keys[access->position], access->slot, MOE_CAUSE_DEMAND);
+        }
+    }
+    return MOE_OK;
+}
+
+int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
+                           moe_error *err)
+{
+    settle_prefetches(store, false);
+    cancel_unwanted(store, request);
+    store->request = *request;
+    store->n_wave = store->n_delivered = 0;
+    for (uint32_t i = 0; i < request->n; i++) {
+        store->keys[i] = key_of(store, request->layer, request->experts[i]);
+        store->accesses[i] = (moe_policy_access){
+            .pass = request->pass, .layer = request->layer, .n_rows = request->n_rows[i]};
+        store->handled[i] = false;
+    }
+    int status = begin_wave(store, err);
+    if (status != MOE_OK) {
+        end_layer(store);
+    }
+    return status;
+}
+
+static void fill_view(const moe_expert_store *store, const moe_layer_access *access,
+                      moe_expert_view *view)
+{
+    uint32_t id = store->request.experts[access->position];
+    const moe_expert_ref *expert = &store->options.map->layers[store->request.layer].experts[id];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        const moe_tensor_ref *ref = &expert->parts[p];
+        view->parts[p] = (moe_weight){.type = ref->type,
+                                      .data = moe_mover_data(store->mover, access->slot, p),
+                                      .n_in = (uint32_t)ref->n_in,
+                                      .n_out = (uint32_t)ref->n_out,
+                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
+    }
+}
+
+/* After a failed read: lets the rest of the wave settle, drops what failed, unpins. */
+static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
+{
+    moe_error reason = {"reading failed"};
+    int status = moe_mover_last_error(store->mover, &reason);
+    uint32_t expert = store->request.experts[store->wave[failed].position];
+    moe_fail(err, status, "layer %u, expert %u: %.440s", store->request.layer, expert,
+             reason.message);
+    moe_expert_store_abandon(store);
+    return status;
+}
+
+void moe_expert_store_abandon(moe_expert_store *store)
+{
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        const moe_layer_access *access = &store->wave[i];
+        uint32_t key = store->keys[access->position];
+        moe_mover_wait(store->mover, &access->slot, 1);
+        moe_expert_cache_unpin(store->cache, key);
+        if (moe_mover_state(store->mover, access->slot) == MOE_SLOT_FAILED) {
+            settle_prefetches(store, false);
+            if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
+                drop_key(store, key, access->slot);
+            }
+        }
+    }
+    store->n_wave = store->n_delivered = 0;
+    end_layer(store);
+}
+
+/* Experts of the wave that are ready and not delivered; failed is the position of one that failed.
+ */
+static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
+                              uint32_t *n_waiting, uint32_t *failed)
+{
+    uint32_t n = 0;
+    *n_waiting = 0;
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        const moe_layer_access *access = &store->wave[i];
+        if (store->delivered[i]) {
+            continue;
+        }
+        moe_slot_state state = moe_mover_state(store->mover, access->slot);
+        if (state == MOE_SLOT_READY) {
+            store->delivered[i] = true;
+            store->n_delivered++;
+            positions[n] = access->position;
+            fill_view(store, access, &views[n++]);
+        } else {
+            *failed = state == MOE_SLOT_FAILED ? i : *failed;
+            store->waiting[(*n_waiting)++] = access->slot;
+        }
     }
     return n;
 }
 
-static int choose_slots(moe_expert_store *store, uint64_t budget_bytes, moe_error *err)
+int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
+                          uint32_t *n, moe_error *err)
 {
-    store->slot_bytes = largest_expert(store->map);
-    uint64_t n_all = count_experts(store->map);
-    if (n_all == 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED, "the model has no experts");
+    *n = 0;
+    if (store->n_delivered == store->n_wave) {
+        int status = begin_wave(store, err);
+        if (status != MOE_OK || store->n_wave == 0) {
+            end_layer(store);
+            return status;
+        }
     }
-    if (budget_bytes == 0) {
-        uint64_t available = moe_memory_available();
-        budget_bytes = available - available / HEADROOM_DIVISOR;
+    uint32_t n_waiting;
+    uint32_t failed = UINT32_MAX;
+    *n = collect_ready(store, positions, views, &n_waiting, &failed);
+    if (*n == 0 && failed == UINT32_MAX) {
+        moe_mover_wait(store->mover, store->waiting, n_waiting);
+        *n = collect_ready(store, positions, views, &n_waiting, &failed);
     }
-    uint64_t n = budget_bytes / store->slot_bytes;
-    if (n == 0) {
-        return moe_fail(err, MOE_ERR_BUDGET,
-                        "%llu bytes for experts hold not one expert of %zu bytes; free some memory",
-                        (unsigned long long)budget_bytes, store->slot_bytes);
+    if (failed != UINT32_MAX) {
+        *n = 0;
+        return fail_layer(store, failed, err);
     }
-    n = n < n_all ? n : n_all;
-    store->n_slots = (uint32_t)(n < NO_SLOT ? n : NO_SLOT - 1);
     return MOE_OK;
 }
 
-static void unlink_slot(moe_expert_store *store, uint32_t index)
+void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass)
 {
-    slot *s = &store->slots[index];
-    if (s->older != NO_SLOT) {
-        store->slots[s->older].newer = s->newer;
-    } else {
-        store->oldest = s->newer;
-    }
-    if (s->newer != NO_SLOT) {
-        store->slots[s->newer].older = s->older;
-    } else {
-        store->newest = s->older;
-    }
+    moe_expert_cache_end_pass(store->cache, pass);
 }
 
-static void append_newest(moe_expert_store *store, uint32_t index)
+/* ---- Opening ---- */
+
+static size_t buffer_bytes(const void *reader, uint64_t part_bytes)
 {
-    slot *s = &store->slots[index];
-    s->older = store->newest;
-    s->newer = NO_SLOT;
-    if (store->newest != NO_SLOT) {
-        store->slots[store->newest].newer = index;
-    } else {
-        store->oldest = index;
-    }
-    store->newest = index;
+    return (moe_range_buffer_bytes(reader, part_bytes) + 63) & ~(size_t)63;
 }
 
-static int allocate_tables(moe_expert_store *store, moe_error *err)
+/* What O_DIRECT may ask for on any disk in use: an aligned superset on 4 KiB boundaries. */
+static size_t assumed_buffer_bytes(const void *context, uint64_t part_bytes)
 {
-    size_t n_entries = (size_t)store->map->n_layer * store->map->n_expert;
-    store->slots = moe_calloc(store->n_slots, sizeof *store->slots);
-    store->slot_of = moe_calloc(n_entries, sizeof *store->slot_of);
-    store->missing = moe_calloc(store->map->n_expert, sizeof *store->missing);
-    if (store->slots == NULL || store->slot_of == NULL || store->missing == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the tables of %zu experts", n_entries);
+    (void)context;
+    return (size_t)((part_bytes + 2 * 4096 - 1) & ~(uint64_t)4095);
+}
+
+int moe_expert_store_sizes(const moe_tensor_map *map, uint64_t *full_bytes, uint64_t *slot_bytes,
+                           moe_error *err)
+{
+    moe_slot_arena arena;
+    int status = moe_slot_arena_init(&arena, NULL, map, assumed_buffer_bytes, NULL, err);
+    if (status == MOE_OK) {
+        *full_bytes = moe_slot_arena_full_bytes(&arena);
+        *slot_bytes = moe_slot_arena_largest_bytes(&arena);
+        moe_slot_arena_free(&arena);
     }
-    memset(store->slot_of, 0xff, n_entries * sizeof *store->slot_of);
-    store->oldest = store->newest = NO_SLOT;
-    for (uint32_t i = 0; i < store->n_slots; i++) {
-        store->slots[i].entry = NO_SLOT;
-        append_newest(store, i);
-    }
-    void *arena;
-    int status =
-        store->device->ops->alloc(store->device, store->n_slots * store->slot_bytes, &arena, err);
-    store->arena = status == MOE_OK ? arena : NULL;
     return status;
 }
 
-int moe_expert_store_open(moe_expert_store **out, moe_device *device, moe_team *team,
-                          const moe_gguf *gguf, const moe_tensor_map *map, uint64_t budget_bytes,
+static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    size_t n_files = moe_gguf_n_files(o->gguf);
+    store->files = moe_calloc(n_files, sizeof *store->files);
+    if (store->files == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for %zu files", n_files);
+    }
+    for (size_t i = 0; i < n_files; i++) {
+        const moe_gguf_file *file = moe_gguf_file_at(o->gguf, i);
+        store->files[i] = (moe_range_file){file->path, file->fd, file->size};
+    }
+    moe_range_reader_options options = {.kind = o->io,
+                                        .files = store->files,
+                                        .n_files = (uint32_t)n_files,
+                                        .buffered = o->buffered_io,
+                                        .log = o->log,
+                                        .user = o->user};
+    return moe_range_reader_open(reader, &options, err);
+}
+
+static int open_cache(moe_expert_store *store, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    uint32_t *slots_of_class = moe_calloc(store->arena.n_classes, sizeof *slots_of_class);
+    if (slots_of_class == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert cache");
+    }
+    for (uint32_t c = 0; c < store->arena.n_classes; c++) {
+        slots_of_class[c] = store->arena.classes[c].n_slots;
+    }
+    moe_expert_cache_options options = {.n_layer = o->map->n_layer,
+                                        .n_expert = o->map->n_expert,
+                                        .n_expert_used = o->n_expert_used,
+                                        .class_of_layer = store->arena.class_of_layer,
+                                        .n_classes = store->arena.n_classes,
+                                        .slots_of_class = slots_of_class,
+                                        .per_layer = o->per_layer,
+                                        .policy = o->policy,
+                                        .hotness = o->hotness,
+                                        .seed = o->seed};
+    int status = moe_expert_cache_create(&store->cache, &options, err);
+    free(slots_of_class);
+    return status;
+}
+
+static int allocate_scratch(moe_expert_store *store, moe_error *err)
+{
+    size_t n = store->options.map->n_expert;
+    store->keys = moe_calloc(n, sizeof *store->keys);
+    store->accesses = moe_calloc(n, sizeof *store->accesses);
+    store->handled = moe_calloc(n, sizeof *store->handled);
+    store->wave = moe_calloc(n, sizeof *store->wave);
+    store->delivered = moe_calloc(n, sizeof *store->delivered);
+    store->waiting = moe_calloc(n, sizeof *store->waiting);
+    store->prefetching = moe_calloc(store->arena.n_slots, sizeof *store->prefetching);
+    if (store->keys == NULL || store->accesses == NULL || store->handled == NULL ||
+        store->wave == NULL || store->delivered == NULL || store->waiting == NULL ||
+        store->prefetching == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    return MOE_OK;
+}
+
+static int open_parts(moe_expert_store *store, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    moe_range_reader *reader = NULL;
+    int status = open_reader(store, &reader, err);
+    if (status == MOE_OK) {
+        status = moe_slot_arena_init(&store->arena, o->device, o->map, buffer_bytes, reader, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_slot_arena_allocate(&store->arena, o->budget_bytes, err);
+    }
+    if (status == MOE_OK) {
+        status = open_cache(store, err);
+    }
+    if (status == MOE_OK) {
+        status = allocate_scratch(store, err);
+    }
+    if (status != MOE_OK) {
+        moe_range_reader_close(&reader);
+        return status;
+    }
+    moe_mover_options options = {.reader = reader, .n_slots = store->arena.n_slots};
+    return moe_mover_open(&store->mover, &options, err);
+}
+
+int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
                           moe_error *err)
 {
     *out = NULL;
@@ -153,20 +453,12 @@ int moe_expert_store_open(moe_expert_store **out, moe_device *device, moe_team *
     if (store == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
     }
-    store->device = device;
-    store->team = team;
-    store->gguf = gguf;
-    store->map = map;
-    int status = choose_slots(store, budget_bytes, err);
-    if (status == MOE_OK) {
-        status = allocate_tables(store, err);
-    }
+    store->options = *options;
+    int status = open_parts(store, err);
     if (status != MOE_OK) {
         moe_expert_store_close(&store);
         return status;
     }
-    store->stats.n_slots = store->n_slots;
-    store->stats.slot_bytes = store->slot_bytes;
     *out = store;
     return MOE_OK;
 }
@@ -177,186 +469,46 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     if (store == NULL) {
         return;
     }
-    if (store->arena != NULL) {
-        store->device->ops->free(store->device, store->arena, store->n_slots * store->slot_bytes);
-    }
-    free(store->slots);
-    free(store->slot_of);
-    free(store->missing);
+    moe_mover_close(&store->mover);
+    moe_expert_cache_destroy(&store->cache);
+    moe_slot_arena_free(&store->arena);
+    free(store->keys);
+    free(store->accesses);
+    free(store->handled);
+    free(store->wave);
+    free(store->delivered);
+    free(store->waiting);
+    free(store->prefetching);
+    free(store->files);
     free(store);
     *store_ptr = NULL;
 }
 
-/* The least recently used slot that nothing pins, emptied; NO_SLOT when all are pinned. */
-static uint32_t evict(moe_expert_store *store)
+void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats)
 {
-    for (uint32_t i = store->oldest; i != NO_SLOT; i = store->slots[i].newer) {
-        slot *s = &store->slots[i];
-        if (s->n_pins == 0) {
-            if (s->entry != NO_SLOT) {
-                store->slot_of[s->entry] = NO_SLOT;
-                s->entry = NO_SLOT;
-                store->stats.n_resident--;
-            }
-            return i;
-        }
-    }
-    return NO_SLOT;
+    moe_expert_cache_stats cache;
+    moe_mover_stats moves;
+    moe_expert_cache_get_stats(store->cache, &cache);
+    moe_mover_get_stats(store->mover, &moves);
+    *stats = (moe_expert_store_stats){
+        .hits = cache.hits,
+        .misses = cache.misses,
+        .evictions = cache.evictions,
+        .prefetches = cache.prefetch_inserts,
+        .prefetches_used = cache.prefetch_used,
+        .prefetches_wasted = cache.prefetch_wasted,
+        .prefetches_cancelled = moves.n_cancelled,
+        .bytes_demand = moves.bytes[MOE_CAUSE_DEMAND] + moves.bytes[MOE_CAUSE_VERIFY],
+        .bytes_prefetch = moves.bytes[MOE_CAUSE_PREFETCH],
+        .bytes_read = moves.bytes_read,
+        .wait_ns = moves.wait_ns,
+        .n_slots = store->arena.n_slots,
+        .slot_bytes_total = store->arena.bytes,
+        .n_resident = moe_expert_cache_n_resident(store->cache),
+    };
 }
 
-typedef struct load_job {
-    moe_expert_store *store;
-    uint32_t layer;
-    const uint32_t *experts;
-    uint32_t n_parts; /* missing experts times their parts */
-    moe_task_queue queue;
-    _Atomic int status;
-    moe_error error; /* of the first failure */
-    _Atomic uint64_t bytes;
-} load_job;
-
-static void load_parts(void *arg, uint32_t worker, uint32_t n_workers)
+void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size)
 {
-    (void)worker;
-    (void)n_workers;
-    load_job *job = arg;
-    moe_expert_store *store = job->store;
-    for (uint32_t t; (t = moe_task_next(&job->queue)) < job->n_parts;) {
-        uint32_t id = job->experts[store->missing[t / MOE_EXPERT_PARTS]];
-        int part = (int)(t % MOE_EXPERT_PARTS);
-        const moe_expert_ref *expert = &store->map->layers[job->layer].experts[id];
-        const moe_tensor_ref *ref = &expert->parts[part];
-        uint32_t index = store->slot_of[(size_t)job->layer * store->map->n_expert + id];
-        uint8_t *dst = store->arena + index * store->slot_bytes + part_offset(expert, part);
-        moe_error error;
-        int status = moe_file_read(moe_gguf_file_at(store->gguf, ref->file_index), ref->offset, dst,
-                                   ref->size, &error);
-        if (status == MOE_OK) {
-            atomic_fetch_add(&job->bytes, ref->size);
-            continue;
-        }
-        int expected = MOE_OK;
-        if (atomic_compare_exchange_strong(&job->status, &expected, status)) {
-            moe_fail(&job->error, status, "layer %u, expert %u: %.400s", job->layer, id,
-                     error.message);
-        }
-    }
-}
-
-static int load_missing(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                        uint32_t n_missing, moe_error *err)
-{
-    load_job job = {.store = store,
-                    .layer = layer,
-                    .experts = experts,
-                    .n_parts = n_missing * MOE_EXPERT_PARTS};
-    moe_team_run(store->team, load_parts, &job);
-    store->stats.bytes_read += job.bytes;
-    if (job.status != MOE_OK && err != NULL) {
-        *err = job.error;
-    }
-    return job.status;
-}
-
-static void fill_view(const moe_expert_store *store, uint32_t layer, uint32_t id,
-                      moe_expert_view *view)
-{
-    const moe_expert_ref *expert = &store->map->layers[layer].experts[id];
-    uint32_t index = store->slot_of[(size_t)layer * store->map->n_expert + id];
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        const moe_tensor_ref *ref = &expert->parts[p];
-        view->parts[p] = (moe_weight){
-            .type = ref->type,
-            .data = store->arena + index * store->slot_bytes + part_offset(expert, p),
-            .n_in = (uint32_t)ref->n_in,
-            .n_out = (uint32_t)ref->n_out,
-            .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in),
-        };
-    }
-}
-
-/* Gives an expert a slot, its own or a free one, and pins it. */
-static bool pin_expert(moe_expert_store *store, uint32_t entry, bool *was_resident)
-{
-    uint32_t index = store->slot_of[entry];
-    *was_resident = index != NO_SLOT;
-    if (index == NO_SLOT) {
-        index = evict(store);
-        if (index == NO_SLOT) {
-            return false;
-        }
-        store->slots[index].entry = entry;
-        store->slot_of[entry] = index;
-        store->stats.n_resident++;
-    }
-    store->slots[index].n_pins++;
-    unlink_slot(store, index);
-    append_newest(store, index);
-    return true;
-}
-
-/* After a failed read nothing in the slots of this wave may count as an expert. */
-static void drop_missing(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                         uint32_t n_missing)
-{
-    for (uint32_t i = 0; i < n_missing; i++) {
-        size_t entry = (size_t)layer * store->map->n_expert + experts[store->missing[i]];
-        slot *s = &store->slots[store->slot_of[entry]];
-        s->n_pins = 0;
-        s->entry = NO_SLOT;
-        store->slot_of[entry] = NO_SLOT;
-        store->stats.n_resident--;
-    }
-}
-
-int moe_expert_store_acquire(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                             uint32_t n, moe_expert_view *views, uint32_t *n_ready, moe_error *err)
-{
-    uint32_t n_missing = 0;
-    uint32_t n_pinned = 0;
-    for (; n_pinned < n; n_pinned++) {
-        size_t entry = (size_t)layer * store->map->n_expert + experts[n_pinned];
-        bool was_resident;
-        if (!pin_expert(store, (uint32_t)entry, &was_resident)) {
-            break;
-        }
-        if (!was_resident) {
-            store->missing[n_missing++] = n_pinned;
-        }
-    }
-    *n_ready = n_pinned;
-    if (n_pinned == 0 && n > 0) {
-        return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned");
-    }
-    int status = n_missing > 0 ? load_missing(store, layer, experts, n_missing, err) : MOE_OK;
-    if (status != MOE_OK) {
-        *n_ready = 0;
-        drop_missing(store, layer, experts, n_missing);
-        for (uint32_t i = 0; i < n_pinned; i++) {
-            uint32_t index = store->slot_of[(size_t)layer * store->map->n_expert + experts[i]];
-            if (index != NO_SLOT) {
-                store->slots[index].n_pins--;
-            }
-        }
-        return status;
-    }
-    store->stats.misses += n_missing;
-    store->stats.hits += n_pinned - n_missing;
-    for (uint32_t i = 0; i < n_pinned; i++) {
-        fill_view(store, layer, experts[i], &views[i]);
-    }
-    return MOE_OK;
-}
-
-void moe_expert_store_release(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                              uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        store->slots[store->slot_of[(size_t)layer * store->map->n_expert + experts[i]]].n_pins--;
-    }
-}
-
-void moe_expert_store_get_stats(const moe_expert_store *store, moe_expert_store_stats *stats)
-{
-    *stats = store->stats;
+    moe_mover_describe(store->mover, out, size);
 }

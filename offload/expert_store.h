@@ -1,49 +1,94 @@
 /* SPDX-License-Identifier: MIT */
-/* Where experts are, and how they get into memory. The store owns a fixed number of slots in the
- * device's memory, each as large as the largest expert; an expert is read from the model file into
- * a slot when it is first needed and stays until a least recently used slot has to make room.
+/* Where experts are, and how a layer gets those it needs. The store joins the cache (which expert
+ * is in which slot), the slots' memory and the mover (which brings bytes into slots).
  *
- *   absent --acquire--> loading --read--> ready(pinned) --release--> ready --evicted--> absent
- *
- * A pass that needs more experts of a layer than there are slots is worked off in waves: acquire()
- * pins as many as fit and says how many; the caller uses and releases them and asks for the rest.
- * Not thread-safe: one pass at a time. */
+ * A layer's request is worked off in batches: next() hands over experts whose bytes are there,
+ * first the resident ones, then missing ones as they arrive, so that the caller computes while the
+ * disk reads. What has been handed over stays valid until the call after; when a layer needs more
+ * experts than there are slots, that happens in waves, with the same result. Not thread-safe: one
+ * pass at a time. */
 #ifndef MOE_OFFLOAD_EXPERT_STORE_H
 #define MOE_OFFLOAD_EXPERT_STORE_H
 
+#include <moe/policy.h>
+
+#include "offload/io/range_reader.h"
+#include "offload/mover.h"
 #include "runtime/device/device.h"
-#include "runtime/host/team.h"
 #include "runtime/model/tensor_map.h"
 
 typedef struct moe_expert_store moe_expert_store;
 
 typedef struct moe_expert_view {
-    moe_weight parts[MOE_EXPERT_PARTS]; /* in the device's memory while the expert is pinned */
+    moe_weight parts[MOE_EXPERT_PARTS]; /* in the device's memory */
 } moe_expert_view;
 
+typedef struct moe_expert_store_options {
+    moe_device *device; /* device, gguf, map, policy must outlive the store */
+    const moe_gguf *gguf;
+    const moe_tensor_map *map;
+    uint32_t n_expert_used;
+    uint64_t budget_bytes; /* of the slots */
+    const moe_policy *policy;
+    bool per_layer;       /* a share of the slots for every layer, else one pool */
+    bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
+    const float *hotness; /* [n_layer * n_expert] or NULL */
+    const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
+    moe_io_kind io;
+    bool buffered_io;
+    uint64_t seed;
+    moe_log_fn log;
+    void *user;
+} moe_expert_store_options;
+
 typedef struct moe_expert_store_stats {
-    uint64_t hits;       /* acquired and already in memory */
-    uint64_t misses;     /* acquired and read */
-    uint64_t bytes_read; /* from the files */
-    uint64_t n_slots;
-    uint64_t slot_bytes;
-    uint64_t n_resident; /* slots that hold an expert now */
+    uint64_t hits, misses, evictions;
+    uint64_t prefetches, prefetches_used, prefetches_wasted, prefetches_cancelled;
+    uint64_t bytes_demand;   /* expert bytes moved because they were needed */
+    uint64_t bytes_prefetch; /* ... ahead of need */
+    uint64_t bytes_read;     /* from the disk: aligned supersets */
+    uint64_t wait_ns;        /* passes spent waiting for experts */
+    uint64_t n_slots, slot_bytes_total, n_resident;
 } moe_expert_store_stats;
 
-/* gguf, map, device and team must outlive the store. budget_bytes bounds the slots; 0: room for all
- * experts, or as many as the machine's free memory holds. MOE_ERR_BUDGET when not even one fits. */
-int moe_expert_store_open(moe_expert_store **out, moe_device *device, moe_team *team,
-                          const moe_gguf *gguf, const moe_tensor_map *map, uint64_t budget_bytes,
+int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
                           moe_error *err);
 void moe_expert_store_close(moe_expert_store **store);
 
-/* Pins the first *n_ready (>= 1) of n distinct experts of a layer and fills their views. */
-int moe_expert_store_acquire(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                             uint32_t n, moe_expert_view *views, uint32_t *n_ready, moe_error *err);
-/* Unpins what acquire() pinned. */
-void moe_expert_store_release(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
-                              uint32_t n);
+/* Bytes of slots that would hold every expert, and of the largest slot. Before opening. */
+int moe_expert_store_sizes(const moe_tensor_map *map, uint64_t *full_bytes, uint64_t *slot_bytes,
+                           moe_error *err);
 
-void moe_expert_store_get_stats(const moe_expert_store *store, moe_expert_store_stats *stats);
+/* What a layer of a pass needs. The arrays must live until next() has handed over all. */
+typedef struct moe_layer_request {
+    uint32_t layer;
+    uint64_t pass;
+    const uint32_t *experts; /* [n] distinct, ascending */
+    const uint32_t *n_rows;  /* [n] rows that chose each */
+    uint32_t n;
+} moe_layer_request;
+
+/* Asks for the first wave at once. */
+int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
+                           moe_error *err);
+/* Up to request->n experts that are ready: their positions in request->experts and their views.
+ * *n = 0: the layer is done. After an error the layer is over and nothing is pinned. */
+int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
+                          uint32_t *n, moe_error *err);
+/* Ends a layer early (the pass failed). */
+void moe_expert_store_abandon(moe_expert_store *store);
+
+/* Asks for experts of a coming layer ahead of demand, best first. What is resident or on its way is
+ * skipped; at most max_moves are under way at once, and none is started that would need a slot
+ * which the layer at work holds. */
+void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
+                               const uint32_t *experts, uint32_t n, uint32_t max_moves);
+/* True when the disk has nothing urgent to do. */
+bool moe_expert_store_is_idle(const moe_expert_store *store);
+
+void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
+void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
+/* "io_uring, O_DIRECT, ..." */
+void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size);
 
 #endif

@@ -144,7 +144,8 @@ typedef struct moe_device_ops {
     void (*close)(moe_device *device);
     /* Scratch for passes of at most these sizes; called once, before any arithmetic. */
     int (*reserve)(moe_device *device, const moe_device_limits *limits, moe_error *err);
-    uint64_t (*scratch_bytes)(const moe_device *device);
+    /* What reserve() would take. */
+    uint64_t (*scratch_need)(const moe_device *device, const moe_device_limits *limits);
 
     int (*alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err); /* 64-aligned */
     void (*free)(moe_device *device, void *memory, size_t bytes);

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing an engine. The order of opening is the order in which a mistake is cheapest
- * to report: options, header, config, tensor map, tokenizer, then memory, then weights. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/cpu_device.h"
-#include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "cache/expert_cache.h"
 #include "runtime/engine/engine_internal.h"
-
-#define DEFAULT_PREFILL_CHUNK 512u
-#define MAX_PREFILL_CHUNK     4096u
 
 const char *moe_version(void)
 {
@@ -29,160 +22,11 @@ void moe_engine_options_init(moe_engine_options *options)
     *options = (moe_engine_options){.struct_size = sizeof *options};
 }
 
-static int check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
+/* Up to the plan: enough to say whether and how the model will fit. */
+static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
-    if (o->struct_size != sizeof *o) {
-        return moe_fail(
-            err, MOE_ERR_ARGUMENT,
-            "engine options: struct_size is %zu, not %zu; use moe_engine_options_init()",
-            o->struct_size, sizeof *o);
-    }
-    if (o->model_path == NULL || o->model_path[0] == '\0') {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
-    }
-    if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "device '%s' is not known to this build; it has: cpu", o->device);
-    }
-    if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
-                        MAX_PREFILL_CHUNK, o->prefill_chunk);
-    }
-    if ((int)o->kv_cache < MOE_KV_CACHE_F16 || o->kv_cache > MOE_KV_CACHE_Q8_0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown kv_cache %d",
-                        (int)o->kv_cache);
-    }
-    if ((int)o->float_gemm < MOE_FLOAT_GEMM_EXACT || o->float_gemm > MOE_FLOAT_GEMM_BLAS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
-                        (int)o->float_gemm);
-    }
-    const char *kernels = o->kernels != NULL ? o->kernels : "native";
-    if (moe_cpu_features_parse(kernels, cpu_features) != 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "kernels '%s' are not known; use native, reference, avx2 or avx512",
-                        kernels);
-    }
-    return MOE_OK;
-}
-
-static int read_model_name(moe_engine *engine, moe_error *err)
-{
-    moe_string_view name = {"", 0};
-    (void)moe_gguf_get_string(engine->gguf, "general.name", &name, NULL);
-    engine->model_name = moe_calloc(name.size + 1, 1);
-    if (engine->model_name == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
-    }
-    memcpy(engine->model_name, name.data, name.size);
-    return MOE_OK;
-}
-
-/* A model without a vocabulary can still be run on token ids. */
-static int open_tokenizer(moe_engine *engine, moe_error *err)
-{
-    if (moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
-        snprintf(engine->chat_why_not, sizeof engine->chat_why_not,
-                 "the model file has no tokenizer");
-        return MOE_OK;
-    }
-    int status = moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    if (moe_tokenizer_n_tokens(engine->tokenizer) > engine->config.n_vocab) {
-        return moe_fail(err, MOE_ERR_FORMAT, "%s: %u tokens in the vocabulary, but %u embeddings",
-                        engine->model_path, moe_tokenizer_n_tokens(engine->tokenizer),
-                        engine->config.n_vocab);
-    }
-    moe_error why_not;
-    if (moe_chat_template_find(&engine->chat, engine->gguf, &why_not) != MOE_OK) {
-        engine->chat = NULL;
-        memcpy(engine->chat_why_not, why_not.message, sizeof engine->chat_why_not);
-    }
-    return MOE_OK;
-}
-
-static int open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
-{
-    engine->model_path = moe_strdup(o->model_path);
-    if (engine->model_path == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
-    }
-    int status = moe_gguf_open(&engine->gguf, o->model_path, err);
-    if (status == MOE_OK) {
-        status = moe_model_config_read(&engine->config, engine->gguf, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
-    }
-    if (status == MOE_OK) {
-        status = read_model_name(engine, err);
-    }
-    if (status == MOE_OK) {
-        status = open_tokenizer(engine, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    engine->fingerprint = moe_model_fingerprint(engine->gguf);
-    engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
-    engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
-    return MOE_OK;
-}
-
-static int open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
-                       moe_error *err)
-{
-    int status = moe_team_create(&engine->team, o->n_threads, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cpu_device_options options = {.team = engine->team,
-                                      .cpu_features = cpu_features,
-                                      .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    status = moe_cpu_device_open(&engine->device, &options, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cpu_features_describe(cpu_features, engine->kernels, sizeof engine->kernels);
-    moe_device_limits limits;
-    moe_pass_device_limits(&engine->config, engine->prefill_chunk, &limits);
-    return engine->device->ops->reserve(engine->device, &limits, err);
-}
-
-static int open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
-{
-    const moe_model_config *c = &engine->config;
-    moe_weights_progress progress = {o->progress, o->user};
-    int status = moe_kv_pool_init(&engine->kv, engine->device, c, (moe_kv_type)o->kv_cache, err);
-    if (status == MOE_OK) {
-        status =
-            moe_pass_buffers_init(&engine->buffers, engine->device, c, engine->prefill_chunk, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_weights_load(&engine->weights, engine->device, engine->gguf, c, &engine->map,
-                                  &progress, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_expert_store_open(&engine->experts, engine->device, engine->team, engine->gguf,
-                                       &engine->map, 0, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
-    if (engine->rope_frequencies == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
-    }
-    moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
-    return MOE_OK;
-}
-
-int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err)
-{
-    *out = NULL;
     unsigned cpu_features;
-    int status = check_options(options, &cpu_features, err);
+    int status = moe_engine_check_options(options, &cpu_features, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -190,14 +34,23 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     if (engine == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
     }
+    *out = engine;
     engine->log = options->log;
     engine->user = options->user;
-    status = open_model(engine, options, err);
+    status = moe_engine_open_model(engine, options, err);
     if (status == MOE_OK) {
-        status = open_device(engine, options, cpu_features, err);
+        status = moe_engine_open_device(engine, options, cpu_features, err);
     }
+    return status != MOE_OK ? status : moe_engine_plan(engine, options, err);
+}
+
+int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err)
+{
+    *out = NULL;
+    moe_engine *engine = NULL;
+    int status = open_to_plan(&engine, options, err);
     if (status == MOE_OK) {
-        status = open_memory(engine, options, err);
+        status = moe_engine_open_memory(engine, options, err);
     }
     if (status != MOE_OK) {
         moe_engine_close(&engine);
@@ -207,6 +60,18 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     return MOE_OK;
 }
 
+int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, moe_error *err)
+{
+    *plan = (moe_memory_plan){0};
+    moe_engine *engine = NULL;
+    int status = open_to_plan(&engine, options, err);
+    if (engine != NULL) {
+        *plan = engine->plan;
+    }
+    moe_engine_close(&engine);
+    return status;
+}
+
 void moe_engine_close(moe_engine **engine_ptr)
 {
     moe_engine *engine = *engine_ptr;
@@ -214,6 +79,7 @@ void moe_engine_close(moe_engine **engine_ptr)
         return;
     }
     moe_expert_store_close(&engine->experts);
+    moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
         moe_weights_free(&engine->weights, engine->device);
         moe_pass_buffers_free(&engine->buffers, engine->device);
@@ -258,6 +124,9 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
         .fingerprint = engine->fingerprint,
         .has_chat_template = engine->chat != NULL,
         .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
+        .policy = engine->policy->name,
+        .io = engine->io,
+        .memory = engine->plan,
     };
 }
 
@@ -272,11 +141,21 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .decode_tokens = engine->n_decode_tokens,
         .expert_hits = experts.hits,
         .expert_misses = experts.misses,
+        .expert_evictions = experts.evictions,
+        .prefetches = experts.prefetches,
+        .prefetches_used = experts.prefetches_used,
+        .prefetches_wasted = experts.prefetches_wasted,
+        .prefetches_cancelled = experts.prefetches_cancelled,
+        .predicted_experts = engine->n_predicted,
+        .predicted_right = engine->n_predicted_right,
+        .bytes_demand = experts.bytes_demand,
+        .bytes_prefetch = experts.bytes_prefetch,
         .bytes_read_disk = experts.bytes_read,
-        .resident_bytes_now = engine->weights.arena_bytes + engine->buffers.arena_bytes +
-                              engine->device->ops->scratch_bytes(engine->device) +
+        .expert_wait_ns = experts.wait_ns,
+        .expert_slots = experts.n_slots,
+        .resident_bytes_now = engine->weights.arena_bytes + engine->plan.scratch +
                               engine->kv.n_pages * engine->kv.page_bytes +
-                              experts.n_resident * experts.slot_bytes,
+                              experts.slot_bytes_total / experts.n_slots * experts.n_resident,
     };
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;
     memcpy(stats, &now, size);

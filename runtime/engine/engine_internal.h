@@ -32,6 +32,11 @@ struct moe_engine {
     uint64_t fingerprint;
     moe_log_fn log;
     void *user;
+    const moe_policy *policy;
+    void *policy_plugin;
+    char io[128]; /* how experts are read, in words */
+    bool prefetch;
+    moe_memory_plan plan;
     moe_team *team;
     moe_device *device;
     moe_weights weights;
@@ -42,6 +47,7 @@ struct moe_engine {
     moe_kv_pool kv;
     moe_pass_buffers buffers;
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
+    uint64_t n_predicted, n_predicted_right;
 };
 
 struct moe_session {
@@ -64,6 +70,16 @@ struct moe_session {
 
 /* Appends one token that the sampler wrote. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
+
+/* Opening by parts, each undone by moe_engine_close(). open_model: everything of the file but its
+ * weights; open_device: threads and kernels, and no memory yet; plan: engine->plan. */
+int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_features,
+                             moe_error *err);
+int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
+                           unsigned cpu_features, moe_error *err);
+int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 
 /* The fingerprint of a model: its metadata, tensor table and file sizes. */
 uint64_t moe_model_fingerprint(const moe_gguf *gguf);

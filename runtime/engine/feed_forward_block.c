@@ -2,6 +2,7 @@
 /* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
  * -> their outputs in rank order -> plus the shared expert. */
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/routing.h"
 
 static const moe_weight *layer_weight(const moe_engine *engine, uint32_t layer, int tensor)
 {
@@ -20,47 +21,25 @@ static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weigh
 
 static int choose_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
-    moe_linear router = {*layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL, b->router_logits};
-    int status = device->ops->linear(device, b->norm, n_rows, c->n_embd, &router, 1, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_route route = {
-        .logits = b->router_logits,
-        .n_expert = c->n_expert,
-        .n_used = c->n_expert_used,
-        .gate = c->gate,
-        .renormalise = c->gate_renormalise,
-        .scale = c->gate_scale,
-        .selection_bias = layer_weight(engine, layer, MOE_LAYER_ROUTER_SELECTION_BIAS)->data,
-        .n_group = c->n_group,
-        .n_group_used = c->n_group_used,
-        .group_score = c->group_score,
-        .experts = b->chosen,
-        .weights = b->chosen_weights,
-    };
-    status = device->ops->route(device, &route, n_rows, err);
-    return status != MOE_OK ? status : device->ops->sync(device, err);
+    return moe_route_rows(engine, layer, b->norm, n_rows, b->chosen, b->chosen_weights, err);
 }
 
-/* Experts [first, first + n) of the plan, which are in the device's memory. */
-static int run_wave(moe_engine *engine, uint32_t first, uint32_t n, uint32_t n_rows, moe_error *err)
+/* Experts of the plan that are in the device's memory: plan entry positions[i] by views[i]. */
+static int run_ready_experts(moe_engine *engine, uint32_t n, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     const moe_layer_plan *plan = &b->plan;
     for (uint32_t i = 0; i < n; i++) {
         const moe_expert_view *view = &b->views[i];
-        uint32_t begin = plan->first[first + i];
+        uint32_t begin = plan->first[b->positions[i]];
         b->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
                                         .up = view->parts[MOE_EXPERT_UP],
                                         .down = view->parts[MOE_EXPERT_DOWN],
                                         .x_index = plan->rows + begin,
                                         .out_index = plan->ranked_slots + begin,
-                                        .n_rows = plan->first[first + i + 1] - begin};
+                                        .n_rows = plan->first[b->positions[i] + 1] - begin};
     }
     return engine->device->ops->experts(engine->device, b->norm, n_rows, c->n_embd, b->works, n,
                                         b->rank_out, c->n_embd, err);
@@ -71,20 +50,28 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, n_rows, c->n_expert_used);
-    for (uint32_t done = 0; done < b->plan.n_experts;) {
-        const uint32_t *wanted = b->plan.experts + done;
-        uint32_t n_ready;
-        int status = moe_expert_store_acquire(engine->experts, layer, wanted,
-                                              b->plan.n_experts - done, b->views, &n_ready, err);
-        if (status != MOE_OK) {
-            return status;
+    for (uint32_t i = 0; i < b->plan.n_experts; i++) {
+        b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
+    }
+    moe_layer_request request = {.layer = layer,
+                                 .pass = engine->n_passes,
+                                 .experts = b->plan.experts,
+                                 .n_rows = b->n_rows_of,
+                                 .n = b->plan.n_experts};
+    moe_score_prediction(engine, layer);
+    int status = moe_expert_store_begin(engine->experts, &request, err);
+    if (status == MOE_OK && engine->prefetch) {
+        status = moe_predict_next_layer(engine, layer, n_rows, err);
+    }
+    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
+        if (status == MOE_OK && n > 0) {
+            status = run_ready_experts(engine, n, n_rows, err);
         }
-        status = run_wave(engine, done, n_ready, n_rows, err);
-        moe_expert_store_release(engine->experts, layer, wanted, n_ready);
-        if (status != MOE_OK) {
-            return status;
-        }
-        done += n_ready;
+    }
+    if (status != MOE_OK) {
+        moe_expert_store_abandon(engine->experts);
+        return status;
     }
     moe_combine combine = {.outs = b->rank_out,
                            .weights = b->chosen_weights,

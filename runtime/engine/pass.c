@@ -87,6 +87,8 @@ int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
     if (status == MOE_OK) {
         status = output_logits(engine, pass, err);
     }
-    engine->n_passes += status == MOE_OK;
+    if (status == MOE_OK) {
+        moe_expert_store_end_pass(engine->experts, engine->n_passes++);
+    }
     return status;
 }

@@ -41,7 +41,14 @@ typedef struct moe_pass_buffers {
     float *rope_sin;
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
+    uint32_t *predicted;   /* [rows][n_expert_used]: the next layer's, foretold */
+    float *predicted_weights;
     moe_layer_plan plan;
+    moe_layer_plan next_plan;      /* of the prediction */
+    uint32_t *n_rows_of;           /* [n_expert] */
+    uint32_t *positions;           /* [n_expert] */
+    bool *was_predicted;           /* [n_expert] of the layer at work */
+    uint32_t predicted_layer;      /* the layer that was_predicted is about; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
 } moe_pass_buffers;
@@ -63,6 +70,8 @@ typedef struct moe_pass {
     void *cancel_user;
 } moe_pass;
 
+/* Bytes that the buffers will take, host and device together. */
+uint64_t moe_pass_buffers_bytes(const moe_model_config *config, uint32_t max_rows);
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
                           const moe_model_config *config, uint32_t max_rows, moe_error *err);
 void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);

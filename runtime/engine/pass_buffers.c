@@ -101,18 +101,44 @@ static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_m
 static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
 {
     size_t rows = b->max_rows;
+    size_t slots = rows * c->n_expert_used;
+    size_t angles = rows * (c->n_rot / 2);
+    b->predicted_layer = UINT32_MAX;
     b->logits_host = moe_calloc((size_t)MOE_LOGIT_ROWS * c->n_vocab, sizeof(float));
-    b->rope_cos = moe_calloc(rows * (c->n_rot / 2), sizeof(float));
-    b->rope_sin = moe_calloc(rows * (c->n_rot / 2), sizeof(float));
-    b->chosen = moe_calloc(rows * c->n_expert_used, sizeof *b->chosen);
-    b->chosen_weights = moe_calloc(rows * c->n_expert_used, sizeof *b->chosen_weights);
+    b->rope_cos = moe_calloc(angles, sizeof(float));
+    b->rope_sin = moe_calloc(angles, sizeof(float));
+    b->chosen = moe_calloc(slots, sizeof *b->chosen);
+    b->chosen_weights = moe_calloc(slots, sizeof *b->chosen_weights);
+    b->predicted = moe_calloc(slots, sizeof *b->predicted);
+    b->predicted_weights = moe_calloc(slots, sizeof *b->predicted_weights);
     b->works = moe_calloc(c->n_expert, sizeof *b->works);
     b->views = moe_calloc(c->n_expert, sizeof *b->views);
+    b->n_rows_of = moe_calloc(c->n_expert, sizeof *b->n_rows_of);
+    b->positions = moe_calloc(c->n_expert, sizeof *b->positions);
+    b->was_predicted = moe_calloc(c->n_expert, sizeof *b->was_predicted);
     if (b->logits_host == NULL || b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
-        b->chosen_weights == NULL || b->works == NULL || b->views == NULL) {
+        b->chosen_weights == NULL || b->predicted == NULL || b->predicted_weights == NULL ||
+        b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
+        b->was_predicted == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
-    return moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
+    int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
+    return status != MOE_OK ? status
+                            : moe_layer_plan_init(&b->next_plan, b->max_rows, c->n_expert_used,
+                                                  c->n_expert, err);
+}
+
+uint64_t moe_pass_buffers_bytes(const moe_model_config *c, uint32_t max_rows)
+{
+    moe_pass_buffers buffers = {.max_rows = max_rows};
+    region regions[MAX_REGIONS];
+    size_t n = list_regions(&buffers, c, regions);
+    uint64_t bytes = (uint64_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
+    bytes += (uint64_t)max_rows * (c->n_rot + 8u * c->n_expert_used) * sizeof(float);
+    for (size_t i = 0; i < n; i++) {
+        bytes += region_bytes(&regions[i]);
+    }
+    return bytes;
 }
 
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
@@ -139,8 +165,14 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     free(b->rope_sin);
     free(b->chosen);
     free(b->chosen_weights);
+    free(b->predicted);
+    free(b->predicted_weights);
+    free(b->n_rows_of);
+    free(b->positions);
+    free(b->was_predicted);
     free(b->works);
     free(b->views);
     moe_layer_plan_free(&b->plan);
+    moe_layer_plan_free(&b->next_plan);
     *b = (moe_pass_buffers){0};
 }

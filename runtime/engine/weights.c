@@ -198,7 +198,8 @@ static int load_all(loader *load, const moe_tensor_map *map)
         status = load_tensor(load, &w->output, &map->output);
     }
     for (uint32_t l = 0; l < load->config->n_layer && status == MOE_OK; l++) {
-        status = load_layer(load, &w->layers[l], &map->layers[l]);
+        moe_layer_weights unused;
+        status = load_layer(load, load->measure_only ? &unused : &w->layers[l], &map->layers[l]);
     }
     return status;
 }
@@ -217,6 +218,14 @@ static int load_rope_factors(loader *load, const moe_tensor_map *map)
                          load->weights->rope_factors, ref->size, load->err);
 }
 
+uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map)
+{
+    moe_weights weights = {0};
+    loader load = {.weights = &weights, .config = config, .measure_only = true};
+    (void)load_all(&load, map);
+    return load.offset;
+}
+
 static int measure_and_load(loader *load, const moe_tensor_map *map)
 {
     moe_weights *w = load->weights;
@@ -225,19 +234,13 @@ static int measure_and_load(loader *load, const moe_tensor_map *map)
     if (w->layers == NULL || load->staging == NULL) {
         return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to load weights");
     }
-    load->measure_only = true;
-    int status = load_all(load, map);
-    if (status != MOE_OK) {
-        return status;
-    }
-    w->arena_bytes = load->offset;
+    w->arena_bytes = moe_weights_bytes(load->config, map);
     void *arena;
-    status = load->device->ops->alloc(load->device, w->arena_bytes, &arena, load->err);
+    int status = load->device->ops->alloc(load->device, w->arena_bytes, &arena, load->err);
     if (status != MOE_OK) {
         return status;
     }
     w->arena = arena;
-    load->measure_only = false;
     status = load_all(load, map);
     return status != MOE_OK ? status : load_rope_factors(load, map);
 }

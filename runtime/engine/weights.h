@@ -28,6 +28,9 @@ typedef struct moe_weights_progress {
     void *user;
 } moe_weights_progress;
 
+/* Bytes that loading will take on the device. */
+uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map);
+
 /* Reads and uploads. MOE_ERR_CANCELLED when the progress callback says so. */
 int moe_weights_load(moe_weights *weights, moe_device *device, const moe_gguf *gguf,
                      const moe_model_config *config, const moe_tensor_map *map,

@@ -20,3 +20,13 @@ uint64_t moe_memory_available(void)
     uint64_t left = moe_cgroup_memory_left(&limits);
     return left < machine ? left : machine;
 }
+
+uint64_t moe_memory_process(void)
+{
+    char status[8192];
+    uint64_t kib = 0;
+    if (moe_sysfs_read(status, sizeof status, "/proc/self/status")) {
+        moe_sysfs_find_u64(status, "VmRSS:", &kib);
+    }
+    return kib * 1024;
+}

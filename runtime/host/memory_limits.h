@@ -8,4 +8,7 @@
  * memory (/proc/meminfo) and what the memory cgroups (v1 or v2) leave. */
 uint64_t moe_memory_available(void);
 
+/* Resident set of this process now, in bytes. */
+uint64_t moe_memory_process(void);
+
 #endif

@@ -240,6 +240,71 @@ static void saved_and_loaded(void **state)
     unlink(path);
 }
 
+/* The least cache that is accepted, and shares of the experts; with and without prefetch. */
+static void cache_sizes(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    moe_memory_plan plan;
+    assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
+    const double shares[] = {0.05, 0.1, 0.25, 0.5, 1.0};
+    size_t n_ran = 0;
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        options.expert_cache_share = shares[i];
+        for (int prefetch = MOE_SWITCH_ON; prefetch <= MOE_SWITCH_OFF; prefetch++) {
+            options.prefetch = (moe_switch)prefetch;
+            int status = moe_plan_memory(&options, &plan, NULL);
+            if (status == MOE_OK) {
+                check_options(&options);
+                n_ran++;
+            } else {
+                assert_int_equal(status, MOE_ERR_BUDGET);
+            }
+        }
+    }
+    assert_true(n_ran >= 4);
+}
+
+static void policies(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    options.expert_cache_share = 0.5;
+    const char *const names[] = {"lru", "lfu", "lfru"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        options.policy = names[i];
+        for (int per_layer = 0; per_layer <= 1; per_layer++) {
+            options.per_layer_cache = per_layer != 0;
+            check_options(&options);
+        }
+    }
+}
+
+static void io_engines(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    options.expert_cache_share = 0.5;
+    const char *const names[] = {"auto", "uring", "threads", "sync"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        options.io = names[i];
+        for (int buffered = 0; buffered <= 1; buffered++) {
+            options.buffered_io = buffered != 0;
+            check_options(&options);
+        }
+    }
+}
+
+static void on_demand(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    options.offload = "on-demand";
+    check_options(&options);
+    options.expert_cache_share = 0.5;
+    check_options(&options);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -251,7 +316,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads),          cmocka_unit_test(kernels),
         cmocka_unit_test(prefill_chunks),   cmocka_unit_test(batch_neighbours),
         cmocka_unit_test(recomputed),       cmocka_unit_test(forked),
-        cmocka_unit_test(saved_and_loaded),
+        cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cache_sizes),
+        cmocka_unit_test(policies),         cmocka_unit_test(io_engines),
+        cmocka_unit_test(on_demand),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }

@@ -64,6 +64,8 @@ typedef bool (*moe_progress_fn)(double fraction, void *user);
 /* Notices worth a line (a fallback taken, a slow path): no newline. Called on any thread. */
 typedef void (*moe_log_fn)(const char *line, void *user);
 
+typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF = 2 } moe_switch;
+
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
@@ -73,7 +75,21 @@ typedef struct moe_engine_options {
     uint32_t prefill_chunk; /* most rows of one pass, 1..4096; 0: 256 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
-    const char *kernels;    /* "native", "reference", "avx2", "avx512"; NULL: native */
+    const char *kernels; /* "native", "reference", "avx2", "avx512"; NULL: native */
+
+    /* Memory. Budgets are ceilings on what the process takes, not hints. */
+    uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
+    uint64_t expert_cache;     /* bytes of expert slots; 0: what the budget leaves */
+    double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
+
+    /* How experts are brought in. */
+    const char *offload; /* "auto" (cache and prefetch), "on-demand" (keep nothing); NULL: auto */
+    const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
+    bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
+    moe_switch prefetch;  /* experts of the next layer ahead of need; auto: when something misses */
+    const char *io;       /* "auto", "uring", "threads", "sync"; NULL: auto */
+    bool buffered_io;     /* through the page cache instead of O_DIRECT */
+
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
@@ -85,24 +101,50 @@ MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options,
 /* Sessions of the engine must be closed before. */
 MOE_API void moe_engine_close(moe_engine **engine);
 
+/* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
+ * allocated. */
+typedef struct moe_memory_plan {
+    uint64_t budget;        /* the ceiling */
+    bool budget_is_default; /* not given: derived from machine and cgroup */
+    uint64_t process;       /* what the process takes without any of the below */
+    uint64_t resident;      /* weights that are not experts */
+    uint64_t kv_cache;      /* of one session with a full context */
+    uint64_t scratch;       /* of one pass, and of reading */
+    uint64_t floor;         /* all the above and the fewest expert slots that can work */
+    uint64_t expert_cache;  /* expert slots */
+    uint64_t expert_slots;  /* experts that they hold */
+    uint64_t experts;       /* experts that the model has */
+    uint64_t expert_bytes;  /* of all of them */
+    uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
+    uint32_t context;
+} moe_memory_plan;
+
+/* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
+ * filled all the same). */
+MOE_API int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan,
+                            moe_error *err);
+
 typedef struct moe_engine_info {
     const char *architecture; /* strings live as long as the engine */
     const char *family;
-    const char *model_name;   /* general.name, or "" */
-    const char *device;       /* "cpu" */
-    const char *kernels;      /* e.g. "AVX2 AVX-512 VNNI" */
+    const char *model_name; /* general.name, or "" */
+    const char *device;     /* "cpu" */
+    const char *kernels;    /* e.g. "AVX2 AVX-512 VNNI" */
     uint32_t n_threads;
     uint32_t n_layer, n_embd, n_vocab, n_head, n_head_kv;
     uint32_t n_expert, n_expert_used;
-    uint32_t context;         /* of a session */
+    uint32_t context; /* of a session */
     uint32_t context_train;
     uint64_t n_parameters, n_parameters_active;
-    uint64_t resident_bytes;  /* weights that are always in memory */
-    uint64_t expert_bytes;    /* of all experts */
+    uint64_t resident_bytes; /* weights that are always in memory */
+    uint64_t expert_bytes;   /* of all experts */
     uint64_t kv_bytes_per_token;
-    uint64_t fingerprint;     /* of the model: metadata, tensor table and sizes */
+    uint64_t fingerprint; /* of the model: metadata, tensor table and sizes */
     bool has_chat_template;
     const char *chat_template; /* its name, or "" */
+    const char *policy;        /* of the expert cache */
+    const char *io;            /* how experts are read, in words */
+    moe_memory_plan memory;    /* what the engine was opened with */
 } moe_engine_info;
 
 MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
@@ -111,11 +153,22 @@ MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info
 typedef struct moe_engine_stats {
     size_t struct_size; /* set by the caller to sizeof(moe_engine_stats) */
     uint64_t passes;
-    uint64_t prompt_tokens;      /* rows evaluated that were fed */
-    uint64_t decode_tokens;      /* rows evaluated that the sampler wrote */
-    uint64_t expert_hits;        /* (pass, layer, distinct expert) found in memory */
-    uint64_t expert_misses;      /* ... that had to be read */
-    uint64_t bytes_read_disk;    /* expert bytes read, superset of what was used */
+    uint64_t prompt_tokens; /* rows evaluated that were fed */
+    uint64_t decode_tokens; /* rows evaluated that the sampler wrote */
+    uint64_t expert_hits;   /* (pass, layer, distinct expert) found in memory */
+    uint64_t expert_misses; /* ... that had to be read */
+    uint64_t expert_evictions;
+    uint64_t prefetches;           /* experts asked for ahead of need */
+    uint64_t prefetches_used;      /* ... that were then needed while still in memory */
+    uint64_t prefetches_wasted;    /* ... that were evicted without having been used */
+    uint64_t prefetches_cancelled; /* ... that were taken back before the disk had them */
+    uint64_t predicted_experts;    /* next-layer predictions made, and how many came true */
+    uint64_t predicted_right;
+    uint64_t bytes_demand;       /* expert bytes brought in because they were needed */
+    uint64_t bytes_prefetch;     /* expert bytes brought in ahead of need */
+    uint64_t bytes_read_disk;    /* read from the disk for experts: aligned supersets, retries */
+    uint64_t expert_wait_ns;     /* time that passes spent waiting for experts */
+    uint64_t expert_slots;       /* experts that fit the cache */
     uint64_t bytes_moved_link;   /* host to device; 0 on the CPU */
     uint64_t resident_bytes_now; /* weights, experts in memory, KV and scratch */
 } moe_engine_stats;
@@ -195,9 +248,9 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
  * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
  * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to
- * do (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session whose context is full samples nothing: moe_session_is_full(). On error
- * no session's timeline has changed. A cancelled session makes the step return MOE_ERR_CANCELLED
- * and clears the request. */
+ * do (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
+ * whose context is full samples nothing: moe_session_is_full(). On error no session's timeline has
+ * changed. A cancelled session makes the step return MOE_ERR_CANCELLED and clears the request. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
@@ -259,7 +312,7 @@ typedef struct moe_file_tensor {
     uint32_t n_dims;
     uint64_t dims[4];
     uint64_t n_bytes;
-    uint64_t offset;  /* in its file */
+    uint64_t offset; /* in its file */
     uint32_t file_index;
 } moe_file_tensor;
 
@@ -269,10 +322,10 @@ typedef struct moe_file_summary {
     uint64_t file_bytes;
     uint64_t n_metadata;
     uint64_t n_tensors;
-    bool runnable;          /* the engine can open it; else `why_not` says why */
+    bool runnable; /* the engine can open it; else `why_not` says why */
     char why_not[MOE_ERROR_MESSAGE_SIZE];
     const char *architecture;
-    const char *family;     /* "" when not runnable, and the numbers below are 0 */
+    const char *family; /* "" when not runnable, and the numbers below are 0 */
     uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
     uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
     uint64_t n_parameters, n_parameters_active;

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* The mover: one thread that brings experts from the files into slots. Everybody else asks, and
+ * sees a slot's state:
+ *
+ *              submit             mover takes it          all parts read
+ *   ABSENT ------------> QUEUED ----------------> LOADING --------------> READY
+ *     ^                    | cancel                  | read error            |
+ *     |<-------------------+                         v                       |
+ *     |<------------------------ reset ---------- FAILED                     |
+ *     |<------------------------ reset --------------------------------------+
+ *
+ * Queues are per cause: demand before verification before prefetch. A queued request can be raised
+ * to a more urgent cause (duplicates merge that way) or cancelled. Prefetches are handed to the
+ * disk a few at a time, so that a demand never waits behind more than those. A slot has at most one
+ * request, so the queue is bounded by the slots and nothing is allocated. */
+#ifndef MOE_OFFLOAD_MOVER_H
+#define MOE_OFFLOAD_MOVER_H
+
+#include "offload/io/range_reader.h"
+#include "runtime/model/tensor_map.h"
+
+typedef struct moe_mover moe_mover;
+
+typedef enum moe_move_cause {
+    MOE_CAUSE_DEMAND,
+    MOE_CAUSE_VERIFY,
+    MOE_CAUSE_PREFETCH,
+    MOE_CAUSE_COUNT
+} moe_move_cause;
+
+typedef enum moe_slot_state {
+    MOE_SLOT_ABSENT,
+    MOE_SLOT_QUEUED,
+    MOE_SLOT_LOADING,
+    MOE_SLOT_READY,
+    MOE_SLOT_FAILED
+} moe_slot_state;
+
+typedef struct moe_move {
+    const moe_expert_ref *expert;
+    uint8_t *buffers[MOE_EXPERT_PARTS]; /* each long enough for its part's aligned superset */
+    const uint64_t *checksums;          /* XXH3 of each part, or NULL */
+    moe_move_cause cause;
+} moe_move;
+
+typedef struct moe_mover_options {
+    moe_range_reader *reader; /* the mover's from here on; closed with it */
+    uint32_t n_slots;
+    uint32_t max_prefetches; /* handed to the disk at once; 0: 2 */
+} moe_mover_options;
+
+typedef struct moe_mover_stats {
+    uint64_t n_moves[MOE_CAUSE_COUNT]; /* completed, by the cause they had when they were taken */
+    uint64_t bytes[MOE_CAUSE_COUNT];   /* expert bytes of those */
+    uint64_t bytes_read;               /* from the disk, aligned supersets and retries included */
+    uint64_t n_cancelled;
+    uint64_t n_failed;
+    uint64_t n_checksum_retries;
+    uint64_t wait_ns; /* that callers of moe_mover_wait() spent waiting */
+} moe_mover_stats;
+
+/* Takes over options->reader, also on failure. */
+int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
+/* Cancels what is queued, waits for what is being read. */
+void moe_mover_close(moe_mover **mover);
+
+/* The slot must be ABSENT. */
+void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
+/* A QUEUED request becomes as urgent as cause; anything else is left alone. */
+void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
+/* A QUEUED request is taken back and the slot is ABSENT: true. Otherwise false. */
+bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
+moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
+/* Where part p of a READY slot begins. */
+const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
+/* READY or FAILED becomes ABSENT. */
+void moe_mover_reset(moe_mover *mover, uint32_t slot);
+
+/* Returns when at least one of the slots is READY or FAILED. */
+void moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n);
+/* The reason of the last failure: status, and its line. */
+int moe_mover_last_error(moe_mover *mover, moe_error *err);
+/* Nothing is queued or being read for demand or verification. */
+bool moe_mover_is_idle(const moe_mover *mover);
+void moe_mover_get_stats(moe_mover *mover, moe_mover_stats *stats);
+void moe_mover_describe(const moe_mover *mover, char *out, size_t size);
+
+#endif

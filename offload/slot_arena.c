@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "offload/slot_arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static bool same_sizes(const moe_slot_class *class, const moe_expert_ref *expert)
+{
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        if (class->part_bytes[p] != expert->parts[p].size) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert,
+                      size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
+                      const void *context)
+{
+    moe_slot_class *class = &arena->classes[arena->n_classes++];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        class->part_bytes[p] = expert->parts[p].size;
+        class->buffer_offset[p] = class->slot_bytes;
+        class->slot_bytes += buffer_bytes(context, expert->parts[p].size);
+    }
+}
+
+int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_tensor_map *map,
+                        size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
+                        const void *context, moe_error *err)
+{
+    *arena = (moe_slot_arena){.device = device, .n_layer = map->n_layer};
+    arena->classes = moe_calloc(map->n_layer, sizeof *arena->classes);
+    arena->class_of_layer = moe_calloc(map->n_layer, sizeof *arena->class_of_layer);
+    if (arena->classes == NULL || arena->class_of_layer == NULL) {
+        moe_slot_arena_free(arena);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the slots' size classes");
+    }
+    for (uint32_t l = 0; l < map->n_layer; l++) {
+        const moe_expert_ref *experts = map->layers[l].experts;
+        arena->class_of_layer[l] = UINT32_MAX;
+        if (experts == NULL) {
+            continue;
+        }
+        uint32_t c = 0;
+        while (c < arena->n_classes && !same_sizes(&arena->classes[c], &experts[0])) {
+            c++;
+        }
+        if (c == arena->n_classes) {
+            add_class(arena, &experts[0], buffer_bytes, context);
+        }
+        arena->class_of_layer[l] = c;
+        arena->classes[c].n_experts += map->n_expert;
+    }
+    if (arena->n_classes == 0) {
+        moe_slot_arena_free(arena);
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "the model has no experts");
+    }
+    return MOE_OK;
+}
+
+uint64_t moe_slot_arena_full_bytes(const moe_slot_arena *arena)
+{
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        bytes += arena->classes[c].n_experts * arena->classes[c].slot_bytes;
+    }
+    return bytes;
+}
+
+uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena)
+{
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        bytes += arena->classes[c].slot_bytes;
+    }
+    return bytes;
+}
+
+uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
+{
+    uint64_t largest = 0;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        uint64_t bytes = arena->classes[c].slot_bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    return largest;
+}
+
+int moe_slot_arena_allocate(moe_slot_arena *arena, uint64_t budget_bytes, moe_error *err)
+{
+    uint64_t full = moe_slot_arena_full_bytes(arena);
+    uint64_t floor = moe_slot_arena_floor_bytes(arena);
+    if (budget_bytes < floor) {
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "%llu bytes are left for experts, but one of each size needs %llu; raise "
+                        "the memory budget or lower the context",
+                        (unsigned long long)budget_bytes, (unsigned long long)floor);
+    }
+    double share = budget_bytes >= full ? 1.0 : (double)(budget_bytes - floor) / (double)full;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        moe_slot_class *class = &arena->classes[c];
+        uint64_t n = class->n_experts;
+        if (share < 1.0) {
+            n = 1 + (uint64_t)(share * (double)class->n_experts);
+            n = n < class->n_experts ? n : class->n_experts;
+        }
+        class->n_slots = (uint32_t)n;
+        class->first_slot = arena->n_slots;
+        class->arena_offset = arena->bytes;
+        arena->n_slots += class->n_slots;
+        arena->bytes += class->n_slots * class->slot_bytes;
+    }
+    void *memory;
+    int status = arena->device->ops->alloc(arena->device, arena->bytes, &memory, err);
+    arena->memory = status == MOE_OK ? memory : NULL;
+    return status;
+}
+
+void moe_slot_arena_free(moe_slot_arena *arena)
+{
+    if (arena->memory != NULL) {
+        arena->device->ops->free(arena->device, arena->memory, arena->bytes);
+    }
+    free(arena->classes);
+    free(arena->class_of_layer);
+    *arena = (moe_slot_arena){0};
+}
+
+static const moe_slot_class *class_of_slot(const moe_slot_arena *arena, uint32_t slot)
+{
+    uint32_t c = 0;
+    while (slot >= arena->classes[c].first_slot + arena->classes[c].n_slots) {
+        c++;
+    }
+    return &arena->classes[c];
+}
+
+uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part)
+{
+    const moe_slot_class *class = class_of_slot(arena, slot);
+    return arena->memory + class->arena_offset +
+           (size_t)(slot - class->first_slot) * class->slot_bytes + class->buffer_offset[part];
+}
+
+size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot)
+{
+    return class_of_slot(arena, slot)->slot_bytes;
+}

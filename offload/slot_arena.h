@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory of expert slots. Layers whose experts' parts are of the same sizes form a size class;
+ * each class has its run of slots, numbered through the classes. A slot has a buffer for each part,
+ * aligned and long enough for the aligned superset that direct I/O reads. */
+#ifndef MOE_OFFLOAD_SLOT_ARENA_H
+#define MOE_OFFLOAD_SLOT_ARENA_H
+
+#include "runtime/device/device.h"
+#include "runtime/model/tensor_map.h"
+
+typedef struct moe_slot_class {
+    uint64_t part_bytes[MOE_EXPERT_PARTS];  /* of the experts */
+    size_t buffer_offset[MOE_EXPERT_PARTS]; /* in a slot */
+    size_t slot_bytes;
+    uint64_t n_experts; /* of the model, in this class */
+    uint32_t n_slots;
+    uint32_t first_slot;
+    size_t arena_offset;
+} moe_slot_class;
+
+typedef struct moe_slot_arena {
+    moe_device *device;
+    moe_slot_class *classes;
+    uint32_t n_classes;
+    uint32_t *class_of_layer; /* UINT32_MAX: no experts */
+    uint32_t n_layer;
+    uint32_t n_slots;
+    uint8_t *memory; /* device */
+    size_t bytes;
+} moe_slot_arena;
+
+/* Sorts layers into classes; nothing is allocated for slots yet. buffer_bytes gives a part's buffer
+ * for its bytes (a multiple of 64). */
+int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_tensor_map *map,
+                        size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
+                        const void *context, moe_error *err);
+
+/* Bytes of slots for every expert. */
+uint64_t moe_slot_arena_full_bytes(const moe_slot_arena *arena);
+/* Bytes of the least that can work: one slot of every class. */
+uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
+
+/* Bytes of the largest slot. */
+uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
+
+/* Shares budget_bytes between the classes in proportion to their experts' bytes (each gets at least
+ * one slot) and allocates. MOE_ERR_BUDGET below the floor, which the message names. */
+int moe_slot_arena_allocate(moe_slot_arena *arena, uint64_t budget_bytes, moe_error *err);
+void moe_slot_arena_free(moe_slot_arena *arena);
+
+uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part);
+/* Bytes of the slot in the arena. */
+size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* The parts of opening an engine. Their order is the order in which a mistake is cheapest to
+ * report: options, header, config, tensor map, tokenizer, the memory plan, then memory, then
+ * weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu_device.h"
+#include "cpu/kernels/cpu_features.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "cache/expert_cache.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/memory_plan.h"
+#include "runtime/host/memory_limits.h"
+
+#define DEFAULT_PREFILL_CHUNK 512u
+#define MAX_PREFILL_CHUNK     4096u
+/* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
+#define SUNDRY_BYTES (12u << 20)
+
+static const struct {
+    const char *name;
+    moe_io_kind kind;
+} io_kinds[] = {
+    {"auto", MOE_IO_AUTO},
+    {"uring", MOE_IO_URING},
+    {"threads", MOE_IO_THREADS},
+    {"sync", MOE_IO_SYNC},
+};
+
+/* False for a name that is not known; NULL is "auto". */
+static bool find_io_kind(const char *name, moe_io_kind *kind)
+{
+    for (size_t i = 0; i < sizeof io_kinds / sizeof io_kinds[0]; i++) {
+        if (strcmp(name != NULL ? name : "auto", io_kinds[i].name) == 0) {
+            *kind = io_kinds[i].kind;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool keeps_nothing(const moe_engine_options *o)
+{
+    return o->offload != NULL && strcmp(o->offload, "on-demand") == 0;
+}
+
+static int check_offload_options(const moe_engine_options *o, moe_error *err)
+{
+    moe_io_kind kind;
+    if (o->offload != NULL && strcmp(o->offload, "auto") != 0 && !keeps_nothing(o)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode '%s' is not known; use auto or on-demand", o->offload);
+    }
+    if (!find_io_kind(o->io, &kind)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
+    }
+    if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",
+                        o->expert_cache_share);
+    }
+    if (o->expert_cache != 0 && o->expert_cache_share != 0.0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "the expert cache is given both in bytes and as a share; give one");
+    }
+    if ((int)o->prefetch < MOE_SWITCH_AUTO || o->prefetch > MOE_SWITCH_OFF) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown prefetch %d",
+                        (int)o->prefetch);
+    }
+    if (keeps_nothing(o) && o->policy != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode on-demand keeps no expert, so a cache policy (%s) cannot act",
+                        o->policy);
+    }
+    if (keeps_nothing(o) && o->prefetch == MOE_SWITCH_ON) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode on-demand does not prefetch");
+    }
+    return MOE_OK;
+}
+
+int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
+{
+    if (o->struct_size != sizeof *o) {
+        return moe_fail(
+            err, MOE_ERR_ARGUMENT,
+            "engine options: struct_size is %zu, not %zu; use moe_engine_options_init()",
+            o->struct_size, sizeof *o);
+    }
+    if (o->model_path == NULL || o->model_path[0] == '\0') {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
+    }
+    if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "device '%s' is not known to this build; it has: cpu", o->device);
+    }
+    if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
+                        MAX_PREFILL_CHUNK, o->prefill_chunk);
+    }
+    if ((int)o->kv_cache < MOE_KV_CACHE_F16 || o->kv_cache > MOE_KV_CACHE_Q8_0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown kv_cache %d",
+                        (int)o->kv_cache);
+    }
+    if ((int)o->float_gemm < MOE_FLOAT_GEMM_EXACT || o->float_gemm > MOE_FLOAT_GEMM_BLAS) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
+                        (int)o->float_gemm);
+    }
+    int status = check_offload_options(o, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    const char *kernels = o->kernels != NULL ? o->kernels : "native";
+    if (moe_cpu_features_parse(kernels, cpu_features) != 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "kernels '%s' are not known; use native, reference, avx2 or avx512",
+                        kernels);
+    }
+    return MOE_OK;
+}
+
+static int read_model_name(moe_engine *engine, moe_error *err)
+{
+    moe_string_view name = {"", 0};
+    (void)moe_gguf_get_string(engine->gguf, "general.name", &name, NULL);
+    engine->model_name = moe_calloc(name.size + 1, 1);
+    if (engine->model_name == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
+    }
+    memcpy(engine->model_name, name.data, name.size);
+    return MOE_OK;
+}
+
+/* A model without a vocabulary can still be run on token ids. */
+static int open_tokenizer(moe_engine *engine, moe_error *err)
+{
+    if (moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
+        snprintf(engine->chat_why_not, sizeof engine->chat_why_not,
+                 "the model file has no tokenizer");
+        return MOE_OK;
+    }
+    int status = moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (moe_tokenizer_n_tokens(engine->tokenizer) > engine->config.n_vocab) {
+        return moe_fail(err, MOE_ERR_FORMAT, "%s: %u tokens in the vocabulary, but %u embeddings",
+                        engine->model_path, moe_tokenizer_n_tokens(engine->tokenizer),
+                        engine->config.n_vocab);
+    }
+    moe_error why_not;
+    if (moe_chat_template_find(&engine->chat, engine->gguf, &why_not) != MOE_OK) {
+        engine->chat = NULL;
+        memcpy(engine->chat_why_not, why_not.message, sizeof engine->chat_why_not);
+    }
+    return MOE_OK;
+}
+
+int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    engine->model_path = moe_strdup(o->model_path);
+    if (engine->model_path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
+    }
+    int status = moe_gguf_open(&engine->gguf, o->model_path, err);
+    if (status == MOE_OK) {
+        status = moe_model_config_read(&engine->config, engine->gguf, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
+    }
+    if (status == MOE_OK) {
+        status = read_model_name(engine, err);
+    }
+    if (status == MOE_OK) {
+        status = open_tokenizer(engine, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    engine->fingerprint = moe_model_fingerprint(engine->gguf);
+    engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
+    engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
+    return MOE_OK;
+}
+
+int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
+                           moe_error *err)
+{
+    int status = moe_team_create(&engine->team, o->n_threads, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cpu_device_options options = {.team = engine->team,
+                                      .cpu_features = cpu_features,
+                                      .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
+    status = moe_cpu_device_open(&engine->device, &options, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cpu_features_describe(cpu_features, engine->kernels, sizeof engine->kernels);
+    return moe_kv_pool_init(&engine->kv, engine->device, &engine->config, (moe_kv_type)o->kv_cache,
+                            err);
+}
+
+int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_device_limits limits;
+    moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    moe_plan_input input = {
+        .options = o,
+        .config = c,
+        .map = &engine->map,
+        .process_bytes = moe_memory_process(),
+        .available_bytes = moe_memory_available(),
+        .resident_bytes = moe_weights_bytes(c, &engine->map),
+        .kv_bytes_per_page = engine->kv.page_bytes,
+        .scratch_bytes = moe_pass_buffers_bytes(c, engine->prefill_chunk) +
+                         engine->device->ops->scratch_need(engine->device, &limits) + SUNDRY_BYTES,
+        .context = engine->context,
+    };
+    int status =
+        moe_expert_store_sizes(&engine->map, &input.full_slots_bytes, &input.slot_bytes, err);
+    return status != MOE_OK ? status : moe_memory_plan_make(&input, &engine->plan, err);
+}
+
+static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
+    int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_expert_store_options options = {.device = engine->device,
+                                        .gguf = engine->gguf,
+                                        .map = &engine->map,
+                                        .n_expert_used = engine->config.n_expert_used,
+                                        .budget_bytes = engine->plan.expert_cache,
+                                        .policy = engine->policy,
+                                        .per_layer = o->per_layer_cache,
+                                        .keep_nothing = keeps_nothing(o),
+                                        .buffered_io = o->buffered_io,
+                                        .log = o->log,
+                                        .user = o->user};
+    (void)find_io_kind(o->io, &options.io);
+    status = moe_expert_store_open(&engine->experts, &options, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_expert_store_describe(engine->experts, engine->io, sizeof engine->io);
+    bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
+    engine->prefetch = o->prefetch == MOE_SWITCH_ON ||
+                       (o->prefetch == MOE_SWITCH_AUTO && !all_fit && !keeps_nothing(o));
+    return MOE_OK;
+}
+
+int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_weights_progress progress = {o->progress, o->user};
+    moe_device_limits limits;
+    moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    int status = engine->device->ops->reserve(engine->device, &limits, err);
+    if (status == MOE_OK) {
+        status =
+            moe_pass_buffers_init(&engine->buffers, engine->device, c, engine->prefill_chunk, err);
+    }
+    if (status == MOE_OK) {
+        status = open_experts(engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_weights_load(&engine->weights, engine->device, engine->gguf, c, &engine->map,
+                                  &progress, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
+    if (engine->rope_frequencies == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
+    }
+    moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
+    return MOE_OK;
+}

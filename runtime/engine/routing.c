@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/routing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/engine/engine_internal.h"
+
+/* Prefetches under way at once: a token's experts of two layers. */
+#define MAX_PREFETCHES(n_used) (2 * (n_used))
+/* Of the slots, at most this part may be held by prefetches. */
+#define PREFETCH_SLOT_DIVISOR 4
+
+int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                   uint32_t *experts, float *weights, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_weight *tensors = engine->weights.layers[layer].tensors;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    moe_linear router = {tensors[MOE_LAYER_ROUTER], NULL, b->router_logits};
+    int status = device->ops->linear(device, x, n_rows, c->n_embd, &router, 1, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_route route = {.logits = b->router_logits,
+                       .n_expert = c->n_expert,
+                       .n_used = c->n_expert_used,
+                       .gate = c->gate,
+                       .renormalise = c->gate_renormalise,
+                       .scale = c->gate_scale,
+                       .selection_bias = tensors[MOE_LAYER_ROUTER_SELECTION_BIAS].data,
+                       .n_group = c->n_group,
+                       .n_group_used = c->n_group_used,
+                       .group_score = c->group_score,
+                       .experts = experts,
+                       .weights = weights};
+    status = device->ops->route(device, &route, n_rows, err);
+    return status != MOE_OK ? status : device->ops->sync(device, err);
+}
+
+/* Sorts the plan's experts by how many rows want them, then by id; n is small. */
+static void sort_by_demand(const moe_layer_plan *plan, uint32_t *order)
+{
+    for (uint32_t i = 0; i < plan->n_experts; i++) {
+        uint32_t rows = plan->first[i + 1] - plan->first[i];
+        uint32_t at = i;
+        while (at > 0 && plan->first[order[at - 1] + 1] - plan->first[order[at - 1]] < rows) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+}
+
+/* What a prediction asks for, best first: for one row in its router's order, else by demand. */
+static uint32_t order_prediction(moe_engine *engine, uint32_t n_rows, uint32_t *experts)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    if (n_rows == 1) {
+        memcpy(experts, b->predicted, engine->config.n_expert_used * sizeof *experts);
+        return engine->config.n_expert_used;
+    }
+    sort_by_demand(&b->next_plan, experts);
+    for (uint32_t i = 0; i < b->next_plan.n_experts; i++) {
+        experts[i] = b->next_plan.experts[experts[i]];
+    }
+    return b->next_plan.n_experts;
+}
+
+int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    uint32_t next = layer + 1;
+    b->predicted_layer = UINT32_MAX;
+    if (next >= c->n_layer || !moe_layer_has_experts(c, next)) {
+        return MOE_OK;
+    }
+    const moe_weight *norm = &engine->weights.layers[next].tensors[MOE_LAYER_FFN_NORM];
+    int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
+                                               c->n_embd, c->n_embd, c->norm_eps, err);
+    if (status == MOE_OK) {
+        status = moe_route_rows(engine, next, b->branch, n_rows, b->predicted, b->predicted_weights,
+                                err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_layer_plan_build(&b->next_plan, b->predicted, n_rows, c->n_expert_used);
+    memset(b->was_predicted, 0, c->n_expert * sizeof *b->was_predicted);
+    for (uint32_t i = 0; i < b->next_plan.n_experts; i++) {
+        b->was_predicted[b->next_plan.experts[i]] = true;
+    }
+    b->predicted_layer = next;
+    uint64_t max_moves = engine->plan.expert_slots / PREFETCH_SLOT_DIVISOR;
+    uint64_t wanted = MAX_PREFETCHES(c->n_expert_used);
+    max_moves = max_moves < wanted ? max_moves : wanted;
+    uint32_t n = order_prediction(engine, n_rows, b->n_rows_of);
+    moe_expert_store_prefetch(engine->experts, next, engine->n_passes, b->n_rows_of, n,
+                              (uint32_t)max_moves);
+    return MOE_OK;
+}
+
+void moe_score_prediction(moe_engine *engine, uint32_t layer)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    if (b->predicted_layer != layer) {
+        return;
+    }
+    for (uint32_t i = 0; i < b->plan.n_experts; i++) {
+        engine->n_predicted++;
+        engine->n_predicted_right += b->was_predicted[b->plan.experts[i]];
+    }
+    b->predicted_layer = UINT32_MAX;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Routers: choosing a layer's experts, and foretelling the next layer's. */
+#ifndef MOE_ENGINE_ROUTING_H
+#define MOE_ENGINE_ROUTING_H
+
+#include <moe/moe.h>
+
+/* Runs a layer's router on rows that its norm has been applied to. experts, weights: host,
+ * [n_rows][n_expert_used]. */
+int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                   uint32_t *experts, float *weights, moe_error *err);
+
+/* Runs the next layer's router on this layer's hidden state and asks the store for what it names,
+ * the most wanted first. The hidden state lacks what this layer's experts will add, so it is a
+ * guess; it decides which bytes move early, never what is computed. */
+int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err);
+
+/* Compares the prediction for this layer, if there was one, with the plan that came. */
+void moe_score_prediction(moe_engine *engine, uint32_t layer);
+
+#endif
