@@ -89,8 +89,10 @@ static void plan_slices(experts_job *job)
 {
     const moe_expert_work *work = &job->works[0];
     job->n_ff = work->gate.n_out;
-    job->slice_rows_in = moe_cpu_slice_rows(job->cpu, &work->gate);
-    job->slice_rows_out = moe_cpu_slice_rows(job->cpu, &work->down);
+    uint64_t bytes_in = (uint64_t)job->n_works * 2 * job->n_ff * work->gate.row_bytes;
+    uint64_t bytes_out = (uint64_t)job->n_works * work->down.n_out * work->down.row_bytes;
+    job->slice_rows_in = moe_cpu_slice_rows(job->cpu, &work->gate, bytes_in);
+    job->slice_rows_out = moe_cpu_slice_rows(job->cpu, &work->down, bytes_out);
     job->slices_in = (job->n_ff + job->slice_rows_in - 1) / job->slice_rows_in;
     job->slices_out = (work->down.n_out + job->slice_rows_out - 1) / job->slice_rows_out;
     job->down_is_float = moe_dtype_info_of(work->down.type)->is_float;

@@ -50,8 +50,10 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
     return view;
 }
 
-/* Weight rows of one task: enough to stream well, few enough that all workers get some. */
-uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight);
+/* Weight rows of one task in a call that streams call_bytes of weights in all: enough to stream
+ * well, few enough that the workers finish together. */
+uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight,
+                            uint64_t call_bytes);
 
 /* Rows [first, first + n) of a weight times activation rows; fills in args->weights and n_out,
  * moves args->out, and calls the kernel of the type (or BLAS where it is on and pays). */
