@@ -64,12 +64,15 @@ static void put_string(bytes *to, const void *data, size_t size)
 
 static item *add(item **items, size_t *n, const void *name, size_t size)
 {
-    item *grown = realloc(*items, (*n + 1) * sizeof **items);
-    if (grown == NULL) {
-        abort();
+    /* Room doubles whenever the number of items has filled a power of two. */
+    if ((*n & (*n - 1)) == 0) {
+        item *grown = realloc(*items, (*n == 0 ? 1 : 2 * *n) * sizeof **items);
+        if (grown == NULL) {
+            abort();
+        }
+        *items = grown;
     }
-    *items = grown;
-    item *added = &grown[(*n)++];
+    item *added = &(*items)[(*n)++];
     memset(added, 0, sizeof *added);
     put(&added->name, name, size);
     return added;
