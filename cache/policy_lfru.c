@@ -1,33 +1,88 @@
 /* SPDX-License-Identifier: MIT */
-/* Frequency with decay: an expert's score is the sum over its uses of 2^(-age / half-life), so that
- * it forgets as the text moves on. Scores are kept for every expert, resident or not.
+/* Least frequently and recently used, in the circle of layers: the default.
  *
- * All scores decay alike, so their order only changes at a use. What is stored is the logarithm of
- * the score as it would be if nothing decayed and later uses counted for more,
- *     log2(sum of 2^(time of use / half-life)),
- * which grows without overflow; the heap never needs rebuilding. O(log n). */
+ * Every expert, resident or not, has an estimate p of the probability that the next pass uses it: a
+ * mean over the last few passes (text repeats itself from token to token) mixed with one over many
+ * (every model has favourites, and every text). The expert of a layer that comes d layers from now,
+ * round the circle, is then expected to be used
+ *
+ *     d + n_layer * (1/p - 1)
+ *
+ * layers from now, and the one with the largest expectation goes: Belady's rule on what is believed
+ * instead of what is known. d is what plain recency and frequency lack: a cache smaller than a
+ * pass's working set gives LRU nothing at all, because it always evicts what the next layers need.
+ *
+ * The estimates of a layer change only when a pass has been through it. That is settled when the
+ * pass has gone on to the next layer: O(experts of the layer). Each layer keeps its resident
+ * experts in a heap by p, so a victim costs O(layers). */
 #include <math.h>
 #include <stdlib.h>
 
 #include "cache/key_heap.h"
 #include "cache/policies.h"
+#include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
 
-/* In passes. */
-#define HALF_LIFE 16.0
+/* Chosen on the recorded trace of OLMoE and on synthetic traces; see bench/RESULTS.md. */
+#define FAST_HALF_LIFE 1.0  /* rows */
+#define SLOW_HALF_LIFE 32.0 /* rows */
+#define FAST_SHARE     0.4  /* of the fast mean in the mixture */
+#define PRIOR_ROWS     1.0  /* rows of evidence that "all experts alike" counts for */
+#define HOTNESS_ROWS   16.0 /* ... that a calibration counts for */
+#define LEAST_P        1e-4
 
 typedef struct lfru_state {
-    moe_key_heap heap;   /* of what is resident, by score */
-    double *score;       /* [n_keys] as above; -INFINITY: never used */
-    uint64_t n_accesses; /* breaks ties by recency */
+    uint32_t n_layer;
+    uint32_t n_expert;
+    double n_expert_used;
+    double prior_rows;
+    moe_key_heap *heaps; /* [n_layer] of a layer's resident experts, by p */
+    double *fast;        /* [n_keys] mean of uses per row */
+    double *slow;        /* [n_keys] sum of uses per row, fading */
+    double *prior;       /* [n_keys] p before anything is seen */
+    double *p;           /* [n_keys] */
+    double *slow_rows;   /* [n_layer] the rows that slow has seen, fading alike */
+    uint32_t *rows;      /* [n_expert] of the layer at work, in this pass */
+    uint32_t layer;      /* at work */
+    uint64_t pass;
+    uint64_t n_uses; /* breaks ties by recency */
 } lfru_state;
 
 static void lfru_destroy(void *state)
 {
     lfru_state *lfru = state;
-    moe_key_heap_release(&lfru->heap);
-    free(lfru->score);
+    for (uint32_t layer = 0; lfru->heaps != NULL && layer < lfru->n_layer; layer++) {
+        moe_key_heap_release(&lfru->heaps[layer]);
+    }
+    free(lfru->heaps);
+    free(lfru->fast);
+    free(lfru->slow);
+    free(lfru->prior);
+    free(lfru->p);
+    free(lfru->slow_rows);
+    free(lfru->rows);
     free(lfru);
+}
+
+static bool lfru_allocate(lfru_state *lfru, uint32_t n_keys)
+{
+    lfru->heaps = moe_calloc(lfru->n_layer, sizeof *lfru->heaps);
+    lfru->fast = moe_calloc(n_keys, sizeof *lfru->fast);
+    lfru->slow = moe_calloc(n_keys, sizeof *lfru->slow);
+    lfru->prior = moe_calloc(n_keys, sizeof *lfru->prior);
+    lfru->p = moe_calloc(n_keys, sizeof *lfru->p);
+    lfru->slow_rows = moe_calloc(lfru->n_layer, sizeof *lfru->slow_rows);
+    lfru->rows = moe_calloc(lfru->n_expert, sizeof *lfru->rows);
+    if (lfru->heaps == NULL || lfru->fast == NULL || lfru->slow == NULL || lfru->prior == NULL ||
+        lfru->p == NULL || lfru->slow_rows == NULL || lfru->rows == NULL) {
+        return false;
+    }
+    for (uint32_t layer = 0; layer < lfru->n_layer; layer++) {
+        if (!moe_key_heap_init(&lfru->heaps[layer], lfru->n_expert)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void *lfru_create(const moe_policy_config *config)
@@ -36,52 +91,120 @@ static void *lfru_create(const moe_policy_config *config)
     if (lfru == NULL) {
         return NULL;
     }
-    lfru->score = moe_calloc(config->n_keys, sizeof *lfru->score);
-    if (!moe_key_heap_init(&lfru->heap, config->n_keys) || lfru->score == NULL) {
+    lfru->n_layer = config->n_layer;
+    lfru->n_expert = config->n_expert;
+    lfru->n_expert_used = config->n_expert_used > 0 ? config->n_expert_used : 1;
+    if (!lfru_allocate(lfru, config->n_keys)) {
         lfru_destroy(lfru);
         return NULL;
     }
+    lfru->prior_rows = config->hotness != NULL ? HOTNESS_ROWS : PRIOR_ROWS;
     for (uint32_t key = 0; key < config->n_keys; key++) {
-        lfru->score[key] = -INFINITY;
+        double share =
+            config->hotness != NULL ? (double)config->hotness[key] : 1.0 / (double)config->n_expert;
+        lfru->prior[key] = fmin(share * lfru->n_expert_used, 1.0);
+        lfru->p[key] = fmax(lfru->prior[key], LEAST_P);
     }
     return lfru;
 }
 
-/* log2(2^a + 2^b); b is finite. */
-static double add_in_log2(double a, double b)
+/* The pass has left the layer at work: its estimates take in what the pass used. A pass of many
+ * rows says more than one of a single row: its means weigh as many rows. */
+static void settle(lfru_state *lfru)
 {
-    double high = a > b ? a : b;
-    double low = a > b ? b : a;
-    return high + log2(1.0 + exp2(low - high));
+    uint32_t first = lfru->layer * lfru->n_expert;
+    double n_rows = 0;
+    for (uint32_t e = 0; e < lfru->n_expert; e++) {
+        n_rows += lfru->rows[e];
+    }
+    n_rows /= lfru->n_expert_used;
+    if (n_rows <= 0) {
+        return;
+    }
+    n_rows = fmax(n_rows, 1.0);
+    double fast_kept = exp2(-n_rows / FAST_HALF_LIFE);
+    double slow_kept = exp2(-n_rows / SLOW_HALF_LIFE);
+    double slow_new = (1.0 - slow_kept) / (1.0 - exp2(-1.0 / SLOW_HALF_LIFE));
+    double *slow_rows = &lfru->slow_rows[lfru->layer];
+    *slow_rows = *slow_rows * slow_kept + slow_new;
+    moe_key_heap *heap = &lfru->heaps[lfru->layer];
+    for (uint32_t e = 0; e < lfru->n_expert; e++) {
+        uint32_t key = first + e;
+        double uses = fmin(lfru->rows[e] / n_rows, 1.0);
+        lfru->rows[e] = 0;
+        lfru->fast[key] = lfru->fast[key] * fast_kept + uses * (1.0 - fast_kept);
+        lfru->slow[key] = lfru->slow[key] * slow_kept + uses * slow_new;
+        double slow = (lfru->slow[key] + lfru->prior[key] * lfru->prior_rows) /
+                      (*slow_rows + lfru->prior_rows);
+        double p = FAST_SHARE * lfru->fast[key] + (1.0 - FAST_SHARE) * slow;
+        lfru->p[key] = fmin(fmax(p, LEAST_P), 1.0);
+        if (moe_key_heap_contains(heap, e)) {
+            moe_key_heap_set(heap, e, lfru->p[key], heap->order[e]);
+        }
+    }
 }
 
 static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
 {
     lfru_state *lfru = state;
-    if (access->n_rows > 0) {
-        lfru->score[key] = add_in_log2(lfru->score[key], (double)access->pass / HALF_LIFE);
+    uint32_t layer = key / lfru->n_expert;
+    uint32_t expert = key % lfru->n_expert;
+    double p = lfru->p[key];
+    if (access->n_rows == 0) {
+        p = 1.0; /* a prefetch: somebody knows more than the past; until its layer is settled */
+    } else {
+        if (layer != lfru->layer || access->pass != lfru->pass) {
+            settle(lfru);
+            lfru->layer = layer;
+            lfru->pass = access->pass;
+        }
+        lfru->rows[expert] += access->n_rows;
     }
-    moe_key_heap_set(&lfru->heap, key, lfru->score[key], ++lfru->n_accesses);
+    moe_key_heap_set(&lfru->heaps[layer], expert, p, ++lfru->n_uses);
 }
 
 static void lfru_evict(void *state, uint32_t key)
 {
     lfru_state *lfru = state;
-    moe_key_heap_remove(&lfru->heap, key);
+    moe_key_heap_remove(&lfru->heaps[key / lfru->n_expert], key % lfru->n_expert);
+}
+
+/* A layer's heap holds numbers of experts; the cache asks by key. */
+typedef struct layer_evictable {
+    moe_policy_evictable evictable;
+    void *context;
+    uint32_t first_key;
+} layer_evictable;
+
+static bool expert_evictable(void *context, uint32_t expert)
+{
+    const layer_evictable *layer = context;
+    return layer->evictable(layer->context, layer->first_key + expert);
 }
 
 static uint32_t lfru_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                             void *context)
 {
     lfru_state *lfru = state;
+    uint32_t n_layer = lfru->n_layer;
+    uint32_t victim = MOE_KEY_NONE;
+    double longest = -1.0;
     (void)for_key;
-    return moe_key_heap_first_evictable(&lfru->heap, evictable, context);
-}
-
-static void lfru_end_pass(void *state, uint64_t pass)
-{
-    (void)state;
-    (void)pass;
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
+        layer_evictable of_layer = {evictable, context, layer * lfru->n_expert};
+        moe_key_heap *heap = &lfru->heaps[layer];
+        uint32_t expert = moe_key_heap_first_evictable(heap, expert_evictable, &of_layer);
+        if (expert == MOE_KEY_NONE) {
+            continue;
+        }
+        uint32_t distance = (layer + n_layer - lfru->layer - 1) % n_layer + 1;
+        double wait = distance + n_layer * (1.0 / heap->priority[expert] - 1.0);
+        if (wait > longest) {
+            longest = wait;
+            victim = of_layer.first_key + expert;
+        }
+    }
+    return victim;
 }
 
 const moe_policy moe_policy_lfru = {
@@ -93,5 +216,5 @@ const moe_policy moe_policy_lfru = {
     .insert = lfru_use,
     .evict = lfru_evict,
     .victim = lfru_victim,
-    .end_pass = lfru_end_pass,
+    .end_pass = moe_policy_ignore_pass,
 };

@@ -4,6 +4,7 @@
 
 #include "cache/key_list.h"
 #include "cache/policies.h"
+#include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
 
 typedef struct lru_state {
@@ -55,12 +56,6 @@ static uint32_t lru_victim(void *state, uint32_t for_key, moe_policy_evictable e
     return moe_key_list_last_evictable(&lru->list, 0, evictable, context);
 }
 
-static void lru_end_pass(void *state, uint64_t pass)
-{
-    (void)state;
-    (void)pass;
-}
-
 const moe_policy moe_policy_lru = {
     .abi = MOE_POLICY_ABI,
     .name = "lru",
@@ -70,5 +65,5 @@ const moe_policy moe_policy_lru = {
     .insert = lru_insert,
     .evict = lru_evict,
     .victim = lru_victim,
-    .end_pass = lru_end_pass,
+    .end_pass = moe_policy_ignore_pass,
 };

@@ -235,7 +235,10 @@ static void test_prefetch_counts(void **state)
 {
     (void)state;
     const uint32_t slots[] = {2};
-    moe_expert_cache *cache = make_cache(moe_policy_at(0), false, NULL, 1, slots);
+    const moe_policy *lru = NULL;
+    void *plugin = NULL;
+    assert_int_equal(moe_policy_load(&lru, &plugin, "lru", NULL), MOE_OK);
+    moe_expert_cache *cache = make_cache(lru, false, NULL, 1, slots);
     moe_policy_access ahead = {.pass = 0};
     moe_policy_access use = {.pass = 1, .n_rows = 1};
     uint32_t evicted;

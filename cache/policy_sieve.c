@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* SIEVE (Zhang et al., NSDI 2024): a queue in order of insertion and a hand that walks from old to
+ * new. A hit only marks. The hand unmarks what is marked and evicts the first that is not; what
+ * survives stays where it is, so that what was inserted after it is sifted sooner. O(1) amortised.
+ */
+#include <stdlib.h>
+
+#include "cache/key_list.h"
+#include "cache/policies.h"
+#include "cache/policy_ranked.h"
+#include "runtime/base/alloc.h"
+
+typedef struct sieve_state {
+    moe_key_list queue; /* the last inserted in front */
+    bool *visited;      /* [n_keys] */
+    uint32_t hand;      /* the next to look at; MOE_KEY_NONE: begin at the end of the queue */
+    uint32_t n;
+} sieve_state;
+
+static void sieve_destroy(void *state)
+{
+    sieve_state *sieve = state;
+    moe_key_list_release(&sieve->queue);
+    free(sieve->visited);
+    free(sieve);
+}
+
+static void *sieve_create(const moe_policy_config *config)
+{
+    sieve_state *sieve = moe_calloc(1, sizeof *sieve);
+    if (sieve == NULL) {
+        return NULL;
+    }
+    sieve->hand = MOE_KEY_NONE;
+    sieve->visited = moe_calloc(config->n_keys, sizeof *sieve->visited);
+    if (!moe_key_list_init(&sieve->queue, config->n_keys, 1) || sieve->visited == NULL) {
+        sieve_destroy(sieve);
+        return NULL;
+    }
+    return sieve;
+}
+
+static void sieve_hit(void *state, uint32_t key, const moe_policy_access *access)
+{
+    sieve_state *sieve = state;
+    (void)access;
+    sieve->visited[key] = true;
+}
+
+static void sieve_insert(void *state, uint32_t key, const moe_policy_access *access)
+{
+    sieve_state *sieve = state;
+    (void)access;
+    sieve->visited[key] = false;
+    moe_key_list_push_front(&sieve->queue, 0, key);
+    sieve->n++;
+}
+
+static void sieve_evict(void *state, uint32_t key)
+{
+    sieve_state *sieve = state;
+    if (sieve->hand == key) {
+        sieve->hand = moe_key_list_before(&sieve->queue, key);
+    }
+    moe_key_list_remove(&sieve->queue, key);
+    sieve->n--;
+}
+
+/* Two rounds: the first unmarks, so the second finds whatever may be evicted. What is pinned is
+ * passed over as it is. */
+static uint32_t sieve_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
+                             void *context)
+{
+    sieve_state *sieve = state;
+    (void)for_key;
+    for (uint64_t i = 0; i < 2 * (uint64_t)sieve->n; i++) {
+        if (sieve->hand == MOE_KEY_NONE) {
+            sieve->hand = moe_key_list_last(&sieve->queue, 0);
+        }
+        uint32_t key = sieve->hand;
+        if (evictable(context, key)) {
+            if (!sieve->visited[key]) {
+                return key;
+            }
+            sieve->visited[key] = false;
+        }
+        sieve->hand = moe_key_list_before(&sieve->queue, key);
+    }
+    return MOE_KEY_NONE;
+}
+
+const moe_policy moe_policy_sieve = {
+    .abi = MOE_POLICY_ABI,
+    .name = "sieve",
+    .create = sieve_create,
+    .destroy = sieve_destroy,
+    .hit = sieve_hit,
+    .insert = sieve_insert,
+    .evict = sieve_evict,
+    .victim = sieve_victim,
+    .end_pass = moe_policy_ignore_pass,
+};
