@@ -8,8 +8,9 @@
 /* A slice streams so many weight bytes: each one starts the prefetchers anew, so long ones are fast
  * (decode from 96 KiB slices ran at 43 tokens/s where 512 KiB ones gave 51), but the last ones of a
  * call have to finish together. */
+#define MIN_SLICE_BYTES   (192u << 10)
 #define MAX_SLICE_BYTES   (1u << 20)
-#define SLICES_PER_WORKER 6u
+#define SLICES_PER_WORKER 12u
 #define SLICE_ALIGN       16u
 /* Below this many multiply-adds a call is done by the caller alone: waking the team costs more. */
 #define ALONE_MACS (1u << 15)
@@ -43,6 +44,7 @@ uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight,
 {
     uint64_t bytes = call_bytes / (SLICES_PER_WORKER * moe_team_size(cpu->team));
     bytes = bytes < MAX_SLICE_BYTES ? bytes : MAX_SLICE_BYTES;
+    bytes = bytes > MIN_SLICE_BYTES ? bytes : MIN_SLICE_BYTES;
     uint32_t rows = (uint32_t)(bytes / weight->row_bytes) / SLICE_ALIGN * SLICE_ALIGN;
     return rows < SLICE_ALIGN ? SLICE_ALIGN : rows;
 }
