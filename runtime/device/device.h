@@ -6,6 +6,9 @@
  * queue them, and must be done with them when sync() or download() returns. A failure is returned
  * by the call or by a later one, and leaves the device usable for closing only.
  *
+ * A device whose memory is not the host's has a link (moe_device.link): a queue of copies from host
+ * to device that runs beside the arithmetic, and is what experts travel by. The CPU has none.
+ *
  * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
  * follows to the bit for expert arithmetic. Rows never influence each other. */
 #ifndef MOE_DEVICE_DEVICE_H
@@ -189,10 +192,47 @@ typedef struct moe_device_ops {
                          uint32_t n, moe_error *err);
 } moe_device_ops;
 
+/* One piece of a copy. */
+typedef struct moe_copy_range {
+    void *dst;       /* device */
+    const void *src; /* host, of host_alloc(): unchanged until the copy is done */
+    size_t bytes;
+} moe_copy_range;
+
+#define MOE_MAX_COPIES      16u /* begun and not done */
+#define MOE_MAX_COPY_RANGES 4u
+#define MOE_COPY_UNDER_WAY  1
+
+/* Called on any thread after copies have ended: it may only wake others. */
+typedef void (*moe_copy_notify_fn)(void *user);
+
+/* Copies end in the order in which they were begun, so a ticket is a number that the queue has
+ * passed or not. One thread begins copies; the others may be called from any. */
+typedef struct moe_link_ops {
+    /* Host memory that the link reads at full speed (page-locked where that exists). */
+    int (*host_alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err);
+    void (*host_free)(moe_device *device, void *memory, size_t bytes);
+    /* The ranges travel as one transfer. At most MOE_MAX_COPIES may be under way. */
+    int (*copy_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                      uint64_t *ticket, moe_error *err);
+    /* MOE_COPY_UNDER_WAY, MOE_OK, or why it failed. */
+    int (*copy_state)(moe_device *device, uint64_t ticket);
+    /* Returns when the copy is done: MOE_OK, or why it failed. */
+    int (*copy_wait)(moe_device *device, uint64_t ticket, moe_error *err);
+    /* Whom to tell from here on; fn NULL: nobody. Once it returns, the one before is not called. */
+    void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);
+} moe_link_ops;
+
 /* The first member of every device. */
 struct moe_device {
     const moe_device_ops *ops;
     const char *name; /* "cpu" */
+    /* NULL: the device's memory is the host's, and the fields below are 0. */
+    const moe_link_ops *link;
+    uint64_t memory_bytes;     /* of the device, for everything on it */
+    uint64_t link_bytes_per_s; /* nominal: a first guess until copies have been measured */
+    uint64_t link_latency_ns;
+    bool simulated; /* times are a model's, and whatever is printed of them must say so */
 };
 
 #endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory accounts, the link's clock, and the thread that works the copy queue off. */
+#include "runtime/device/sim_device.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/device/sim_internal.h"
+
+/* A sleep wakes up to this late, so the rest of a wait is spent awake. */
+#define WAKE_SLACK_NS 80000u
+#define MIB           1048576.0
+
+static moe_sim_device *sim_of(moe_device *device)
+{
+    return (moe_sim_device *)device;
+}
+
+/* ---- The link's clock ---- */
+
+static void sleep_until(uint64_t end_ns)
+{
+    uint64_t now = moe_now_ns();
+    while (now + WAKE_SLACK_NS < end_ns) {
+        uint64_t wake = end_ns - WAKE_SLACK_NS;
+        struct timespec until = {.tv_sec = (time_t)(wake / 1000000000u),
+                                 .tv_nsec = (long)(wake % 1000000000u)};
+        (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        now = moe_now_ns();
+    }
+    while (moe_now_ns() < end_ns) {
+        (void)sched_yield(); /* the cores may be wanted by what the transfer hides behind */
+    }
+}
+
+/* Takes the link, one direction of it, for a transfer; returns when it may end at the earliest. */
+static uint64_t occupy_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t asked_ns, size_t bytes)
+{
+    double transfer_ns = (double)bytes * 1e9 / (double)sim->spec.link_bytes_per_s;
+    pthread_mutex_lock(&sim->lock);
+    uint64_t start_ns = asked_ns > *free_ns ? asked_ns : *free_ns;
+    uint64_t end_ns = start_ns + sim->spec.link_latency_ns + (uint64_t)transfer_ns + 1;
+    *free_ns = end_ns;
+    pthread_mutex_unlock(&sim->lock);
+    return end_ns;
+}
+
+/* The transfer is over; a machine that was slower than the model keeps the link that long. */
+static void leave_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t *counter, size_t bytes)
+{
+    uint64_t now = moe_now_ns();
+    pthread_mutex_lock(&sim->lock);
+    *free_ns = now > *free_ns ? now : *free_ns;
+    *counter += bytes;
+    pthread_mutex_unlock(&sim->lock);
+}
+
+static int sim_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, moe_now_ns(), bytes);
+    int status = sim->inner->ops->upload(sim->inner, dst, src, bytes, err);
+    sleep_until(end_ns);
+    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+    return status;
+}
+
+static int sim_download(moe_device *device, void *dst, const void *src, size_t bytes,
+                        moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    uint64_t end_ns = occupy_link(sim, &sim->to_host_free_ns, moe_now_ns(), bytes);
+    int status = sim->inner->ops->download(sim->inner, dst, src, bytes, err);
+    sleep_until(end_ns);
+    leave_link(sim, &sim->to_host_free_ns, &sim->bytes_to_host, bytes);
+    return status;
+}
+
+/* ---- The copy queue ---- */
+
+static void carry_out(moe_sim_device *sim, const moe_sim_copy *copy)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < copy->n_ranges; i++) {
+        bytes += copy->ranges[i].bytes;
+    }
+    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, copy->asked_ns, bytes);
+    for (uint32_t i = 0; i < copy->n_ranges; i++) {
+        memcpy(copy->ranges[i].dst, copy->ranges[i].src, copy->ranges[i].bytes);
+    }
+    sleep_until(end_ns);
+    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+}
+
+static void tell(moe_sim_device *sim)
+{
+    pthread_mutex_lock(&sim->notify_lock);
+    if (sim->notify != NULL) {
+        sim->notify(sim->notify_user);
+    }
+    pthread_mutex_unlock(&sim->notify_lock);
+}
+
+static void *link_main(void *arg)
+{
+    moe_sim_device *sim = arg;
+    pthread_mutex_lock(&sim->lock);
+    for (;;) {
+        uint64_t ticket = atomic_load(&sim->n_done);
+        if (ticket == sim->n_begun) {
+            if (sim->stop) {
+                break;
+            }
+            pthread_cond_wait(&sim->begun, &sim->lock);
+            continue;
+        }
+        moe_sim_copy copy = sim->copies[ticket % MOE_MAX_COPIES];
+        pthread_mutex_unlock(&sim->lock);
+        carry_out(sim, &copy);
+        pthread_mutex_lock(&sim->lock);
+        atomic_store(&sim->n_done, ticket + 1);
+        pthread_cond_broadcast(&sim->done);
+        pthread_mutex_unlock(&sim->lock);
+        tell(sim);
+        pthread_mutex_lock(&sim->lock);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return NULL;
+}
+
+static int sim_copy_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                          uint64_t *ticket, moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    if (n_ranges > MOE_MAX_COPY_RANGES) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "a copy of %u ranges; at most %u travel together",
+                        n_ranges, MOE_MAX_COPY_RANGES);
+    }
+    moe_sim_copy copy = {.n_ranges = n_ranges, .asked_ns = moe_now_ns()};
+    memcpy(copy.ranges, ranges, n_ranges * sizeof *ranges);
+    int status = MOE_OK;
+    pthread_mutex_lock(&sim->lock);
+    if (sim->n_begun - atomic_load(&sim->n_done) == MOE_MAX_COPIES) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT, "more than %u copies under way", MOE_MAX_COPIES);
+    } else {
+        *ticket = sim->n_begun++;
+        sim->copies[*ticket % MOE_MAX_COPIES] = copy;
+        pthread_cond_signal(&sim->begun);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return status;
+}
+
+static int sim_copy_state(moe_device *device, uint64_t ticket)
+{
+    return ticket < atomic_load(&sim_of(device)->n_done) ? MOE_OK : MOE_COPY_UNDER_WAY;
+}
+
+static int sim_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
+{
+    (void)err; /* memcpy does not fail */
+    moe_sim_device *sim = sim_of(device);
+    pthread_mutex_lock(&sim->lock);
+    while (ticket >= atomic_load(&sim->n_done)) {
+        pthread_cond_wait(&sim->done, &sim->lock);
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return MOE_OK;
+}
+
+static void sim_copy_notify(moe_device *device, moe_copy_notify_fn fn, void *user)
+{
+    moe_sim_device *sim = sim_of(device);
+    pthread_mutex_lock(&sim->notify_lock);
+    sim->notify = fn;
+    sim->notify_user = user;
+    pthread_mutex_unlock(&sim->notify_lock);
+}
+
+/* ---- Memory ---- */
+
+/* Books bytes of the device's memory, or refuses. */
+static int book(moe_sim_device *sim, uint64_t bytes, moe_error *err)
+{
+    pthread_mutex_lock(&sim->lock);
+    uint64_t left = sim->spec.memory_bytes - sim->bytes_allocated;
+    bool fits = bytes <= left;
+    sim->bytes_allocated += fits ? bytes : 0;
+    pthread_mutex_unlock(&sim->lock);
+    if (!fits) {
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "%.1f MiB are needed, but the simulated device has %.1f of its %.1f MiB "
+                        "left; give it more with memory=",
+                        (double)bytes / MIB, (double)left / MIB,
+                        (double)sim->spec.memory_bytes / MIB);
+    }
+    return MOE_OK;
+}
+
+static void unbook(moe_sim_device *sim, uint64_t bytes)
+{
+    pthread_mutex_lock(&sim->lock);
+    sim->bytes_allocated -= bytes;
+    pthread_mutex_unlock(&sim->lock);
+}
+
+static int sim_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    *memory = NULL;
+    int status = book(sim, bytes, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = sim->inner->ops->alloc(sim->inner, bytes, memory, err);
+    if (status != MOE_OK) {
+        unbook(sim, bytes);
+    }
+    return status;
+}
+
+static void sim_free(moe_device *device, void *memory, size_t bytes)
+{
+    moe_sim_device *sim = sim_of(device);
+    sim->inner->ops->free(sim->inner, memory, bytes);
+    unbook(sim, bytes);
+}
+
+static int sim_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    int status = book(sim, sim->inner->ops->scratch_need(sim->inner, limits), err);
+    return status != MOE_OK ? status : sim->inner->ops->reserve(sim->inner, limits, err);
+}
+
+static uint64_t sim_scratch_need(const moe_device *device, const moe_device_limits *limits)
+{
+    const moe_device *inner = ((const moe_sim_device *)device)->inner;
+    return inner->ops->scratch_need(inner, limits);
+}
+
+/* The inner device's memory is the host's, so both kinds come from it. */
+static int sim_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->alloc(inner, bytes, memory, err);
+}
+
+static void sim_host_free(moe_device *device, void *memory, size_t bytes)
+{
+    moe_device *inner = moe_sim_inner(device);
+    inner->ops->free(inner, memory, bytes);
+}
+
+/* ---- Opening ---- */
+
+static void release(moe_sim_device *sim)
+{
+    sim->inner->ops->close(sim->inner);
+    pthread_mutex_destroy(&sim->lock);
+    pthread_mutex_destroy(&sim->notify_lock);
+    pthread_cond_destroy(&sim->begun);
+    pthread_cond_destroy(&sim->done);
+    free(sim);
+}
+
+static void sim_close(moe_device *device)
+{
+    moe_sim_device *sim = sim_of(device);
+    pthread_mutex_lock(&sim->lock);
+    sim->stop = true;
+    pthread_cond_signal(&sim->begun);
+    pthread_mutex_unlock(&sim->lock);
+    pthread_join(sim->thread, NULL);
+    release(sim);
+}
+
+static const moe_device_ops own_ops = {
+    .close = sim_close,
+    .reserve = sim_reserve,
+    .scratch_need = sim_scratch_need,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .upload = sim_upload,
+    .download = sim_download,
+};
+
+static const moe_link_ops sim_link = {
+    .host_alloc = sim_host_alloc,
+    .host_free = sim_host_free,
+    .copy_begin = sim_copy_begin,
+    .copy_state = sim_copy_state,
+    .copy_wait = sim_copy_wait,
+    .copy_notify = sim_copy_notify,
+};
+
+int moe_sim_device_open(moe_device **out, const moe_sim_spec *spec, moe_device *inner,
+                        moe_error *err)
+{
+    *out = NULL;
+    moe_sim_device *sim = moe_calloc(1, sizeof *sim);
+    if (sim == NULL) {
+        inner->ops->close(inner);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a simulated device");
+    }
+    sim->inner = inner;
+    sim->spec = *spec;
+    snprintf(sim->name, sizeof sim->name, "simulated: %.4g MiB, %.4g GB/s, %.4g us",
+             (double)spec->memory_bytes / MIB, (double)spec->link_bytes_per_s / 1e9,
+             (double)spec->link_latency_ns / 1e3);
+    sim->ops = own_ops;
+    moe_sim_forward_arithmetic(&sim->ops);
+    sim->base = (moe_device){.ops = &sim->ops,
+                             .name = sim->name,
+                             .link = &sim_link,
+                             .memory_bytes = spec->memory_bytes,
+                             .link_bytes_per_s = spec->link_bytes_per_s,
+                             .link_latency_ns = spec->link_latency_ns,
+                             .simulated = true};
+    pthread_mutex_init(&sim->lock, NULL);
+    pthread_mutex_init(&sim->notify_lock, NULL);
+    pthread_cond_init(&sim->begun, NULL);
+    pthread_cond_init(&sim->done, NULL);
+    int code = pthread_create(&sim->thread, NULL, link_main, sim);
+    if (code != 0) {
+        release(sim);
+        return moe_fail(err, MOE_ERR_MEMORY, "cannot start the simulated link's thread (error %d)",
+                        code);
+    }
+    *out = &sim->base;
+    return MOE_OK;
+}
+
+void moe_sim_device_get_stats(moe_device *device, moe_sim_device_stats *stats)
+{
+    moe_sim_device *sim = sim_of(device);
+    pthread_mutex_lock(&sim->lock);
+    *stats = (moe_sim_device_stats){.bytes_to_device = sim->bytes_to_device,
+                                    .bytes_to_host = sim->bytes_to_host,
+                                    .n_copies = atomic_load(&sim->n_done),
+                                    .bytes_allocated = sim->bytes_allocated};
+    pthread_mutex_unlock(&sim->lock);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* A device of bounded memory behind a link of stated speed, made of another device: arithmetic is
+ * the inner device's, copies are real, and the time of a transfer is the model's:
+ *
+ *     start = the later of: asked for, the transfer before has ended (each direction by itself)
+ *     end  >= start + latency + bytes / bandwidth
+ *
+ * so nothing is ever faster than the model, and slower only where this machine's memcpy or
+ * scheduler is. upload() and download() take their turn on the link like copies of the queue. Not
+ * modelled: the time of arithmetic (it is the inner device's real time, on the cores that also do
+ * the host's work), and the small tables that operations are given by host pointers. */
+#ifndef MOE_DEVICE_SIM_DEVICE_H
+#define MOE_DEVICE_SIM_DEVICE_H
+
+#include "runtime/device/device.h"
+#include "runtime/device/sim_spec.h"
+
+typedef struct moe_sim_device_stats {
+    uint64_t bytes_to_device; /* by the copy queue and by upload() */
+    uint64_t bytes_to_host;
+    uint64_t n_copies; /* of the queue */
+    uint64_t bytes_allocated;
+} moe_sim_device_stats;
+
+/* Takes over inner, also on failure. */
+int moe_sim_device_open(moe_device **out, const moe_sim_spec *spec, moe_device *inner,
+                        moe_error *err);
+void moe_sim_device_get_stats(moe_device *device, moe_sim_device_stats *stats);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations that the simulated device hands on as they are: arithmetic, and copies within its
+ * memory, which no link sees. */
+#include "runtime/device/sim_internal.h"
+
+static int sim_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                     uint32_t n_rows, float scale, float *out, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->embed(inner, table, tokens, n_rows, scale, out, err);
+}
+
+static int sim_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                      uint32_t n_rows, float *out, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->gather(inner, x, n, rows, n_rows, out, err);
+}
+
+static int sim_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                        uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->rms_norm(inner, x, weight, y, n_rows, n, x_stride, eps, err);
+}
+
+static int sim_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
+                      const moe_linear *linears, uint32_t n_linears, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->linear(inner, x, n_rows, n_in, linears, n_linears, err);
+}
+
+static int sim_head_linear(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
+                           moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->head_linear(inner, linear, n_rows, err);
+}
+
+static int sim_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->clamp(inner, limit, x, n, err);
+}
+
+static int sim_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->scale(inner, factor, x, n, err);
+}
+
+static int sim_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                   moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->add(inner, a, b, y, n, err);
+}
+
+static int sim_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->rope(inner, rope, n_rows, err);
+}
+
+static int sim_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                        uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                        size_t v_stride, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->kv_store(inner, layout, rows, n_rows, k, k_stride, v, v_stride, err);
+}
+
+static int sim_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                         moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->attention(inner, attention, n_rows, err);
+}
+
+static int sim_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->route(inner, route, n_rows, err);
+}
+
+static int sim_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                       const moe_expert_work *works, uint32_t n_works, float *out,
+                       size_t out_stride, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->experts(inner, x, n_x_rows, n_in, works, n_works, out, out_stride, err);
+}
+
+static int sim_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
+                       moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->combine(inner, combine, n_rows, err);
+}
+
+static int sim_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                             uint32_t n, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->sigmoid_scale(inner, gate, x, n_rows, n, err);
+}
+
+static int sim_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->copy(inner, dst, src, bytes, err);
+}
+
+static int sim_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
+                         size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->copy_rows(inner, src, src_stride, dst, dst_stride, n, n_rows, err);
+}
+
+static int sim_sync(moe_device *device, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->sync(inner, err);
+}
+
+void moe_sim_forward_arithmetic(moe_device_ops *ops)
+{
+    ops->embed = sim_embed;
+    ops->gather = sim_gather;
+    ops->rms_norm = sim_rms_norm;
+    ops->linear = sim_linear;
+    ops->head_linear = sim_head_linear;
+    ops->clamp = sim_clamp;
+    ops->scale = sim_scale;
+    ops->add = sim_add;
+    ops->rope = sim_rope;
+    ops->kv_store = sim_kv_store;
+    ops->attention = sim_attention;
+    ops->route = sim_route;
+    ops->experts = sim_experts;
+    ops->combine = sim_combine;
+    ops->sigmoid_scale = sim_sigmoid_scale;
+    ops->copy = sim_copy;
+    ops->copy_rows = sim_copy_rows;
+    ops->sync = sim_sync;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared by the files of the simulated device; nobody else includes it. */
+#ifndef MOE_DEVICE_SIM_INTERNAL_H
+#define MOE_DEVICE_SIM_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/device/sim_device.h"
+
+typedef struct moe_sim_copy {
+    moe_copy_range ranges[MOE_MAX_COPY_RANGES];
+    uint32_t n_ranges;
+    uint64_t asked_ns;
+} moe_sim_copy;
+
+typedef struct moe_sim_device {
+    moe_device base;
+    /* Set at open, never changed. */
+    moe_device_ops ops;
+    moe_device *inner;
+    moe_sim_spec spec;
+    char name[96];
+    pthread_t thread; /* carries out the copies of the queue */
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t begun;
+    pthread_cond_t done;
+    moe_sim_copy copies[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
+    uint64_t n_begun;
+    bool stop;
+    uint64_t to_device_free_ns; /* when the link's transfer of that direction ends */
+    uint64_t to_host_free_ns;
+    uint64_t bytes_allocated;
+    uint64_t bytes_to_device, bytes_to_host;
+
+    /* Held while telling, so that copy_notify() waits for the telling to end. */
+    pthread_mutex_t notify_lock;
+    moe_copy_notify_fn notify;
+    void *notify_user;
+
+    _Atomic uint64_t n_done; /* copies: tickets below it are done */
+} moe_sim_device;
+
+static inline moe_device *moe_sim_inner(moe_device *device)
+{
+    return ((moe_sim_device *)device)->inner;
+}
+
+/* Arithmetic is the inner device's: fills in those operations. */
+void moe_sim_forward_arithmetic(moe_device_ops *ops);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening devices of every kind, for the tests of devices. */
+#ifndef MOE_TESTS_DEVICE_FIXTURE_H
+#define MOE_TESTS_DEVICE_FIXTURE_H
+
+#include "runtime/device/device.h"
+#include "runtime/host/team.h"
+
+typedef struct device_fixture {
+    moe_team *team;
+    moe_device *device;
+} device_fixture;
+
+#define FIXTURE_SIM "sim:memory=64M,link=4GB/s,latency=20us"
+
+/* spec: "cpu" or "sim:..."; fails the test when it cannot. */
+void open_device(device_fixture *fixture, const char *spec);
+void close_device(device_fixture *fixture);
+/* The n-th kind of device that the contract holds for, or NULL. */
+const char *device_spec_at(size_t n);
+
+#endif
