@@ -66,21 +66,55 @@ int cli_report(int status, const moe_error *err)
                     err->message[0] == '\0' ? moe_status_name(status) : err->message);
 }
 
+/* --host-memory 40% is of the model's file, all parts together. */
+static int share_of_file(uint64_t *bytes, const cli_options *options)
+{
+    moe_file *file;
+    moe_file_summary summary;
+    moe_error err = {""};
+    int status = moe_file_open(&file, options->model, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    moe_file_get_summary(file, &summary);
+    moe_file_close(&file);
+    *bytes = (uint64_t)(options->host_memory.share * (double)summary.file_bytes);
+    return CLI_EXIT_OK;
+}
+
+int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,
+                       uint64_t context)
+{
+    moe_engine_options_init(engine_options);
+    engine_options->model_path = options->model;
+    engine_options->device = options->device;
+    engine_options->n_threads = (uint32_t)options->threads;
+    engine_options->context = (uint32_t)context;
+    engine_options->prefill_chunk = (uint32_t)options->prefill_chunk;
+    engine_options->kv_cache = (moe_kv_cache_type)options->kv;
+    engine_options->float_gemm = (moe_float_gemm)options->float_gemm;
+    engine_options->kernels = options->kernels;
+    engine_options->host_memory = options->host_memory.bytes;
+    engine_options->expert_cache = options->expert_cache.bytes;
+    engine_options->expert_cache_share = options->expert_cache.share;
+    engine_options->offload = options->offload;
+    engine_options->policy = options->policy;
+    engine_options->prefetch = (moe_switch)options->prefetch;
+    engine_options->io = options->io;
+    return options->host_memory.share > 0 ? share_of_file(&engine_options->host_memory, options)
+                                          : CLI_EXIT_OK;
+}
+
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context)
 {
     moe_engine_options engine_options;
     moe_error err = {""};
     cli_progress progress;
+    int code = cli_engine_options(&engine_options, options, context);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     cli_progress_start(&progress, options, "loading");
-    moe_engine_options_init(&engine_options);
-    engine_options.model_path = options->model;
-    engine_options.device = options->device;
-    engine_options.n_threads = (uint32_t)options->threads;
-    engine_options.context = (uint32_t)context;
-    engine_options.prefill_chunk = (uint32_t)options->prefill_chunk;
-    engine_options.kv_cache = (moe_kv_cache_type)options->kv;
-    engine_options.float_gemm = (moe_float_gemm)options->float_gemm;
-    engine_options.kernels = options->kernels;
     engine_options.progress = on_open_progress;
     engine_options.log = options->quiet || options->json ? NULL : on_note;
     engine_options.user = &progress;

@@ -24,6 +24,11 @@ void cli_progress_start(cli_progress *progress, const cli_options *options, cons
 void cli_progress_show(cli_progress *progress, double fraction);
 void cli_progress_end(cli_progress *progress);
 
+/* Fills the library's options. A percentage of the file needs its size, so this may fail: an exit
+ * code. progress and log are left to the caller. */
+int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,
+                       uint64_t context);
+
 /* context: of the session; 0: the model's. Returns an exit code, having told the error. */
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);
 

@@ -2,7 +2,8 @@
 #include "cli_option_table.h"
 
 #define AT(field)   offsetof(cli_options, field)
-#define ENGINE      (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
+#define RUNS        (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
+#define ENGINE      (RUNS | CLI_PLAN)
 #define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
 
@@ -41,7 +42,7 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_COUNT, .min = 1, .max = 10000, .commands = CLI_BENCH_DECODE},
     {{"-c", "--ctx-size"}, "N", "context: most tokens of the timeline; 0: the model's (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
-     .commands = CLI_RUN | CLI_LOGITS},
+     .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN},
     {{"-c", "--ctx-size"}, "N", "context; 0: what the prompt and -n need (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
      .commands = CLI_BENCH_DECODE},
@@ -80,15 +81,30 @@ const cli_option_row cli_option_rows[] = {
      "(default native)", .offset = AT(kernels), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
      "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE},
+    {{"--host-memory"}, "SIZE", "ceiling on the memory taken: 6G, 800M, or 40% of the model's file "
+     "(default: what the machine and its control group leave)", .offset = AT(host_memory),
+     .kind = OPTION_SIZE, .commands = ENGINE},
+    {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
+     "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE},
+    {{"--offload"}, "auto|on-demand", "auto: keep experts and read ahead; on-demand: read at use, "
+     "keep nothing", .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
+    {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
+     "plug-in's FILE.so",
+     .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE},
+    {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
+     .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
+    {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
+     .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",
      .offset = AT(json), .kind = OPTION_FLAG, .commands = CLI_RUN},
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),
      .kind = OPTION_FLAG,
-     .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES},
+     .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
+                 CLI_PLAN},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
-     .kind = OPTION_FLAG, .commands = ENGINE},
+     .kind = OPTION_FLAG, .commands = RUNS},
 };
 /* clang-format on */
 

@@ -15,6 +15,7 @@ typedef enum cli_option_kind {
     OPTION_COUNT,  /* uint64_t in [min, max] */
     OPTION_SIGNED, /* int64_t in [min, max] */
     OPTION_REAL,   /* double in [min, max], without the ends that are open */
+    OPTION_SIZE,   /* cli_size: bytes with K, M, G or T, or a percentage */
     OPTION_CHOICE, /* unsigned: index into the words of `argument`, separated by '|' */
     OPTION_NAME    /* const char *, one of the words of `argument` */
 } cli_option_kind;

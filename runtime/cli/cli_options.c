@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -65,6 +66,29 @@ static bool parse_real(const char *text, double *value)
     return end != text && *end == '\0' && errno == 0 && isfinite(*value);
 }
 
+/* "512M", "1.5G", "123456", "40%". Units are powers of 1024, as in llama.cpp's and the shell's. */
+static bool parse_size(const char *text, cli_size *size)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double number = strtod(text, &end);
+    if (end == text || !isfinite(number) || number <= 0 || text[0] == '-') {
+        return false;
+    }
+    *size = (cli_size){0, 0};
+    if (strcmp(end, "%") == 0) {
+        size->share = number / 100;
+        return number <= 100;
+    }
+    const char *unit = *end == '\0' ? NULL : strchr(units, toupper((unsigned char)*end));
+    if (*end != '\0' && (unit == NULL || end[1] != '\0')) {
+        return false;
+    }
+    double bytes = unit == NULL ? number : ldexp(number, 10 * (int)(unit - units + 1));
+    size->bytes = bytes < 1 ? 1 : (uint64_t)bytes;
+    return bytes <= 1e18;
+}
+
 static bool in_range(const cli_option_row *row, double value)
 {
     return (row->min_open ? value > row->min : value >= row->min) &&
@@ -126,6 +150,12 @@ static int store(const cli_option_row *row, const char *name, cli_options *optio
     case OPTION_TEXT:
         *(const char **)value = text;
         return CLI_EXIT_OK;
+    case OPTION_SIZE:
+        return parse_size(text, value)
+                   ? CLI_EXIT_OK
+                   : cli_fail(CLI_EXIT_USAGE,
+                              "%s must be a size like 800M, 6G or 40%% (at most 100%%), not '%s'",
+                              name, text);
     case OPTION_CHOICE:
     case OPTION_NAME:
         word = find_word(row, text);

@@ -17,10 +17,17 @@ enum {
     CLI_PERPLEXITY = 1 << 3,
     CLI_BENCH_DECODE = 1 << 4,
     CLI_INSPECT = 1 << 5,
-    CLI_DEVICES = 1 << 6
+    CLI_DEVICES = 1 << 6,
+    CLI_PLAN = 1 << 7
 };
 
-/* Order of the values of --kv and --float-gemm: that of the API's enumerations. */
+/* A size as it was given: one of the two is not 0, or neither was given. */
+typedef struct cli_size {
+    uint64_t bytes;
+    double share; /* of what the option says, in (0, 1] */
+} cli_size;
+
+/* Order of the values of --kv, --float-gemm and --prefetch: that of the API's enumerations. */
 typedef struct cli_options {
     const char *model;
     const char *prompt;
@@ -30,6 +37,11 @@ typedef struct cli_options {
     const char *system_text;
     const char *kernels; /* NULL: native */
     const char *device;  /* NULL: the best there is */
+    const char *offload; /* NULL: auto */
+    const char *policy;  /* NULL: the default */
+    const char *io;      /* NULL: auto */
+    cli_size host_memory;
+    cli_size expert_cache;
     bool raw;
     bool chat;
     bool ignore_eos;
@@ -46,6 +58,7 @@ typedef struct cli_options {
     uint64_t bench_repeat;
     unsigned kv;
     unsigned float_gemm;
+    unsigned prefetch;
     double temperature;
     uint64_t top_k;
     double top_p;

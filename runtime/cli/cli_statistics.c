@@ -21,6 +21,25 @@ static const char *const stop_reasons[] = {
     [CLI_STOP_FAILED] = "failed",
 };
 
+static void put_expert_json(struct json_object *object, const moe_engine_info *info,
+                            const moe_engine_stats *stats)
+{
+    cli_json_u64(object, "expert_evictions", stats->expert_evictions);
+    cli_json_u64(object, "expert_slots", stats->expert_slots);
+    cli_json_real(object, "expert_wait_seconds", cli_seconds(stats->expert_wait_ns));
+    cli_json_u64(object, "bytes_demand", stats->bytes_demand);
+    cli_json_u64(object, "bytes_prefetch", stats->bytes_prefetch);
+    cli_json_u64(object, "prefetches", stats->prefetches);
+    cli_json_u64(object, "prefetches_used", stats->prefetches_used);
+    cli_json_u64(object, "prefetches_wasted", stats->prefetches_wasted);
+    cli_json_u64(object, "prefetches_cancelled", stats->prefetches_cancelled);
+    cli_json_u64(object, "predicted_experts", stats->predicted_experts);
+    cli_json_u64(object, "predicted_right", stats->predicted_right);
+    cli_json_text(object, "policy", info->policy);
+    cli_json_text(object, "io", info->io);
+    cli_json_u64(object, "memory_budget_bytes", info->memory.budget);
+}
+
 static void print_json(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
@@ -46,6 +65,7 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "expert_misses", stats->expert_misses);
     cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);
     cli_json_u64(object, "bytes_moved_link", stats->bytes_moved_link);
+    put_expert_json(object, info, stats);
     cli_json_u64(object, "resident_bytes", stats->resident_bytes_now);
     cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());
     cli_json_text(object, "device", info->device);
@@ -71,6 +91,11 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
             stats->expert_hits, stats->expert_misses,
             cli_format_bytes(read_bytes, stats->bytes_read_disk),
             cli_format_bytes(rss, cli_peak_rss_bytes()));
+    fprintf(stderr,
+            "cache: %" PRIu64 " slots, %s; %" PRIu64 " evicted; %" PRIu64 " of %" PRIu64
+            " read-aheads used; %.2f s waited\n",
+            stats->expert_slots, info->policy, stats->expert_evictions, stats->prefetches_used,
+            stats->prefetches, cli_seconds(stats->expert_wait_ns));
     fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n", cli_seconds(load_ns),
             info->n_threads, info->kernels, seed);
 }

@@ -37,7 +37,9 @@ cp "$work/text" "$work/first-text"
 
 # Temperature 0: the same tokens whatever the configuration; another prompt gives others.
 for arguments in '-t 1' '-t 2' '-t 3' '-b 1' '-b 7' '-b 4096' '-c 100' '--kernels reference' \
-    '--kernels native' '-s 7' '--quiet' '--top-k 3' '--raw'; do
+    '--kernels native' '-s 7' '--quiet' '--top-k 3' '--raw' '--offload on-demand' \
+    '--prefetch off' '--prefetch on' '--policy lru' '--policy lfu' '--io sync' '--io threads' \
+    '--host-memory 1G' '--expert-cache 100%' '--expert-cache 50%'; do
     # shellcheck disable=SC2086
     hash=$(tokens_of --temp 0 $arguments)
     [ "$hash" = "$first" ] || fail "other tokens with $arguments"
@@ -86,6 +88,8 @@ done
     "$json_fields" "$work/json" tensors:array || fail "inspect --json --all"
 "$moe" devices -m "$model" --json >"$work/json" && "$json_fields" "$work/json" cpu:object \
     memory:object huge_pages:object io:object gpus:object storage:object || fail "devices --json"
+"$moe" plan -m "$model" --json >"$work/json" && "$json_fields" "$work/json" fits:boolean \
+    floor_bytes:int expert_cache_bytes:int total_bytes:int || fail "plan --json"
 "$moe" bench decode -m "$model" -p 8 -n 4 --repeat 2 --json >"$work/json" &&
     "$json_fields" "$work/json" results:array model_fingerprint:string threads:int seed:int \
         machine:object tokens_sha256:string || fail "bench decode --json"

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_format.h"
+#include "cli_json.h"
+#include "commands.h"
+
+static void print_row(const char *what, uint64_t bytes, const char *note)
+{
+    char size[CLI_FORMAT_SIZE];
+    printf("%-20s%12s  %s\n", what, cli_format_bytes(size, bytes), note);
+}
+
+static void print_table(const moe_memory_plan *plan, bool fits)
+{
+    char note[128];
+    print_row("budget", plan->budget,
+              plan->budget_is_default ? "what the machine and its control group leave"
+                                      : "--host-memory");
+    print_row("process", plan->process, "");
+    print_row("resident weights", plan->resident, "");
+    snprintf(note, sizeof note, "one session of %u tokens", plan->context);
+    print_row("KV cache", plan->kv_cache, note);
+    print_row("scratch", plan->scratch, "");
+    if (fits) {
+        snprintf(note, sizeof note, "%" PRIu64 " of %" PRIu64 " experts", plan->expert_slots,
+                 plan->experts);
+        print_row("expert cache", plan->expert_cache, note);
+        print_row("total", plan->total, "");
+    }
+    print_row("floor", plan->floor, "the least that works");
+}
+
+static int print_json(const moe_memory_plan *plan, bool fits)
+{
+    struct json_object *object = json_object_new_object();
+    cli_json_put(object, "fits", json_object_new_boolean(fits));
+    cli_json_u64(object, "budget_bytes", plan->budget);
+    cli_json_put(object, "budget_is_default", json_object_new_boolean(plan->budget_is_default));
+    cli_json_u64(object, "process_bytes", plan->process);
+    cli_json_u64(object, "resident_bytes", plan->resident);
+    cli_json_u64(object, "kv_cache_bytes", plan->kv_cache);
+    cli_json_u64(object, "scratch_bytes", plan->scratch);
+    cli_json_u64(object, "floor_bytes", plan->floor);
+    cli_json_u64(object, "expert_cache_bytes", plan->expert_cache);
+    cli_json_u64(object, "expert_slots", plan->expert_slots);
+    cli_json_u64(object, "experts", plan->experts);
+    cli_json_u64(object, "expert_bytes", plan->expert_bytes);
+    cli_json_u64(object, "total_bytes", plan->total);
+    cli_json_u64(object, "context", plan->context);
+    return cli_json_print(object, stdout);
+}
+
+/* A budget below the floor is a failure, told after the plan that shows it. */
+int cmd_plan(const cli_options *options)
+{
+    moe_engine_options engine_options;
+    moe_memory_plan plan;
+    moe_error err = {""};
+    int code = cli_engine_options(&engine_options, options, options->context);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    memset(&plan, 0, sizeof plan);
+    int status = moe_plan_memory(&engine_options, &plan, &err);
+    if (status != MOE_OK && status != MOE_ERR_BUDGET) {
+        return cli_report(status, &err);
+    }
+    if (options->json) {
+        code = print_json(&plan, status == MOE_OK);
+    } else {
+        print_table(&plan, status == MOE_OK);
+    }
+    return status == MOE_OK ? code : cli_report(status, &err);
+}
