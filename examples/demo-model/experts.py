@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels import Kernels
+
 EXPERTS_PER_GROUP = 4
 # Few distinct shapes: the matrix library generates code for each one it has not met.
 CAPACITY_STEP = 128
@@ -59,37 +61,9 @@ def plan_rows(chosen: Tensor, n_expert: int) -> RowTable:
     return RowTable(token, slot.view_as(chosen), groups)
 
 
-def swiglu(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
-    """silu(gate) * up * weight, with weight one number a row."""
-    return (F.silu(gate.float()) * up.float() * weight[:, None]).to(gate.dtype)
-
-
-def swiglu_backward(gate: Tensor, up: Tensor, weight: Tensor, grad: Tensor):
-    """The output again, and the gradients of gate, up and weight."""
-    g, u, d, w = gate.float(), up.float(), grad.float(), weight[:, None]
-    sigmoid = torch.sigmoid(g)
-    silu = g * sigmoid
-    product = silu * u
-    grad_gate = d * w * u * sigmoid * (1 + g * (1 - sigmoid))
-    grad_up = d * w * silu
-    dtype = gate.dtype
-    return (product * w).to(dtype), grad_gate.to(dtype), grad_up.to(dtype), (d * product).sum(-1)
-
-
 def sum_slots(rows: Tensor, slot: Tensor) -> Tensor:
     """Adds up each token's k rows. The bag kernel is far quicker than a gather and a sum."""
     return F.embedding_bag(slot, rows, mode="sum")
-
-
-class Kernels:
-    """The element-wise parts; `compile_kernels` fuses them, worth a third of a step on a CPU."""
-    swiglu = staticmethod(swiglu)
-    swiglu_backward = staticmethod(swiglu_backward)
-
-
-def compile_kernels() -> None:
-    for function in (swiglu, swiglu_backward):
-        setattr(Kernels, function.__name__, staticmethod(torch.compile(function, dynamic=True)))
 
 
 class ExpertFeedForward(torch.autograd.Function):
@@ -113,10 +87,10 @@ class ExpertFeedForward(torch.autograd.Function):
             span = slice(begin, end)
             shape = (len(ids), capacity, -1)
             inputs = x.index_select(0, table.token[span]).view(shape)
-            torch.bmm(inputs, gate[ids].mT, out=gate_out[span].view(shape))
-            torch.bmm(inputs, up[ids].mT, out=up_out[span].view(shape))
+            torch.bmm(inputs, gate.index_select(0, ids).mT, out=gate_out[span].view(shape))
+            torch.bmm(inputs, up.index_select(0, ids).mT, out=up_out[span].view(shape))
             hidden = Kernels.swiglu(gate_out[span], up_out[span], row_weight[span])
-            torch.bmm(hidden.view(shape), down[ids].mT, out=y[span].view(shape))
+            torch.bmm(hidden.view(shape), down.index_select(0, ids).mT, out=y[span].view(shape))
         ctx.save_for_backward(x, row_weight, gate, up, down, gate_out, up_out)
         ctx.table = table
         return sum_slots(y, table.slot)
@@ -136,17 +110,17 @@ class ExpertFeedForward(torch.autograd.Function):
             token = table.token[span]
             inputs = x.index_select(0, token).view(shape)
             grad_y = grad.index_select(0, token).view(shape)
-            grad_hidden = torch.bmm(grad_y, down[ids]).view(end - begin, -1)
+            grad_hidden = torch.bmm(grad_y, down.index_select(0, ids)).view(end - begin, -1)
             hidden, d_gate, d_up, d_weight = Kernels.swiglu_backward(
                 gate_out[span], up_out[span], row_weight[span], grad_hidden)
             grad_row_weight[span] = d_weight
             hidden, d_gate, d_up = hidden.view(shape), d_gate.view(shape), d_up.view(shape)
-            grad_down[ids] = torch.bmm(grad_y.mT, hidden).float()
-            grad_gate[ids] = torch.bmm(d_gate.mT, inputs).float()
-            grad_up[ids] = torch.bmm(d_up.mT, inputs).float()
+            grad_down.index_copy_(0, ids, torch.bmm(grad_y.mT, hidden).float())
+            grad_gate.index_copy_(0, ids, torch.bmm(d_gate.mT, inputs).float())
+            grad_up.index_copy_(0, ids, torch.bmm(d_up.mT, inputs).float())
             out = grad_rows[span].view(shape)
-            torch.bmm(d_gate, gate[ids], out=out)
-            out.baddbmm_(d_up, up[ids])
+            torch.bmm(d_gate, gate.index_select(0, ids), out=out)
+            out.baddbmm_(d_up, up.index_select(0, ids))
         grad_x = sum_slots(grad_rows, table.slot)
         grad_weight = grad_row_weight[table.slot]
         return grad_x, grad_weight, grad_gate, grad_up, grad_down, None

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from experts import ExpertFeedForward, plan_rows
+from kernels import Kernels, causal_attention
 
 
 @dataclass
@@ -40,8 +41,6 @@ class ModelConfig:
         return 3 * self.n_layer * self.n_expert * self.n_embd * self.n_ff_expert
 
 
-PLAIN_ATTENTION_LIMIT = 1024
-
 SIZES = {
     "ship": ModelConfig(),
     "large": ModelConfig(n_layer=12, n_embd=512, n_head=8, n_head_kv=4, n_ff_expert=256),
@@ -56,25 +55,7 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.float()
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * self.weight
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """NEOX rotary embedding: dimension i pairs with i + d/2. x: [B, T, H, d]."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-
-
-def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """q, k, v: [B, H, T, d]. On a CPU and for short sequences the plain products are twice as
-    fast as the fused kernel."""
-    length = q.shape[2]
-    if q.is_cuda or length > PLAIN_ATTENTION_LIMIT:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    mask = torch.full((length, length), float("-inf"), dtype=q.dtype).triu(1)
-    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.mT) + mask
-    return torch.matmul(scores.softmax(-1), v)
+        return Kernels.rms_norm(x, self.weight, self.epsilon)
 
 
 class Attention(nn.Module):
@@ -96,8 +77,8 @@ class Attention(nn.Module):
         q = F.linear(x, self.q.to(dtype)).view(batch, length, c.n_head, c.head_dim)
         k = F.linear(x, self.k.to(dtype)).view(batch, length, c.n_head_kv, c.head_dim)
         v = F.linear(x, self.v.to(dtype)).view(batch, length, c.n_head_kv, c.head_dim)
-        q = rotate(self.q_norm(q), cos, sin).to(dtype)
-        k = rotate(self.k_norm(k), cos, sin).to(dtype)
+        q = Kernels.norm_and_rotate(q, self.q_norm.weight, cos, sin, c.norm_epsilon)
+        k = Kernels.norm_and_rotate(k, self.k_norm.weight, cos, sin, c.norm_epsilon)
         group = c.n_head // c.n_head_kv
         k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
         y = causal_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))

@@ -26,18 +26,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from experts import compile_kernels
 from data import DOMAINS, EncodedDomain, MixedStream, read_domains, tokenizer_texts
+from kernels import Kernels, compile_kernels
 from model import SIZES, MoETransformer
 from optimizer import make_optimizers
 from tokenizer import DemoTokenizer, train_tokenizer
 
 BALANCE_COEFFICIENT = 0.01
 ROUTER_Z_COEFFICIENT = 0.001
-SEQUENCE, LONG_SEQUENCE, LONG_FROM = 512, 2048, 0.9
-WARM_UP_SHARE, DECAY_SHARE, FINAL_LR_SHARE = 0.02, 0.3, 0.02
+# Sequences grow as the run goes on: (progress from which, length).
+SEQUENCE_LENGTHS = ((0.8, 2048), (0.5, 1024), (0.0, 512))
+WARM_UP_SHARE, DECAY_SHARE, FINAL_LR_SHARE = 0.02, 0.5, 0.01
 CHECKPOINT_SECONDS, EVALUATE_SECONDS, REPORT_STEPS = 180, 300, 10
-QUICK_HELD_OUT_TOKENS = 12 * SEQUENCE
+QUICK_WINDOW = 512
+QUICK_HELD_OUT_TOKENS = 12 * QUICK_WINDOW
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -88,10 +90,6 @@ def keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, 2**31 - 1)
 
 
-def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits.float(), targets)
-
-
 class Trainer:
     def __init__(self, arguments: argparse.Namespace):
         self.arguments = arguments
@@ -99,10 +97,8 @@ class Trainer:
         self.out.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(arguments.seed)
         keep_freed_memory()
-        self.cross_entropy = cross_entropy
         if not arguments.smoke:
             compile_kernels()
-            self.cross_entropy = torch.compile(cross_entropy)
         torch.set_num_threads(arguments.threads)
         splits = read_domains(arguments.data, arguments.stdlib)
         tokenizer_path = self.out / "tokenizer.json"
@@ -154,13 +150,13 @@ class Trainer:
     # -- one step ---------------------------------------------------------------------------
 
     def train_step(self, progress: float) -> dict[str, float]:
-        length = LONG_SEQUENCE if progress >= LONG_FROM else SEQUENCE
+        length = next(length for begin, length in SEQUENCE_LENGTHS if progress >= begin)
         rows = max(1, self.arguments.batch_tokens // length)
         batch = torch.from_numpy(self.stream.batch(rows, length)).to(self.arguments.device)
         self.model.train()
         hidden, balance, z = self.model.hidden(batch[:, :-1])
         logits = self.model.logits(hidden)
-        loss = self.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        loss = Kernels.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         total = loss + BALANCE_COEFFICIENT * balance + ROUTER_Z_COEFFICIENT * z
         total.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -184,8 +180,8 @@ class Trainer:
         byte_length = torch.from_numpy(self.tokenizer.byte_length)
         result = {}
         for name, tokens in self.held_out.items():
-            usable = min(QUICK_HELD_OUT_TOKENS, len(tokens) - 1) // SEQUENCE * SEQUENCE
-            inputs = torch.from_numpy(tokens[:usable]).view(-1, SEQUENCE)
+            usable = min(QUICK_HELD_OUT_TOKENS, len(tokens) - 1) // QUICK_WINDOW * QUICK_WINDOW
+            inputs = torch.from_numpy(tokens[:usable]).view(-1, QUICK_WINDOW)
             targets = torch.from_numpy(tokens[1:usable + 1])
             logits = self.model(inputs.to(self.arguments.device)).flatten(0, 1).float()
             nats = F.cross_entropy(logits, targets.to(logits.device), reduction="none").cpu()
