@@ -15,12 +15,9 @@ MOE_INLINE __m256i dot_signed(__m256i start, __m256i codes, __m256i q)
     return dot_unsigned(start, _mm256_abs_epi8(codes), _mm256_sign_epi8(q, codes));
 }
 
-static void matmul_quantized(const moe_matmul_args *args)
-{
-    matmul_any((dot_kind){0, dot_unsigned, dot_signed}, args);
-}
+QUANT_MATMULS(((dot_kind){0, dot_unsigned, dot_signed}))
 
 void moe_matmul_init_avx2(moe_matmul_kernels *kernels)
 {
-    moe_set_quantized_kernel(kernels, matmul_quantized);
+    set_quant_matmuls(kernels);
 }

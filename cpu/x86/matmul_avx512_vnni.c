@@ -51,6 +51,13 @@ static x_row x_row_of(const moe_matmul_args *args, uint32_t r, uint32_t k)
                    x->dsum32 + at / 32};
 }
 
+/* Rows past the last are the last. */
+static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
+{
+    const uint32_t row = o < args->n_out ? o : args->n_out - 1;
+    return (const uint8_t *)args->weights + row * args->row_bytes;
+}
+
 static float *out_row(const moe_matmul_args *args, uint32_t r)
 {
     return args->out + (args->out_index != NULL ? args->out_index[r] : r) * args->out_stride;
@@ -98,51 +105,96 @@ typedef struct direct_tile {
     __m512 min_acc[TILE_OUT][TILE_ROWS];
 } direct_tile;
 
-/* Group g, or what a row of blocks of 32 has left of it: n elements. */
-MOE_INLINE void direct_group(moe_dtype type, direct_tile *tile, int n_rows, size_t g, uint32_t n,
-                             size_t prefetch)
+/* Chunk c of the row; `state` is that of the four groups it is in. */
+MOE_INLINE void direct_chunk(moe_dtype type, direct_tile *tile, int n_rows, size_t c,
+                             const group_state *state, int chunk_of_group, int is_half)
 {
     const quant_type t = quant_type_of(type);
     const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
-    group_state state[TILE_OUT];
+    chunk_weights w[TILE_OUT];
 #pragma GCC unroll 4
     for (int i = 0; i < TILE_OUT; i++) {
-        const uint8_t *group = tile->weights[i] + g * group_bytes;
-        state[i] = begin_group(type, group, n / 32);
-        for (size_t line = 0; line < group_bytes; line += 64) {
-            _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
+        if (t.block_elems == MOE_GROUP) {
+            w[i] = chunk_of_256(type, tile->weights[i] + c / 4 * group_bytes, &state[i],
+                                chunk_of_group);
+        } else {
+            w[i] = chunk_of_32(type, tile->weights[i] + c * 2 * t.block_bytes, is_half);
         }
     }
 #pragma GCC unroll 4
-    for (uint32_t c = 0; c < 4; c++) {
-        if (64 * c >= n) {
-            break;
-        }
-        chunk_weights w[TILE_OUT];
+    for (int r = 0; r < n_rows; r++) {
+        const x_chunk x = load_chunk(&tile->x[r], c, t.offset_shift);
 #pragma GCC unroll 4
         for (int i = 0; i < TILE_OUT; i++) {
-            w[i] = unpack_chunk(type, tile->weights[i] + g * group_bytes, &state[i], (int)c,
-                                64 * c + 32 == n);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < n_rows; r++) {
-            const x_chunk x = load_chunk(&tile->x[r], 4 * g + c, t.offset_shift);
-#pragma GCC unroll 4
-            for (int i = 0; i < TILE_OUT; i++) {
-                tile->acc[i][r] = add_products(tile->acc[i][r], w[i], x);
-            }
+            tile->acc[i][r] = add_products(tile->acc[i][r], w[i], x);
         }
     }
-    if (t.min_sub == 0) {
-        return;
-    }
+}
+
+MOE_INLINE void direct_minima(moe_dtype type, direct_tile *tile, int n_rows, size_t g,
+                              const group_state *state)
+{
 #pragma GCC unroll 4
     for (int i = 0; i < TILE_OUT; i++) {
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
-            tile->min_acc[i][r] =
-                add_minima(tile->min_acc[i][r], state[i].mins, &tile->x[r], g, t.min_sub);
+            tile->min_acc[i][r] = add_minima(tile->min_acc[i][r], state[i].mins, &tile->x[r], g,
+                                             quant_type_of(type).min_sub);
         }
+    }
+}
+
+MOE_INLINE void direct_blocks_256(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
+                                  size_t prefetch)
+{
+    const quant_type t = quant_type_of(type);
+    for (size_t g = 0; g < n / MOE_GROUP; g++) {
+        group_state state[TILE_OUT];
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_OUT; i++) {
+            const uint8_t *group = tile->weights[i] + g * t.block_bytes;
+            state[i] = begin_group(type, group, 8);
+            for (size_t line = 0; line < t.block_bytes; line += 64) {
+                _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
+            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            direct_chunk(type, tile, n_rows, 4 * g + (size_t)c, state, c, 0);
+        }
+        if (t.min_sub != 0) {
+            direct_minima(type, tile, n_rows, g, state);
+        }
+    }
+}
+
+MOE_INLINE void direct_blocks_32(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
+                                 size_t prefetch)
+{
+    const quant_type t = quant_type_of(type);
+    group_state state[TILE_OUT];
+    for (size_t c = 0; c < n / 64; c++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_OUT; i++) {
+            const char *ahead = (const char *)tile->weights[i] + c * 2 * t.block_bytes + prefetch;
+            _mm_prefetch(ahead, _MM_HINT_T0);
+            if (2 * t.block_bytes > 64) { /* or every seventeenth line would be missed */
+                _mm_prefetch(ahead + 64, _MM_HINT_T0);
+            }
+        }
+        direct_chunk(type, tile, n_rows, c, state, 0, 0);
+    }
+    if (n % 64 != 0) {
+        direct_chunk(type, tile, n_rows, n / 64, state, 0, 1);
+    }
+    for (size_t g = 0; g < (n + 255) / 256 && t.min_sub != 0; g++) {
+        const uint32_t left = n / 32 - 8 * (uint32_t)g;
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_OUT; i++) {
+            state[i] =
+                begin_group(type, tile->weights[i] + g * 8 * t.block_bytes, left < 8 ? left : 8);
+        }
+        direct_minima(type, tile, n_rows, g, state);
     }
 }
 
@@ -154,25 +206,20 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
     const size_t tile_bytes = TILE_OUT * args->row_bytes;
     const size_t prefetch = (PREFETCH_BYTES / (tile_bytes + 1) + 1) * tile_bytes;
     direct_tile tile;
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < TILE_OUT; i++) {
-        const uint32_t row = o + (i < n_valid ? i : n_valid - 1);
-        tile.weights[i] = (const uint8_t *)args->weights + row * args->row_bytes;
-    }
+        tile.weights[i] = weight_row(args, o + i);
 #pragma GCC unroll 4
-    for (int r = 0; r < n_rows; r++) {
-        tile.x[r] = x_row_of(args, r0 + (uint32_t)r, 0);
-#pragma GCC unroll 4
-        for (int i = 0; i < TILE_OUT; i++) {
+        for (int r = 0; r < n_rows; r++) {
+            tile.x[r] = x_row_of(args, r0 + (uint32_t)r, 0);
             tile.acc[i][r] = _mm512_setzero_ps();
             tile.min_acc[i][r] = _mm512_setzero_ps();
         }
     }
-    const uint32_t n_full = args->n_in / MOE_GROUP;
-    for (uint32_t g = 0; g < n_full; g++) {
-        direct_group(type, &tile, n_rows, g, MOE_GROUP, prefetch);
-    }
-    if (t.block_elems == 32 && args->n_in % MOE_GROUP != 0) {
-        direct_group(type, &tile, n_rows, n_full, args->n_in % MOE_GROUP, 0);
+    if (t.block_elems == MOE_GROUP) {
+        direct_blocks_256(type, &tile, n_rows, args->n_in, prefetch);
+    } else {
+        direct_blocks_32(type, &tile, n_rows, args->n_in, prefetch);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
@@ -199,20 +246,10 @@ typedef struct row_sums {
     __m512 min_acc[TILE_OUT];
 } row_sums;
 
-MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, int i, size_t g,
-                             const uint8_t *group, uint32_t n)
+MOE_INLINE void store_chunk(weight_panel *panel, int i, size_t c, chunk_weights w)
 {
-    const group_state state = begin_group(type, group, n / 32);
-#pragma GCC unroll 4
-    for (uint32_t c = 0; c < 4; c++) {
-        if (64 * c >= n) {
-            break;
-        }
-        const chunk_weights w = unpack_chunk(type, group, &state, (int)c, 64 * c + 32 == n);
-        _mm512_store_si512(panel->codes[i] + 256 * g + 64 * c, w.codes);
-        _mm512_store_ps(panel->scales[i] + 64 * g + 16 * c, w.scale);
-    }
-    _mm512_store_ps(panel->mins[i] + 16 * g, state.mins);
+    _mm512_store_si512(panel->codes[i] + 64 * c, w.codes);
+    _mm512_store_ps(panel->scales[i] + 16 * c, w.scale);
 }
 
 /* n elements of weight row `weights`, from a group boundary on, asking for the bytes `prefetch`
@@ -225,12 +262,28 @@ MOE_INLINE void unpack_row(moe_dtype type, weight_panel *panel, int i, const uin
     for (size_t line = 0; line < (size_t)n / t.block_elems * t.block_bytes; line += 64) {
         _mm_prefetch((const char *)weights + prefetch + line, _MM_HINT_T0);
     }
-    for (uint32_t g = 0; g < n / MOE_GROUP; g++) {
-        unpack_group(type, panel, i, g, weights + g * group_bytes, MOE_GROUP);
+    for (size_t g = 0; g < (n + 255) / 256 && (t.block_elems == MOE_GROUP || t.min_sub != 0); g++) {
+        const uint8_t *group = weights + g * group_bytes;
+        const uint32_t left = n / 32 - 8 * (uint32_t)g;
+        const group_state state = begin_group(type, group, left < 8 ? left : 8);
+        _mm512_store_ps(panel->mins[i] + 16 * g, state.mins);
+        if (t.block_elems == 32) {
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            store_chunk(panel, i, 4 * g + (size_t)c, chunk_of_256(type, group, &state, c));
+        }
     }
-    if (t.block_elems == 32 && n % MOE_GROUP != 0) {
-        unpack_group(type, panel, i, n / MOE_GROUP, weights + n / MOE_GROUP * group_bytes,
-                     n % MOE_GROUP);
+    if (t.block_elems == MOE_GROUP) {
+        return;
+    }
+    for (size_t c = 0; c < n / 64; c++) {
+        store_chunk(panel, i, c, chunk_of_32(type, weights + c * 2 * t.block_bytes, 0));
+    }
+    if (n % 64 != 0) {
+        const size_t c = n / 64;
+        store_chunk(panel, i, c, chunk_of_32(type, weights + c * 2 * t.block_bytes, 1));
     }
 }
 
@@ -349,11 +402,9 @@ MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_
     for (uint32_t k = 0; k < args->n_in; k += PANEL) {
         const uint32_t n = args->n_in - k < PANEL ? args->n_in - k : PANEL;
         for (uint32_t i = 0; i < TILE_OUT; i++) {
-            const uint32_t row = o + (i < n_valid ? i : n_valid - 1);
             unpack_row(type, &panel, (int)i,
-                       (const uint8_t *)args->weights + row * args->row_bytes +
-                           (size_t)k / t.block_elems * t.block_bytes,
-                       n, TILE_OUT * args->row_bytes);
+                       weight_row(args, o + i) + (size_t)k / t.block_elems * t.block_bytes, n,
+                       TILE_OUT * args->row_bytes);
         }
         panel_rows_any(args, &panel, r0, n_rows, k, n, sums);
     }
@@ -397,52 +448,41 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
     }
 }
 
-/* One loop nest a type, each with its type a constant. */
-static void matmul_quantized(const moe_matmul_args *args)
-{
-    switch (args->type) {
-    case MOE_DTYPE_Q4_0:
-        matmul(MOE_DTYPE_Q4_0, args);
-        break;
-    case MOE_DTYPE_Q4_1:
-        matmul(MOE_DTYPE_Q4_1, args);
-        break;
-    case MOE_DTYPE_Q5_0:
-        matmul(MOE_DTYPE_Q5_0, args);
-        break;
-    case MOE_DTYPE_Q5_1:
-        matmul(MOE_DTYPE_Q5_1, args);
-        break;
-    case MOE_DTYPE_Q8_0:
-        matmul(MOE_DTYPE_Q8_0, args);
-        break;
-    case MOE_DTYPE_Q2_K:
-        matmul(MOE_DTYPE_Q2_K, args);
-        break;
-    case MOE_DTYPE_Q3_K:
-        matmul(MOE_DTYPE_Q3_K, args);
-        break;
-    case MOE_DTYPE_Q4_K:
-        matmul(MOE_DTYPE_Q4_K, args);
-        break;
-    case MOE_DTYPE_Q5_K:
-        matmul(MOE_DTYPE_Q5_K, args);
-        break;
-    case MOE_DTYPE_Q6_K:
-        matmul(MOE_DTYPE_Q6_K, args);
-        break;
-    case MOE_DTYPE_IQ4_NL:
-        matmul(MOE_DTYPE_IQ4_NL, args);
-        break;
-    case MOE_DTYPE_IQ4_XS:
-        matmul(MOE_DTYPE_IQ4_XS, args);
-        break;
-    default:
-        matmul(MOE_DTYPE_MXFP4, args);
+/* A function a type, in which the type is a constant. (One function with all their loops inlined
+ * takes compilers minutes and gigabytes.) */
+#define MATMUL(name, type)                                                                         \
+    static void matmul_##name(const moe_matmul_args *args)                                         \
+    {                                                                                              \
+        matmul(type, args);                                                                        \
     }
-}
+MATMUL(q4_0, MOE_DTYPE_Q4_0)
+MATMUL(q4_1, MOE_DTYPE_Q4_1)
+MATMUL(q5_0, MOE_DTYPE_Q5_0)
+MATMUL(q5_1, MOE_DTYPE_Q5_1)
+MATMUL(q8_0, MOE_DTYPE_Q8_0)
+MATMUL(q2_k, MOE_DTYPE_Q2_K)
+MATMUL(q3_k, MOE_DTYPE_Q3_K)
+MATMUL(q4_k, MOE_DTYPE_Q4_K)
+MATMUL(q5_k, MOE_DTYPE_Q5_K)
+MATMUL(q6_k, MOE_DTYPE_Q6_K)
+MATMUL(iq4_nl, MOE_DTYPE_IQ4_NL)
+MATMUL(iq4_xs, MOE_DTYPE_IQ4_XS)
+MATMUL(mxfp4, MOE_DTYPE_MXFP4)
+#undef MATMUL
 
 void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels)
 {
-    moe_set_quantized_kernel(kernels, matmul_quantized);
+    kernels->matmul[MOE_DTYPE_Q4_0] = matmul_q4_0;
+    kernels->matmul[MOE_DTYPE_Q4_1] = matmul_q4_1;
+    kernels->matmul[MOE_DTYPE_Q5_0] = matmul_q5_0;
+    kernels->matmul[MOE_DTYPE_Q5_1] = matmul_q5_1;
+    kernels->matmul[MOE_DTYPE_Q8_0] = matmul_q8_0;
+    kernels->matmul[MOE_DTYPE_Q2_K] = matmul_q2_k;
+    kernels->matmul[MOE_DTYPE_Q3_K] = matmul_q3_k;
+    kernels->matmul[MOE_DTYPE_Q4_K] = matmul_q4_k;
+    kernels->matmul[MOE_DTYPE_Q5_K] = matmul_q5_k;
+    kernels->matmul[MOE_DTYPE_Q6_K] = matmul_q6_k;
+    kernels->matmul[MOE_DTYPE_IQ4_NL] = matmul_iq4_nl;
+    kernels->matmul[MOE_DTYPE_IQ4_XS] = matmul_iq4_xs;
+    kernels->matmul[MOE_DTYPE_MXFP4] = matmul_mxfp4;
 }

@@ -8,12 +8,9 @@ MOE_INLINE __m256i dot_vnni(__m256i start, __m256i codes, __m256i q)
     return _mm256_dpbusd_avx_epi32(start, codes, q);
 }
 
-static void matmul_quantized(const moe_matmul_args *args)
-{
-    matmul_any((dot_kind){1, dot_vnni, dot_vnni}, args);
-}
+QUANT_MATMULS(((dot_kind){1, dot_vnni, dot_vnni}))
 
 void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels)
 {
-    moe_set_quantized_kernel(kernels, matmul_quantized);
+    set_quant_matmuls(kernels);
 }

@@ -121,36 +121,73 @@ static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
 
 /* ---- One row ---- */
 
-/* Group g, or the n elements that a row of blocks of 32 has left of it. */
-MOE_INLINE void direct_group(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
-                             const x_row *x, size_t g, uint32_t n, size_t prefetch, lanes_avx2 *acc,
-                             lanes_avx2 *min_acc)
+/* Run e of 32 elements of the row, which is run e_of_group of the groups of `state`. */
+MOE_INLINE void direct_half(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
+                            const x_row *x, size_t e, const group_state *state, int e_of_group,
+                            int lanes, lanes_avx2 *acc)
 {
     const quant_type t = quant_type_of(type);
-    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
-    group_state state[TILE_OUT];
+    const x_half half = load_half(kind, x, e, t.offset_shift);
 #pragma GCC unroll 4
     for (int i = 0; i < TILE_OUT; i++) {
-        const uint8_t *group = weights[i] + g * group_bytes;
-        begin_group(type, group, n / 32, &state[i]);
-        for (size_t line = 0; line < group_bytes; line += 64) {
-            _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
-        }
-        if (t.min_sub != 0) {
-            add_minima(&min_acc[i], state[i].mins, x, g, t.min_sub);
-        }
+        const uint8_t *blocks = weights[i] + e / (t.block_elems / 32) * t.block_bytes;
+        const half_weights w = unpack_half(type, blocks, &state[i], e_of_group,
+                                           codes_are_signed(kind, t.offset_shift));
+        acc[i].half[lanes] = add_products(kind, t.offset_shift, acc[i].half[lanes], w, half);
     }
-#pragma GCC unroll 8
-    for (uint32_t e = 0; e < 8; e++) {
-        if (32 * e >= n) {
-            break;
-        }
-        const x_half half = load_half(kind, x, 8 * g + e, t.offset_shift);
+}
+
+MOE_INLINE void direct_blocks_256(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
+                                  const x_row *x, uint32_t n, size_t prefetch, lanes_avx2 *acc,
+                                  lanes_avx2 *min_acc)
+{
+    const quant_type t = quant_type_of(type);
+    for (size_t g = 0; g < n / MOE_GROUP; g++) {
+        group_state state[TILE_OUT];
 #pragma GCC unroll 4
         for (int i = 0; i < TILE_OUT; i++) {
-            const half_weights w = unpack_half(type, weights[i] + g * group_bytes, &state[i],
-                                               (int)e, codes_are_signed(kind, t.offset_shift));
-            acc[i].half[e % 2] = add_products(kind, t.offset_shift, acc[i].half[e % 2], w, half);
+            const uint8_t *group = weights[i] + g * t.block_bytes;
+            begin_group(type, group, 8, &state[i]);
+            for (size_t line = 0; line < t.block_bytes; line += 64) {
+                _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
+            }
+            if (t.min_sub != 0) {
+                add_minima(&min_acc[i], state[i].mins, x, g, t.min_sub);
+            }
+        }
+#pragma GCC unroll 8
+        for (int e = 0; e < 8; e++) {
+            direct_half(type, kind, weights, x, 8 * g + (size_t)e, state, e, e % 2, acc);
+        }
+    }
+}
+
+MOE_INLINE void direct_blocks_32(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
+                                 const x_row *x, uint32_t n, size_t prefetch, lanes_avx2 *acc,
+                                 lanes_avx2 *min_acc)
+{
+    const quant_type t = quant_type_of(type);
+    group_state state[TILE_OUT];
+    for (size_t c = 0; c < n / 64; c++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_OUT; i++) {
+            const char *ahead = (const char *)weights[i] + c * 2 * t.block_bytes + prefetch;
+            _mm_prefetch(ahead, _MM_HINT_T0);
+            if (2 * t.block_bytes > 64) { /* or every seventeenth line would be missed */
+                _mm_prefetch(ahead + 64, _MM_HINT_T0);
+            }
+        }
+        direct_half(type, kind, weights, x, 2 * c, state, 0, 0, acc);
+        direct_half(type, kind, weights, x, 2 * c + 1, state, 0, 1, acc);
+    }
+    if (n % 64 != 0) {
+        direct_half(type, kind, weights, x, n / 32 - 1, state, 0, 0, acc);
+    }
+    for (size_t g = 0; g < (n + 255) / 256 && t.min_sub != 0; g++) {
+        const uint32_t left = n / 32 - 8 * (uint32_t)g;
+        for (int i = 0; i < TILE_OUT; i++) {
+            begin_group(type, weights[i] + g * 8 * t.block_bytes, left < 8 ? left : 8, &state[i]);
+            add_minima(&min_acc[i], state[i].mins, x, g, t.min_sub);
         }
     }
 }
@@ -168,12 +205,10 @@ MOE_INLINE void direct_row(moe_dtype type, dot_kind kind, const moe_matmul_args 
         acc[i].half[0] = acc[i].half[1] = _mm256_setzero_ps();
         min_acc[i] = acc[i];
     }
-    const uint32_t n_full = args->n_in / MOE_GROUP;
-    for (uint32_t g = 0; g < n_full; g++) {
-        direct_group(type, kind, weights, &x, g, MOE_GROUP, prefetch, acc, min_acc);
-    }
-    if (quant_type_of(type).block_elems == 32 && args->n_in % MOE_GROUP != 0) {
-        direct_group(type, kind, weights, &x, n_full, args->n_in % MOE_GROUP, 0, acc, min_acc);
+    if (quant_type_of(type).block_elems == MOE_GROUP) {
+        direct_blocks_256(type, kind, weights, &x, args->n_in, prefetch, acc, min_acc);
+    } else {
+        direct_blocks_32(type, kind, weights, &x, args->n_in, prefetch, acc, min_acc);
     }
     store_outputs(args, o, 0, acc, min_acc);
 }
@@ -191,6 +226,12 @@ typedef struct row_sums {
     lanes_avx2 min_acc[TILE_OUT];
 } row_sums;
 
+MOE_INLINE void store_half(weight_panel *panel, int i, size_t e, half_weights w)
+{
+    _mm256_store_si256((__m256i *)(panel->codes[i] + 32 * e), w.codes);
+    _mm256_store_ps(panel->scales[i] + 8 * e, w.scale);
+}
+
 /* n elements of a weight row, from a group boundary on, asking for the bytes `prefetch` further on:
  * the next tile's. */
 MOE_INLINE void unpack_row(moe_dtype type, dot_kind kind, weight_panel *panel, int i,
@@ -202,23 +243,25 @@ MOE_INLINE void unpack_row(moe_dtype type, dot_kind kind, weight_panel *panel, i
         _mm_prefetch((const char *)weights + prefetch + line, _MM_HINT_T0);
     }
     const int is_signed = codes_are_signed(kind, t.offset_shift);
-    for (uint32_t k = 0; k < n; k += MOE_GROUP) {
+    group_state state;
+    for (uint32_t k = 0; k < n && (t.block_elems == MOE_GROUP || t.min_sub != 0); k += MOE_GROUP) {
         const uint8_t *group = weights + k / MOE_GROUP * group_bytes;
-        const uint32_t n_runs = n - k < MOE_GROUP ? (n - k) / 32 : 8;
-        group_state state;
-        begin_group(type, group, n_runs, &state);
-#pragma GCC unroll 8
-        for (uint32_t e = 0; e < 8; e++) {
-            if (t.block_elems == 32 && e >= n_runs) {
-                break;
-            }
-            const half_weights w = unpack_half(type, group, &state, (int)e, is_signed);
-            _mm256_store_si256((__m256i *)(panel->codes[i] + k + 32 * e), w.codes);
-            _mm256_store_ps(panel->scales[i] + k / 4 + 8 * e, w.scale);
-        }
+        begin_group(type, group, n - k < MOE_GROUP ? (n - k) / 32 : 8, &state);
         if (t.min_sub != 0) {
             memcpy(panel->mins[i] + k / 16, state.mins, t.min_sub == 16 ? 64 : 32);
         }
+        if (t.block_elems == 32) {
+            continue;
+        }
+#pragma GCC unroll 8
+        for (int e = 0; e < 8; e++) {
+            store_half(panel, i, k / 32 + (size_t)e,
+                       unpack_half(type, group, &state, e, is_signed));
+        }
+    }
+    for (size_t e = 0; t.block_elems == 32 && e < n / 32; e++) {
+        store_half(panel, i, e,
+                   unpack_half(type, weights + e * t.block_bytes, &state, 0, is_signed));
     }
 }
 
@@ -326,49 +369,42 @@ MOE_INLINE void matmul(moe_dtype type, dot_kind kind, const moe_matmul_args *arg
     }
 }
 
-/* One loop nest a type, each with its type a constant. */
-MOE_INLINE void matmul_any(dot_kind kind, const moe_matmul_args *args)
-{
-    switch (args->type) {
-    case MOE_DTYPE_Q4_0:
-        matmul(MOE_DTYPE_Q4_0, kind, args);
-        break;
-    case MOE_DTYPE_Q4_1:
-        matmul(MOE_DTYPE_Q4_1, kind, args);
-        break;
-    case MOE_DTYPE_Q5_0:
-        matmul(MOE_DTYPE_Q5_0, kind, args);
-        break;
-    case MOE_DTYPE_Q5_1:
-        matmul(MOE_DTYPE_Q5_1, kind, args);
-        break;
-    case MOE_DTYPE_Q8_0:
-        matmul(MOE_DTYPE_Q8_0, kind, args);
-        break;
-    case MOE_DTYPE_Q2_K:
-        matmul(MOE_DTYPE_Q2_K, kind, args);
-        break;
-    case MOE_DTYPE_Q3_K:
-        matmul(MOE_DTYPE_Q3_K, kind, args);
-        break;
-    case MOE_DTYPE_Q4_K:
-        matmul(MOE_DTYPE_Q4_K, kind, args);
-        break;
-    case MOE_DTYPE_Q5_K:
-        matmul(MOE_DTYPE_Q5_K, kind, args);
-        break;
-    case MOE_DTYPE_Q6_K:
-        matmul(MOE_DTYPE_Q6_K, kind, args);
-        break;
-    case MOE_DTYPE_IQ4_NL:
-        matmul(MOE_DTYPE_IQ4_NL, kind, args);
-        break;
-    case MOE_DTYPE_IQ4_XS:
-        matmul(MOE_DTYPE_IQ4_XS, kind, args);
-        break;
-    default:
-        matmul(MOE_DTYPE_MXFP4, kind, args);
+/* What defines a function a type, in which the type is a constant, and puts them into the table.
+ * (One function with all their loops inlined takes compilers minutes and gigabytes.) */
+#define QUANT_MATMUL(name, type, kind)                                                             \
+    static void matmul_##name(const moe_matmul_args *args)                                         \
+    {                                                                                              \
+        matmul(type, kind, args);                                                                  \
     }
-}
+#define QUANT_MATMULS(kind)                                                                        \
+    QUANT_MATMUL(q4_0, MOE_DTYPE_Q4_0, kind)                                                       \
+    QUANT_MATMUL(q4_1, MOE_DTYPE_Q4_1, kind)                                                       \
+    QUANT_MATMUL(q5_0, MOE_DTYPE_Q5_0, kind)                                                       \
+    QUANT_MATMUL(q5_1, MOE_DTYPE_Q5_1, kind)                                                       \
+    QUANT_MATMUL(q8_0, MOE_DTYPE_Q8_0, kind)                                                       \
+    QUANT_MATMUL(q2_k, MOE_DTYPE_Q2_K, kind)                                                       \
+    QUANT_MATMUL(q3_k, MOE_DTYPE_Q3_K, kind)                                                       \
+    QUANT_MATMUL(q4_k, MOE_DTYPE_Q4_K, kind)                                                       \
+    QUANT_MATMUL(q5_k, MOE_DTYPE_Q5_K, kind)                                                       \
+    QUANT_MATMUL(q6_k, MOE_DTYPE_Q6_K, kind)                                                       \
+    QUANT_MATMUL(iq4_nl, MOE_DTYPE_IQ4_NL, kind)                                                   \
+    QUANT_MATMUL(iq4_xs, MOE_DTYPE_IQ4_XS, kind)                                                   \
+    QUANT_MATMUL(mxfp4, MOE_DTYPE_MXFP4, kind)                                                     \
+    static void set_quant_matmuls(moe_matmul_kernels *kernels)                                     \
+    {                                                                                              \
+        kernels->matmul[MOE_DTYPE_Q4_0] = matmul_q4_0;                                             \
+        kernels->matmul[MOE_DTYPE_Q4_1] = matmul_q4_1;                                             \
+        kernels->matmul[MOE_DTYPE_Q5_0] = matmul_q5_0;                                             \
+        kernels->matmul[MOE_DTYPE_Q5_1] = matmul_q5_1;                                             \
+        kernels->matmul[MOE_DTYPE_Q8_0] = matmul_q8_0;                                             \
+        kernels->matmul[MOE_DTYPE_Q2_K] = matmul_q2_k;                                             \
+        kernels->matmul[MOE_DTYPE_Q3_K] = matmul_q3_k;                                             \
+        kernels->matmul[MOE_DTYPE_Q4_K] = matmul_q4_k;                                             \
+        kernels->matmul[MOE_DTYPE_Q5_K] = matmul_q5_k;                                             \
+        kernels->matmul[MOE_DTYPE_Q6_K] = matmul_q6_k;                                             \
+        kernels->matmul[MOE_DTYPE_IQ4_NL] = matmul_iq4_nl;                                         \
+        kernels->matmul[MOE_DTYPE_IQ4_XS] = matmul_iq4_xs;                                         \
+        kernels->matmul[MOE_DTYPE_MXFP4] = matmul_mxfp4;                                           \
+    }
 
 #endif

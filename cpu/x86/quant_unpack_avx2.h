@@ -266,7 +266,7 @@ MOE_INLINE half_weights unpack_half(moe_dtype type, const uint8_t *group, const 
         const uint8_t *block = group + (size_t)e * t.block_bytes;
         w.codes = codes_of_32(type, block, is_signed);
         if (type == MOE_DTYPE_MXFP4) {
-            w.scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)moe_e8m0_half_bits(block[0])));
+            w.scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)e8m0_half_bits[block[0]]));
         } else {
             w.scale = _mm256_cvtph_ps(_mm_set1_epi16((short)((const moe_block_q4_0 *)block)->d));
         }

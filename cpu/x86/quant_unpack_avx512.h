@@ -244,8 +244,9 @@ MOE_INLINE chunk_weights chunk_q8_0(const moe_block_q8_0 *b0, const moe_block_q8
 
 MOE_INLINE chunk_weights chunk_mxfp4(const moe_block_mxfp4 *b0, const moe_block_mxfp4 *b1)
 {
-    const __m512i low = _mm512_set1_epi32((int)moe_e8m0_half_bits(b0->e));
-    const __m512i bits = _mm512_mask_set1_epi32(low, 0xff00, (int)moe_e8m0_half_bits(b1->e));
+    const __m512i low = _mm512_set1_epi32((int)e8m0_half_bits[b0->e]);
+    const __m512i high = _mm512_set1_epi32((int)e8m0_half_bits[b1->e]);
+    const __m512i bits = _mm512_mask_blend_epi32(0xff00, low, high);
     return (chunk_weights){_mm512_shuffle_epi8(mxfp4_table(), nibbles_of_pair(b0->qs, b1->qs)),
                            _mm512_castsi512_ps(bits)};
 }
@@ -296,9 +297,11 @@ MOE_INLINE chunk_weights chunk_of_256(moe_dtype type, const uint8_t *group,
     }
 }
 
-/* Two blocks of 32. */
-MOE_INLINE chunk_weights chunk_of_32(moe_dtype type, const uint8_t *block0, const uint8_t *block1)
+/* Two blocks of 32. A half chunk, at the end of a row, repeats its block in the upper lanes: the
+ * activations' padding is 0 there, q and scale, so that those lanes add +0. */
+MOE_INLINE chunk_weights chunk_of_32(moe_dtype type, const uint8_t *block0, int is_half)
 {
+    const uint8_t *block1 = is_half ? block0 : block0 + quant_type_of(type).block_bytes;
     const moe_block_q4_0 *a0 = (const moe_block_q4_0 *)block0;
     const moe_block_q4_0 *a1 = (const moe_block_q4_0 *)block1;
     const moe_block_q4_1 *b0 = (const moe_block_q4_1 *)block0;
@@ -327,19 +330,6 @@ MOE_INLINE chunk_weights chunk_of_32(moe_dtype type, const uint8_t *block0, cons
     default:
         return chunk_q8_0((const moe_block_q8_0 *)block0, (const moe_block_q8_0 *)block1);
     }
-}
-
-/* Chunk c of a group. A half chunk, at the end of a row of blocks of 32, repeats its block in the
- * upper lanes: the activations' padding is 0 there, q and scale, so that those lanes add +0. */
-MOE_INLINE chunk_weights unpack_chunk(moe_dtype type, const uint8_t *group,
-                                      const group_state *state, int c, int is_half)
-{
-    const quant_type t = quant_type_of(type);
-    if (t.block_elems == MOE_GROUP) {
-        return chunk_of_256(type, group, state, c);
-    }
-    const uint8_t *block = group + 2 * (size_t)c * t.block_bytes;
-    return chunk_of_32(type, block, is_half ? block : block + t.block_bytes);
 }
 
 #endif

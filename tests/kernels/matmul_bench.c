@@ -2,8 +2,9 @@
 /* Speed of the weight products. Every figure is the median of repetitions that are taken in turn
  * over the levels, so that a slow spell of the machine falls on all of them.
  *
- * Decode (one activation row) runs on weights far larger than the caches, beside a plain streaming
- * read of the same bytes by the same threads; prompts run on a matrix of a layer's size. */
+ * Up to STREAM_ROWS activation rows (decode, verification) run on weights far larger than the
+ * caches, beside a plain streaming read of the same bytes by the same threads; more rows (prompts)
+ * run on a matrix of a layer's size. */
 #include "matmul_cases.h"
 
 #include "runtime/base/alloc.h"
@@ -20,9 +21,10 @@ enum {
     N_IN = 2048,
     MAX_BENCH_ROWS = 128,
     MAX_THREADS = 2,
+    STREAM_ROWS = 8,
     MAX_KERNELS = MAX_ISA_LEVELS + 1
 };
-static const size_t stream_bytes = (size_t)256 << 20;
+static const size_t stream_bytes = (size_t)192 << 20;
 static const size_t layer_bytes = (size_t)2 << 20;
 
 typedef struct bench_data {
@@ -199,11 +201,12 @@ static void bench_type(bench_data *data, moe_dtype type)
         memcpy(data->weights + o * data->row_bytes, data->weights + o % 64 * data->row_bytes,
                data->row_bytes);
     }
-    report(data, names, kernels, n_kernels, data->n_out, 1, 1);
     report(data, names, kernels, n_kernels, data->n_out, 1, MAX_THREADS);
     const uint32_t layer_out = (uint32_t)(layer_bytes / data->row_bytes) / 8 * 8;
     for (size_t i = 0; i < sizeof row_counts / sizeof row_counts[0]; i++) {
-        report(data, names, kernels, n_kernels, layer_out, row_counts[i], 1);
+        const bool is_stream = row_counts[i] <= STREAM_ROWS;
+        report(data, names, kernels, n_kernels, is_stream ? data->n_out : layer_out, row_counts[i],
+               1);
     }
 }
 
@@ -214,9 +217,11 @@ int matmul_bench(const char *type_name)
     moe_matmul_kernels kernels;
     moe_matmul_kernels_init(&kernels, 0);
     const size_t n_x = (size_t)MAX_BENCH_ROWS * N_IN;
+    const size_t row_bytes_min = moe_dtype_row_bytes(MOE_DTYPE_Q2_K, N_IN);
+    const size_t n_out_max = stream_bytes / row_bytes_min * STREAM_ROWS; /* > layer's times 128 */
     data.weights = moe_calloc_aligned(stream_bytes, 1);
     data.x = moe_calloc_aligned(n_x, sizeof *data.x);
-    data.out = moe_calloc_aligned(stream_bytes / 512, sizeof *data.out); /* outputs, any type */
+    data.out = moe_calloc_aligned(n_out_max, sizeof *data.out);
     if (data.weights == NULL || data.x == NULL || data.out == NULL) {
         fprintf(stderr, "no memory for the benchmark\n");
         return 1;
