@@ -105,7 +105,7 @@ typedef struct direct_tile {
     __m512 min_acc[TILE_OUT][TILE_ROWS];
 } direct_tile;
 
-/* Chunk c of the row; `state` is that of the four groups it is in. */
+/* Chunk c of the row, the chunk_of_group-th of the groups whose `state` it is (blocks of 256). */
 MOE_INLINE void direct_chunk(moe_dtype type, direct_tile *tile, int n_rows, size_t c,
                              const group_state *state, int chunk_of_group, int is_half)
 {
@@ -144,6 +144,20 @@ MOE_INLINE void direct_minima(moe_dtype type, direct_tile *tile, int n_rows, siz
     }
 }
 
+/* Asks for what is `prefetch` bytes behind group g of each row. */
+MOE_INLINE void prefetch_group(moe_dtype type, const direct_tile *tile, size_t g, size_t prefetch)
+{
+    const quant_type t = quant_type_of(type);
+    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE_OUT; i++) {
+        const char *ahead = (const char *)tile->weights[i] + g * group_bytes + prefetch;
+        for (size_t line = 0; line < group_bytes; line += 64) {
+            _mm_prefetch(ahead + line, _MM_HINT_T0);
+        }
+    }
+}
+
 MOE_INLINE void direct_blocks_256(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
                                   size_t prefetch)
 {
@@ -154,10 +168,8 @@ MOE_INLINE void direct_blocks_256(moe_dtype type, direct_tile *tile, int n_rows,
         for (int i = 0; i < TILE_OUT; i++) {
             const uint8_t *group = tile->weights[i] + g * t.block_bytes;
             state[i] = begin_group(type, group, 8);
-            for (size_t line = 0; line < t.block_bytes; line += 64) {
-                _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
-            }
         }
+        prefetch_group(type, tile, g, prefetch);
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
             direct_chunk(type, tile, n_rows, 4 * g + (size_t)c, state, c, 0);
@@ -174,13 +186,8 @@ MOE_INLINE void direct_blocks_32(moe_dtype type, direct_tile *tile, int n_rows, 
     const quant_type t = quant_type_of(type);
     group_state state[TILE_OUT];
     for (size_t c = 0; c < n / 64; c++) {
-#pragma GCC unroll 4
-        for (int i = 0; i < TILE_OUT; i++) {
-            const char *ahead = (const char *)tile->weights[i] + c * 2 * t.block_bytes + prefetch;
-            _mm_prefetch(ahead, _MM_HINT_T0);
-            if (2 * t.block_bytes > 64) { /* or every seventeenth line would be missed */
-                _mm_prefetch(ahead + 64, _MM_HINT_T0);
-            }
+        if (c % 4 == 0) {
+            prefetch_group(type, tile, c / 4, prefetch);
         }
         direct_chunk(type, tile, n_rows, c, state, 0, 0);
     }

@@ -137,6 +137,21 @@ MOE_INLINE void direct_half(moe_dtype type, dot_kind kind, const uint8_t *const 
     }
 }
 
+/* Asks for what is `prefetch` bytes behind group g of each row. */
+MOE_INLINE void prefetch_group(moe_dtype type, const uint8_t *const *weights, size_t g,
+                               size_t prefetch)
+{
+    const quant_type t = quant_type_of(type);
+    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE_OUT; i++) {
+        const char *ahead = (const char *)weights[i] + g * group_bytes + prefetch;
+        for (size_t line = 0; line < group_bytes; line += 64) {
+            _mm_prefetch(ahead + line, _MM_HINT_T0);
+        }
+    }
+}
+
 MOE_INLINE void direct_blocks_256(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
                                   const x_row *x, uint32_t n, size_t prefetch, lanes_avx2 *acc,
                                   lanes_avx2 *min_acc)
@@ -148,13 +163,11 @@ MOE_INLINE void direct_blocks_256(moe_dtype type, dot_kind kind, const uint8_t *
         for (int i = 0; i < TILE_OUT; i++) {
             const uint8_t *group = weights[i] + g * t.block_bytes;
             begin_group(type, group, 8, &state[i]);
-            for (size_t line = 0; line < t.block_bytes; line += 64) {
-                _mm_prefetch((const char *)group + prefetch + line, _MM_HINT_T0);
-            }
             if (t.min_sub != 0) {
                 add_minima(&min_acc[i], state[i].mins, x, g, t.min_sub);
             }
         }
+        prefetch_group(type, weights, g, prefetch);
 #pragma GCC unroll 8
         for (int e = 0; e < 8; e++) {
             direct_half(type, kind, weights, x, 8 * g + (size_t)e, state, e, e % 2, acc);
@@ -169,13 +182,8 @@ MOE_INLINE void direct_blocks_32(moe_dtype type, dot_kind kind, const uint8_t *c
     const quant_type t = quant_type_of(type);
     group_state state[TILE_OUT];
     for (size_t c = 0; c < n / 64; c++) {
-#pragma GCC unroll 4
-        for (int i = 0; i < TILE_OUT; i++) {
-            const char *ahead = (const char *)weights[i] + c * 2 * t.block_bytes + prefetch;
-            _mm_prefetch(ahead, _MM_HINT_T0);
-            if (2 * t.block_bytes > 64) { /* or every seventeenth line would be missed */
-                _mm_prefetch(ahead + 64, _MM_HINT_T0);
-            }
+        if (c % 4 == 0) {
+            prefetch_group(type, weights, c / 4, prefetch);
         }
         direct_half(type, kind, weights, x, 2 * c, state, 0, 0, acc);
         direct_half(type, kind, weights, x, 2 * c + 1, state, 0, 1, acc);
