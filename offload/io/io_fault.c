@@ -28,8 +28,9 @@ typedef struct fault_engine {
     void *inner;
     uint32_t depth;
     fault_read *reads; /* [depth]; the index is the inner engine's user_data */
-    held *held;        /* [2 * depth] */
+    held *held;        /* [4 * depth] */
     uint32_t n_held;
+    uint32_t n_passed; /* with the inner engine */
     uint32_t n_lost;
 } fault_engine;
 
@@ -47,7 +48,7 @@ static int fault_open(void **out, const moe_io_params *params, moe_error *err)
     e->plan = plan;
     e->depth = params->depth;
     e->reads = moe_calloc(e->depth, sizeof *e->reads);
-    e->held = moe_calloc(e->depth, 2 * sizeof *e->held);
+    e->held = moe_calloc(e->depth, 4 * sizeof *e->held);
     int rc = e->reads != NULL && e->held != NULL
                  ? plan->inner->open(&e->inner, params, err)
                  : moe_fail(err, MOE_ERR_MEMORY, "fault engine: out of memory");
@@ -101,6 +102,7 @@ static bool start(fault_engine *e, const moe_io_read *read)
         moe_io_read passed = *read;
         passed.user_data = slot;
         e->reads[slot].used = e->plan->inner->submit(e->inner, &passed, 1) == 1;
+        e->n_passed += e->reads[slot].used;
         return e->reads[slot].used;
     }
     return true;
@@ -110,7 +112,9 @@ static uint32_t fault_submit(void *engine, const moe_io_read *reads, uint32_t n)
 {
     fault_engine *e = engine;
     uint32_t taken = 0;
-    while (taken < n && e->n_held + 1 < 2 * e->depth && start(e, &reads[taken])) {
+    /* Each read may be held twice. */
+    while (taken < n && e->n_held + 2 * e->n_passed + 2 <= 4 * e->depth &&
+           start(e, &reads[taken])) {
         taken++;
     }
     return taken;
@@ -147,6 +151,7 @@ static void apply(fault_engine *e, const moe_io_completion *completion)
         break;
     }
     entry->used = false;
+    e->n_passed--;
     hold(e, read->user_data, result, delay_ns);
 }
 
