@@ -173,6 +173,7 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
     } else {
         block->done = kept;
         block->tries = 0;
+        block->hard_tries = 0;
         ask_again(r, block, 0);
     }
 }
@@ -192,19 +193,20 @@ static void on_error(moe_range_reader *r, moe_block *block, int error)
     uint32_t index = range->range.file;
     bool transient = error == EAGAIN || error == EINTR || error == ECANCELED || error == EBUSY ||
                      error == ENOMEM;
-    block->tries++;
+    block->tries += transient;
+    block->hard_tries += !transient;
     if (block->direct && (error == EINVAL || error == EOPNOTSUPP)) {
-        block->tries = 0;
+        block->hard_tries = 0;
         fall_back_to_buffered(r, index, strerror(error));
         ask_again(r, block, 0);
-    } else if (block->tries < (transient ? MAX_TRANSIENT : MAX_HARD)) {
+    } else if (block->tries < MAX_TRANSIENT && block->hard_tries < MAX_HARD) {
         ask_again(r, block, transient ? backoff_ns(block->tries) : 0);
     } else {
         moe_fail(&range->error, MOE_ERR_IO,
-                 "%s: cannot read %u bytes at offset %llu: %s (asked %u "
-                 "times)",
+                 "%s: cannot read %u bytes at offset %llu: %s (asked %u times)",
                  r->files.files[index].path, block->size - block->done,
-                 (unsigned long long)(block->offset + block->done), strerror(error), block->tries);
+                 (unsigned long long)(block->offset + block->done), strerror(error),
+                 block->tries + block->hard_tries);
         fail(r, block);
     }
 }
@@ -282,6 +284,7 @@ static moe_block *cut_block(moe_range_reader *r)
     block->need = needed < block->size ? (uint32_t)needed : block->size;
     block->done = 0;
     block->tries = 0;
+    block->hard_tries = 0;
     range->cursor += block->size;
     range->n_blocks++;
     if (range->cursor == range->superset_end) {

@@ -42,11 +42,12 @@ typedef struct moe_block {
     uint32_t generation; /* of this slot: tells a late completion from one of the present */
     uint64_t offset;     /* in the file */
     uint8_t *dst;
-    uint32_t size;  /* to be asked for: aligned */
-    uint32_t need;  /* of size, what the range needs: less at its end */
-    uint32_t done;  /* read so far; a multiple of the alignment while direct */
-    uint32_t tries; /* that brought nothing, in a row */
-    bool direct;    /* how it was asked last */
+    uint32_t size;       /* to be asked for: aligned */
+    uint32_t need;       /* of size, what the range needs: less at its end */
+    uint32_t done;       /* read so far; a multiple of the alignment while direct */
+    uint32_t tries;      /* transient errors, or answers without a byte, in a row */
+    uint32_t hard_tries; /* other errors, likewise */
+    bool direct;         /* how it was asked last */
     bool with_engine;
     uint64_t retry_at_ns;
     uint32_t next; /* in the free or the retry list */
