@@ -2,16 +2,25 @@
 /* Products of F32, F16 and BF16 weights with AVX2. An output's 16 lanes are two registers, of even
  * and of odd runs of eight elements.
  *
- * One activation row reads the weights where they are. For more, TILE_OUT weight rows are widened,
- * PANEL elements at a time, into a panel in the L1 cache that all activation rows then go over,
- * first for lanes 0..7, then for 8..15: half the accumulators, so that a larger tile fits 16
+ * One or two activation rows read the weights where they are. For more, TILE_OUT weight rows are
+ * widened, PANEL elements at a time, into a panel in the L1 cache that all activation rows then go
+ * over, first for lanes 0..7, then for 8..15: half the accumulators, so that a larger tile fits 16
  * registers. A tile that hangs over the last weight row repeats that row and does not store it. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_types.h"
 #include "cpu/x86/reduce_avx2.h"
 
-enum { TILE_OUT = 4, TILE_ROWS = 3, PANEL = 1024, ROW_BLOCK = 48, PREFETCH_BYTES = 4096 };
+#include <stdbool.h>
+
+enum {
+    TILE_OUT = 4,
+    TILE_ROWS = 3,
+    MAX_DIRECT_ROWS = 2,
+    PANEL = 1024,
+    ROW_BLOCK = 48,
+    PREFETCH_BYTES = 4096
+};
 
 typedef struct row_sums {
     lanes_avx2 acc[TILE_OUT];
@@ -79,12 +88,12 @@ static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
     return (const uint8_t *)args->weights + row * args->row_bytes;
 }
 
-MOE_INLINE void direct_row(moe_dtype type, const moe_matmul_args *args, uint32_t o)
+MOE_INLINE void direct_row(moe_dtype type, const moe_matmul_args *args, uint32_t o, uint32_t r)
 {
     const size_t n = args->n_in / 16 * 16;
     const size_t tile_bytes = TILE_OUT * args->row_bytes;
     const size_t prefetch = (PREFETCH_BYTES / (tile_bytes + 1) + 1) * tile_bytes;
-    const float *x = x_row(args, 0);
+    const float *x = x_row(args, r);
     const uint8_t *w[TILE_OUT];
     lanes_avx2 acc[TILE_OUT];
 #pragma GCC unroll 4
@@ -108,7 +117,7 @@ MOE_INLINE void direct_row(moe_dtype type, const moe_matmul_args *args, uint32_t
         sums[i] = acc[i];
         add_tail(type, w[i], x, n, args->n_in, &sums[i]);
     }
-    store_outputs(args, o, 0, sums);
+    store_outputs(args, o, r, sums);
 }
 
 /* Lanes 0..7 (half 0) or 8..15 (half 1) of n elements, a multiple of 16. */
@@ -209,12 +218,12 @@ MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_
 
 MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
 {
+    const bool direct = args->n_rows <= MAX_DIRECT_ROWS;
     for (uint32_t o = 0; o < args->n_out; o += TILE_OUT) {
-        if (args->n_rows == 1) {
-            direct_row(type, args, o);
-            continue;
+        for (uint32_t r = 0; r < args->n_rows && direct; r++) {
+            direct_row(type, args, o, r);
         }
-        for (uint32_t r = 0; r < args->n_rows; r += ROW_BLOCK) {
+        for (uint32_t r = 0; r < args->n_rows && !direct; r += ROW_BLOCK) {
             panel_tiles(type, args, o, r);
         }
     }

@@ -5,8 +5,8 @@
  * Lanes 0..7 of the contract take the even runs of 32 elements and lanes 8..15 the odd ones, so an
  * output has two registers of accumulators.
  *
- *   one row     blocks are unpacked into registers and used at once
- *   more rows   TILE_OUT weight rows of up to PANEL elements are unpacked into a panel in the L1
+ *   few rows    blocks are unpacked into registers and used at once, row by row
+ *   many rows   TILE_OUT weight rows of up to PANEL elements are unpacked into a panel in the L1
  *               cache, which all activation rows then go over, first for lanes 0..7, then for
  *               8..15: half the accumulators, so that twice the tile fits 16 registers
  *
@@ -18,11 +18,14 @@
 #include "cpu/x86/quant_unpack_avx2.h"
 #include "cpu/x86/reduce_avx2.h"
 
+#include <stdbool.h>
+
 enum {
     TILE_OUT = 4,
     TILE_ROWS = 2,
-    PANEL = 1024,   /* elements */
-    ROW_BLOCK = 32, /* activation rows that share an unpacked panel */
+    MAX_DIRECT_ROWS = 2, /* as many rows need no panel */
+    PANEL = 1024,        /* elements */
+    ROW_BLOCK = 32,      /* activation rows that share an unpacked panel */
     PREFETCH_BYTES = 4096
 };
 
@@ -119,7 +122,7 @@ static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
     return (const uint8_t *)args->weights + row * args->row_bytes;
 }
 
-/* ---- One row ---- */
+/* ---- Few rows ---- */
 
 /* Run e of 32 elements of the row, which is run e_of_group of the groups of `state`. */
 MOE_INLINE void direct_half(moe_dtype type, dot_kind kind, const uint8_t *const *weights,
@@ -200,11 +203,12 @@ MOE_INLINE void direct_blocks_32(moe_dtype type, dot_kind kind, const uint8_t *c
     }
 }
 
-MOE_INLINE void direct_row(moe_dtype type, dot_kind kind, const moe_matmul_args *args, uint32_t o)
+MOE_INLINE void direct_row(moe_dtype type, dot_kind kind, const moe_matmul_args *args, uint32_t o,
+                           uint32_t r)
 {
     const size_t tile_bytes = TILE_OUT * args->row_bytes;
     const size_t prefetch = (PREFETCH_BYTES / (tile_bytes + 1) + 1) * tile_bytes;
-    const x_row x = x_row_of(args, 0, 0);
+    const x_row x = x_row_of(args, r, 0);
     const uint8_t *weights[TILE_OUT];
     lanes_avx2 acc[TILE_OUT], min_acc[TILE_OUT];
 #pragma GCC unroll 4
@@ -218,10 +222,10 @@ MOE_INLINE void direct_row(moe_dtype type, dot_kind kind, const moe_matmul_args 
     } else {
         direct_blocks_32(type, kind, weights, &x, args->n_in, prefetch, acc, min_acc);
     }
-    store_outputs(args, o, 0, acc, min_acc);
+    store_outputs(args, o, r, acc, min_acc);
 }
 
-/* ---- More rows ---- */
+/* ---- Many rows ---- */
 
 typedef struct weight_panel {
     _Alignas(64) uint8_t codes[TILE_OUT][PANEL];
@@ -366,12 +370,12 @@ MOE_INLINE void panel_tiles(moe_dtype type, dot_kind kind, const moe_matmul_args
 
 MOE_INLINE void matmul(moe_dtype type, dot_kind kind, const moe_matmul_args *args)
 {
+    const bool direct = args->n_rows <= MAX_DIRECT_ROWS;
     for (uint32_t o = 0; o < args->n_out; o += TILE_OUT) {
-        if (args->n_rows == 1) {
-            direct_row(type, kind, args, o);
-            continue;
+        for (uint32_t r = 0; r < args->n_rows && direct; r++) {
+            direct_row(type, kind, args, o, r);
         }
-        for (uint32_t r = 0; r < args->n_rows; r += ROW_BLOCK) {
+        for (uint32_t r = 0; r < args->n_rows && !direct; r += ROW_BLOCK) {
             panel_tiles(type, kind, args, o, r);
         }
     }

@@ -111,13 +111,25 @@ MOE_INLINE void begin_iq4_xs(const moe_block_iq4_xs *block, group_state *state)
                     _mm256_mul_ps(_mm256_set1_ps(one_half(&block->d)), _mm256_cvtepi32_ps(scales)));
 }
 
+MOE_INLINE short min_of(const uint8_t *blocks, size_t stride, uint32_t b)
+{
+    return (short)((const moe_block_q4_1 *)(blocks + b * stride))->m;
+}
+
 /* Minima of up to 8 blocks that begin with (d, m). */
 MOE_INLINE void load_mins(const uint8_t *blocks, size_t stride, uint32_t n_blocks,
                           group_state *state)
 {
+    if (n_blocks == 8) {
+        const __m128i mins = _mm_setr_epi16(min_of(blocks, stride, 0), min_of(blocks, stride, 1),
+                                            min_of(blocks, stride, 2), min_of(blocks, stride, 3),
+                                            min_of(blocks, stride, 4), min_of(blocks, stride, 5),
+                                            min_of(blocks, stride, 6), min_of(blocks, stride, 7));
+        _mm256_storeu_ps(state->mins, _mm256_cvtph_ps(mins));
+        return;
+    }
     for (uint32_t b = 0; b < 8; b++) {
-        const moe_block_q4_1 *block = (const moe_block_q4_1 *)(blocks + b * stride);
-        state->mins[b] = b < n_blocks ? one_half(&block->m) : 0;
+        state->mins[b] = b < n_blocks ? _cvtsh_ss((uint16_t)min_of(blocks, stride, b)) : 0;
     }
 }
 

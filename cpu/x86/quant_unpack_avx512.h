@@ -106,15 +106,26 @@ MOE_INLINE __m512i mxfp4_table(void)
 
 /* ---- What a group needs once ---- */
 
-/* Minima of up to 8 blocks that begin with (d, m) and are `stride` bytes apart. */
-MOE_INLINE __m512 gather_mins(const uint8_t *blocks, int stride, uint32_t n_blocks)
+MOE_INLINE short min_of(const uint8_t *blocks, size_t stride, uint32_t b)
 {
-    const __m256i index =
-        _mm256_mullo_epi32(_mm256_set1_epi32(stride), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256i pairs = _mm256_mmask_i32gather_epi32(
-        _mm256_setzero_si256(), (__mmask8)((1u << n_blocks) - 1), index, blocks, 1);
-    const __m128i mins = _mm256_cvtepi32_epi16(_mm256_srli_epi32(pairs, 16));
-    return _mm512_castps256_ps512(_mm256_cvtph_ps(mins));
+    return (short)((const moe_block_q4_1 *)(blocks + b * stride))->m;
+}
+
+/* Minima of up to 8 blocks that begin with (d, m) and are `stride` bytes apart; 0 for the others.
+ */
+MOE_INLINE __m512 load_mins(const uint8_t *blocks, size_t stride, uint32_t n_blocks)
+{
+    short mins[8] = {0};
+    if (n_blocks == 8) {
+        return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_setr_epi16(
+            min_of(blocks, stride, 0), min_of(blocks, stride, 1), min_of(blocks, stride, 2),
+            min_of(blocks, stride, 3), min_of(blocks, stride, 4), min_of(blocks, stride, 5),
+            min_of(blocks, stride, 6), min_of(blocks, stride, 7))));
+    }
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        mins[b] = min_of(blocks, stride, b);
+    }
+    return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)mins)));
 }
 
 /* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes. Scales come out in lanes
@@ -211,10 +222,10 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group, uint32_
     group_state state = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     switch (type) {
     case MOE_DTYPE_Q4_1:
-        state.mins = gather_mins(group, sizeof(moe_block_q4_1), n_blocks);
+        state.mins = load_mins(group, sizeof(moe_block_q4_1), n_blocks);
         return state;
     case MOE_DTYPE_Q5_1:
-        state.mins = gather_mins(group, sizeof(moe_block_q5_1), n_blocks);
+        state.mins = load_mins(group, sizeof(moe_block_q5_1), n_blocks);
         return state;
     case MOE_DTYPE_Q2_K:
         return begin_q2_k((const moe_block_q2_k *)group);
