@@ -26,11 +26,13 @@ typedef struct bench {
     size_t n_sequences;
     size_t n_prompt;
     size_t n_decode;
-    moe_session **sessions;                  /* [n_sequences] */
-    moe_session **active;                    /* [n_sequences] those of one pass */
-    int32_t *prompts;                        /* [n_sequences][n_prompt] */
-    double *prompt_speed;                    /* [repeat] tokens a second, all sequences together */
-    double *decode_speed;                    /* [repeat] */
+    moe_session **sessions; /* [n_sequences] */
+    moe_session **active;   /* [n_sequences] those of one pass */
+    int32_t *prompts;       /* [n_sequences][n_prompt] */
+    double *prompt_speed;   /* [repeat] tokens a second, all sequences together */
+    double *decode_speed;   /* [repeat] */
+    double *bound_share;    /* [repeat] of what memory bandwidth allows; one sequence */
+    double bandwidth;       /* bytes a second, the last measured */
     char tokens_sha256[CLI_SHA256_HEX_SIZE]; /* of the first sequence, first repetition */
 } bench;
 
@@ -133,6 +135,20 @@ static int run_repetition(bench *b, size_t repetition)
     return code;
 }
 
+/* The bound of decoding one sequence, measured beside every repetition: on a shared machine the
+ * memory's speed changes by the minute. */
+static int compare_with_bound(bench *b, size_t repetition)
+{
+    moe_error err = {""};
+    int status = moe_engine_measure_bandwidth(b->engine, &b->bandwidth, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    b->bound_share[repetition] =
+        b->decode_speed[repetition] * (double)b->info.active_bytes / b->bandwidth;
+    return CLI_EXIT_OK;
+}
+
 static int run_all(bench *b)
 {
     cli_progress progress;
@@ -140,6 +156,9 @@ static int run_all(bench *b)
     cli_progress_start(&progress, b->options, "measuring");
     for (size_t i = 0; i < b->options->bench_repeat && code == CLI_EXIT_OK; i++) {
         code = run_repetition(b, i);
+        if (code == CLI_EXIT_OK && b->n_sequences == 1 && b->n_decode > 0) {
+            code = compare_with_bound(b, i);
+        }
         cli_progress_show(&progress, (double)(i + 1) / (double)b->options->bench_repeat);
     }
     cli_progress_end(&progress);
@@ -173,8 +192,9 @@ static bool allocate(bench *b)
     b->prompts = calloc(b->n_sequences * b->n_prompt, sizeof *b->prompts);
     b->prompt_speed = calloc(repeat, sizeof *b->prompt_speed);
     b->decode_speed = calloc(repeat, sizeof *b->decode_speed);
+    b->bound_share = calloc(repeat, sizeof *b->bound_share);
     return b->sessions != NULL && b->active != NULL && b->prompts != NULL &&
-           b->prompt_speed != NULL && b->decode_speed != NULL;
+           b->prompt_speed != NULL && b->decode_speed != NULL && b->bound_share != NULL;
 }
 
 static void release(bench *b)
@@ -187,6 +207,7 @@ static void release(bench *b)
     free(b->prompts);
     free(b->prompt_speed);
     free(b->decode_speed);
+    free(b->bound_share);
 }
 
 static struct json_object *spread_json(const char *test, size_t n, const spread *s)
@@ -239,6 +260,12 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     cli_json_u64(object, "repeat", b->options->bench_repeat);
     cli_json_u64(object, "seed", b->options->seed < 0 ? 0 : (uint64_t)b->options->seed);
     cli_json_put(object, "results", results);
+    if (b->bandwidth > 0) {
+        spread share = spread_of(b->bound_share, b->options->bench_repeat);
+        cli_json_u64(object, "active_bytes_per_token", b->info.active_bytes);
+        cli_json_real(object, "memory_read_bytes_per_s", b->bandwidth);
+        cli_json_real(object, "decode_share_of_bound", share.median);
+    }
     cli_json_text(object, "tokens_sha256", b->tokens_sha256);
     cli_json_u64(object, "expert_hits", stats.expert_hits);
     cli_json_u64(object, "expert_misses", stats.expert_misses);
@@ -278,6 +305,14 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
     if (b->n_decode > 0) {
         printf("%-10s%8zu%12.2f%12.2f%12.2f\n", "decode", b->n_decode, decode->median,
                decode->smallest, decode->largest);
+    }
+    if (b->bandwidth > 0) {
+        spread share = spread_of(b->bound_share, b->options->bench_repeat);
+        char active[CLI_FORMAT_SIZE];
+        printf("\nbound: a token reads %s, memory gives %.1f GB/s (%u threads reading); decode "
+               "reaches %.0f %%\n",
+               cli_format_bytes(active, b->info.active_bytes), b->bandwidth / 1e9,
+               b->info.n_threads, 100 * share.median);
     }
     printf("\ntokens %s\npeak memory %s\n", b->tokens_sha256,
            cli_format_bytes(rss, cli_peak_rss_bytes()));

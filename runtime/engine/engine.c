@@ -97,6 +97,19 @@ void moe_engine_close(moe_engine **engine_ptr)
     *engine_ptr = NULL;
 }
 
+/* Of the embedding a token reads one row, unless the head is the same matrix. */
+static uint64_t active_bytes(const moe_engine *engine)
+{
+    uint64_t bytes = engine->map.resident_bytes;
+    bytes -= engine->config.tied_output ? 0 : engine->map.token_embedding.size;
+    for (uint32_t l = 0; l < engine->map.n_layer; l++) {
+        const moe_expert_ref *experts = engine->map.layers[l].experts;
+        bytes +=
+            experts != NULL ? engine->config.n_expert_used * moe_expert_ref_bytes(&experts[0]) : 0;
+    }
+    return bytes;
+}
+
 void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
 {
     const moe_model_config *c = &engine->config;
@@ -120,6 +133,7 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
         .n_parameters_active = engine->map.n_parameters_active,
         .resident_bytes = engine->weights.arena_bytes,
         .expert_bytes = engine->map.expert_bytes,
+        .active_bytes = active_bytes(engine),
         .kv_bytes_per_token = engine->kv.page_bytes / MOE_KV_PAGE,
         .fingerprint = engine->fingerprint,
         .has_chat_template = engine->chat != NULL,

@@ -138,6 +138,7 @@ typedef struct moe_engine_info {
     uint64_t n_parameters, n_parameters_active;
     uint64_t resident_bytes; /* weights that are always in memory */
     uint64_t expert_bytes;   /* of all experts */
+    uint64_t active_bytes;   /* weights that one token reads, its experts included */
     uint64_t kv_bytes_per_token;
     uint64_t fingerprint; /* of the model: metadata, tensor table and sizes */
     bool has_chat_template;
@@ -174,6 +175,10 @@ typedef struct moe_engine_stats {
 } moe_engine_stats;
 
 MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
+
+/* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
+ * it), best of three: with active_bytes the bound of decoding one sequence from memory. */
+MOE_API int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err);
 
 /* ---- Text --------------------------------------------------------------------------------- */
 
