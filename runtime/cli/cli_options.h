@@ -18,7 +18,9 @@ enum {
     CLI_BENCH_DECODE = 1 << 4,
     CLI_INSPECT = 1 << 5,
     CLI_DEVICES = 1 << 6,
-    CLI_PLAN = 1 << 7
+    CLI_PLAN = 1 << 7,
+    CLI_SIMULATE = 1 << 16,
+    CLI_ANALYZE = 1 << 17
 };
 
 /* A size as it was given: one of the two is not 0, or neither was given. */
@@ -64,6 +66,30 @@ typedef struct cli_options {
     double top_p;
     double min_p;
     double repeat_penalty;
+    /* simulate and analyze */
+    const char *trace;
+    const char *synthetic;
+    const char *export_path;
+    const char *policies;    /* simulate: a list; NULL: all */
+    const char *cache_sizes; /* simulate: a list; NULL: the default */
+    uint64_t trace_layers;   /* 0: as the file says */
+    uint64_t trace_experts;
+    uint64_t trace_prompts;
+    uint64_t trace_sequences;
+    uint64_t trace_prompt_rows;
+    uint64_t trace_passes;
+    uint64_t warm_up;
+    uint64_t expert_bytes;
+    uint64_t io_depth;
+    uint64_t pair_layer;
+    unsigned split;  /* global, per-layer, both */
+    unsigned format; /* table, csv, json, gnuplot */
+    double calibrate_percent;
+    double prefetch_recall; /* -1: no prefetch */
+    double disk_bandwidth;
+    double disk_latency;
+    double compute_time;
+    double load_share;
 } cli_options;
 
 typedef struct cli_command {

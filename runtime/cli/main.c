@@ -32,6 +32,14 @@ const cli_command cli_commands[] = {
      NULL},
     {"devices", NULL, CLI_DEVICES, cmd_devices, false, "the machine as the engine sees it",
      "With -m also the storage that holds the model."},
+    {"simulate", NULL, CLI_SIMULATE, cmd_simulate, false,
+     "a routing trace against cache policies and sizes, with Belady's bound",
+     "No model is needed. Regret is what Belady's hit rate, knowing the future, has more, in "
+     "points;"
+     "\nhot-global needs --calibrate, gate-score a trace with gates; 'all' leaves out what it "
+     "cannot run.\nn reads take n x SIZE / bandwidth + ceil(n / depth) x latency."},
+    {"analyze", NULL, CLI_ANALYZE, cmd_analyze, false,
+     "what a routing trace says about locality, skew and co-activation", NULL},
     {NULL, NULL, 0, NULL, false, NULL, NULL},
 };
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* A trace as a cache sees it: each layer of each pass with its distinct experts, ascending, the
+ * rows that chose them and when they are used next. */
+#ifndef MOE_CACHE_ACCESS_LIST_H
+#define MOE_CACHE_ACCESS_LIST_H
+
+#include <moe/policy.h>
+
+#include "cache/trace_rows.h"
+
+typedef struct moe_access_list {
+    uint32_t n_layer;
+    uint64_t n_passes;
+    size_t *start;               /* [n_passes * n_layer + 1] */
+    uint32_t *keys;              /* layer * n_expert + expert */
+    moe_policy_access *accesses; /* beside keys */
+    uint64_t *rows_before;       /* [n_passes + 1] rows of earlier passes */
+} moe_access_list;
+
+int moe_access_list_build(moe_access_list *list, const moe_trace *trace, moe_error *err);
+void moe_access_list_release(moe_access_list *list);
+
+/* How many accesses the list of this trace has. */
+uint64_t moe_trace_count_accesses(const moe_trace *trace);
+
+#endif

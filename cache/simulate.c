@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: MIT */
+/* Replays a trace through a cache. Which expert is accessed when is decided by layer_access.c, for
+ * the engine too; here it is only clocked:
+ *
+ *     disk     |--- misses of l ---|- prefetches for l+1 -|      |- misses of l+1 -|
+ *     compute  |- resident of l -|  (stall)  |- rest of l -|- resident of l+1 - ...
+ *
+ * A layer's resident experts are computed while its misses are read; prefetches queue behind the
+ * misses of the layer that asks for them, and the next layer's misses behind those. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <moe/trace.h>
+
+#include "cache/access_list.h"
+#include "cache/expert_cache.h"
+#include "cache/layer_access.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+typedef struct simulator {
+    const moe_simulation *options;
+    const moe_trace *trace;
+    moe_access_list accesses;
+    moe_expert_cache *cache;
+    uint64_t first_pass;    /* those before it measure hotness */
+    float *hotness;         /* [n_layer * n_expert] or NULL */
+    bool *handled;          /* [n_expert] */
+    moe_layer_access *wave; /* [n_expert] */
+    uint32_t *predicted;    /* [n_expert] keys asked for ahead of the next layer */
+    uint32_t *prefetching;  /* [n_expert] of them, those given a slot: pinned until it begins */
+    uint32_t n_prefetching;
+    uint64_t random;
+    double now_s;
+    double disk_free_s;
+    double stall_s;
+    uint64_t extra_waves;
+} simulator;
+
+void moe_simulation_init(moe_simulation *simulation)
+{
+    *simulation = (moe_simulation){.struct_size = sizeof *simulation,
+                                   .policy = MOE_POLICY_DEFAULT,
+                                   .cache_share = 0.1,
+                                   .prefetch_recall = -1,
+                                   .expert_bytes = 1u << 20,
+                                   .bytes_per_s = 3e9,
+                                   .latency_s = 100e-6,
+                                   .depth = 16};
+}
+
+const char *moe_policy_name(uint32_t index)
+{
+    const moe_policy *policy = moe_policy_at(index);
+    return policy == NULL ? NULL : policy->name;
+}
+
+uint32_t moe_policy_needs(uint32_t index)
+{
+    const moe_policy *policy = moe_policy_at(index);
+    return policy == NULL ? 0 : policy->needs;
+}
+
+/* ---- Time ---- */
+
+static double read_s(const simulator *sim, uint64_t n)
+{
+    const moe_simulation *o = sim->options;
+    return (double)n * (double)o->expert_bytes / o->bytes_per_s +
+           ceil((double)n / o->depth) * o->latency_s;
+}
+
+static void clock_layer(simulator *sim, uint64_t n_hits, uint64_t n_misses)
+{
+    double compute_s = sim->options->compute_s;
+    if (n_misses > 0) {
+        double begin = fmax(sim->now_s, sim->disk_free_s);
+        sim->disk_free_s = begin + read_s(sim, n_misses);
+        double resident_done =
+            sim->now_s + compute_s * (double)n_hits / (double)(n_hits + n_misses);
+        double stall = fmax(sim->disk_free_s - resident_done, 0.0);
+        sim->stall_s += stall;
+        sim->now_s += stall;
+    }
+    sim->now_s += compute_s;
+}
+
+/* ---- Prefetch ---- */
+
+/* splitmix64, in [0, 1). */
+static double uniform(simulator *sim)
+{
+    uint64_t z = sim->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}
+
+static bool is_among(const uint32_t *keys, size_t n, uint32_t key)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i] == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* As many keys as the layer will use, of which about recall are right. */
+static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
+{
+    uint32_t n_expert = sim->trace->n_expert;
+    uint32_t first_key = n == 0 ? 0 : keys[0] / n_expert * n_expert;
+    uint32_t n_predicted = 0;
+    uint32_t n_wrong = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (uniform(sim) < sim->options->prefetch_recall) {
+            sim->predicted[n_predicted++] = keys[i];
+        } else {
+            n_wrong++;
+        }
+    }
+    n_wrong = n_wrong < n_expert - n ? n_wrong : n_expert - n;
+    while (n_wrong > 0) {
+        uint32_t key = first_key + (uint32_t)(uniform(sim) * n_expert);
+        if (!is_among(keys, n, key) && !is_among(sim->predicted, n_predicted, key)) {
+            sim->predicted[n_predicted++] = key;
+            n_wrong--;
+        }
+    }
+    return n_predicted;
+}
+
+/* Asks for experts of the layer at [start, end) of the accesses. Those given a slot stay pinned, as
+ * they do while the engine's disk reads them. */
+static void prefetch_layer(simulator *sim, size_t start, size_t end)
+{
+    if (sim->options->prefetch_recall < 0 || start == end) {
+        return;
+    }
+    uint32_t n = predict(sim, sim->accesses.keys + start, (uint32_t)(end - start));
+    moe_policy_access access = sim->accesses.accesses[start];
+    access.n_rows = 0;
+    access.gate = 0;
+    access.next_use = access.pass * sim->accesses.n_layer + access.layer;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t evicted;
+        if (moe_expert_cache_prefetch(sim->cache, sim->predicted[i], &access, &evicted) !=
+            MOE_SLOT_NONE) {
+            moe_expert_cache_pin(sim->cache, sim->predicted[i]);
+            sim->prefetching[sim->n_prefetching++] = sim->predicted[i];
+        }
+    }
+    if (sim->n_prefetching > 0) {
+        sim->disk_free_s = fmax(sim->disk_free_s, sim->now_s) + read_s(sim, sim->n_prefetching);
+    }
+}
+
+static void end_prefetches(simulator *sim)
+{
+    for (uint32_t i = 0; i < sim->n_prefetching; i++) {
+        moe_expert_cache_unpin(sim->cache, sim->prefetching[i]);
+    }
+    sim->n_prefetching = 0;
+}
+
+/* ---- Passes ---- */
+
+/* The layer at `index` of the accesses' table; the next one is prefetched while it holds its last
+ * wave. False when a wave took nothing, which layer_access.h says cannot be. */
+static bool run_layer(simulator *sim, size_t index, bool has_next)
+{
+    size_t first = sim->accesses.start[index];
+    size_t end = sim->accesses.start[index + 1];
+    uint32_t n = (uint32_t)(end - first);
+    uint32_t n_done = 0;
+    uint64_t n_hits = 0;
+    end_prefetches(sim);
+    memset(sim->handled, 0, n * sizeof *sim->handled);
+    for (uint32_t n_wave = 0; n_done < n; n_done += n_wave) {
+        sim->extra_waves += n_done > 0;
+        n_wave = moe_layer_access_wave(sim->cache, sim->accesses.keys + first,
+                                       sim->accesses.accesses + first, n, sim->handled, sim->wave);
+        if (n_wave == 0) {
+            return false;
+        }
+        for (uint32_t i = 0; i < n_wave; i++) {
+            n_hits += sim->wave[i].hit;
+        }
+        if (n_done + n_wave == n) {
+            double began_s = sim->now_s;
+            clock_layer(sim, n_hits, n - n_hits);
+            if (has_next) {
+                double after_s = sim->now_s;
+                sim->now_s = began_s;
+                prefetch_layer(sim, end, sim->accesses.start[index + 2]);
+                sim->now_s = after_s;
+            }
+        }
+        for (uint32_t i = 0; i < n_wave; i++) {
+            moe_expert_cache_unpin(sim->cache, sim->accesses.keys[first + sim->wave[i].position]);
+        }
+    }
+    return true;
+}
+
+static bool run_pass(simulator *sim, uint64_t pass)
+{
+    uint32_t n_layer = sim->accesses.n_layer;
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
+        if (!run_layer(sim, pass * n_layer + layer, layer + 1 < n_layer)) {
+            return false;
+        }
+    }
+    moe_expert_cache_end_pass(sim->cache, pass);
+    return true;
+}
+
+/* ---- Setting up ---- */
+
+static int check_options(const moe_simulation *o, moe_error *err)
+{
+    if (o->struct_size != sizeof *o || o->policy == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: options must be made by moe_simulation_init()");
+    }
+    if (o->n_slots == 0 && !(o->cache_share > 0 && o->cache_share <= 1)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: a cache of %g of the experts; a share is in (0, 1]",
+                        o->cache_share);
+    }
+    if (!(o->calibration >= 0 && o->calibration < 1)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: calibration on %g of the passes; a share is in [0, 1)",
+                        o->calibration);
+    }
+    if (!(o->prefetch_recall <= 1) || !(o->bytes_per_s > 0) || !(o->latency_s >= 0) ||
+        !(o->compute_s >= 0) || o->depth == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: recall is at most 1; bandwidth and depth are above 0; latency "
+                        "and compute time at least 0");
+    }
+    return MOE_OK;
+}
+
+/* Share of a layer's choices that fell on each expert in the calibration's passes. */
+static int measure_hotness(simulator *sim, moe_error *err)
+{
+    const moe_trace *trace = sim->trace;
+    sim->first_pass = (uint64_t)(sim->options->calibration * (double)trace->n_passes);
+    if (sim->options->calibration <= 0) {
+        return MOE_OK;
+    }
+    if (sim->first_pass == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: %g of %llu passes is less than one to calibrate on",
+                        sim->options->calibration, (unsigned long long)trace->n_passes);
+    }
+    sim->hotness = moe_calloc((size_t)trace->n_layer * trace->n_expert, sizeof *sim->hotness);
+    if (sim->hotness == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the experts' hotness");
+    }
+    for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
+        float *of_layer = sim->hotness + (size_t)layer * trace->n_expert;
+        uint64_t total = 0;
+        for (uint64_t row = 0; row < sim->accesses.rows_before[sim->first_pass]; row++) {
+            moe_trace_list list = moe_trace_list_of(trace, row, layer);
+            for (uint32_t i = 0; i < list.n; i++) {
+                of_layer[list.ids[i]] += 1;
+            }
+            total += list.n;
+        }
+        for (uint32_t e = 0; e < trace->n_expert && total > 0; e++) {
+            of_layer[e] /= (float)total;
+        }
+    }
+    return MOE_OK;
+}
+
+/* A layer that no row of the trace gives an expert has none, as in the engine. */
+static uint32_t find_classes(const moe_trace *trace, uint32_t *class_of_layer)
+{
+    uint32_t n_with_experts = 0;
+    for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
+        class_of_layer[layer] = UINT32_MAX;
+        for (uint64_t row = 0; row < trace->n_rows && class_of_layer[layer] != 0; row++) {
+            if (moe_trace_list_of(trace, row, layer).n > 0) {
+                class_of_layer[layer] = 0;
+                n_with_experts++;
+            }
+        }
+    }
+    return n_with_experts;
+}
+
+static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
+{
+    const moe_simulation *o = sim->options;
+    const moe_trace *trace = sim->trace;
+    uint32_t *class_of_layer = moe_calloc(trace->n_layer, sizeof *class_of_layer);
+    if (class_of_layer == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the simulation");
+    }
+    uint64_t n_all = (uint64_t)find_classes(trace, class_of_layer) * trace->n_expert;
+    *n_slots = o->n_slots;
+    if (*n_slots == 0) {
+        *n_slots = (uint32_t)fmax(round(o->cache_share * (double)n_all), 1.0);
+    }
+    *n_slots = *n_slots < n_all ? *n_slots : (uint32_t)n_all;
+    moe_expert_cache_options options = {.n_layer = trace->n_layer,
+                                        .n_expert = trace->n_expert,
+                                        .n_expert_used = trace->n_expert_used,
+                                        .class_of_layer = class_of_layer,
+                                        .n_classes = 1,
+                                        .slots_of_class = n_slots,
+                                        .per_layer = o->per_layer,
+                                        .policy = policy,
+                                        .hotness = sim->hotness,
+                                        .has_gates = trace->has_gates,
+                                        .has_future = true,
+                                        .seed = o->seed};
+    int status = moe_expert_cache_create(&sim->cache, &options, err);
+    free(class_of_layer);
+    return status;
+}
+
+static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
+{
+    uint32_t n_expert = sim->trace->n_expert;
+    int status = moe_access_list_build(&sim->accesses, sim->trace, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    sim->handled = moe_calloc(n_expert, sizeof *sim->handled);
+    sim->wave = moe_calloc(n_expert, sizeof *sim->wave);
+    sim->predicted = moe_calloc(n_expert, sizeof *sim->predicted);
+    sim->prefetching = moe_calloc(n_expert, sizeof *sim->prefetching);
+    if (sim->handled == NULL || sim->wave == NULL || sim->predicted == NULL ||
+        sim->prefetching == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the simulation");
+    }
+    status = measure_hotness(sim, err);
+    return status == MOE_OK ? make_cache(sim, policy, n_slots, err) : status;
+}
+
+/* ---- Results ---- */
+
+static void tell(const simulator *sim, const moe_expert_cache_stats *before, uint64_t first_counted,
+                 const simulator *then, moe_simulation_result *result)
+{
+    moe_expert_cache_stats s;
+    moe_expert_cache_get_stats(sim->cache, &s);
+    result->n_passes = sim->trace->n_passes - first_counted;
+    result->n_tokens = sim->trace->n_rows - sim->accesses.rows_before[first_counted];
+    result->hits = s.hits - before->hits;
+    result->misses = s.misses - before->misses;
+    result->evictions = s.evictions - before->evictions;
+    result->prefetches = s.prefetch_inserts - before->prefetch_inserts;
+    result->prefetches_used = s.prefetch_used - before->prefetch_used;
+    result->prefetches_wasted = s.prefetch_wasted - before->prefetch_wasted;
+    result->policy_faults = s.policy_faults - before->policy_faults;
+    result->extra_waves = sim->extra_waves - then->extra_waves;
+    uint64_t n = result->hits + result->misses;
+    result->hit_rate = n == 0 ? 0 : (double)result->hits / (double)n;
+    result->bytes_per_token = (double)(result->misses + result->prefetches) *
+                              (double)sim->options->expert_bytes / (double)result->n_tokens;
+    result->stall_s = sim->stall_s - then->stall_s;
+    result->total_s = sim->now_s - then->now_s;
+}
+
+static int run(simulator *sim, moe_simulation_result *result, moe_error *err)
+{
+    uint64_t n_passes = sim->accesses.n_passes;
+    uint64_t left = n_passes - sim->first_pass;
+    if (sim->options->warm_up >= left) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: %llu passes to warm up of %llu leave none to count",
+                        (unsigned long long)sim->options->warm_up, (unsigned long long)left);
+    }
+    uint64_t first_counted = sim->first_pass + sim->options->warm_up;
+    moe_expert_cache_stats before = {.hits = 0};
+    simulator then = *sim;
+    for (uint64_t pass = sim->first_pass; pass < n_passes; pass++) {
+        if (pass == first_counted) {
+            moe_expert_cache_get_stats(sim->cache, &before);
+            then = *sim;
+        }
+        if (!run_pass(sim, pass)) {
+            return moe_fail(err, MOE_ERR_INTERNAL, "simulation: every slot is pinned");
+        }
+    }
+    end_prefetches(sim);
+    tell(sim, &before, first_counted, &then, result);
+    return MOE_OK;
+}
+
+int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
+                 moe_simulation_result *result, moe_error *err)
+{
+    *result = (moe_simulation_result){.n_slots = 0};
+    const moe_policy *policy = NULL;
+    void *plugin = NULL;
+    int status = check_options(simulation, err);
+    if (status == MOE_OK) {
+        status = moe_policy_load(&policy, &plugin, simulation->policy, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    simulator sim = {.options = simulation, .trace = trace, .random = simulation->seed};
+    status = set_up(&sim, policy, &result->n_slots, err);
+    if (status == MOE_OK) {
+        status = run(&sim, result, err);
+    }
+    moe_expert_cache_destroy(&sim.cache);
+    moe_access_list_release(&sim.accesses);
+    free(sim.hotness);
+    free(sim.handled);
+    free(sim.wave);
+    free(sim.predicted);
+    free(sim.prefetching);
+    moe_policy_release(&plugin);
+    return status;
+}

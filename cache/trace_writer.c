@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/* A row is put together as two texts, its layers and its gates, because they stand one after the
+ * other in the line but come interleaved. */
+#include "cache/trace_writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+typedef struct text_buffer {
+    char *data;
+    size_t size;
+    size_t capacity;
+} text_buffer;
+
+struct moe_trace_writer {
+    FILE *file;
+    char *path;
+    uint32_t n_layer;
+    bool has_gates;
+    bool in_row;
+    bool out_of_memory;
+    uint64_t pass, token;
+    uint32_t sequence;
+    uint32_t n_lists; /* of the row, so far */
+    text_buffer layers;
+    text_buffer gates;
+};
+
+/* ---- Text ---- */
+
+__attribute__((format(printf, 3, 4))) static void append(moe_trace_writer *writer,
+                                                         text_buffer *text, const char *format, ...)
+{
+    char piece[64];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    if (text->size + (size_t)size + 1 > text->capacity) {
+        size_t capacity = text->capacity == 0 ? 4096 : text->capacity * 2;
+        char *data = moe_realloc_array(text->data, capacity, 1);
+        if (data == NULL) {
+            writer->out_of_memory = true;
+            return;
+        }
+        text->data = data;
+        text->capacity = capacity;
+    }
+    memcpy(text->data + text->size, piece, (size_t)size + 1);
+    text->size += (size_t)size;
+}
+
+/* Nine digits give a float back exactly. The host program's locale may want another decimal point
+ * than JSON. */
+static void append_gate(moe_trace_writer *writer, const char *separator, float gate)
+{
+    char number[32];
+    char clean[32];
+    size_t n = 0;
+    snprintf(number, sizeof number, "%.9g", isfinite(gate) ? (double)gate : 0.0);
+    for (const char *c = number; *c != '\0'; c++) {
+        if (strchr("0123456789e+-", *c) != NULL) {
+            clean[n++] = *c;
+        } else if (n == 0 || clean[n - 1] != '.') {
+            clean[n++] = '.';
+        }
+    }
+    clean[n] = '\0';
+    append(writer, &writer->gates, "%s%s", separator, clean);
+}
+
+/* ---- Rows ---- */
+
+int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
+                          uint32_t n_expert, bool has_gates, moe_error *err)
+{
+    *out = NULL;
+    moe_trace_writer *writer = moe_calloc(1, sizeof *writer);
+    char *copy = moe_strdup(path);
+    if (writer == NULL || copy == NULL) {
+        free(writer);
+        free(copy);
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for writing a trace");
+    }
+    writer->path = copy;
+    writer->n_layer = n_layer;
+    writer->has_gates = has_gates;
+    writer->file = fopen(path, "wbe");
+    if (writer->file == NULL) {
+        int status = moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", path, strerror(errno));
+        moe_trace_writer_close(&writer, NULL);
+        return status;
+    }
+    fprintf(writer->file,
+            "{\"moe_trace\": 1, \"n_layer\": %" PRIu32 ", \"n_expert\": %" PRIu32 "}\n", n_layer,
+            n_expert);
+    *out = writer;
+    return MOE_OK;
+}
+
+static void write_row(moe_trace_writer *writer)
+{
+    if (!writer->in_row || writer->out_of_memory) {
+        return;
+    }
+    fprintf(writer->file,
+            "{\"tok\": %" PRIu64 ", \"pass\": %" PRIu64 ", \"seq\": %" PRIu32 ", \"layers\": [%s]",
+            writer->token, writer->pass, writer->sequence, writer->layers.data);
+    if (writer->has_gates) {
+        fprintf(writer->file, ", \"gates\": [%s]", writer->gates.data);
+    }
+    fputs("}\n", writer->file);
+    writer->in_row = false;
+}
+
+static int state_of(const moe_trace_writer *writer, moe_error *err)
+{
+    if (writer->out_of_memory) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for writing trace %.300s",
+                        writer->path);
+    }
+    if (writer->file != NULL && ferror(writer->file)) {
+        return moe_fail(err, MOE_ERR_IO, "trace %.300s could not be written (is the disk full?)",
+                        writer->path);
+    }
+    return MOE_OK;
+}
+
+int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t token,
+                               uint32_t sequence, moe_error *err)
+{
+    write_row(writer);
+    writer->pass = pass;
+    writer->token = token;
+    writer->sequence = sequence;
+    writer->n_lists = 0;
+    writer->layers.size = writer->gates.size = 0;
+    append(writer, &writer->layers, "%s", "");
+    append(writer, &writer->gates, "%s", "");
+    writer->in_row = true;
+    return state_of(writer, err);
+}
+
+void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, const float *gates,
+                               uint32_t n)
+{
+    const char *separator = writer->n_lists++ == 0 ? "[" : ", [";
+    append(writer, &writer->layers, "%s", separator);
+    append(writer, &writer->gates, "%s", separator);
+    for (uint32_t i = 0; i < n; i++) {
+        append(writer, &writer->layers, "%s%" PRIu16, i == 0 ? "" : ", ", ids[i]);
+        if (writer->has_gates) {
+            append_gate(writer, i == 0 ? "" : ", ", gates[i]);
+        }
+    }
+    append(writer, &writer->layers, "]");
+    append(writer, &writer->gates, "]");
+}
+
+int moe_trace_writer_close(moe_trace_writer **writer_ptr, moe_error *err)
+{
+    moe_trace_writer *writer = *writer_ptr;
+    if (writer == NULL) {
+        return MOE_OK;
+    }
+    if (writer->file != NULL) {
+        write_row(writer);
+    }
+    int status = state_of(writer, err);
+    if (writer->file != NULL && fclose(writer->file) != 0 && status == MOE_OK) {
+        status = moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", writer->path, strerror(errno));
+    }
+    free(writer->path);
+    free(writer->layers.data);
+    free(writer->gates.data);
+    free(writer);
+    *writer_ptr = NULL;
+    return status;
+}

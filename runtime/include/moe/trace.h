@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* Routing traces: which experts each token chose in each layer. Recorded by `run --trace` or
+ * generated; replayed against cache policies, and analysed. Nothing here needs a model, and nothing
+ * but the reading and writing of files touches the machine: the same trace and options give the
+ * same numbers everywhere.
+ *
+ * A trace is immutable once made and may be used from any number of threads. Errors and ownership
+ * are as in moe.h. */
+#ifndef MOE_TRACE_H
+#define MOE_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/policy.h>
+#include <moe/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct moe_trace moe_trace;
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+typedef enum moe_trace_format {
+    MOE_TRACE_AUTO = 0, /* by the name: *.oracleGeneral* is that, all else JSON lines */
+    MOE_TRACE_JSONL =
+        1, /* one row a line: {"tok": 7, "layers": [[3, 9], [0, 4]]}; cache/README.md */
+    MOE_TRACE_ORACLE_GENERAL = 2 /* of libCacheSim: 24-byte records, one a (pass, layer, expert) */
+} moe_trace_format;
+
+typedef struct moe_trace_open_options {
+    size_t struct_size; /* set by moe_trace_open_options_init() */
+    const char *path;   /* required */
+    moe_trace_format format;
+    uint32_t n_expert; /* a layer's experts; 0: as the file says, else the largest id + 1.
+                          oracleGeneral records do not say: required */
+    uint32_t n_layer;  /* required for oracleGeneral, where an id is layer * n_expert + expert;
+                          otherwise 0, or what the file must have */
+} moe_trace_open_options;
+
+MOE_API void moe_trace_open_options_init(moe_trace_open_options *options);
+/* MOE_ERR_FORMAT names the line (or record) and what is wrong with it. Memory stays within a small
+ * multiple of the file. */
+MOE_API int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
+MOE_API void moe_trace_close(moe_trace **trace);
+/* Writes the file anew. expert_bytes is the size told in oracleGeneral records (0: 1). */
+MOE_API int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_format format,
+                           uint32_t expert_bytes, moe_error *err);
+
+typedef struct moe_trace_info {
+    uint32_t n_layer;       /* also those without experts */
+    uint32_t n_expert;      /* per layer */
+    uint32_t n_expert_used; /* the most that a row chose in a layer */
+    uint32_t n_sequences;
+    uint64_t n_rows;     /* tokens */
+    uint64_t n_passes;   /* a pass holds one row or more */
+    uint64_t n_choices;  /* (row, layer, expert) */
+    uint64_t n_accesses; /* (pass, layer, distinct expert): what a cache sees */
+    bool has_gates;      /* router probabilities are recorded */
+} moe_trace_info;
+
+MOE_API void moe_trace_get_info(const moe_trace *trace, moe_trace_info *info);
+
+/* ---- Synthetic traces --------------------------------------------------------------------- */
+
+/* Per layer and sequence, expert e of a row has the logit
+ *     popular * P_e + slow * S_e + fast * F_e + noise * N_e
+ * with P_e fixed, S_e and F_e first-order autoregressions from row to row (coefficients slow_rho
+ * and fast_rho; S_e begins anew at each prompt) and N_e fresh, all standard normal. The row chooses
+ * the n_expert_used largest; gates are the softmax of gate_scale * logit. */
+typedef struct moe_trace_generator {
+    size_t struct_size; /* set by moe_trace_generator_init() */
+    uint32_t n_layer;
+    uint32_t n_expert;
+    uint32_t n_expert_used;
+    double popular, slow, slow_rho, fast, fast_rho, noise;
+    double gate_scale;
+    uint32_t n_sequences; /* decoded together, a row of each a pass; default 1 */
+    uint32_t n_prompts;   /* per sequence; default 1 */
+    uint32_t prompt_rows; /* rows of the pass that begins a prompt; 0 or 1: none such; default 0 */
+    uint32_t decode_passes; /* passes after it, per prompt; default 512 */
+    uint64_t seed;
+} moe_trace_generator;
+
+/* preset: "olmoe", "qwen3" or "512": the geometry and the coefficients fitted to that model's
+ * routing. MOE_ERR_ARGUMENT for another name. */
+MOE_API int moe_trace_generator_init(moe_trace_generator *generator, const char *preset,
+                                     moe_error *err);
+MOE_API int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator,
+                               moe_error *err);
+
+/* ---- Simulation --------------------------------------------------------------------------- */
+
+/* The n-th built-in cache policy's name, NULL past the last. */
+MOE_API const char *moe_policy_name(uint32_t index);
+/* What it cannot do without: MOE_POLICY_NEEDS_..., or-ed; 0 past the last. belady needs the future:
+ * it is the bound that simulations compare with. */
+MOE_API uint32_t moe_policy_needs(uint32_t index);
+
+/* One cache, one pass over a trace. The cache, its policies and the order of accesses are the
+ * engine's own code, so that hits and misses of a recorded run come out exactly. */
+typedef struct moe_simulation {
+    size_t struct_size; /* set by moe_simulation_init() */
+    const char *policy; /* a built-in name or a plug-in's path; default "lfru" */
+    double cache_share; /* (0, 1] of all experts of layers that have any; used when n_slots is 0 */
+    uint32_t n_slots;   /* default 0 */
+    bool per_layer;     /* the slots split evenly between layers; default: one pool */
+    uint64_t seed;
+    double calibration; /* [0, 1): this share of the passes only measures hotness, which policies
+                           then know; they are not simulated. Default 0: hotness is not known */
+    uint64_t warm_up;   /* passes simulated but not counted; default 0 */
+
+    /* The prefetch model: while a layer is at work, as many experts of the next one are asked for
+     * as it will use; each of those it will use is among them with probability prefetch_recall, the
+     * rest are wrong ones. Negative: no prefetch; default -1. */
+    double prefetch_recall;
+
+    /* The disk model. n reads take n * expert_bytes / bytes_per_s + ceil(n / depth) * latency_s; a
+     * layer computes for compute_s, on resident experts while it waits for the others. */
+    uint64_t expert_bytes; /* default 1 MiB */
+    double bytes_per_s;    /* default 3e9 */
+    double latency_s;      /* default 100e-6 */
+    uint32_t depth;        /* default 16 */
+    double compute_s;      /* default 0 */
+} moe_simulation;
+
+typedef struct moe_simulation_result {
+    uint32_t n_slots;
+    uint64_t n_tokens; /* rows counted */
+    uint64_t n_passes;
+    uint64_t hits; /* with hits on prefetched experts */
+    uint64_t misses;
+    uint64_t evictions;
+    uint64_t prefetches;
+    uint64_t prefetches_used;
+    uint64_t prefetches_wasted;
+    uint64_t extra_waves;   /* times that a layer did not fit in its slots at once */
+    uint64_t policy_faults; /* nominations of a plug-in that broke the contract */
+    double hit_rate;        /* hits / (hits + misses); 0 when nothing was accessed */
+    double bytes_per_token; /* by demand and prefetch */
+    double stall_s;         /* waiting for the disk, in all */
+    double total_s;         /* stall and computation */
+} moe_simulation_result;
+
+MOE_API void moe_simulation_init(moe_simulation *simulation);
+MOE_API int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
+                         moe_simulation_result *result, moe_error *err);
+
+/* ---- Analysis ----------------------------------------------------------------------------- */
+
+enum { MOE_ANALYSIS_DISTANCES = 8, MOE_ANALYSIS_TOKENS = 16 };
+
+/* One layer, or the mean over the layers that have experts. "Uniform": every expert alike,
+ * independent of the past; "independent": each with its own frequency. */
+typedef struct moe_layer_analysis {
+    /* |E(t) and E(t + j)| / k at distance j = index + 1, within a sequence; -1: too short. */
+    double overlap[MOE_ANALYSIS_DISTANCES];
+    double overlap_uniform;
+    double overlap_independent;
+    /* Distinct experts of index + 1 tokens in a row; -1: too short. */
+    double unique[MOE_ANALYSIS_TOKENS];
+    double unique_independent[MOE_ANALYSIS_TOKENS];
+    double unique_uniform[MOE_ANALYSIS_TOKENS];
+    double skewness; /* share of the choices that fall on the quarter of experts chosen most */
+    /* Largest count of a pair chosen together / its expectation when all pairs are alike; 0 with
+     * one expert a token. */
+    double concentration;
+} moe_layer_analysis;
+
+typedef struct moe_analysis {
+    moe_trace_info info;
+    moe_layer_analysis mean;
+    moe_layer_analysis *layers; /* [n_layer]; zeros where a layer has no experts */
+    double *coverage;           /* [n_expert] share of the choices on the n + 1 chosen most: mean */
+    uint32_t *counts;           /* [n_layer][n_expert] rows that chose it */
+    uint32_t pair_layer;        /* pairs are of this layer */
+    uint32_t *pairs;            /* [n_expert][n_expert] rows that chose both; diagonal: counts */
+} moe_analysis;
+
+/* pair_layer: the layer to count pairs of. Release with moe_analysis_free(). */
+MOE_API int moe_analyze(moe_analysis **out, const moe_trace *trace, uint32_t pair_layer,
+                        moe_error *err);
+MOE_API void moe_analysis_free(moe_analysis **analysis);
+/* T(n_tokens) / T(1) of a pass by Amdahl's law, when loading routed weights takes the fraction f of
+ * a one-token pass: f * unique(n_tokens) / unique(1) + 1 - f. n_tokens in 1..MOE_ANALYSIS_TOKENS.
+ */
+MOE_API double moe_analysis_amdahl(const moe_analysis *analysis, double f, uint32_t n_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
