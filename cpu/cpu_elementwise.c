@@ -178,10 +178,11 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
         .scale = route->scale,
     };
     for (uint32_t r = begin; r < end; r++) {
+        float *probs = route->probs != NULL ? route->probs + (size_t)r * route->n_expert : NULL;
         job->cpu->vector.router_select(&gate, route->logits + (size_t)r * route->n_expert,
                                        route->selection_bias,
                                        route->experts + (size_t)r * route->n_used,
-                                       route->weights + (size_t)r * route->n_used, NULL);
+                                       route->weights + (size_t)r * route->n_used, probs);
     }
 }
 

@@ -217,8 +217,10 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     store->n_wave = store->n_delivered = 0;
     for (uint32_t i = 0; i < request->n; i++) {
         store->keys[i] = key_of(store, request->layer, request->experts[i]);
-        store->accesses[i] = (moe_policy_access){
-            .pass = request->pass, .layer = request->layer, .n_rows = request->n_rows[i]};
+        store->accesses[i] = (moe_policy_access){.pass = request->pass,
+                                                 .layer = request->layer,
+                                                 .n_rows = request->n_rows[i],
+                                                 .gate = request->gates[i]};
         store->handled[i] = false;
     }
     int status = begin_wave(store, err);
@@ -396,6 +398,7 @@ static int open_cache(moe_expert_store *store, moe_error *err)
                                         .per_layer = o->per_layer,
                                         .policy = o->policy,
                                         .hotness = o->hotness,
+                                        .has_gates = true,
                                         .seed = o->seed};
     int status = moe_expert_cache_create(&store->cache, &options, err);
     free(slots_of_class);

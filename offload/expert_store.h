@@ -65,6 +65,7 @@ typedef struct moe_layer_request {
     uint64_t pass;
     const uint32_t *experts; /* [n] distinct, ascending */
     const uint32_t *n_rows;  /* [n] rows that chose each */
+    const float *gates;      /* [n] the weights that those rows mix it with, summed */
     uint32_t n;
 } moe_layer_request;
 

@@ -101,6 +101,8 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->policy = options->policy;
     engine_options->prefetch = (moe_switch)options->prefetch;
     engine_options->io = options->io;
+    engine_options->trace_path = options->trace;
+    engine_options->trace_gates = true;
     return options->host_memory.share > 0 ? share_of_file(&engine_options->host_memory, options)
                                           : CLI_EXIT_OK;
 }

@@ -96,6 +96,8 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE},
+    {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
+     .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",

@@ -42,6 +42,7 @@ typedef struct cli_options {
     const char *offload; /* NULL: auto */
     const char *policy;  /* NULL: the default */
     const char *io;      /* NULL: auto */
+    const char *trace;   /* NULL: none */
     cli_size host_memory;
     cli_size expert_cache;
     bool raw;

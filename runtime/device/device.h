@@ -107,6 +107,7 @@ typedef struct moe_route {
     int group_score;   /* moe_group_score_kind */
     uint32_t *experts; /* host, out: [n_rows][n_used], best first */
     float *weights;    /* host, out: [n_rows][n_used] */
+    float *probs;      /* host, out: [n_rows][n_expert] probabilities over all experts, or NULL */
 } moe_route;
 
 /* One expert and the rows that chose it: down . (silu(gate . x) * (up . x)). */

@@ -52,6 +52,10 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     if (status == MOE_OK) {
         status = moe_engine_open_memory(engine, options, err);
     }
+    if (status == MOE_OK && options->trace_path != NULL) {
+        status = moe_trace_recorder_open(&engine->trace, engine, options->trace_path,
+                                         options->trace_gates, err);
+    }
     if (status != MOE_OK) {
         moe_engine_close(&engine);
         return status;
@@ -78,6 +82,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     if (engine == NULL) {
         return;
     }
+    moe_trace_recorder_close(&engine->trace);
     moe_expert_store_close(&engine->experts);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {

@@ -10,7 +10,9 @@
 #include "offload/expert_store.h"
 #include "runtime/engine/kv_cache.h"
 #include "runtime/engine/pass.h"
+#include "runtime/engine/route_observer.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/engine/trace_recorder.h"
 #include "runtime/engine/weights.h"
 #include "runtime/host/team.h"
 #include "runtime/model/chat_template.h"
@@ -48,10 +50,14 @@ struct moe_engine {
     moe_pass_buffers buffers;
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
     uint64_t n_predicted, n_predicted_right;
+    uint64_t n_sessions;           /* created so far */
+    moe_route_observer *observers; /* a list */
+    moe_trace_recorder *trace;     /* NULL when none was asked for */
 };
 
 struct moe_session {
     moe_engine *engine;
+    uint64_t number; /* among the engine's sessions, from 0 */
     int32_t *tokens; /* the timeline */
     uint32_t n_tokens;
     uint32_t n_evaluated;

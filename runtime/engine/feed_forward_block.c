@@ -19,10 +19,25 @@ static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weigh
                                         1, out, n_embd, err);
 }
 
-static int choose_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    return moe_route_rows(engine, layer, b->norm, n_rows, b->chosen, b->chosen_weights, err);
+    int status = moe_route_rows(engine, layer, b->norm, pass->n_rows, b->chosen, b->chosen_weights,
+                                b->router_probs, err);
+    if (status != MOE_OK || engine->observers == NULL) {
+        return status;
+    }
+    moe_route_event event = {.pass = engine->n_passes,
+                             .layer = layer,
+                             .n_rows = pass->n_rows,
+                             .n_expert = engine->config.n_expert,
+                             .n_used = engine->config.n_expert_used,
+                             .rows = pass->row_ids,
+                             .experts = b->chosen,
+                             .weights = b->chosen_weights,
+                             .probs = b->router_probs,
+                             .hidden = b->norm};
+    return moe_observe_route(engine, &event, err);
 }
 
 /* Experts of the plan that are in the device's memory: plan entry positions[i] by views[i]. */
@@ -52,11 +67,16 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
     moe_layer_plan_build(&b->plan, b->chosen, n_rows, c->n_expert_used);
     for (uint32_t i = 0; i < b->plan.n_experts; i++) {
         b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
+        b->gates[i] = 0.0f;
+        for (uint32_t s = b->plan.first[i]; s < b->plan.first[i + 1]; s++) {
+            b->gates[i] += b->chosen_weights[b->plan.ranked_slots[s]];
+        }
     }
     moe_layer_request request = {.layer = layer,
                                  .pass = engine->n_passes,
                                  .experts = b->plan.experts,
                                  .n_rows = b->n_rows_of,
+                                 .gates = b->gates,
                                  .n = b->plan.n_experts};
     moe_score_prediction(engine, layer);
     int status = moe_expert_store_begin(engine->experts, &request, err);
@@ -104,9 +124,10 @@ static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows
                                                (size_t)n_rows * c->n_embd, err);
 }
 
-static int run_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    int status = choose_experts(engine, layer, n_rows, err);
+    uint32_t n_rows = pass->n_rows;
+    int status = choose_experts(engine, pass, layer, err);
     if (status == MOE_OK) {
         status = run_routed_experts(engine, layer, n_rows, err);
     }
@@ -127,7 +148,7 @@ int moe_feed_forward_block(moe_engine *engine, const moe_pass *pass, uint32_t la
                               b->norm, n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
         status = moe_layer_has_experts(c, layer)
-                     ? run_experts(engine, layer, n_rows, err)
+                     ? run_experts(engine, pass, layer, err)
                      : run_dense(engine, layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
                                  layer_weight(engine, layer, MOE_LAYER_FFN_UP),
                                  layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch,

@@ -88,6 +88,7 @@ int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
         status = output_logits(engine, pass, err);
     }
     if (status == MOE_OK) {
+        status = moe_observe_pass_end(engine, err);
         moe_expert_store_end_pass(engine->experts, engine->n_passes++);
     }
     return status;

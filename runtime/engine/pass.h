@@ -41,6 +41,8 @@ typedef struct moe_pass_buffers {
     float *rope_sin;
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
+    float *router_probs;   /* [rows][n_expert]; NULL until an observer wants them */
+    float *gates;          /* [n_expert]: of the plan, the weights its rows mix each with, summed */
     uint32_t *predicted;   /* [rows][n_expert_used]: the next layer's, foretold */
     float *predicted_weights;
     moe_layer_plan plan;
@@ -59,9 +61,10 @@ typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user)
 
 typedef struct moe_pass {
     uint32_t n_rows;
-    const int32_t *tokens;      /* [n_rows] */
-    const moe_kv_row *kv_rows;  /* [n_rows] */
-    const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
+    const int32_t *tokens;            /* [n_rows] */
+    const moe_kv_row *kv_rows;        /* [n_rows] */
+    const struct moe_row_id *row_ids; /* [n_rows]: for observers */
+    const uint32_t *logit_rows;       /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
     void *user;

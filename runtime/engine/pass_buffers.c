@@ -109,6 +109,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     b->rope_sin = moe_calloc(angles, sizeof(float));
     b->chosen = moe_calloc(slots, sizeof *b->chosen);
     b->chosen_weights = moe_calloc(slots, sizeof *b->chosen_weights);
+    b->gates = moe_calloc(c->n_expert, sizeof *b->gates);
     b->predicted = moe_calloc(slots, sizeof *b->predicted);
     b->predicted_weights = moe_calloc(slots, sizeof *b->predicted_weights);
     b->works = moe_calloc(c->n_expert, sizeof *b->works);
@@ -119,7 +120,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     if (b->logits_host == NULL || b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
         b->chosen_weights == NULL || b->predicted == NULL || b->predicted_weights == NULL ||
         b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
-        b->was_predicted == NULL) {
+        b->was_predicted == NULL || b->gates == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
     int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
@@ -165,6 +166,8 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     free(b->rope_sin);
     free(b->chosen);
     free(b->chosen_weights);
+    free(b->router_probs);
+    free(b->gates);
     free(b->predicted);
     free(b->predicted_weights);
     free(b->n_rows_of);

@@ -12,7 +12,7 @@
 #define PREFETCH_SLOT_DIVISOR 4
 
 int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                   uint32_t *experts, float *weights, moe_error *err)
+                   uint32_t *experts, float *weights, float *probs, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     const moe_weight *tensors = engine->weights.layers[layer].tensors;
@@ -34,7 +34,8 @@ int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t 
                        .n_group_used = c->n_group_used,
                        .group_score = c->group_score,
                        .experts = experts,
-                       .weights = weights};
+                       .weights = weights,
+                       .probs = probs};
     status = device->ops->route(device, &route, n_rows, err);
     return status != MOE_OK ? status : device->ops->sync(device, err);
 }
@@ -82,7 +83,7 @@ int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, 
                                                c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
         status = moe_route_rows(engine, next, b->branch, n_rows, b->predicted, b->predicted_weights,
-                                err);
+                                NULL, err);
     }
     if (status != MOE_OK) {
         return status;

@@ -6,9 +6,9 @@
 #include <moe/moe.h>
 
 /* Runs a layer's router on rows that its norm has been applied to. experts, weights: host,
- * [n_rows][n_expert_used]. */
+ * [n_rows][n_expert_used]. probs: host, [n_rows][n_expert], or NULL. */
 int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                   uint32_t *experts, float *weights, moe_error *err);
+                   uint32_t *experts, float *weights, float *probs, moe_error *err);
 
 /* Runs the next layer's router on this layer's hidden state and asks the store for what it names,
  * the most wanted first. The hidden state lacks what this layer's experts will add, so it is a

@@ -40,6 +40,7 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session");
     }
     session->engine = engine;
+    session->number = engine->n_sessions++;
     session->evaluate_only = options->evaluate_only;
     status = moe_sampler_init(&session->sampler, &options->sampling, engine->config.n_vocab, err);
     if (status != MOE_OK) {

@@ -17,6 +17,7 @@ typedef struct step {
     uint32_t n_rows;
     int32_t *tokens;
     moe_kv_row *kv_rows;
+    moe_row_id *row_ids;
     uint32_t *logit_rows;
     uint32_t n_logit_rows;
     size_t *session_of; /* [n_rows] */
@@ -80,6 +81,7 @@ static void fill_rows(step *s, bool all_logits)
             uint32_t position = session->n_evaluated + r;
             s->tokens[row] = session->tokens[position];
             s->kv_rows[row] = (moe_kv_row){.pages = session->kv.addresses, .position = position};
+            s->row_ids[row] = (moe_row_id){session->number, position};
             s->session_of[row] = i;
             if (all_logits || position + 1 == session->n_tokens) {
                 s->logit_rows[s->n_logit_rows++] = row;
@@ -93,6 +95,7 @@ static void step_free(step *s)
     free(s->n_rows_of);
     free(s->tokens);
     free(s->kv_rows);
+    free(s->row_ids);
     free(s->logit_rows);
     free(s->session_of);
 }
@@ -109,9 +112,11 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
     }
     s->tokens = moe_calloc(s->n_rows, sizeof *s->tokens);
     s->kv_rows = moe_calloc(s->n_rows, sizeof *s->kv_rows);
+    s->row_ids = moe_calloc(s->n_rows, sizeof *s->row_ids);
     s->logit_rows = moe_calloc(s->n_rows, sizeof *s->logit_rows);
     s->session_of = moe_calloc(s->n_rows, sizeof *s->session_of);
-    if (s->tokens == NULL || s->kv_rows == NULL || s->logit_rows == NULL || s->session_of == NULL) {
+    if (s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL || s->logit_rows == NULL ||
+        s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
     status = reserve_pages(s, err);
@@ -209,6 +214,7 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
     moe_pass pass = {.n_rows = s->n_rows,
                      .tokens = s->tokens,
                      .kv_rows = s->kv_rows,
+                     .row_ids = s->row_ids,
                      .logit_rows = s->logit_rows,
                      .n_logit_rows = s->n_logit_rows,
                      .on_logits = on_logits,

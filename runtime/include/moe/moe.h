@@ -90,6 +90,14 @@ typedef struct moe_engine_options {
     const char *io;       /* "auto", "uring", "threads", "sync"; NULL: auto */
     bool buffered_io;     /* through the page cache instead of O_DIRECT */
 
+    /* Routing of every evaluated row, written to this file; NULL: none. One JSON object a line:
+     *     {"tok": 7, "pass": 3, "seq": 0, "layers": [[3, 9], [], ...], "gates": [[0.6, 0.4], ...]}
+     * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
+     * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
+     * trace_gates): the weights that they are mixed with. */
+    const char *trace_path;
+    bool trace_gates;
+
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */

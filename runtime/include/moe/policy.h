@@ -52,7 +52,7 @@ typedef struct moe_policy_access {
     uint64_t pass; /* number of the pass, from 0 */
     uint32_t layer;
     uint32_t n_rows; /* rows of the pass that chose it; 0 for a prefetch */
-    float gate;      /* sum of its router probabilities over those rows; 0 when not known */
+    float gate;      /* sum of the weights those rows mix it with; 0 when not known */
     /* pass * n_layer + layer of its next use, UINT64_MAX: none; 0 when the future is not known. */
     uint64_t next_use;
 } moe_policy_access;
