@@ -3,101 +3,82 @@
  *
  *   gate and up products of every (expert, slice of rows) -> silu(gate) * up, quantised -> down
  *
- * Inner rows are numbered through all works: work w owns [first[w], first[w] + n_rows). */
+ * Inner rows are numbered through all works. */
 #include <stdlib.h>
 
 #include "cpu/cpu_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-typedef struct experts_job {
+typedef struct activate_job {
     moe_cpu_device *cpu;
-    const float *x;
-    uint32_t n_in, n_ff;
-    const moe_q8_rows *x_q8;
-    moe_q8_rows *h_q8;
-    const moe_expert_work *works;
-    uint32_t n_works;
-    uint32_t *first;     /* [n_works + 1] */
-    uint32_t slices_in;  /* of the gate, and as many of the up matrix */
-    uint32_t slices_out; /* of the down matrix */
-    uint32_t slice_rows_in, slice_rows_out;
-    bool down_is_float;
-    float *out;
-    size_t out_stride;
-} experts_job;
-
-static void gate_up_range(void *context, uint32_t begin, uint32_t end)
-{
-    const experts_job *job = context;
-    for (uint32_t task = begin; task < end; task++) {
-        uint32_t w = task / (2 * job->slices_in);
-        uint32_t slice = task % (2 * job->slices_in);
-        bool up = slice >= job->slices_in;
-        const moe_expert_work *work = &job->works[w];
-        uint32_t first = (up ? slice - job->slices_in : slice) * job->slice_rows_in;
-        uint32_t n =
-            job->n_ff - first < job->slice_rows_in ? job->n_ff - first : job->slice_rows_in;
-        float *inner = up ? job->cpu->ff_up : job->cpu->ff_gate;
-        moe_matmul_args args = {.n_rows = work->n_rows,
-                                .x_q8 = job->x_q8,
-                                .x = job->x,
-                                .x_stride = job->n_in,
-                                .x_index = work->x_index,
-                                .out = inner + (size_t)job->first[w] * job->n_ff,
-                                .out_stride = job->n_ff};
-        moe_cpu_matmul_slice(job->cpu, up ? &work->up : &work->gate, first, n, args);
-    }
-}
+    uint32_t n_ff;
+    moe_q8_rows *h_q8; /* NULL: the down matrices are floats */
+} activate_job;
 
 static void activate_range(void *context, uint32_t begin, uint32_t end)
 {
-    const experts_job *job = context;
+    const activate_job *job = context;
     moe_cpu_device *cpu = job->cpu;
     for (uint32_t r = begin; r < end; r++) {
         float *gate = cpu->ff_gate + (size_t)r * job->n_ff;
         cpu->vector.silu_mul(gate, cpu->ff_up + (size_t)r * job->n_ff, gate, job->n_ff);
-        if (!job->down_is_float) {
+        if (job->h_q8 != NULL) {
             cpu->matmul.quantize_rows(gate, job->n_ff, 1, job->n_ff, job->h_q8, r);
         }
     }
 }
 
-static void down_range(void *context, uint32_t begin, uint32_t end)
+/* Two products a work: gate and up. Returns the inner rows of all works. */
+static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t n_in,
+                             const moe_q8_rows *x_q8, const moe_expert_work *works,
+                             uint32_t n_works, moe_cpu_product *products)
 {
-    const experts_job *job = context;
-    for (uint32_t task = begin; task < end; task++) {
-        uint32_t w = task / job->slices_out;
-        uint32_t first = task % job->slices_out * job->slice_rows_out;
-        const moe_expert_work *work = &job->works[w];
-        uint32_t n_out = work->down.n_out;
-        uint32_t n = n_out - first < job->slice_rows_out ? n_out - first : job->slice_rows_out;
-        moe_q8_rows h_q8 = moe_cpu_rows_from(job->h_q8, job->first[w]);
-        moe_matmul_args args = {.n_rows = work->n_rows,
-                                .x_q8 = &h_q8,
-                                .x = job->cpu->ff_gate + (size_t)job->first[w] * job->n_ff,
-                                .x_stride = job->n_ff,
-                                .out_index = work->out_index,
-                                .out = job->out,
-                                .out_stride = job->out_stride};
-        moe_cpu_matmul_slice(job->cpu, &work->down, first, n, args);
+    uint32_t n_ff = works[0].gate.n_out;
+    uint32_t first = 0;
+    for (uint32_t w = 0; w < n_works; w++) {
+        moe_cpu_product *gate = &products[2 * w];
+        gate->weight = works[w].gate;
+        gate->x_q8 = *x_q8;
+        gate->args = (moe_matmul_args){.n_rows = works[w].n_rows,
+                                       .x = x,
+                                       .x_stride = n_in,
+                                       .x_index = works[w].x_index,
+                                       .out = cpu->ff_gate + (size_t)first * n_ff,
+                                       .out_stride = n_ff};
+        products[2 * w + 1] = *gate;
+        products[2 * w + 1].weight = works[w].up;
+        products[2 * w + 1].args.out = cpu->ff_up + (size_t)first * n_ff;
+        first += works[w].n_rows;
+    }
+    return first;
+}
+
+static void list_down(const moe_cpu_device *cpu, uint32_t n_ff, const moe_q8_rows *h_q8,
+                      const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
+                      moe_cpu_product *products)
+{
+    uint32_t first = 0;
+    for (uint32_t w = 0; w < n_works; w++) {
+        moe_cpu_product *down = &products[w];
+        down->weight = works[w].down;
+        down->x_q8 = h_q8->q != NULL ? moe_cpu_rows_from(h_q8, first) : *h_q8;
+        down->args = (moe_matmul_args){.n_rows = works[w].n_rows,
+                                       .x = cpu->ff_gate + (size_t)first * n_ff,
+                                       .x_stride = n_ff,
+                                       .out_index = works[w].out_index,
+                                       .out = out,
+                                       .out_stride = out_stride};
+        first += works[w].n_rows;
     }
 }
 
-/* All works of a call are experts of one layer: their shapes and types are the first one's. */
-static void plan_slices(experts_job *job)
+static bool is_quantized(const moe_weight *weight)
 {
-    const moe_expert_work *work = &job->works[0];
-    job->n_ff = work->gate.n_out;
-    uint64_t bytes_in = (uint64_t)job->n_works * 2 * job->n_ff * work->gate.row_bytes;
-    uint64_t bytes_out = (uint64_t)job->n_works * work->down.n_out * work->down.row_bytes;
-    job->slice_rows_in = moe_cpu_slice_rows(job->cpu, &work->gate, bytes_in);
-    job->slice_rows_out = moe_cpu_slice_rows(job->cpu, &work->down, bytes_out);
-    job->slices_in = (job->n_ff + job->slice_rows_in - 1) / job->slice_rows_in;
-    job->slices_out = (work->down.n_out + job->slice_rows_out - 1) / job->slice_rows_out;
-    job->down_is_float = moe_dtype_info_of(work->down.type)->is_float;
+    return !moe_dtype_info_of(weight->type)->is_float;
 }
 
+/* All works of a call are experts of one layer: their shapes and types are the first one's. */
 int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                     const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
                     moe_error *err)
@@ -106,37 +87,27 @@ int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint3
     if (n_works == 0) {
         return MOE_OK;
     }
-    uint32_t *first = moe_calloc(n_works + 1, sizeof *first);
-    if (first == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the rows of %u experts", n_works);
-    }
-    for (uint32_t w = 0; w < n_works; w++) {
-        first[w + 1] = first[w] + works[w].n_rows;
+    moe_cpu_product *products = moe_calloc(2 * (size_t)n_works, sizeof *products);
+    if (products == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the products of %u experts", n_works);
     }
     moe_q8_rows x_q8 = {0};
     moe_q8_rows h_q8 = {0};
-    experts_job job = {.cpu = cpu,
-                       .x = x,
-                       .n_in = n_in,
-                       .x_q8 = &x_q8,
-                       .h_q8 = &h_q8,
-                       .works = works,
-                       .n_works = n_works,
-                       .first = first,
-                       .out = out,
-                       .out_stride = out_stride};
-    plan_slices(&job);
-    if (!moe_dtype_info_of(works[0].gate.type)->is_float ||
-        !moe_dtype_info_of(works[0].up.type)->is_float) {
+    if (is_quantized(&works[0].gate) || is_quantized(&works[0].up)) {
         moe_cpu_quantize(cpu, x, n_in, n_x_rows, n_in, cpu->x_q8_memory, &x_q8);
     }
-    if (!job.down_is_float) {
-        moe_q8_rows_bind(&h_q8, cpu->h_q8_memory, first[n_works], job.n_ff);
+    uint32_t n_ff = works[0].gate.n_out;
+    uint32_t n_inner = list_gate_up(cpu, x, n_in, &x_q8, works, n_works, products);
+    moe_cpu_run_products(cpu, products, 2 * n_works);
+    bool quantize = is_quantized(&works[0].down);
+    if (quantize) {
+        moe_q8_rows_bind(&h_q8, cpu->h_q8_memory, n_inner, n_ff);
     }
-    moe_cpu_for(cpu, n_works * 2 * job.slices_in, 1, gate_up_range, &job);
-    moe_cpu_for(cpu, first[n_works], 1, activate_range, &job);
-    moe_cpu_for(cpu, n_works * job.slices_out, 1, down_range, &job);
-    free(first);
+    activate_job activate = {cpu, n_ff, quantize ? &h_q8 : NULL};
+    moe_cpu_for(cpu, n_inner, 1, activate_range, &activate);
+    list_down(cpu, n_ff, &h_q8, works, n_works, out, out_stride, products);
+    moe_cpu_run_products(cpu, products, n_works);
+    free(products);
     return MOE_OK;
 }
 

@@ -50,18 +50,17 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
     return view;
 }
 
-/* Weight rows of one task in a call that streams call_bytes of weights in all: enough to stream
- * well, few enough that the workers finish together. */
-uint32_t moe_cpu_slice_rows(const moe_cpu_device *cpu, const moe_weight *weight,
-                            uint64_t call_bytes);
+/* One weight times rows. Of args: n_rows, x, x_stride, x_index, out, out_stride, out_index; the
+ * rest comes from weight. */
+typedef struct moe_cpu_product {
+    moe_weight weight;
+    moe_q8_rows x_q8; /* for quantised weights */
+    moe_matmul_args args;
+    const float *bias; /* added to every row, or NULL */
+} moe_cpu_product;
 
-/* Rows [first, first + n) of a weight times activation rows; fills in args->weights and n_out,
- * moves args->out, and calls the kernel of the type (or BLAS where it is on and pays). */
-void moe_cpu_matmul_slice(moe_cpu_device *cpu, const moe_weight *weight, uint32_t first, uint32_t n,
-                          moe_matmul_args args);
-
-/* OpenBLAS route for float weights; true when it did the work (plain rows only). */
-bool moe_cpu_blas_matmul(moe_cpu_device *cpu, const moe_matmul_args *args);
+void moe_cpu_run_products(moe_cpu_device *cpu, const moe_cpu_product *products,
+                          uint32_t n_products);
 
 /* Operations, by file. */
 int moe_cpu_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
