@@ -42,7 +42,7 @@ typedef struct cli_options {
     const char *offload; /* NULL: auto */
     const char *policy;  /* NULL: the default */
     const char *io;      /* NULL: auto */
-    const char *trace;   /* NULL: none */
+    const char *trace;   /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
     cli_size expert_cache;
     bool raw;
@@ -68,7 +68,6 @@ typedef struct cli_options {
     double min_p;
     double repeat_penalty;
     /* simulate and analyze */
-    const char *trace;
     const char *synthetic;
     const char *export_path;
     const char *policies;    /* simulate: a list; NULL: all */
