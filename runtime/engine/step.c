@@ -28,14 +28,27 @@ static uint32_t n_pending(const moe_session *session)
     return session->n_tokens - session->n_evaluated;
 }
 
+/* Every session is one of this engine, and stands in the list once. */
+static int check_sessions(const step *s, moe_error *err)
+{
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        if (s->sessions[i]->engine != s->engine) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu belongs to another engine", i);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (s->sessions[k] == s->sessions[i]) {
+                return moe_fail(err, MOE_ERR_ARGUMENT, "sessions %zu and %zu are the same", k, i);
+            }
+        }
+    }
+    return MOE_OK;
+}
+
 /* Every session with something to do gets a row, then the rest of the rows go out in order. */
 static int share_rows(step *s, moe_error *err)
 {
     uint32_t n_active = 0;
     for (size_t i = 0; i < s->n_sessions; i++) {
-        if (s->sessions[i]->engine != s->engine) {
-            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu belongs to another engine", i);
-        }
         s->n_rows_of[i] = n_pending(s->sessions[i]) > 0;
         n_active += s->n_rows_of[i];
     }
@@ -106,7 +119,10 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
     if (s->n_rows_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", s->n_sessions);
     }
-    int status = share_rows(s, err);
+    int status = check_sessions(s, err);
+    if (status == MOE_OK) {
+        status = share_rows(s, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -207,6 +223,10 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                     moe_error *err)
 {
     int status = step_prepare(s, all_logits, err);
+    if (status == MOE_OK && step_is_cancelled(s)) {
+        clear_cancel_requests(s);
+        return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+    }
     if (status != MOE_OK || s->n_rows == 0) {
         return status;
     }
@@ -248,6 +268,7 @@ typedef struct scoring {
     step *step;
     moe_logits_fn visit;
     void *user;
+    size_t n_visited; /* positions of the timeline up to the last one handed over */
     bool stopped;
 } scoring;
 
@@ -256,6 +277,7 @@ static bool visit_logits(uint32_t row, const float *logits, void *user)
     scoring *scores = user;
     keep_logits(row, logits, scores->step);
     size_t position = scores->step->kv_rows[row].position;
+    scores->n_visited = position + 1;
     scores->stopped = !scores->visit(position, logits, scores->user);
     return !scores->stopped;
 }
@@ -276,7 +298,11 @@ int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe
         status = run_step(&s, true, visit_logits, &scores, err);
         step_free(&s);
     }
-    if (n_pending(session) > 0) {
+    if (status == MOE_OK && scores.stopped) {
+        /* The pass went on behind the position that was the last to be wanted. */
+        moe_session_truncate(session, scores.n_visited, NULL);
+        session->has_logits = true;
+    } else if (n_pending(session) > 0) {
         moe_session_truncate(session, session->n_evaluated, NULL);
     }
     return status;

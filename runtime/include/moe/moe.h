@@ -279,7 +279,7 @@ MOE_API bool moe_session_is_full(const moe_session *session);
 MOE_API const float *moe_session_logits(const moe_session *session);
 
 /* Evaluates tokens after the timeline and hands over the logits of each of their positions, in
- * order. Stops when visit returns false. */
+ * order. When visit returns false the timeline ends after that position. */
 typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
 MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
                               moe_logits_fn visit, void *user, moe_error *err);
