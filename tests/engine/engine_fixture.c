@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -15,6 +16,18 @@ void make_prompt(int32_t *tokens, size_t n, uint32_t n_vocab, uint32_t seed)
         state = state * 1664525u + 1013904223u;
         tokens[i] = (int32_t)((state >> 8) % n_vocab);
     }
+}
+
+moe_engine_options oracle_options(char *path, const char *folder, const char *name)
+{
+    moe_engine_options options;
+    snprintf(path, 1024, "%s/%s/model.gguf", folder, name);
+    moe_engine_options_init(&options);
+    options.model_path = path;
+    options.n_threads = 2;
+    options.prefill_chunk = 64;
+    options.context = 512;
+    return options;
 }
 
 moe_engine *open_engine(const moe_engine_options *options)

@@ -8,6 +8,9 @@
 /* A prompt of ids that look drawn at random, the same for the same seed. */
 void make_prompt(int32_t *tokens, size_t n, uint32_t n_vocab, uint32_t seed);
 
+/* Options for FOLDER/NAME/model.gguf: two threads, a context of 512, chunks of 64. path holds 1024
+ * bytes and must live until the engine is open. */
+moe_engine_options oracle_options(char *path, const char *folder, const char *name);
 /* Opens, or fails the test with the message. */
 moe_engine *open_engine(const moe_engine_options *options);
 moe_session *greedy_session(moe_engine *engine);
