@@ -54,6 +54,9 @@ static int put(checked_file *out, const void *data, size_t size)
 static int get(checked_file *in, void *data, size_t size)
 {
     if (size > 0 && fread(data, 1, size, in->file) != size) {
+        if (ferror(in->file)) {
+            return moe_fail(in->err, MOE_ERR_IO, "%s: cannot read: %s", in->path, strerror(errno));
+        }
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the session file is truncated", in->path);
     }
     XXH3_64bits_update(in->hash, data, size);
@@ -187,10 +190,20 @@ static int check_header(const session_header *h, const moe_engine *engine, check
                         "larger context",
                         in->path, h->n_tokens, engine->context);
     }
-    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens || h->n_sampled_pending > 1) {
+    const uint64_t *random = h->random_state;
+    moe_error reason;
+    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens ||
+        h->n_sampled_pending > h->n_tokens - h->n_evaluated || h->n_sampled_pending > 1 ||
+        h->has_logits > 1 || (h->has_logits == 1 && h->n_evaluated == 0) || h->evaluate_only > 1) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
     }
-    return moe_sampling_check(&h->sampling, in->err);
+    if ((random[0] | random[1] | random[2] | random[3]) == 0) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the generator's state is 0", in->path);
+    }
+    if (moe_sampling_check(&h->sampling, &reason) != MOE_OK) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: %.400s", in->path, reason.message);
+    }
+    return MOE_OK;
 }
 
 static int get_pages(checked_file *in, moe_session *session, uint32_t n_evaluated)
@@ -261,7 +274,7 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
     if (status == MOE_OK) {
         status = get(in, &sum, sizeof sum);
     }
-    if (status == MOE_OK && sum != expected) {
+    if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
         status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
                           in->path);
     }
