@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/* Saved sessions that are damaged, or belong elsewhere: each is refused with its status, and a file
+ * whose checksum is right is still not believed. Usage: test_session_files ORACLE-FOLDER. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "engine_fixture.h"
+
+/* 70 tokens (two KV pages), of which 66 are evaluated: 62 fed, 4 sampled; the last one sampled and
+ * three that were fed behind it are pending. */
+#define N_TOKENS    70
+#define N_EVALUATED 66
+#define N_SAMPLED   5
+#define HEADER      128
+
+static const char *folder;
+
+typedef struct fixture {
+    moe_engine *engine;
+    char path[64];
+    uint8_t *good;
+    size_t size;
+} fixture;
+
+static fixture f;
+
+static moe_engine *open_with(const char *name, moe_kv_cache_type type, uint32_t context)
+{
+    char path[1024];
+    moe_engine_options options = oracle_options(path, folder, name);
+    options.kv_cache = type;
+    options.context = context;
+    return open_engine(&options);
+}
+
+static void write_file(const void *bytes, size_t size)
+{
+    FILE *file = fopen(f.path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(f.path, "/tmp/moe-session-file-XXXXXX");
+    int fd = mkstemp(f.path);
+    assert_true(fd >= 0);
+    close(fd);
+    f.engine = open_with("olmoe", MOE_KV_CACHE_F16, 128);
+    moe_session *session = greedy_session(f.engine);
+    int32_t prompt[64];
+    make_prompt(prompt, 64, 288, 4);
+    feed(session, prompt, 62);
+    for (int i = 0; i < N_SAMPLED; i++) {
+        assert_int_equal(moe_step(f.engine, &session, 1, NULL), MOE_OK);
+    }
+    feed(session, prompt, 3);
+    assert_int_equal(moe_session_n_tokens(session), N_TOKENS);
+    assert_int_equal(moe_session_n_pending(session), N_TOKENS - N_EVALUATED);
+    assert_int_equal(moe_session_save(session, f.path, NULL), MOE_OK);
+    moe_session_close(&session);
+    FILE *file = fopen(f.path, "rb");
+    f.good = malloc(1 << 20);
+    f.size = fread(f.good, 1, 1 << 20, file);
+    fclose(file);
+    assert_true(f.size > HEADER && f.size < 1 << 20);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    moe_engine_close(&f.engine);
+    unlink(f.path);
+    free(f.good);
+    return 0;
+}
+
+static int load_status(moe_engine *engine, moe_error *error)
+{
+    moe_session *session = (moe_session *)&f;
+    int status = moe_session_load(&session, engine, f.path, error);
+    assert_true((status == MOE_OK) == (session != NULL));
+    moe_session_close(&session);
+    return status;
+}
+
+/* Whatever is refused is refused with the file's name. */
+static void check_refused(const void *bytes, size_t size, int expected)
+{
+    moe_error error = {""};
+    write_file(bytes, size);
+    assert_int_equal(load_status(f.engine, &error), expected);
+    assert_non_null(strstr(error.message, f.path));
+}
+
+static void good_file_goes_on(void **state)
+{
+    (void)state;
+    write_file(f.good, f.size);
+    moe_session *session;
+    assert_int_equal(moe_session_load(&session, f.engine, f.path, NULL), MOE_OK);
+    assert_int_equal(moe_session_n_tokens(session), N_TOKENS);
+    assert_int_equal(moe_session_n_pending(session), N_TOKENS - N_EVALUATED);
+    int32_t tokens[8], expected[8];
+    assert_int_equal(moe_session_take(session, tokens, 8), N_SAMPLED);
+    assert_memory_equal(tokens, moe_session_tokens(session) + 62, N_SAMPLED * sizeof *tokens);
+    moe_session *fresh = greedy_session(f.engine);
+    feed(fresh, moe_session_tokens(session), N_TOKENS);
+    decode(f.engine, fresh, expected, 8);
+    decode(f.engine, session, tokens, 8);
+    assert_memory_equal(tokens, expected, sizeof tokens);
+    moe_session_close(&fresh);
+    moe_session_close(&session);
+}
+
+/* Changes a field and makes the checksum right again. */
+static void check_field(size_t offset, const void *value, size_t size, int expected)
+{
+    uint8_t *bytes = malloc(f.size);
+    memcpy(bytes, f.good, f.size);
+    memcpy(bytes + offset, value, size);
+    uint64_t sum = XXH3_64bits(bytes, f.size - sizeof sum);
+    memcpy(bytes + f.size - sizeof sum, &sum, sizeof sum);
+    check_refused(bytes, f.size, expected);
+    free(bytes);
+}
+
+static void every_field(void **state)
+{
+    (void)state;
+    const struct {
+        size_t offset;
+        uint32_t value;
+        int status;
+    } cases[] = {
+        {0, 0x12345678, MOE_ERR_FORMAT},    /* magic */
+        {8, 2, MOE_ERR_FORMAT},             /* version */
+        {12, 1, MOE_ERR_MISMATCH},          /* KV type */
+        {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
+        {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
+        {24, 64, MOE_ERR_MISMATCH},         /* bytes of a page */
+        {28, 1, MOE_ERR_MISMATCH},          /* ... its upper half */
+        {32, 129, MOE_ERR_CONTEXT_FULL},    /* tokens */
+        {32, UINT32_MAX, MOE_ERR_CONTEXT_FULL},
+        {32, N_TOKENS + 1, MOE_ERR_FORMAT},
+        {32, N_TOKENS - 1, MOE_ERR_FORMAT},
+        {32, 0, MOE_ERR_FORMAT},
+        {36, N_TOKENS + 1, MOE_ERR_FORMAT}, /* evaluated */
+        {36, 0, MOE_ERR_FORMAT},
+        {36, UINT32_MAX, MOE_ERR_FORMAT},
+        {40, N_TOKENS + 1, MOE_ERR_FORMAT}, /* sampled, not taken */
+        {40, 0, MOE_ERR_FORMAT},
+        {44, 2, MOE_ERR_FORMAT}, /* sampled and pending */
+        {48, 0, MOE_ERR_FORMAT}, /* has logits: the sum stands elsewhere then */
+        {48, 2, MOE_ERR_FORMAT},
+        {52, 2, MOE_ERR_FORMAT},          /* evaluate only */
+        {56, 1, MOE_ERR_FORMAT},          /* the sampling's own size */
+        {64, 0x7fc00000, MOE_ERR_FORMAT}, /* temperature: NaN */
+        {72, 0x40000000, MOE_ERR_FORMAT}, /* top-p: 2 */
+        {76, 0xbf800000, MOE_ERR_FORMAT}, /* min-p: -1 */
+        {80, 0, MOE_ERR_FORMAT},          /* repetition penalty: 0 */
+        {HEADER, 288, MOE_ERR_FORMAT},    /* first token */
+        {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
+        {HEADER + 4 * N_TOKENS, 288, MOE_ERR_FORMAT}, /* first one sampled */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_field(cases[i].offset, &cases[i].value, sizeof cases[i].value, cases[i].status);
+    }
+    const uint8_t zeros[32] = {0};
+    check_field(96, zeros, sizeof zeros, MOE_ERR_FORMAT); /* a generator stuck at 0 */
+}
+
+static void truncated(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 16; i++) {
+        check_refused(f.good, f.size * i / 16, MOE_ERR_FORMAT);
+    }
+    check_refused(f.good, f.size - 1, MOE_ERR_FORMAT);
+    check_refused(f.good, HEADER, MOE_ERR_FORMAT);
+    uint8_t *longer = calloc(1, f.size + 1);
+    memcpy(longer, f.good, f.size);
+    check_refused(longer, f.size + 1, MOE_ERR_FORMAT);
+    free(longer);
+}
+
+static void flipped(void **state)
+{
+    (void)state;
+    uint8_t *bytes = malloc(f.size);
+    for (size_t i = 0; i < 400; i++) {
+        size_t at = i < HEADER ? i : HEADER + (i - HEADER) * 7919 % (f.size - HEADER);
+        memcpy(bytes, f.good, f.size);
+        bytes[at] ^= (uint8_t)(1u << i % 8);
+        write_file(bytes, f.size);
+        moe_error error = {""};
+        int status = load_status(f.engine, &error);
+        if (i < HEADER) {
+            assert_true(status == MOE_ERR_FORMAT || status == MOE_ERR_MISMATCH ||
+                        status == MOE_ERR_CONTEXT_FULL);
+        } else {
+            assert_int_equal(status, MOE_ERR_FORMAT);
+        }
+    }
+    free(bytes);
+}
+
+static void elsewhere(void **state)
+{
+    (void)state;
+    write_file(f.good, f.size);
+    const struct {
+        const char *model;
+        moe_kv_cache_type type;
+        uint32_t context;
+        int status;
+    } cases[] = {
+        {"qwen3moe", MOE_KV_CACHE_F16, 128, MOE_ERR_MISMATCH},
+        {"olmoe-norm", MOE_KV_CACHE_F16, 128, MOE_ERR_MISMATCH},
+        {"olmoe", MOE_KV_CACHE_F32, 128, MOE_ERR_MISMATCH},
+        {"olmoe", MOE_KV_CACHE_F16, N_TOKENS - 1, MOE_ERR_CONTEXT_FULL},
+        {"olmoe", MOE_KV_CACHE_F16, N_TOKENS, MOE_OK},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_engine *engine = open_with(cases[i].model, cases[i].type, cases[i].context);
+        moe_error error;
+        assert_int_equal(load_status(engine, &error), cases[i].status);
+        moe_engine_close(&engine);
+    }
+}
+
+static void no_place(void **state)
+{
+    (void)state;
+    moe_error error = {""};
+    moe_session *session = greedy_session(f.engine);
+    assert_int_equal(moe_session_save(session, "/nowhere/at/all", &error), MOE_ERR_IO);
+    assert_non_null(strstr(error.message, "/nowhere/at/all"));
+    /* An empty timeline is one, too. */
+    assert_int_equal(moe_session_save(session, f.path, NULL), MOE_OK);
+    moe_session_close(&session);
+    assert_int_equal(load_status(f.engine, &error), MOE_OK);
+    assert_int_equal(moe_session_load(&session, f.engine, "/nowhere/at/all", &error), MOE_ERR_IO);
+    assert_null(session);
+    assert_int_equal(moe_session_load(&session, f.engine, "/", &error), MOE_ERR_IO);
+    assert_null(session);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_session_files ORACLE-FOLDER\n");
+        return 2;
+    }
+    folder = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_file_goes_on), cmocka_unit_test(every_field),
+        cmocka_unit_test(truncated),         cmocka_unit_test(flipped),
+        cmocka_unit_test(elsewhere),         cmocka_unit_test(no_place),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

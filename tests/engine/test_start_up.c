@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening: no expert byte is read, progress is told in order and can cancel, and what is cancelled
+ * leaves nothing behind. Usage: test_start_up MODEL.gguf. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "engine_fixture.h"
+
+/* Read beside the model: the machine's description under /proc and /sys. */
+#define SLACK (1 << 20)
+
+static const char *model_path;
+
+static uint64_t bytes_read_so_far(void)
+{
+    unsigned long long n = UINT64_MAX;
+    FILE *file = fopen("/proc/self/io", "r");
+    if (file == NULL || fscanf(file, "rchar: %llu", &n) != 1) {
+        n = UINT64_MAX;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n;
+}
+
+static int entries(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    int n = 0;
+    while (readdir(directory) != NULL) {
+        n++;
+    }
+    closedir(directory);
+    return n;
+}
+
+typedef struct progress {
+    int n_calls;
+    int cancel_at; /* < 0: never */
+    double last;
+} progress;
+
+static bool on_progress(double fraction, void *user)
+{
+    progress *p = user;
+    assert_true(fraction >= p->last && fraction <= 1.0);
+    p->last = fraction;
+    return p->n_calls++ != p->cancel_at;
+}
+
+static moe_engine_options make_options(progress *p)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.context = 128;
+    options.prefill_chunk = 16;
+    options.progress = on_progress;
+    options.user = p;
+    return options;
+}
+
+static void no_expert_is_read(void **state)
+{
+    (void)state;
+    progress p = {.cancel_at = -1};
+    moe_engine_options options = make_options(&p);
+    uint64_t before = bytes_read_so_far();
+    moe_engine *engine = open_engine(&options);
+    uint64_t after = bytes_read_so_far();
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    assert_int_equal(stats.bytes_demand + stats.bytes_prefetch + stats.bytes_read_disk, 0);
+    assert_int_equal(stats.expert_hits + stats.expert_misses + stats.passes, 0);
+    struct stat file;
+    assert_int_equal(stat(model_path, &file), 0);
+    print_message("file %lld, experts %llu, read %llu bytes\n", (long long)file.st_size,
+                  (unsigned long long)info.expert_bytes, (unsigned long long)(after - before));
+    assert_true(info.expert_bytes > (uint64_t)file.st_size / 4);
+    if (before != UINT64_MAX) {
+        assert_true(after - before <= (uint64_t)file.st_size - info.expert_bytes + SLACK);
+    }
+    assert_true(p.n_calls > 0 && p.last > 0.9);
+    /* The first token brings some in. */
+    moe_session *session = greedy_session(engine);
+    feed(session, (const int32_t[]){1}, 1);
+    assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+    moe_engine_get_stats(engine, &stats);
+    assert_true(stats.bytes_demand > 0 && stats.bytes_read_disk >= stats.bytes_demand);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+static void cancelled_at_every_report(void **state)
+{
+    (void)state;
+    progress p = {.cancel_at = -1};
+    moe_engine_options options = make_options(&p);
+    moe_engine *engine = open_engine(&options);
+    moe_engine_close(&engine);
+    int n_calls = p.n_calls;
+    int n_files = entries("/proc/self/fd");
+    int n_threads = entries("/proc/self/task");
+    int n_points = n_calls < 12 ? n_calls : 12;
+    for (int i = 0; i < n_points; i++) {
+        p = (progress){.cancel_at = i * (n_calls - 1) / (n_points > 1 ? n_points - 1 : 1)};
+        moe_error error = {""};
+        engine = (moe_engine *)&p;
+        assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_CANCELLED);
+        assert_null(engine);
+        assert_int_equal(p.n_calls, p.cancel_at + 1); /* not asked again */
+        assert_true(error.message[0] != '\0');
+    }
+    assert_int_equal(entries("/proc/self/fd"), n_files);
+    assert_int_equal(entries("/proc/self/task"), n_threads);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_start_up MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_expert_is_read),
+        cmocka_unit_test(cancelled_at_every_report),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
