@@ -92,6 +92,18 @@ static void settle_prefetches(moe_expert_store *store, bool cancel)
     store->n_prefetching = n_left;
 }
 
+/* A wave takes a prefetch over with its own pin, so that nobody else looks after the slot. */
+static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
+{
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        if (store->prefetching[i] == access->slot) {
+            store->prefetching[i] = store->prefetching[--store->n_prefetching];
+            moe_expert_cache_unpin(store->cache, store->keys[access->position]);
+            return;
+        }
+    }
+}
+
 static void wait_for_prefetches(moe_expert_store *store)
 {
     settle_prefetches(store, true);
@@ -199,6 +211,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
         const moe_layer_access *access = &store->wave[i];
         store->delivered[i] = false;
         if (access->hit) {
+            adopt_prefetch(store, access);
             moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
         } else {
             forget_slot(store, access->slot);
@@ -248,8 +261,13 @@ static void fill_view(const moe_expert_store *store, const moe_layer_access *acc
 /* After a failed read: lets the rest of the wave settle, drops what failed, unpins. */
 static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
 {
-    moe_error reason = {"reading failed"};
-    int status = moe_mover_last_error(store->mover, &reason);
+    moe_error reason;
+    uint32_t slot;
+    int status = moe_mover_last_error(store->mover, &slot, &reason);
+    /* Several may have failed: the one that the reason is about is named. */
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        failed = store->wave[i].slot == slot ? i : failed;
+    }
     uint32_t expert = store->request.experts[store->wave[failed].position];
     moe_fail(err, status, "layer %u, expert %u: %.440s", store->request.layer, expert,
              reason.message);
@@ -265,10 +283,7 @@ void moe_expert_store_abandon(moe_expert_store *store)
         moe_mover_wait(store->mover, &access->slot, 1);
         moe_expert_cache_unpin(store->cache, key);
         if (moe_mover_state(store->mover, access->slot) == MOE_SLOT_FAILED) {
-            settle_prefetches(store, false);
-            if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
-                drop_key(store, key, access->slot);
-            }
+            drop_key(store, key, access->slot);
         }
     }
     store->n_wave = store->n_delivered = 0;
@@ -283,11 +298,18 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
     uint32_t n = 0;
     *n_waiting = 0;
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        const moe_layer_access *access = &store->wave[i];
+        moe_layer_access *access = &store->wave[i];
         if (store->delivered[i]) {
             continue;
         }
         moe_slot_state state = moe_mover_state(store->mover, access->slot);
+        if (state == MOE_SLOT_FAILED && access->hit) {
+            /* Read ahead of need in vain; now it is needed. */
+            access->hit = false;
+            forget_slot(store, access->slot);
+            submit_move(store, store->keys[access->position], access->slot, MOE_CAUSE_DEMAND);
+            state = MOE_SLOT_QUEUED;
+        }
         if (state == MOE_SLOT_READY) {
             store->delivered[i] = true;
             store->n_delivered++;
@@ -315,7 +337,7 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
     uint32_t n_waiting;
     uint32_t failed = UINT32_MAX;
     *n = collect_ready(store, positions, views, &n_waiting, &failed);
-    if (*n == 0 && failed == UINT32_MAX) {
+    while (*n == 0 && failed == UINT32_MAX) {
         moe_mover_wait(store->mover, store->waiting, n_waiting);
         *n = collect_ready(store, positions, views, &n_waiting, &failed);
     }
@@ -371,6 +393,8 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
         store->files[i] = (moe_range_file){file->path, file->fd, file->size};
     }
     moe_range_reader_options options = {.kind = o->io,
+                                        .engine = o->io_engine,
+                                        .engine_context = o->io_context,
                                         .files = store->files,
                                         .n_files = (uint32_t)n_files,
                                         .buffered = o->buffered_io,

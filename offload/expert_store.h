@@ -36,6 +36,8 @@ typedef struct moe_expert_store_options {
     const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
     moe_io_kind io;
     bool buffered_io;
+    const moe_io_ops *io_engine; /* tests: instead of `io`, with its context (io_fault.h); or NULL */
+    void *io_context;
     uint64_t seed;
     moe_log_fn log;
     void *user;

@@ -24,7 +24,7 @@ typedef struct mover_slot {
     uint32_t next, previous;
     /* The mover's alone while LOADING; data is everybody's when READY. */
     uint8_t n_parts_left;
-    bool retried;
+    uint8_t retried; /* a bit for each part */
     int status;
     const uint8_t *data[MOE_EXPERT_PARTS];
 } mover_slot;
@@ -48,6 +48,7 @@ struct moe_mover {
     bool stop;
     moe_mover_stats stats;
     int last_status;
+    uint32_t last_failed; /* its slot */
     moe_error last_error;
 
     _Atomic uint32_t n_urgent; /* demand and verification, queued or loading */
@@ -129,6 +130,19 @@ static uint32_t take_request(moe_mover *mover)
     return index;
 }
 
+/* A failed prefetch is nobody's error: who needs the expert asks again. */
+static void record_error(moe_mover *mover, uint32_t index, const moe_error *error)
+{
+    if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {
+        return;
+    }
+    pthread_mutex_lock(&mover->lock);
+    mover->last_status = mover->slots[index].status;
+    mover->last_failed = index;
+    mover->last_error = *error;
+    pthread_mutex_unlock(&mover->lock);
+}
+
 static void submit_part(moe_mover *mover, uint32_t index, int part)
 {
     mover_slot *slot = &mover->slots[index];
@@ -143,7 +157,9 @@ static void submit_part(moe_mover *mover, uint32_t index, int part)
         mover->n_ranges++;
         slot->n_parts_left++;
     } else {
-        slot->status = MOE_ERR_INTERNAL;
+        moe_error error;
+        slot->status = moe_fail(&error, MOE_ERR_INTERNAL, "the range reader is full");
+        record_error(mover, index, &error);
     }
 }
 
@@ -160,7 +176,6 @@ static void finish_slot(moe_mover *mover, uint32_t index)
         mover->stats.bytes[slot->move.cause] += bytes;
     } else {
         mover->stats.n_failed++;
-        mover->last_status = slot->status;
     }
     mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
     no_longer_urgent(mover, slot);
@@ -173,7 +188,7 @@ static void start_slot(moe_mover *mover, uint32_t index)
 {
     mover_slot *slot = &mover->slots[index];
     slot->status = MOE_OK;
-    slot->retried = false;
+    slot->retried = 0;
     slot->n_parts_left = 0;
     mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
@@ -182,14 +197,6 @@ static void start_slot(moe_mover *mover, uint32_t index)
     if (slot->n_parts_left == 0) {
         finish_slot(mover, index);
     }
-}
-
-static void record_error(moe_mover *mover, int status, const moe_error *error)
-{
-    pthread_mutex_lock(&mover->lock);
-    mover->last_status = status;
-    mover->last_error = *error;
-    pthread_mutex_unlock(&mover->lock);
 }
 
 /* False when the part's bytes are not those that the checksum was taken of: they are read once
@@ -202,8 +209,8 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part)
         XXH3_64bits(slot->data[part], ref->size) == slot->move.checksums[part]) {
         return true;
     }
-    if (!slot->retried) {
-        slot->retried = true;
+    if ((slot->retried & 1u << part) == 0) {
+        slot->retried |= (uint8_t)(1u << part);
         pthread_mutex_lock(&mover->lock);
         mover->stats.n_checksum_retries++;
         pthread_mutex_unlock(&mover->lock);
@@ -212,10 +219,11 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part)
     }
     moe_error error;
     slot->status = moe_fail(&error, MOE_ERR_IO,
-                            "the expert's bytes at offset %llu do not match their checksum, twice; "
-                            "the file or the disk is damaged: download the file again",
+                            "%s: the expert's bytes at offset %llu do not match their checksum, "
+                            "twice; the file or the disk is damaged: download the file again",
+                            moe_range_reader_path(mover->reader, ref->file_index),
                             (unsigned long long)ref->offset);
-    record_error(mover, slot->status, &error);
+    record_error(mover, index, &error);
     return false;
 }
 
@@ -228,7 +236,7 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
     slot->n_parts_left--;
     if (done->status != MOE_OK) {
         slot->status = done->status;
-        record_error(mover, done->status, &done->error);
+        record_error(mover, index, &done->error);
     } else {
         slot->data[part] = done->data;
         (void)verify_part(mover, index, part);
@@ -420,13 +428,12 @@ void moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n)
     pthread_mutex_unlock(&mover->lock);
 }
 
-int moe_mover_last_error(moe_mover *mover, moe_error *err)
+int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err)
 {
     pthread_mutex_lock(&mover->lock);
     int status = mover->last_status;
-    if (err != NULL) {
-        *err = mover->last_error;
-    }
+    *slot = mover->last_failed;
+    *err = mover->last_error;
     pthread_mutex_unlock(&mover->lock);
     return status;
 }

@@ -78,8 +78,8 @@ void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
 /* Returns when at least one of the slots is READY or FAILED. */
 void moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n);
-/* The reason of the last failure: status, and its line. */
-int moe_mover_last_error(moe_mover *mover, moe_error *err);
+/* The last failure that was not a prefetch's: status, slot, and its line. */
+int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);
 /* Nothing is queued or being read for demand or verification. */
 bool moe_mover_is_idle(const moe_mover *mover);
 void moe_mover_get_stats(moe_mover *mover, moe_mover_stats *stats);

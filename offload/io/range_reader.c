@@ -171,6 +171,11 @@ bool moe_range_reader_close(moe_range_reader **reader)
     return r == NULL || release(r);
 }
 
+const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)
+{
+    return r->files.files[file].path;
+}
+
 size_t moe_range_reader_alignment(const moe_range_reader *reader)
 {
     return reader->files.alignment;

@@ -53,6 +53,8 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
  * owner calls it, or another thread once nothing is in flight. */
 bool moe_range_reader_close(moe_range_reader **reader);
 
+/* The path of a file, as it was given. */
+const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
 /* Alignment of buffers; and the bytes that a buffer for a range of so many bytes must have. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
