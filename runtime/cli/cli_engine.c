@@ -103,6 +103,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->io = options->io;
     engine_options->trace_path = options->trace;
     engine_options->trace_gates = true;
+    engine_options->route_trace = options->route_trace;
     return options->host_memory.share > 0 ? share_of_file(&engine_options->host_memory, options)
                                           : CLI_EXIT_OK;
 }

@@ -19,6 +19,7 @@ enum {
     CLI_INSPECT = 1 << 5,
     CLI_DEVICES = 1 << 6,
     CLI_PLAN = 1 << 7,
+    CLI_BENCH_OFFLOAD = 1 << 8,
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17
 };
@@ -69,6 +70,8 @@ typedef struct cli_options {
     double repeat_penalty;
     /* simulate and analyze */
     const char *synthetic;
+    const char *route_trace; /* benches: replayed; NULL: none */
+    const char *prefetches;  /* bench offload: a list; NULL: auto */
     const char *export_path;
     const char *policies;    /* simulate: a list; NULL: all */
     const char *cache_sizes; /* simulate: a list; NULL: the default */

@@ -83,6 +83,7 @@ void moe_engine_close(moe_engine **engine_ptr)
         return;
     }
     moe_trace_recorder_close(&engine->trace);
+    moe_trace_close(&engine->route_replay);
     moe_expert_store_close(&engine->experts);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {

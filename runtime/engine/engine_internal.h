@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include <moe/moe.h>
+#include <moe/trace.h>
 
 #include "offload/expert_store.h"
 #include "runtime/engine/kv_cache.h"
@@ -52,6 +53,7 @@ struct moe_engine {
     uint64_t n_predicted, n_predicted_right;
     uint64_t n_sessions;           /* created so far */
     moe_route_observer *observers; /* a list */
+    moe_trace *route_replay;       /* NULL unless routing is replayed */
     moe_trace_recorder *trace;     /* NULL when none was asked for */
 };
 

@@ -13,6 +13,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
 #define DEFAULT_PREFILL_CHUNK 512u
@@ -74,6 +75,11 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "offload mode on-demand keeps no expert, so a cache policy (%s) cannot act",
                         o->policy);
+    }
+    if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "a replayed routing is not what the routers would choose, so they cannot "
+                        "foretell it: prefetch cannot be on");
     }
     if (keeps_nothing(o) && o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode on-demand does not prefetch");
@@ -180,6 +186,12 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status != MOE_OK) {
         return status;
     }
+    if (o->route_trace != NULL) {
+        status = moe_route_replay_open(&engine->route_replay, o->route_trace, &engine->config, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
     engine->fingerprint = moe_model_fingerprint(engine->gguf);
     engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
@@ -251,9 +263,11 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         return status;
     }
     moe_expert_store_describe(engine->experts, engine->io, sizeof engine->io);
+    /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
-    engine->prefetch = o->prefetch == MOE_SWITCH_ON ||
-                       (o->prefetch == MOE_SWITCH_AUTO && !all_fit && !keeps_nothing(o));
+    bool worthwhile = !all_fit && !keeps_nothing(o) && o->route_trace == NULL;
+    engine->prefetch =
+        o->prefetch == MOE_SWITCH_ON || (o->prefetch == MOE_SWITCH_AUTO && worthwhile);
     return MOE_OK;
 }
 

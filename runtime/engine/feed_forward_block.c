@@ -2,6 +2,7 @@
 /* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
  * -> their outputs in rank order -> plus the shared expert. */
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/route_replay.h"
 #include "runtime/engine/routing.h"
 
 static const moe_weight *layer_weight(const moe_engine *engine, uint32_t layer, int tensor)
@@ -24,6 +25,10 @@ static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t lay
     moe_pass_buffers *b = &engine->buffers;
     int status = moe_route_rows(engine, layer, b->norm, pass->n_rows, b->chosen, b->chosen_weights,
                                 b->router_probs, err);
+    if (status == MOE_OK && engine->route_replay != NULL) {
+        moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
+                         engine->config.n_expert_used, b->chosen);
+    }
     if (status != MOE_OK || engine->observers == NULL) {
         return status;
     }

@@ -95,6 +95,8 @@ typedef struct moe_engine_options {
      * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
      * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
      * trace_gates): the weights that they are mixed with. */
+    const char *route_trace; /* for benchmarks: this recorded routing replaces the routers' choices;
+                                the text is then meaningless. NULL: none */
     const char *trace_path;
     bool trace_gates;
 
