@@ -195,10 +195,13 @@ static int check_shape(jsonl_reader *reader, struct json_object *layers, struct 
             return status;
         }
     }
-    if (n_layer != reader->trace->n_layer ||
-        (gates != NULL && json_object_array_length(gates) != n_layer)) {
+    if (n_layer != reader->trace->n_layer) {
         return fail_line(reader, "%zu layers, but rows before it have %u", n_layer,
                          reader->trace->n_layer);
+    }
+    if (gates != NULL && json_object_array_length(gates) != n_layer) {
+        return fail_line(reader, "\"gates\" of %zu layers, \"layers\" of %zu",
+                         json_object_array_length(gates), n_layer);
     }
     if (has_pass != reader->has_passes || (gates != NULL) != reader->trace->has_gates) {
         return fail_line(reader, "\"pass\" and \"gates\" must be in every row or in none");

@@ -72,6 +72,12 @@ together=$("$root/batch" "$model" 'Once' 'There was' | head -n 1)
 alone=$("$root/batch" "$model" 'Once' | head -n 1)
 [ "$together" = "$alone" ] || { echo "batch: '$together' is not '$alone'"; status=1; }
 
+# A cache policy as a plug-in needs the header alone.
+# shellcheck disable=SC2046
+$cc -std=c11 -Wall -Wextra -Werror -pedantic -O1 -shared -fPIC "$source/examples/policy_plugin.c" \
+    $(config --cflags) -o "$root/clock.so"
+expect 'clock.so' "$prefix/bin/moe-offload" simulate --synthetic olmoe -n 9 --policy "$root/clock.so"
+
 for header in "$prefix"/include/moe/*.h; do
     printf '#include <moe/%s>\nint main() { return 0; }\n' "${header##*/}" >"$root/header.cc"
     # shellcheck disable=SC2046

@@ -9,9 +9,8 @@
  * When every layer is a domain of its own, each of its objects sees a model of one layer: n_layer
  * is 1, keys are numbers of experts, the layer of an access is 0.
  *
- * A plug-in is a shared object that defines
- *     const moe_policy *moe_policy_plugin(void);
- * and is loaded by `--policy ./mine.so`. Calls come from one thread at a time. */
+ * A plug-in is a shared object that defines moe_policy_plugin() and is loaded by
+ * `--policy ./mine.so` (examples/policy_plugin.c is one). Calls come from one thread at a time. */
 #ifndef MOE_POLICY_H
 #define MOE_POLICY_H
 
@@ -80,6 +79,9 @@ typedef struct moe_policy {
     /* The pass is over. */
     void (*end_pass)(void *state, uint64_t pass);
 } moe_policy;
+
+/* Defined by a plug-in, not by the library: its policy, valid while the plug-in is loaded. */
+__attribute__((visibility("default"))) const moe_policy *moe_policy_plugin(void);
 
 #ifdef __cplusplus
 }
