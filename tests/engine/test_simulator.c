@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* The simulator is the engine: a recorded run, replayed, has exactly the hits, misses, evictions
+ * and bytes that engines with that cache had. Usage: test_simulator ORACLE-FOLDER. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <moe/trace.h>
+
+#include "engine_fixture.h"
+
+static const char *folder;
+
+/* A prompt in chunks, a second session that joins and leaves, and some tokens written. */
+static moe_engine_stats run(const moe_engine_options *options, uint64_t *expert_bytes)
+{
+    moe_engine *engine = open_engine(options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    *expert_bytes = info.expert_bytes / info.memory.experts;
+    moe_session *sessions[2] = {greedy_session(engine), greedy_session(engine)};
+    int32_t prompt[50];
+    make_prompt(prompt, 50, info.n_vocab, 1);
+    feed(sessions[0], prompt, 50);
+    make_prompt(prompt, 50, info.n_vocab, 2);
+    feed(sessions[1], prompt, 9);
+    for (int step = 0; step < 40; step++) {
+        size_t n = step < 5 || step > 20 ? 1 : 2;
+        moe_error error;
+        if (moe_step(engine, sessions, n, &error) != MOE_OK) {
+            fail_msg("%s", error.message);
+        }
+    }
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    moe_session_close(&sessions[0]);
+    moe_session_close(&sessions[1]);
+    moe_engine_close(&engine);
+    return stats;
+}
+
+static void check(const moe_trace *trace, const moe_engine_options *options)
+{
+    uint64_t expert_bytes;
+    moe_engine_stats engine = run(options, &expert_bytes);
+    moe_simulation simulation;
+    moe_simulation_init(&simulation);
+    simulation.policy = options->policy;
+    simulation.n_slots = (uint32_t)engine.expert_slots;
+    simulation.per_layer = options->per_layer_cache;
+    simulation.expert_bytes = expert_bytes;
+    moe_simulation_result result;
+    moe_error error;
+    if (moe_simulate(trace, &simulation, &result, &error) != MOE_OK) {
+        fail_msg("%s: %s", options->policy, error.message);
+    }
+    if (result.hits != engine.expert_hits || result.misses != engine.expert_misses ||
+        result.evictions != engine.expert_evictions || result.n_passes != engine.passes ||
+        result.misses * expert_bytes != engine.bytes_demand || engine.bytes_prefetch != 0) {
+        fail_msg("%s, share %.2f, per layer %d: simulated %llu hits, %llu misses, %llu evictions "
+                 "in %llu passes; the engine had %llu, %llu, %llu in %llu, and read %llu bytes of "
+                 "experts of %llu",
+                 options->policy, options->expert_cache_share, (int)options->per_layer_cache,
+                 (unsigned long long)result.hits, (unsigned long long)result.misses,
+                 (unsigned long long)result.evictions, (unsigned long long)result.n_passes,
+                 (unsigned long long)engine.expert_hits, (unsigned long long)engine.expert_misses,
+                 (unsigned long long)engine.expert_evictions, (unsigned long long)engine.passes,
+                 (unsigned long long)engine.bytes_demand, (unsigned long long)expert_bytes);
+    }
+}
+
+static moe_trace *record(moe_engine_options options)
+{
+    char path[] = "/tmp/moe-trace-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    uint64_t unused;
+    options.trace_path = path;
+    (void)run(&options, &unused);
+    moe_trace_open_options open;
+    moe_trace_open_options_init(&open);
+    open.path = path;
+    moe_engine_info info;
+    options.trace_path = NULL;
+    moe_engine *engine = open_engine(&options);
+    moe_engine_get_info(engine, &info);
+    open.n_expert = info.n_expert;
+    open.n_layer = info.n_layer;
+    moe_engine_close(&engine);
+    moe_trace *trace;
+    moe_error error;
+    if (moe_trace_open(&trace, &open, &error) != MOE_OK) {
+        fail_msg("%s", error.message);
+    }
+    unlink(path);
+    return trace;
+}
+
+static void replayed(void **state)
+{
+    const char *name = *state;
+    char path[1024];
+    moe_engine_options options = oracle_options(path, folder, name);
+    options.context = 128;
+    options.prefill_chunk = 16;
+    options.n_threads = 1;
+    options.prefetch = MOE_SWITCH_OFF;
+    moe_trace *trace = record(options);
+    const double shares[] = {0.13, 0.25, 0.5};
+    uint32_t n_runs = 0;
+    for (uint32_t i = 0; moe_policy_name(i) != NULL; i++) {
+        options.policy = moe_policy_name(i);
+        for (size_t s = 0; moe_policy_needs(i) == 0 && s < 6; s++) {
+            options.expert_cache_share = shares[s % 3];
+            options.per_layer_cache = s >= 3;
+            moe_memory_plan plan;
+            while (moe_plan_memory(&options, &plan, NULL) == MOE_ERR_BUDGET) {
+                options.expert_cache_share += 0.04; /* below the experts of one token */
+            }
+            check(trace, &options);
+            n_runs++;
+        }
+    }
+    print_message("%s: %u runs\n", name, n_runs);
+    assert_true(n_runs >= 6 * 6);
+    moe_trace_close(&trace);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_simulator ORACLE-FOLDER\n");
+        return 2;
+    }
+    folder = argv[1];
+    const struct CMUnitTest tests[] = {
+        {"olmoe-q8_0", replayed, NULL, NULL, (void *)"olmoe-q8_0"},
+        {"deepseek2-v3", replayed, NULL, NULL, (void *)"deepseek2-v3"},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
