@@ -230,10 +230,11 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     store->n_wave = store->n_delivered = 0;
     for (uint32_t i = 0; i < request->n; i++) {
         store->keys[i] = key_of(store, request->layer, request->experts[i]);
-        store->accesses[i] = (moe_policy_access){.pass = request->pass,
-                                                 .layer = request->layer,
-                                                 .n_rows = request->n_rows[i],
-                                                 .gate = request->gates[i]};
+        store->accesses[i] =
+            (moe_policy_access){.pass = request->pass,
+                                .layer = request->layer,
+                                .n_rows = request->n_rows[i],
+                                .gate = request->gates != NULL ? request->gates[i] : 0};
         store->handled[i] = false;
     }
     int status = begin_wave(store, err);

@@ -36,7 +36,8 @@ typedef struct moe_expert_store_options {
     const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
     moe_io_kind io;
     bool buffered_io;
-    const moe_io_ops *io_engine; /* tests: instead of `io`, with its context (io_fault.h); or NULL */
+    const moe_io_ops
+        *io_engine; /* tests: instead of `io` (io_fault.h), with its context; or NULL */
     void *io_context;
     uint64_t seed;
     moe_log_fn log;
@@ -67,7 +68,7 @@ typedef struct moe_layer_request {
     uint64_t pass;
     const uint32_t *experts; /* [n] distinct, ascending */
     const uint32_t *n_rows;  /* [n] rows that chose each */
-    const float *gates;      /* [n] the weights that those rows mix it with, summed */
+    const float *gates;      /* [n] the weights that those rows mix it with, summed; or NULL */
     uint32_t n;
 } moe_layer_request;
 

@@ -29,7 +29,7 @@ const cli_command cli_commands[] = {
     {"bench", "offload", CLI_BENCH_OFFLOAD, cmd_bench_offload, true,
      "speed and reads under cache sizes, policies, I/O engines",
      "One run for every combination of the lists, each opened anew; all must write the same\n"
-     "tokens, or the command fails. Counted is the decoding, after the prompt has warmed the cache."},
+     "tokens, or the command fails. Decoding is counted, after the prompt has warmed the cache."},
     {"plan", NULL, CLI_PLAN, cmd_plan, true, "where memory would go; nothing is loaded",
      "A budget below the floor is refused (exit 1) after the plan that shows it."},
     {"inspect", NULL, CLI_INSPECT, cmd_inspect, true, "what a model file holds; nothing is loaded",
