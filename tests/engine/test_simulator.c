@@ -83,6 +83,7 @@ static moe_trace *record(moe_engine_options options)
     close(fd);
     uint64_t unused;
     options.trace_path = path;
+    options.trace_gates = true;
     (void)run(&options, &unused);
     moe_trace_open_options open;
     moe_trace_open_options_init(&open);
@@ -112,12 +113,14 @@ static void replayed(void **state)
     options.prefill_chunk = 16;
     options.n_threads = 1;
     options.prefetch = MOE_SWITCH_OFF;
+    options.buffered_io = true;
     moe_trace *trace = record(options);
     const double shares[] = {0.13, 0.25, 0.5};
+    const uint32_t gates = MOE_POLICY_NEEDS_GATES;
     uint32_t n_runs = 0;
     for (uint32_t i = 0; moe_policy_name(i) != NULL; i++) {
         options.policy = moe_policy_name(i);
-        for (size_t s = 0; moe_policy_needs(i) == 0 && s < 6; s++) {
+        for (size_t s = 0; (moe_policy_needs(i) & ~gates) == 0 && s < 6; s++) {
             options.expert_cache_share = shares[s % 3];
             options.per_layer_cache = s >= 3;
             moe_memory_plan plan;

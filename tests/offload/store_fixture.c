@@ -211,15 +211,18 @@ int store_request(store_fixture *f, uint32_t layer, uint64_t pass, const uint32_
                   uint32_t n, moe_error *err)
 {
     uint32_t *n_rows = calloc(n, sizeof *n_rows);
+    float *gates = calloc(n, sizeof *gates);
     for (uint32_t i = 0; i < n; i++) {
         n_rows[i] = 1;
+        gates[i] = 1.0f;
     }
     moe_layer_request request = {
-        .layer = layer, .pass = pass, .experts = experts, .n_rows = n_rows, .n = n};
+        .layer = layer, .pass = pass, .experts = experts, .n_rows = n_rows, .gates = gates, .n = n};
     int status = moe_expert_store_begin(f->engine->experts, &request, err);
     if (status == MOE_OK) {
         status = store_finish(f, layer, experts, n, err);
     }
     free(n_rows);
+    free(gates);
     return status;
 }

@@ -24,7 +24,9 @@ static moe_expert_store_stats stats_of(store_fixture *f)
 static void begin(store_fixture *f, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     static const uint32_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
-    moe_layer_request request = {.layer = layer, .experts = experts, .n_rows = ones, .n = n};
+    static const float gates[8] = {0};
+    moe_layer_request request = {
+        .layer = layer, .experts = experts, .n_rows = ones, .gates = gates, .n = n};
     assert_int_equal(moe_expert_store_begin(f->engine->experts, &request, NULL), MOE_OK);
 }
 
