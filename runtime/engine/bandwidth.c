@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
 #define BUFFER_BYTES ((size_t)512 << 20)
@@ -46,8 +47,13 @@ static void read_part(void *arg, uint32_t worker, uint32_t n_workers)
 int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err)
 {
     void *buffer;
-    int status = engine->device->ops->alloc(engine->device, BUFFER_BYTES, &buffer, err);
     *bytes_per_s = 0.0;
+    if (engine->plan.total + BUFFER_BYTES > engine->plan.budget) {
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "the memory budget has no room for the %zu MiB that measuring takes",
+                        BUFFER_BYTES >> 20);
+    }
+    int status = engine->device->ops->alloc(engine->device, BUFFER_BYTES, &buffer, err);
     if (status != MOE_OK) {
         return status;
     }

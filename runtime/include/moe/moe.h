@@ -187,7 +187,8 @@ typedef struct moe_engine_stats {
 MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
 
 /* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
- * it), best of three: with active_bytes the bound of decoding one sequence from memory. */
+ * it; MOE_ERR_BUDGET where the plan leaves no room), best of three: with active_bytes the bound of
+ * decoding one sequence from memory. */
 MOE_API int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err);
 
 /* ---- Text --------------------------------------------------------------------------------- */
