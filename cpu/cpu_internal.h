@@ -37,11 +37,14 @@ void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_
 void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
                       uint32_t n_in, void *memory, moe_q8_rows *rows);
 
-/* The rows from `first` on, as a view. */
+/* The rows from `first` on, as a view. Float weights have no quantised rows. */
 static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t first)
 {
     size_t n = (size_t)first * rows->n_in_padded;
     moe_q8_rows view = *rows;
+    if (view.q == NULL) {
+        return view;
+    }
     view.q += n;
     view.d += n / 32;
     view.sum4 += n / 4;

@@ -79,7 +79,7 @@ MOE_INLINE void begin_q2_k(const moe_block_q2_k *block, group_state *state)
 MOE_INLINE void begin_q3_k(const moe_block_q3_k *block, group_state *state)
 {
     /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
-    const __m128i tail = _mm_loadu_si128((const __m128i *)(block->scales - 2));
+    const __m128i tail = _mm_loadu_si128((const __m128i *)(block + 1) - 1);
     const __m128i low =
         _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
     const __m128i high = _mm_shuffle_epi8(
