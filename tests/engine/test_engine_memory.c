@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* Every allocation of opening an engine, and of a session's first steps, may fail: the error is
+ * clear, and nothing is left behind. The allocation functions are wrapped by the linker, so the
+ * library's own calls are refused and not those of the libraries below it.
+ * Usage: test_engine_memory MODEL.gguf. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_fixture.h"
+
+static const char *model_path;
+static atomic_long calls_until_failure = -1; /* < 0: never */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+/* The one call that the countdown ends at. */
+static bool refused(void)
+{
+    return atomic_load(&calls_until_failure) >= 0 && atomic_fetch_sub(&calls_until_failure, 1) == 0;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return refused() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return refused() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return refused() ? NULL : __real_realloc(old, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return refused() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+static int entries(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    int n = 0;
+    while (readdir(directory) != NULL) {
+        n++;
+    }
+    closedir(directory);
+    return n;
+}
+
+static moe_engine_options make_options(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 1;
+    options.context = 96;
+    options.prefill_chunk = 64;
+    options.expert_cache_share = 0.5;
+    return options;
+}
+
+/* Some failures are no failures: what was to be read is then not known, or a lesser way is taken.
+ * Everything else is told as memory that is short. */
+static bool check_status(int status, const moe_error *error, long n)
+{
+    if (status != MOE_OK &&
+        (status != MOE_ERR_MEMORY || strstr(error->message, "memory") == NULL)) {
+        fail_msg("allocation %ld: status %d: %s", n, status, error->message);
+    }
+    return status == MOE_OK;
+}
+
+static void opening(void **state)
+{
+    (void)state;
+    moe_engine_options options = make_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_close(&engine);
+    int n_files = entries("/proc/self/fd");
+    int n_threads = entries("/proc/self/task");
+    long n = 0;
+    long n_tolerated = 0;
+    for (bool reached = true; reached; n++) {
+        moe_error error = {""};
+        engine = NULL;
+        atomic_store(&calls_until_failure, n);
+        int status = moe_engine_open(&engine, &options, &error);
+        reached = atomic_exchange(&calls_until_failure, -1) < 0;
+        n_tolerated += check_status(status, &error, n);
+        assert_true((status == MOE_OK) == (engine != NULL));
+        assert_true(reached || status == MOE_OK);
+        moe_engine_close(&engine);
+    }
+    print_message("%ld allocations of opening, %ld of them not needed\n", n - 1, n_tolerated - 1);
+    assert_true(n > 50);
+    assert_int_equal(entries("/proc/self/fd"), n_files);
+    assert_int_equal(entries("/proc/self/task"), n_threads);
+}
+
+/* A session is created, fed and stepped; the calls that fail are made again. */
+static long use(moe_engine *engine, long n, int32_t *tokens)
+{
+    int32_t prompt[60];
+    make_prompt(prompt, 60, 288, 3);
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.sampling.temperature = 0.0f;
+    moe_session *session = NULL;
+    moe_session *fork = NULL;
+    moe_error error;
+    atomic_store(&calls_until_failure, n);
+    while (!check_status(moe_session_create(&session, engine, &options, &error), &error, n)) {
+        assert_null(session);
+    }
+    while (!check_status(moe_session_feed(session, prompt, 60, &error), &error, n)) {
+        assert_int_equal(moe_session_n_tokens(session), 0);
+    }
+    for (size_t n_taken = 0; n_taken < 8;) {
+        size_t before = moe_session_n_tokens(session);
+        if (!check_status(moe_step(engine, &session, 1, &error), &error, n)) {
+            assert_int_equal(moe_session_n_tokens(session), before);
+        }
+        n_taken += moe_session_take(session, tokens + n_taken, 8 - n_taken);
+    }
+    while (!check_status(moe_session_fork(&fork, session, &error), &error, n)) {
+        assert_null(fork);
+    }
+    assert_int_equal(moe_session_truncate(fork, 30, NULL), MOE_OK);
+    assert_int_equal(moe_session_feed(fork, prompt, 1, NULL), MOE_OK);
+    while (moe_session_n_tokens(fork) < 33) {
+        (void)check_status(moe_step(engine, &fork, 1, &error), &error, n);
+    }
+    long left = atomic_exchange(&calls_until_failure, -1);
+    moe_session_close(&fork);
+    moe_session_close(&session);
+    return left;
+}
+
+static void running(void **state)
+{
+    (void)state;
+    moe_engine_options options = make_options();
+    int32_t expected[8], tokens[8];
+    moe_engine *engine = open_engine(&options);
+    (void)use(engine, 1 << 30, expected);
+    moe_engine_close(&engine);
+    long n = 0;
+    /* The engine is new from time to time, so that its pages are allocated again. */
+    for (long left = -1; left < 0; n++) {
+        if (engine == NULL) {
+            engine = open_engine(&options);
+        }
+        left = use(engine, n, tokens);
+        assert_memory_equal(tokens, expected, sizeof tokens);
+        if (n % 2 == 0) {
+            moe_engine_close(&engine);
+        }
+    }
+    moe_engine_close(&engine);
+    print_message("%ld allocations of a session and its steps\n", n - 1);
+    assert_true(n > 10);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_engine_memory MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening),
+        cmocka_unit_test(running),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
