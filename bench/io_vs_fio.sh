@@ -4,18 +4,19 @@
 # registered huge-page buffers and O_DIRECT, runs interleaved. Prints every pair and the medians.
 # The first run of each is thrown away. Of fio only reads at random multiples of the block are
 # asked; ours are ranges of 1 to 6 MiB at any offset, cut into blocks.
-#   io_vs_fio.sh BENCH_IO FILE [PAIRS [BLOCK_BYTES [DEPTH [SECONDS]]]]
+# Runs are short, since shared disks are throttled after some seconds of full speed: look at the pairs
+# before you believe the medians.
+#   io_vs_fio.sh BENCH_IO FILE [PAIRS [BLOCK_BYTES [DEPTH [BYTES_A_RUN]]]]
 set -u
 bench=${1:?the bench_io program}
 file=${2:?a file of at least 4 GiB}
 pairs=${3:-5}
 block=${4:-1048576}
 depth=${5:-16}
-seconds=${6:-4}
+bytes=${6:-1073741824}
 command -v fio >/dev/null || {
     echo "fio is not installed: only our own figure" >&2
-    exec "$bench" -m "$file" --block "$block" --depth "$depth" --bytes 1000000000000 \
-        --seconds "$seconds"
+    exec "$bench" -m "$file" --block "$block" --depth "$depth" --bytes "$bytes"
 }
 
 # Each prints "GB/s CPU-seconds-per-GB".
@@ -23,7 +24,7 @@ run_fio() {
     # malloc() of that size asks for huge pages.
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=read --filename="$file" --readonly \
         --rw=randread --direct=1 --ioengine=io_uring --fixedbufs=1 --registerfiles=1 \
-        --bs="$block" --iodepth="$depth" --time_based --runtime="$seconds" --randseed="$1" \
+        --bs="$block" --iodepth="$depth" --io_size="$bytes" --randseed="$1" \
         --norandommap --output-format=json |
         python3 -c '
 import json, sys
@@ -34,15 +35,15 @@ print("%.4f %.5f" % (gb / seconds, (job["usr_cpu"] + job["sys_cpu"]) / 100 * sec
 }
 
 run_ours() {
-    "$bench" -m "$file" --io uring --block "$block" --depth "$depth" --bytes 1000000000000 \
-        --seconds "$seconds" --seed "$1" --json |
+    "$bench" -m "$file" --io uring --block "$block" --depth "$depth" --bytes "$bytes" \
+        --seed "$1" --json |
         python3 -c '
 import json, sys
 r = json.load(sys.stdin)
 print("%.4f %.5f" % (r["gb_per_s"], r["cpu_s_per_gb"]))'
 }
 
-echo "block $block, depth $depth, $seconds s a run: fio GB/s, CPU-s/GB; ours GB/s, CPU-s/GB; ratio"
+echo "block $block, depth $depth, $bytes bytes a run: fio GB/s, CPU-s/GB; ours GB/s, CPU-s/GB; ratio"
 pair=0
 while [ "$pair" -le "$pairs" ]; do
     if [ $((pair % 2)) -eq 0 ]; then
