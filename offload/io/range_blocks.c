@@ -79,7 +79,6 @@ void moe_range_stop(moe_range_reader *r, uint32_t index, int status)
 
 static void end_block(moe_range_reader *r, moe_block *block)
 {
-    block->generation++;
     block->next = r->free_blocks;
     r->free_blocks = (uint32_t)(block - r->blocks);
     r->ranges[block->range].n_blocks--;
@@ -216,11 +215,10 @@ void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion
     uint64_t slot = completion->user_data & UINT32_MAX;
     moe_block *block = &r->blocks[slot < r->depth ? slot : 0];
     /* An answer that nothing in flight waits for, a second one for instance, is no answer. */
-    if (slot >= r->depth || !block->with_engine ||
-        block->generation != (uint32_t)(completion->user_data >> 32)) {
+    if (slot >= r->depth || block->generation != (uint32_t)(completion->user_data >> 32)) {
         return;
     }
-    block->with_engine = false;
+    block->generation++;
     if (completion->result > 0) {
         on_bytes(r, block, (uint32_t)completion->result);
     } else if (completion->result == 0) {
@@ -305,7 +303,6 @@ void moe_blocks_dispatch(moe_range_reader *r)
         }
         uint32_t file = r->ranges[block->range].range.file;
         block->direct = r->files.files[file].direct;
-        block->with_engine = true;
         r->batch[n++] = (moe_io_read){
             .file = block->direct ? file : r->files.n_files + file,
             .size = block->size - block->done,
@@ -319,7 +316,6 @@ void moe_blocks_dispatch(moe_range_reader *r)
     /* An engine that is full for the moment gets the rest later. */
     for (uint32_t i = taken; i < n; i++) {
         moe_block *block = &r->blocks[(uint32_t)r->batch[i].user_data];
-        block->with_engine = false;
         ask_again(r, block, FIRST_BACKOFF);
     }
 }

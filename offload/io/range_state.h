@@ -39,7 +39,7 @@ typedef struct moe_range_state {
 
 typedef struct moe_block {
     uint32_t range;
-    uint32_t generation; /* of this slot: tells a late completion from one of the present */
+    uint32_t generation; /* answers so far: tells a second one to the same read from the first */
     uint64_t offset;     /* in the file */
     uint8_t *dst;
     uint32_t size;       /* to be asked for: aligned */
@@ -48,7 +48,6 @@ typedef struct moe_block {
     uint32_t tries;      /* transient errors, or answers without a byte, in a row */
     uint32_t hard_tries; /* other errors, likewise */
     bool direct;         /* how it was asked last */
-    bool with_engine;
     uint64_t retry_at_ns;
     uint32_t next; /* in the free or the retry list */
 } moe_block;
