@@ -303,6 +303,31 @@ MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *
  * layer's time. */
 MOE_API void moe_session_cancel(moe_session *session);
 
+/* ---- Calibration --------------------------------------------------------------------------- */
+
+/* What a model's routers do on a text, and what its experts are like, measured once and kept in a
+ * sidecar file beside the model: hot experts and co-activation (cache policies, --offload caching),
+ * entropies and affinities (lossy modes, self-speculation), checksums of every expert (found out
+ * again at every read of one). */
+typedef struct moe_calibrate_options {
+    size_t struct_size;    /* set by moe_calibrate_options_init() */
+    const int32_t *tokens; /* [n_tokens] the text; evaluated in windows of 512 */
+    size_t n_tokens;       /* >= 1; some thousands of the kind of text to be run */
+    const char *text_name; /* kept in the sidecar; may be NULL */
+    const char *path;      /* of the sidecar; NULL: MODEL.moe-cal.gguf beside MODEL.gguf */
+    bool gram; /* also X^T X of the routers' inputs: n_embd^2 floats a layer; default false */
+    uint32_t n_output_tokens; /* tokens on which all experts of a layer are compared; 0: 64 */
+    double save_interval_s;   /* how often unfinished work is saved; 0: 30 */
+    moe_progress_fn progress; /* of the whole; false stops. May be NULL */
+    void *user;
+} moe_calibrate_options;
+
+MOE_API void moe_calibrate_options_init(moe_calibrate_options *options);
+/* Writes the sidecar; an engine opened later uses it. Unfinished work lies in PATH.partial: the
+ * same call after MOE_ERR_CANCELLED, or after whatever ended the process, goes on from there. At
+ * any time PATH is the old sidecar or the new one. */
+MOE_API int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err);
+
 /* ---- What is in a file, what is in the machine ---------------------------------------------- */
 
 /* A model file's header alone: nothing is loaded. */

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* Calibration in three phases, each of which may be interrupted and gone on with:
+ *
+ *   the text, in windows   -> counts, co-activation, entropies, samples of hidden rows, Gram
+ *   every expert on the samples of its layer   -> distances of outputs
+ *   the file, layer by layer                   -> distances of weights, checksums
+ *
+ * and then the sidecar is written. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cpu/gram.h"
+#include "cpu/kernels/cpu_features.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/affinity.h"
+#include "runtime/engine/calibration_state.h"
+#include "runtime/engine/engine_internal.h"
+
+#define WINDOW                  512u
+#define DEFAULT_SAMPLES         64u
+#define DEFAULT_SAVE_INTERVAL_S 30.0
+/* Outputs of all experts on the samples of a layer; fewer samples where they would be more. */
+#define MAX_OUTPUT_BYTES (128u << 20)
+
+/* Shares of the work, for the progress told. */
+static const double phase_begin[] = {0.0, 0.6, 0.8, 1.0};
+
+typedef struct calibration_run {
+    moe_engine *engine;
+    const moe_calibrate_options *options;
+    moe_calibration_state *state;
+    moe_route_observer observer;
+    uint64_t window_begin; /* token at position 0 of the session */
+    float *hidden;         /* [max_rows][n_embd] */
+    int32_t *tokens;
+    char *path;
+    char *partial;
+    uint64_t saved_ns;
+} calibration_run;
+
+void moe_calibrate_options_init(moe_calibrate_options *options)
+{
+    *options = (moe_calibrate_options){.struct_size = sizeof *options};
+}
+
+static moe_calibration_shape shape_of(const moe_engine *engine)
+{
+    const moe_model_config *c = &engine->config;
+    return (moe_calibration_shape){.fingerprint = engine->fingerprint,
+                                   .n_layer = c->n_layer,
+                                   .n_expert = c->n_expert,
+                                   .n_expert_used = c->n_expert_used,
+                                   .n_embd = c->n_embd};
+}
+
+static int save_partial(calibration_run *run, moe_error *err)
+{
+    int status = moe_calibration_state_save(run->state, run->partial, err);
+    run->saved_ns = moe_now_ns();
+    return status;
+}
+
+/* Between two pieces of work: tells the progress, saves when it is time. */
+static int checkpoint(calibration_run *run, int phase, double fraction, moe_error *err)
+{
+    const moe_calibrate_options *o = run->options;
+    double begin = phase_begin[phase];
+    double total = begin + fraction * (phase_begin[phase + 1] - begin);
+    if (o->progress != NULL && !o->progress(total, o->user)) {
+        int status = save_partial(run, err);
+        return status != MOE_OK ? status
+                                : moe_fail(err, MOE_ERR_CANCELLED,
+                                           "the calibration was stopped; the same command goes on");
+    }
+    double interval_s = o->save_interval_s > 0.0 ? o->save_interval_s : DEFAULT_SAVE_INTERVAL_S;
+    bool is_time = (double)(moe_now_ns() - run->saved_ns) * 1e-9 >= interval_s;
+    return is_time ? save_partial(run, err) : MOE_OK;
+}
+
+/* ---- The text ---- */
+
+static void take_samples(calibration_run *run, const moe_route_event *event)
+{
+    moe_calibration_state *s = run->state;
+    size_t n_embd = s->shape.n_embd;
+    for (uint32_t r = 0; r < event->n_rows; r++) {
+        uint32_t at = moe_calibration_sample_of(s, run->window_begin + event->rows[r].position);
+        if (at != UINT32_MAX) {
+            memcpy(s->samples + ((size_t)event->layer * s->n_samples + at) * n_embd,
+                   run->hidden + r * n_embd, n_embd * sizeof(float));
+        }
+    }
+}
+
+static int on_route(void *context, const moe_route_event *event, moe_error *err)
+{
+    calibration_run *run = context;
+    moe_calibration_state *s = run->state;
+    moe_device *device = run->engine->device;
+    size_t n_embd = s->shape.n_embd;
+    for (uint32_t r = 0; r < event->n_rows; r++) {
+        moe_calibration_count(s, event->layer, event->experts + (size_t)r * event->n_used,
+                              event->probs + (size_t)r * event->n_expert);
+    }
+    int status = device->ops->download(device, run->hidden, event->hidden,
+                                       event->n_rows * n_embd * sizeof(float), err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    take_samples(run, event);
+    if (s->gram != NULL) {
+        moe_gram_add_columns(run->hidden, event->n_rows, (uint32_t)n_embd,
+                             s->gram + event->layer * n_embd * n_embd);
+    }
+    return MOE_OK;
+}
+
+static int run_window(calibration_run *run, uint32_t n, moe_error *err)
+{
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.evaluate_only = true;
+    moe_session *session = NULL;
+    int status = moe_session_create(&session, run->engine, &options, err);
+    if (status == MOE_OK) {
+        status = moe_session_feed(session, run->tokens + run->window_begin, n, err);
+    }
+    while (status == MOE_OK && moe_session_n_pending(session) > 0) {
+        status = moe_step(run->engine, &session, 1, err);
+    }
+    moe_session_close(&session);
+    return status;
+}
+
+/* A window that fails leaves the state spoilt: nothing of it is saved after that. */
+static int count_text(calibration_run *run, moe_error *err)
+{
+    moe_calibration_state *s = run->state;
+    int status = moe_engine_attach_observer(run->engine, &run->observer, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    uint32_t window = run->engine->context < WINDOW ? run->engine->context : WINDOW;
+    while (s->n_done < s->n_tokens && status == MOE_OK) {
+        uint64_t left = s->n_tokens - s->n_done;
+        uint32_t n = left < window ? (uint32_t)left : window;
+        run->window_begin = s->n_done;
+        status = run_window(run, n, err);
+        if (status == MOE_OK) {
+            s->n_done += n;
+            status = checkpoint(run, 0, (double)s->n_done / (double)s->n_tokens, err);
+        }
+    }
+    moe_engine_detach_observer(run->engine, &run->observer);
+    return status;
+}
+
+/* ---- Outputs ---- */
+
+/* One expert on the rows that stand in buffers->norm; rank_out takes them. */
+static int run_expert(calibration_run *run, const moe_expert_view *view, float *out, moe_error *err)
+{
+    moe_pass_buffers *b = &run->engine->buffers;
+    moe_device *device = run->engine->device;
+    uint32_t n = run->state->n_samples;
+    uint32_t n_embd = run->state->shape.n_embd;
+    moe_expert_work work = {.gate = view->parts[MOE_EXPERT_GATE],
+                            .up = view->parts[MOE_EXPERT_UP],
+                            .down = view->parts[MOE_EXPERT_DOWN],
+                            .n_rows = n};
+    int status =
+        device->ops->experts(device, b->norm, n, n_embd, &work, 1, b->rank_out, n_embd, err);
+    return status != MOE_OK ? status
+                            : device->ops->download(device, out, b->rank_out,
+                                                    (size_t)n * n_embd * sizeof(float), err);
+}
+
+/* Every expert of the layer, as the store brings them; outputs: [n_expert][n_samples][n_embd]. */
+static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs, moe_error *err)
+{
+    moe_engine *engine = run->engine;
+    moe_pass_buffers *b = &engine->buffers;
+    uint32_t n_expert = run->state->shape.n_expert;
+    size_t stride = (size_t)run->state->n_samples * run->state->shape.n_embd;
+    moe_layer_plan *plan = &b->plan;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        plan->experts[e] = e;
+        b->n_rows_of[e] = run->state->n_samples;
+        b->gates[e] = 0.0f;
+    }
+    moe_layer_request request = {.layer = layer,
+                                 .pass = engine->n_passes,
+                                 .experts = plan->experts,
+                                 .n_rows = b->n_rows_of,
+                                 .gates = b->gates,
+                                 .n = n_expert};
+    int status = moe_expert_store_begin(engine->experts, &request, err);
+    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
+        for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+            status = run_expert(run, &b->views[i], outputs + b->positions[i] * stride, err);
+        }
+    }
+    if (status != MOE_OK) {
+        moe_expert_store_abandon(engine->experts);
+    }
+    return status;
+}
+
+static int compare_layer_outputs(calibration_run *run, uint32_t layer, float *outputs,
+                                 double *distances, moe_error *err)
+{
+    moe_calibration_state *s = run->state;
+    moe_device *device = run->engine->device;
+    size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
+    size_t n = (size_t)s->n_samples * s->shape.n_embd;
+    int status = MOE_OK;
+    memset(distances, 0, pairs * sizeof *distances);
+    if (moe_layer_has_experts(&run->engine->config, layer)) {
+        status = device->ops->upload(device, run->engine->buffers.norm, s->samples + layer * n,
+                                     n * sizeof(float), err);
+        if (status == MOE_OK) {
+            status = run_all_experts(run, layer, outputs, err);
+        }
+        moe_affinity_of_outputs(outputs, s->shape.n_expert, s->n_samples, s->shape.n_embd,
+                                distances);
+    }
+    return status != MOE_OK ? status
+                            : moe_affinity_rank(distances, s->shape.n_expert,
+                                                s->affinity_output + layer * pairs, err);
+}
+
+static int compare_outputs(calibration_run *run, moe_error *err)
+{
+    moe_calibration_state *s = run->state;
+    size_t n = (size_t)s->shape.n_expert * s->n_samples * s->shape.n_embd;
+    float *outputs = moe_calloc_aligned(n, sizeof *outputs);
+    double *distances =
+        moe_calloc((size_t)s->shape.n_expert * s->shape.n_expert, sizeof *distances);
+    int status = MOE_OK;
+    if (outputs == NULL || distances == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory for the outputs of all experts");
+    }
+    while (s->n_layers_output < s->shape.n_layer && status == MOE_OK) {
+        status = compare_layer_outputs(run, s->n_layers_output, outputs, distances, err);
+        if (status == MOE_OK) {
+            s->n_layers_output++;
+            status = checkpoint(run, 1, (double)s->n_layers_output / (double)s->shape.n_layer, err);
+        }
+    }
+    moe_expert_store_end_pass(run->engine->experts, run->engine->n_passes++);
+    free(outputs);
+    free(distances);
+    return status;
+}
+
+/* ---- Weights ---- */
+
+/* A layer without experts has nothing to compare: its rows are in the order of the numbers. */
+static int rank_nothing(const moe_calibration_state *s, uint16_t *order, moe_error *err)
+{
+    size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
+    double *distances = moe_calloc(pairs, sizeof *distances);
+    int status = distances == NULL ? moe_fail(err, MOE_ERR_MEMORY, "no memory to rank experts")
+                                   : moe_affinity_rank(distances, s->shape.n_expert, order, err);
+    free(distances);
+    return status;
+}
+
+static int compare_weights(calibration_run *run, const moe_weight_reader *reader, moe_error *err)
+{
+    moe_calibration_state *s = run->state;
+    size_t n = s->shape.n_expert;
+    int status = MOE_OK;
+    while (s->n_layers_weight < s->shape.n_layer && status == MOE_OK) {
+        size_t layer = s->n_layers_weight;
+        uint16_t *order = s->affinity_weight + layer * n * n;
+        status = moe_layer_has_experts(&run->engine->config, s->n_layers_weight)
+                     ? moe_affinity_of_weights(reader, s->n_layers_weight, order,
+                                               s->checksums + layer * n * MOE_EXPERT_PARTS, err)
+                     : rank_nothing(s, order, err);
+        if (status == MOE_OK) {
+            s->n_layers_weight++;
+            status = checkpoint(run, 2, (double)s->n_layers_weight / (double)s->shape.n_layer, err);
+        }
+    }
+    return status;
+}
+
+static int write_sidecar(calibration_run *run, const moe_weight_reader *reader, moe_error *err)
+{
+    const moe_calibration_state *s = run->state;
+    size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
+    const char *name = run->options->text_name != NULL ? run->options->text_name : "";
+    moe_calibration *tables = NULL;
+    int status = moe_calibration_create(&tables, &s->shape, name, s->with_gram, err);
+    if (status == MOE_OK) {
+        status = moe_calibration_state_finish(s, tables, err);
+    }
+    for (uint32_t l = 0; l < s->shape.n_layer && status == MOE_OK; l++) {
+        uint16_t *order = tables->affinity[MOE_AFFINITY_ROUTER] + l * pairs;
+        status = moe_layer_has_experts(&run->engine->config, l)
+                     ? moe_affinity_of_router(reader, l, order, err)
+                     : rank_nothing(s, order, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_calibration_save(tables, run->path, err);
+    }
+    moe_calibration_free(&tables);
+    return status;
+}
+
+/* ---- The run ---- */
+
+static int check_options(const moe_engine *engine, const moe_calibrate_options *o, moe_error *err)
+{
+    if (o->struct_size != sizeof *o) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "calibrate options: struct_size is %zu, not %zu; use "
+                        "moe_calibrate_options_init()",
+                        o->struct_size, sizeof *o);
+    }
+    if (o->n_tokens == 0 || o->tokens == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "calibrate options: no tokens");
+    }
+    for (uint64_t i = 0; i < o->n_tokens; i++) {
+        if (o->tokens[i] < 0 || (uint32_t)o->tokens[i] >= engine->config.n_vocab) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "token %d is outside the vocabulary of %u",
+                            o->tokens[i], engine->config.n_vocab);
+        }
+    }
+    return MOE_OK;
+}
+
+static moe_calibration_state settings_of(const moe_engine *engine, const moe_calibrate_options *o)
+{
+    moe_calibration_state s = {
+        .shape = shape_of(engine), .n_tokens = o->n_tokens, .with_gram = o->gram};
+    uint64_t per_token = (uint64_t)s.shape.n_expert * s.shape.n_embd * sizeof(float);
+    uint64_t n = o->n_output_tokens != 0 ? o->n_output_tokens : DEFAULT_SAMPLES;
+    n = n < MAX_OUTPUT_BYTES / per_token ? n : MAX_OUTPUT_BYTES / per_token;
+    n = n < o->n_tokens ? n : o->n_tokens;
+    n = n < engine->prefill_chunk ? n : engine->prefill_chunk;
+    s.n_samples = n > 0 ? (uint32_t)n : 1;
+    const uint64_t settings[] = {s.shape.fingerprint, engine->context, engine->prefill_chunk,
+                                 s.n_samples};
+    s.key = XXH3_64bits_withSeed(o->tokens, o->n_tokens * sizeof *o->tokens,
+                                 XXH3_64bits(settings, sizeof settings));
+    return s;
+}
+
+static int prepare(calibration_run *run, moe_error *err)
+{
+    const moe_calibrate_options *o = run->options;
+    const char *model = moe_gguf_file_at(run->engine->gguf, 0)->path;
+    moe_calibration_state settings = settings_of(run->engine, o);
+    run->path = o->path != NULL ? moe_strdup(o->path) : moe_calibration_default_path(model);
+    run->hidden = moe_calloc_aligned((size_t)run->engine->prefill_chunk * settings.shape.n_embd,
+                                     sizeof *run->hidden);
+    run->tokens = moe_calloc(o->n_tokens, sizeof *run->tokens);
+    size_t size = run->path != NULL ? strlen(run->path) + sizeof ".partial" : 1;
+    run->partial = moe_calloc(size, 1);
+    if (run->path == NULL || run->hidden == NULL || run->tokens == NULL || run->partial == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to calibrate");
+    }
+    memcpy(run->tokens, o->tokens, o->n_tokens * sizeof *run->tokens);
+    snprintf(run->partial, size, "%s.partial", run->path);
+    int status = moe_calibration_state_create(&run->state, &settings, err);
+    if (status == MOE_OK) {
+        (void)moe_calibration_state_resume(run->state, run->partial);
+    }
+    return status;
+}
+
+int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err)
+{
+    int status = check_options(engine, options, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    calibration_run run = {.engine = engine, .options = options, .saved_ns = moe_now_ns()};
+    run.observer = (moe_route_observer){.wants_probs = true, .on_route = on_route, .context = &run};
+    moe_weight_reader reader = {.gguf = engine->gguf, .map = &engine->map};
+    moe_matmul_kernels_init(&reader.kernels, moe_cpu_features());
+    status = prepare(&run, err);
+    if (status == MOE_OK) {
+        status = count_text(&run, err);
+    }
+    if (status == MOE_OK) {
+        status = compare_outputs(&run, err);
+    }
+    if (status == MOE_OK) {
+        status = compare_weights(&run, &reader, err);
+    }
+    if (status == MOE_OK) {
+        status = write_sidecar(&run, &reader, err);
+    }
+    if (status == MOE_OK) {
+        (void)unlink(run.partial);
+    }
+    moe_calibration_state_free(&run.state);
+    free(run.hidden);
+    free(run.tokens);
+    free(run.path);
+    free(run.partial);
+    return status;
+}

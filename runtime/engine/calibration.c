@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/calibration.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "offload/file_read.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/model/gguf_writer.h"
+
+#define VERSION    1u
+#define N_TABLES   10u /* without gram */
+#define TABLE_GRAM N_TABLES
+/* GGUF's numbers of tensor types that hold no weights. */
+#define TYPE_F32 0u
+#define TYPE_I16 25u
+#define TYPE_I64 27u
+
+static const char suffix[] = ".moe-cal.gguf";
+
+/* One tensor of the file and where it lies in memory. */
+typedef struct table {
+    const char *name;
+    uint32_t type;
+    uint32_t n_dims;
+    uint64_t dims[3]; /* dims[0] is the row length */
+    void **memory;
+    uint64_t bytes;
+} table;
+
+static uint64_t element_bytes(uint32_t type)
+{
+    return type == TYPE_I64 ? 8 : type == TYPE_I16 ? 2 : 4;
+}
+
+/* The order is the file's. */
+static void list_tables(moe_calibration *c, table *tables)
+{
+    uint64_t n = c->shape.n_expert;
+    uint64_t l = c->shape.n_layer;
+    uint64_t e = c->shape.n_embd;
+    uint64_t p = MOE_PERCENTILES;
+    const table list[N_TABLES + 1] = {
+        {"counts", TYPE_I64, 2, {n, l, 1}, (void **)&c->counts, 0},
+        {"coactivation", TYPE_F32, 3, {n, n, l}, (void **)&c->coactivation, 0},
+        {"coactivation.weighted", TYPE_F32, 3, {n, n, l}, (void **)&c->coactivation_weighted, 0},
+        {"tae.percentiles", TYPE_F32, 2, {p, l, 1}, (void **)&c->tae, 0},
+        {"margin.percentiles", TYPE_F32, 2, {p, l, 1}, (void **)&c->margin, 0},
+        {"affinity.output", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[0], 0},
+        {"affinity.weight", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[1], 0},
+        {"affinity.coact", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[2], 0},
+        {"affinity.router", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[3], 0},
+        {"checksums", TYPE_I64, 3, {MOE_EXPERT_PARTS, n, l}, (void **)&c->checksums, 0},
+        {"gram", TYPE_F32, 3, {e, e, l}, (void **)&c->gram, 0},
+    };
+    memcpy(tables, list, sizeof list);
+    for (uint32_t i = 0; i <= N_TABLES; i++) {
+        table *t = &tables[i];
+        t->bytes = t->dims[0] * t->dims[1] * t->dims[2] * element_bytes(t->type);
+    }
+}
+
+int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
+                           const char *text_name, bool with_gram, moe_error *err)
+{
+    *out = NULL;
+    moe_calibration *c = moe_calloc(1, sizeof *c);
+    bool complete = c != NULL;
+    if (complete) {
+        table tables[N_TABLES + 1];
+        c->shape = *shape;
+        c->text_name = moe_strdup(text_name);
+        complete = c->text_name != NULL;
+        list_tables(c, tables);
+        for (uint32_t i = 0; i < N_TABLES + with_gram; i++) {
+            *tables[i].memory = moe_calloc(tables[i].bytes, 1);
+            complete &= *tables[i].memory != NULL;
+        }
+    }
+    if (!complete) {
+        moe_calibration_free(&c);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for calibration tables");
+    }
+    *out = c;
+    return MOE_OK;
+}
+
+void moe_calibration_free(moe_calibration **calibration)
+{
+    moe_calibration *c = *calibration;
+    if (c != NULL) {
+        table tables[N_TABLES + 1];
+        list_tables(c, tables);
+        for (uint32_t i = 0; i <= N_TABLES; i++) {
+            free(*tables[i].memory);
+        }
+        free(c->text_name);
+        free(c);
+    }
+    *calibration = NULL;
+}
+
+static uint64_t mix_table(uint64_t hash, const table *t)
+{
+    return XXH3_64bits_withSeed(*t->memory, t->bytes, hash);
+}
+
+/* ---- Writing ---- */
+
+int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err)
+{
+    moe_calibration copy = *calibration; /* the list wants a place to write to */
+    table tables[N_TABLES + 1];
+    list_tables(&copy, tables);
+    uint32_t n_tables = N_TABLES + (copy.gram != NULL);
+    uint64_t checksum = copy.shape.fingerprint;
+    for (uint32_t i = 0; i < N_TABLES; i++) {
+        checksum = mix_table(checksum, &tables[i]);
+    }
+    moe_gguf_writer *w = moe_gguf_writer_create();
+    if (w == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to write %s", path);
+    }
+    moe_gguf_writer_string(w, "general.architecture", "moe-calibration");
+    moe_gguf_writer_u32(w, "moe-cal.version", VERSION);
+    moe_gguf_writer_u64(w, "moe-cal.model.fingerprint", copy.shape.fingerprint);
+    moe_gguf_writer_u32(w, "moe-cal.n_layer", copy.shape.n_layer);
+    moe_gguf_writer_u32(w, "moe-cal.n_expert", copy.shape.n_expert);
+    moe_gguf_writer_u32(w, "moe-cal.n_expert_used", copy.shape.n_expert_used);
+    moe_gguf_writer_u32(w, "moe-cal.n_embd", copy.shape.n_embd);
+    moe_gguf_writer_string(w, "moe-cal.text.name", copy.text_name);
+    moe_gguf_writer_u64(w, "moe-cal.text.tokens", copy.n_tokens);
+    moe_gguf_writer_u64(w, "moe-cal.checksum", checksum);
+    if (copy.gram != NULL) {
+        moe_gguf_writer_u64(w, "moe-cal.gram.checksum",
+                            mix_table(copy.shape.fingerprint, &tables[TABLE_GRAM]));
+    }
+    for (uint32_t i = 0; i < n_tables; i++) {
+        const table *t = &tables[i];
+        moe_gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->dims, *t->memory, t->bytes);
+    }
+    int status = moe_gguf_writer_save(w, path, err);
+    moe_gguf_writer_free(&w);
+    return status;
+}
+
+/* ---- Reading ---- */
+
+typedef struct sidecar {
+    const moe_gguf *gguf;
+    const char *path;
+    moe_error *err;
+} sidecar;
+
+static int get_number(const sidecar *s, const char *key, uint64_t *value)
+{
+    const moe_gguf_kv *kv = moe_gguf_find(s->gguf, key);
+    if (kv == NULL || (kv->type != MOE_GGUF_U32 && kv->type != MOE_GGUF_U64)) {
+        return moe_fail(s->err, MOE_ERR_FORMAT,
+                        "%s: %s is missing or no number; it is no calibration, or damaged", s->path,
+                        key);
+    }
+    *value = kv->value.u64;
+    return MOE_OK;
+}
+
+static int check_number(const sidecar *s, const char *key, uint64_t expected)
+{
+    uint64_t value = 0;
+    int status = get_number(s, key, &value);
+    if (status == MOE_OK && value != expected) {
+        status = moe_fail(s->err, MOE_ERR_FORMAT, "%s: %s is %llu, not %llu", s->path, key,
+                          (unsigned long long)value, (unsigned long long)expected);
+    }
+    return status;
+}
+
+/* The fingerprint comes first: whatever else differs, another model is the reason to be told. */
+static int check_shape(const sidecar *s, const moe_calibration_shape *expected)
+{
+    uint64_t fingerprint = 0;
+    int status = check_number(s, "moe-cal.version", VERSION);
+    if (status == MOE_OK) {
+        status = get_number(s, "moe-cal.model.fingerprint", &fingerprint);
+    }
+    if (status == MOE_OK && fingerprint != expected->fingerprint) {
+        return moe_fail(s->err, MOE_ERR_MISMATCH,
+                        "%s was made from another model (fingerprint %016llx, this one is "
+                        "%016llx); run moe-offload calibrate",
+                        s->path, (unsigned long long)fingerprint,
+                        (unsigned long long)expected->fingerprint);
+    }
+    const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = {{"moe-cal.n_layer", expected->n_layer},
+                   {"moe-cal.n_expert", expected->n_expert},
+                   {"moe-cal.n_expert_used", expected->n_expert_used},
+                   {"moe-cal.n_embd", expected->n_embd}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == MOE_OK; i++) {
+        status = check_number(s, numbers[i].key, numbers[i].value);
+    }
+    return status;
+}
+
+/* Finds a table's tensor; its type and shape are ours, so its bytes are what memory was made for.
+ */
+static int check_table(const sidecar *s, const table *t, const moe_gguf_tensor **tensor)
+{
+    const moe_gguf_tensor *found = moe_gguf_find_tensor(s->gguf, t->name);
+    if (found == NULL) {
+        return moe_fail(s->err, MOE_ERR_FORMAT, "%s: tensor %s is missing", s->path, t->name);
+    }
+    bool fits = found->type == t->type && found->dims[3] == 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        fits &= found->dims[i] == t->dims[i];
+    }
+    if (!fits) {
+        return moe_fail(s->err, MOE_ERR_FORMAT,
+                        "%s: tensor %s is not of the type and shape that "
+                        "the model calls for",
+                        s->path, t->name);
+    }
+    const moe_gguf_file *file = moe_gguf_file_at(s->gguf, found->file_index);
+    if (found->offset > file->size || t->bytes > file->size - found->offset) {
+        return moe_fail(s->err, MOE_ERR_FORMAT, "%s: tensor %s ends past the file; it is truncated",
+                        s->path, t->name);
+    }
+    *tensor = found;
+    return MOE_OK;
+}
+
+static int read_table(const sidecar *s, const table *t)
+{
+    const moe_gguf_tensor *tensor = NULL;
+    int status = check_table(s, t, &tensor);
+    return status != MOE_OK ? status
+                            : moe_file_read(moe_gguf_file_at(s->gguf, tensor->file_index),
+                                            tensor->offset, *t->memory, t->bytes, s->err);
+}
+
+/* n tables, and their checksum under that key. */
+static int read_tables(const sidecar *s, const table *tables, uint32_t n, const char *key,
+                       uint64_t seed)
+{
+    uint64_t checksum = seed;
+    uint64_t expected = 0;
+    int status = get_number(s, key, &expected);
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        status = read_table(s, &tables[i]);
+        checksum = status == MOE_OK ? mix_table(checksum, &tables[i]) : 0;
+    }
+    if (status == MOE_OK && checksum != expected) {
+        status = moe_fail(s->err, MOE_ERR_FORMAT,
+                          "%s: the checksum does not match; it is damaged: run moe-offload "
+                          "calibrate again",
+                          s->path);
+    }
+    return status;
+}
+
+static bool floats_are_valid(const float *x, size_t n, float greatest)
+{
+    bool valid = true;
+    for (size_t i = 0; i < n; i++) {
+        valid &= x[i] >= 0.0f && x[i] <= greatest; /* false for NaN */
+    }
+    return valid;
+}
+
+static bool percentiles_are_valid(const float *x, uint32_t n_layer)
+{
+    bool valid = floats_are_valid(x, (size_t)n_layer * MOE_PERCENTILES, 1.0f);
+    for (size_t i = 1; i < (size_t)n_layer * MOE_PERCENTILES; i++) {
+        valid &= i % MOE_PERCENTILES == 0 || x[i] >= x[i - 1];
+    }
+    return valid;
+}
+
+/* Every row names every expert once, itself first. */
+static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_expert)
+{
+    for (uint64_t row = 0; row < n_rows; row++) {
+        bool seen[MOE_MAX_EXPERTS] = {false};
+        const uint16_t *order = ids + row * n_expert;
+        for (uint32_t i = 0; i < n_expert; i++) {
+            if (order[i] >= n_expert || seen[order[i]]) {
+                return false;
+            }
+            seen[order[i]] = true;
+        }
+        if (order[0] != row % n_expert) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A file may have a right checksum and still hold what no calibration writes. */
+static int check_contents(const sidecar *s, const moe_calibration *c)
+{
+    const moe_calibration_shape *shape = &c->shape;
+    size_t n_keys = (size_t)shape->n_layer * shape->n_expert;
+    size_t n_pairs = n_keys * shape->n_expert;
+    const char *wrong = NULL;
+    for (size_t i = 0; i < n_keys; i++) {
+        wrong = c->counts[i] > c->n_tokens ? "counts" : wrong;
+    }
+    if (!floats_are_valid(c->coactivation, n_pairs, (float)c->n_tokens)) {
+        wrong = "coactivation";
+    } else if (!floats_are_valid(c->coactivation_weighted, n_pairs, (float)c->n_tokens)) {
+        wrong = "coactivation.weighted";
+    } else if (!percentiles_are_valid(c->tae, shape->n_layer)) {
+        wrong = "tae.percentiles";
+    } else if (!percentiles_are_valid(c->margin, shape->n_layer)) {
+        wrong = "margin.percentiles";
+    }
+    for (int kind = 0; kind < MOE_AFFINITY_KINDS && wrong == NULL; kind++) {
+        if (!affinity_is_valid(c->affinity[kind], n_keys, shape->n_expert)) {
+            wrong = "affinity";
+        }
+    }
+    return wrong == NULL ? MOE_OK
+                         : moe_fail(s->err, MOE_ERR_FORMAT, "%s: tensor %s holds impossible values",
+                                    s->path, wrong);
+}
+
+static int load_from(const sidecar *s, moe_calibration **out, const moe_calibration_shape *expected,
+                     bool with_gram)
+{
+    moe_string_view name = {"", 0};
+    int status = check_shape(s, expected);
+    if (status == MOE_OK) {
+        status = moe_gguf_get_string(s->gguf, "moe-cal.text.name", &name, s->err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    char text_name[256];
+    snprintf(text_name, sizeof text_name, "%.*s", (int)(name.size < 255 ? name.size : 255),
+             name.data);
+    with_gram = with_gram && moe_gguf_find_tensor(s->gguf, "gram") != NULL;
+    status = moe_calibration_create(out, expected, text_name, with_gram, s->err);
+    if (status == MOE_OK) {
+        status = get_number(s, "moe-cal.text.tokens", &(*out)->n_tokens);
+    }
+    if (status == MOE_OK) {
+        table tables[N_TABLES + 1];
+        list_tables(*out, tables);
+        status = read_tables(s, tables, N_TABLES, "moe-cal.checksum", expected->fingerprint);
+        if (status == MOE_OK && with_gram) {
+            status = read_tables(s, &tables[TABLE_GRAM], 1, "moe-cal.gram.checksum",
+                                 expected->fingerprint);
+        }
+    }
+    return status != MOE_OK ? status : check_contents(s, *out);
+}
+
+int moe_calibration_load(moe_calibration **out, const char *path,
+                         const moe_calibration_shape *expected, bool with_gram, moe_error *err)
+{
+    *out = NULL;
+    moe_gguf *gguf = NULL;
+    int status = moe_gguf_open(&gguf, path, err);
+    if (status == MOE_OK) {
+        sidecar s = {gguf, path, err};
+        status = load_from(&s, out, expected, with_gram);
+    }
+    if (status != MOE_OK) {
+        moe_calibration_free(out);
+    }
+    moe_gguf_close(&gguf);
+    return status;
+}
+
+/* ---- Derived ---- */
+
+char *moe_calibration_default_path(const char *model_path)
+{
+    static const char extension[] = ".gguf";
+    size_t size = strlen(model_path);
+    size_t tail = sizeof extension - 1;
+    size_t stem =
+        size > tail && strcmp(model_path + size - tail, extension) == 0 ? size - tail : size;
+    char *path = moe_calloc(stem + sizeof suffix, 1);
+    if (path != NULL) {
+        memcpy(path, model_path, stem);
+        memcpy(path + stem, suffix, sizeof suffix);
+    }
+    return path;
+}
+
+float *moe_calibration_hotness(const moe_calibration *c)
+{
+    uint32_t n = c->shape.n_expert;
+    float *hotness = moe_calloc((size_t)c->shape.n_layer * n, sizeof *hotness);
+    for (uint32_t l = 0; l < c->shape.n_layer && hotness != NULL; l++) {
+        double sum = 0.0;
+        for (uint32_t e = 0; e < n; e++) {
+            sum += (double)c->counts[(size_t)l * n + e];
+        }
+        for (uint32_t e = 0; e < n && sum > 0.0; e++) {
+            size_t key = (size_t)l * n + e;
+            hotness[key] = (float)((double)c->counts[key] / sum);
+        }
+    }
+    return hotness;
+}
+
+void moe_calibration_hottest(const moe_calibration *c, uint32_t layer, uint32_t *experts)
+{
+    const uint64_t *counts = c->counts + (size_t)layer * c->shape.n_expert;
+    for (uint32_t e = 0; e < c->shape.n_expert; e++) {
+        uint32_t at = e;
+        for (; at > 0 && counts[experts[at - 1]] < counts[e]; at--) {
+            experts[at] = experts[at - 1];
+        }
+        experts[at] = e;
+    }
+}

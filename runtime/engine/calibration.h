@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* What calibration learnt of a model, in memory and as the sidecar file beside it: a small GGUF
+ * file of these keys and tensors (N experts, L layers; a layer without experts has zeros, and
+ * neighbours in the order of their numbers).
+ *
+ *   moe-cal.version, .n_layer, .n_expert, .n_expert_used, .n_embd   u32
+ *   moe-cal.model.fingerprint, .text.tokens, .checksum, .gram.checksum  u64
+ *   moe-cal.text.name                                               string
+ *   counts                 I64 [L][N]      tokens that chose the expert
+ *   coactivation           F32 [L][N][N]   tokens that chose both; the diagonal is 0
+ *   coactivation.weighted  F32 [L][N][N]   the same, each token counted min(p_i, p_j), p
+ *                                          renormalised over its chosen experts
+ *   tae.percentiles        F32 [L][99]     entropy of the chosen experts' p, over log k
+ *   margin.percentiles     F32 [L][99]     largest p minus second largest
+ *   affinity.output        I16 [L][N][N]   row i: the experts from the nearest to i (i itself) on
+ *   affinity.weight, affinity.coact, affinity.router                likewise
+ *   checksums              I64 [L][N][3]   XXH3 of the expert's gate, up and down bytes
+ *   gram                   F32 [L][n_embd][n_embd]  X^T X of what the routers saw; optional
+ *
+ * .checksum is XXH3 over the tensors in that order, seeded with the fingerprint; the Gram matrices
+ * have their own, .gram.checksum, so that only who wants them reads them. */
+#ifndef MOE_ENGINE_CALIBRATION_H
+#define MOE_ENGINE_CALIBRATION_H
+
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#include "runtime/model/tensor_map.h"
+
+#define MOE_PERCENTILES 99u /* 1, 2, ... 99 */
+
+/* How near two experts of a layer are. */
+typedef enum moe_affinity {
+    MOE_AFFINITY_OUTPUT, /* mean L2 distance of their outputs on sampled tokens */
+    MOE_AFFINITY_WEIGHT, /* L2 distance of their weights */
+    MOE_AFFINITY_COACT,  /* weighted co-activation, most first */
+    MOE_AFFINITY_ROUTER, /* L2 distance of their rows in the router */
+    MOE_AFFINITY_KINDS
+} moe_affinity;
+
+/* What the tables must fit. */
+typedef struct moe_calibration_shape {
+    uint64_t fingerprint;
+    uint32_t n_layer;
+    uint32_t n_expert;
+    uint32_t n_expert_used;
+    uint32_t n_embd;
+} moe_calibration_shape;
+
+typedef struct moe_calibration {
+    moe_calibration_shape shape;
+    char *text_name;
+    uint64_t n_tokens;
+    uint64_t *counts;                       /* [n_layer][n_expert] */
+    float *coactivation;                    /* [n_layer][n_expert][n_expert] */
+    float *coactivation_weighted;           /* likewise */
+    float *tae;                             /* [n_layer][MOE_PERCENTILES] */
+    float *margin;                          /* likewise */
+    uint16_t *affinity[MOE_AFFINITY_KINDS]; /* [n_layer][n_expert][n_expert] */
+    uint64_t *checksums;                    /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
+    float *gram;                            /* [n_layer][n_embd][n_embd] or NULL */
+} moe_calibration;
+
+/* Tables of zeros. */
+int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
+                           const char *text_name, bool with_gram, moe_error *err);
+void moe_calibration_free(moe_calibration **calibration);
+
+/* Atomically: the old file or the new one. */
+int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err);
+
+/* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model.
+ * Gram matrices are left in the file unless asked for. */
+int moe_calibration_load(moe_calibration **out, const char *path,
+                         const moe_calibration_shape *expected, bool with_gram, moe_error *err);
+
+/* Where a model's sidecar lies: MODEL.gguf -> MODEL.moe-cal.gguf. Release with free(); NULL when
+ * memory is short. */
+char *moe_calibration_default_path(const char *model_path);
+
+/* Each expert's share of its layer's choices, [n_layer][n_expert]. Release with free(). */
+float *moe_calibration_hotness(const moe_calibration *calibration);
+
+/* Writes the ids of a layer's experts, the most chosen first, equals by id. */
+void moe_calibration_hottest(const moe_calibration *calibration, uint32_t layer, uint32_t *experts);
+
+#endif

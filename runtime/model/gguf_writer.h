@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Writes small GGUF v3 files: metadata and tensors that are in memory. Keys and tensors stand in
+ * the file in the order in which they are added, so the same calls give the same bytes. Running out
+ * of memory is remembered and reported by save. */
+#ifndef MOE_MODEL_GGUF_WRITER_H
+#define MOE_MODEL_GGUF_WRITER_H
+
+#include <stdint.h>
+
+#include <moe/status.h>
+
+typedef struct moe_gguf_writer moe_gguf_writer;
+
+/* NULL when memory is short. */
+moe_gguf_writer *moe_gguf_writer_create(void);
+void moe_gguf_writer_free(moe_gguf_writer **writer);
+
+void moe_gguf_writer_u32(moe_gguf_writer *writer, const char *key, uint32_t value);
+void moe_gguf_writer_u64(moe_gguf_writer *writer, const char *key, uint64_t value);
+void moe_gguf_writer_string(moe_gguf_writer *writer, const char *key, const char *value);
+/* type: a number of GGUF's tensor types. data (bytes long) must live until save. */
+void moe_gguf_writer_tensor(moe_gguf_writer *writer, const char *name, uint32_t type,
+                            uint32_t n_dims, const uint64_t *dims, const void *data,
+                            uint64_t bytes);
+
+/* Atomically: the old file or the new one. */
+int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_error *err);
+
+#endif
