@@ -165,6 +165,13 @@ void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, co
     append(writer, &writer->gates, "]");
 }
 
+int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err)
+{
+    write_row(writer);
+    (void)fflush(writer->file); /* ferror() tells */
+    return state_of(writer, err);
+}
+
 int moe_trace_writer_close(moe_trace_writer **writer_ptr, moe_error *err)
 {
     moe_trace_writer *writer = *writer_ptr;

@@ -19,6 +19,8 @@ int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t
 /* gates: the router's probabilities of the ids, or NULL in a trace without gates. */
 void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, const float *gates,
                                uint32_t n);
+/* Ends the row and hands all rows to the system: what cannot be written is told now. */
+int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err);
 /* Tells whatever went wrong since the file was opened. Nulls the handle in any case. */
 int moe_trace_writer_close(moe_trace_writer **writer, moe_error *err);
 

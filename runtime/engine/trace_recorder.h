@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes every row's routing to a file, one JSON object a line (see moe_engine_options.trace_path).
- * A row's lists are gathered layer by layer and written when its pass has succeeded. */
+/* Writes every row's routing to a file (see moe_engine_options.trace_path). A row's lists are
+ * gathered layer by layer and written when its pass has succeeded. */
 #ifndef MOE_ENGINE_TRACE_RECORDER_H
 #define MOE_ENGINE_TRACE_RECORDER_H
 

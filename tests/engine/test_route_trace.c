@@ -127,6 +127,8 @@ static void agrees_with_the_counters(void **state)
     assert_non_null(file);
     char *line = NULL;
     size_t capacity = 0;
+    assert_true(getline(&line, &capacity, file) > 0); /* what the trace is */
+    assert_non_null(strstr(line, "moe_trace"));
     while (getline(&line, &capacity, file) > 0) {
         check_line(&info, line, &sums);
     }

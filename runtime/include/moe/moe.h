@@ -90,7 +90,8 @@ typedef struct moe_engine_options {
     const char *io;       /* "auto", "uring", "threads", "sync"; NULL: auto */
     bool buffered_io;     /* through the page cache instead of O_DIRECT */
 
-    /* Routing of every evaluated row, written to this file; NULL: none. One JSON object a line:
+    /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
+     * none. After a line that tells the geometry, one JSON object a line:
      *     {"tok": 7, "pass": 3, "seq": 0, "layers": [[3, 9], [], ...], "gates": [[0.6, 0.4], ...]}
      * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
      * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
