@@ -32,7 +32,9 @@ typedef struct moe_expert_store_options {
     const moe_policy *policy;
     bool per_layer;       /* a share of the slots for every layer, else one pool */
     bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
-    const float *hotness; /* [n_layer * n_expert] or NULL */
+    const uint32_t *kept; /* [n_kept] keys that are read when opening and never dropped */
+    uint32_t n_kept;
+    const float *hotness;      /* [n_layer * n_expert] or NULL */
     const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
     moe_io_kind io;
     bool buffered_io;

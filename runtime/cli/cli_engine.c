@@ -101,6 +101,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->policy = options->policy;
     engine_options->prefetch = (moe_switch)options->prefetch;
     engine_options->io = options->io;
+    engine_options->calibration = options->calibration;
     engine_options->trace_path = options->trace;
     engine_options->trace_gates = true;
     engine_options->route_trace = options->route_trace;

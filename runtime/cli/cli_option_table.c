@@ -3,7 +3,7 @@
 
 #define AT(field)   offsetof(cli_options, field)
 #define RUNS        (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
-#define ENGINE      (RUNS | CLI_PLAN)
+#define ENGINE      (RUNS | CLI_PLAN | CLI_CALIBRATE)
 #define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define TRACES      (CLI_SIMULATE | CLI_ANALYZE)
 #define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
@@ -19,11 +19,18 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(bench_prompt), .kind = OPTION_COUNT, .min = 1, .max = INT32_MAX,
      .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
     {{"-f", "--file"}, "FILE", "read the text from FILE; one newline at its end is dropped",
-     .offset = AT(prompt_file), .kind = OPTION_TEXT, .commands = TAKES_TEXT | CLI_PERPLEXITY},
+     .offset = AT(prompt_file), .kind = OPTION_TEXT,
+     .commands = TAKES_TEXT | CLI_PERPLEXITY | CLI_CALIBRATE},
     {{"--tokens"}, "IDS", "token ids instead of a text: \"1 2 3\"", .offset = AT(tokens),
      .kind = OPTION_TEXT, .commands = CLI_LOGITS},
     {{"-o", "--output"}, "FILE.npy", "write float32 [n_tokens][n_vocab] here",
      .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_LOGITS},
+    {{"-o", "--output"}, "FILE", "the sidecar (default: MODEL.moe-cal.gguf beside MODEL.gguf)",
+     .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_CALIBRATE},
+    {{"--gram"}, NULL, "also Gram matrices of the routers' inputs: n_embd^2 floats a layer",
+     .offset = AT(gram), .kind = OPTION_FLAG, .commands = CLI_CALIBRATE},
+    {{"-n", "--predict"}, "N", "tokens of the text to take (default all)", .offset = AT(predict),
+     .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = CLI_CALIBRATE},
     {{"--raw"}, NULL, "the prompt as it is (default, except in a conversation on a terminal)",
      .offset = AT(raw), .kind = OPTION_FLAG, .commands = TAKES_TEXT},
     {{"--chat"}, NULL, "the prompt as a user's turn, through the model's chat template",
@@ -89,11 +96,13 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_SIZE, .commands = ENGINE},
     {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
      "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE},
-    {{"--offload"}, "auto|on-demand", "auto: keep experts and read ahead; on-demand: read at use, "
-     "keep nothing", .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
+    {{"--offload"}, "auto|on-demand|caching", "auto: keep experts and read ahead; on-demand: read at "
+     "use, keep nothing; caching: keep the tenth of each layer that calibration found hottest", .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
      "plug-in's FILE.so",
      .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE},
+    {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside the "
+     "model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT, .commands = ENGINE},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
@@ -109,7 +118,7 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
                  CLI_PLAN | TRACES | CLI_BENCH_OFFLOAD},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
-     .kind = OPTION_FLAG, .commands = RUNS},
+     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES},
     {{"--synthetic"}, "olmoe|qwen3|512", "a generated trace in the manner of such a model",

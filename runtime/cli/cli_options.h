@@ -20,6 +20,7 @@ enum {
     CLI_DEVICES = 1 << 6,
     CLI_PLAN = 1 << 7,
     CLI_BENCH_OFFLOAD = 1 << 8,
+    CLI_CALIBRATE = 1 << 9,
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17
 };
@@ -38,12 +39,14 @@ typedef struct cli_options {
     const char *tokens; /* logits: ids as text */
     const char *output; /* logits: the .npy file */
     const char *system_text;
-    const char *kernels; /* NULL: native */
-    const char *device;  /* NULL: the best there is */
-    const char *offload; /* NULL: auto */
-    const char *policy;  /* NULL: the default */
-    const char *io;      /* NULL: auto */
-    const char *trace;   /* run: written; simulate, analyze: read; NULL: none */
+    const char *kernels;     /* NULL: native */
+    const char *device;      /* NULL: the best there is */
+    const char *offload;     /* NULL: auto */
+    const char *policy;      /* NULL: the default */
+    const char *io;          /* NULL: auto */
+    const char *calibration; /* NULL: beside the model */
+    bool gram;
+    const char *trace; /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
     cli_size expert_cache;
     bool raw;

@@ -10,6 +10,7 @@ int cmd_tokenize(const cli_options *options);
 int cmd_logits(const cli_options *options);
 int cmd_perplexity(const cli_options *options);
 int cmd_bench_decode(const cli_options *options);
+int cmd_calibrate(const cli_options *options);
 int cmd_plan(const cli_options *options);
 int cmd_bench_offload(const cli_options *options);
 int cmd_inspect(const cli_options *options);

@@ -32,6 +32,13 @@ const cli_command cli_commands[] = {
      "tokens, or the command fails. Decoding is counted, after the prompt has warmed the cache."},
     {"plan", NULL, CLI_PLAN, cmd_plan, true, "where memory would go; nothing is loaded",
      "A budget below the floor is refused (exit 1) after the plan that shows it."},
+    {"calibrate", NULL, CLI_CALIBRATE, cmd_calibrate, true,
+     "measure a model on a text; write the sidecar beside it",
+     "Kept in MODEL.moe-cal.gguf: which experts are hot and which go together, how alike they "
+     "are,\n"
+     "and a checksum of each. Later commands use it by themselves. Some thousands of tokens of "
+     "the\n"
+     "kind of text to be run are enough. What was interrupted goes on when called again."},
     {"inspect", NULL, CLI_INSPECT, cmd_inspect, true, "what a model file holds; nothing is loaded",
      NULL},
     {"devices", NULL, CLI_DEVICES, cmd_devices, false, "the machine as the engine sees it",

@@ -39,6 +39,9 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     engine->user = options->user;
     status = moe_engine_open_model(engine, options, err);
     if (status == MOE_OK) {
+        status = moe_engine_open_calibration(engine, options, err);
+    }
+    if (status == MOE_OK) {
         status = moe_engine_open_device(engine, options, cpu_features, err);
     }
     return status != MOE_OK ? status : moe_engine_plan(engine, options, err);
@@ -96,6 +99,8 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
+    moe_calibration_free(&engine->calibration);
+    free(engine->hotness);
     free(engine->rope_frequencies);
     free(engine->model_path);
     free(engine->model_name);

@@ -9,6 +9,7 @@
 #include <moe/trace.h>
 
 #include "offload/expert_store.h"
+#include "runtime/engine/calibration.h"
 #include "runtime/engine/kv_cache.h"
 #include "runtime/engine/pass.h"
 #include "runtime/engine/route_observer.h"
@@ -33,6 +34,8 @@ struct moe_engine {
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
+    moe_calibration *calibration; /* NULL: there is none */
+    float *hotness;               /* [n_layer][n_expert], or NULL without calibration */
     moe_log_fn log;
     void *user;
     const moe_policy *policy;
@@ -86,8 +89,16 @@ int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_fe
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);
+int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *options,
+                                moe_error *err);
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+
+/* True for options->offload == mode; "auto" when it is NULL. */
+bool moe_offload_is(const moe_engine_options *options, const char *mode);
+/* Keys of the experts that the caching baseline keeps: the hottest tenth of every layer, at least
+ * one. Needs a calibration; release *keys with free(). */
+int moe_engine_kept_experts(const moe_engine *engine, uint32_t **keys, uint32_t *n, moe_error *err);
 
 /* The fingerprint of a model: its metadata, tensor table and file sizes. */
 uint64_t moe_model_fingerprint(const moe_gguf *gguf);

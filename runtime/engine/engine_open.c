@@ -43,17 +43,19 @@ static bool find_io_kind(const char *name, moe_io_kind *kind)
     return false;
 }
 
+/* Nothing but what is kept for good: the baselines. */
 static bool keeps_nothing(const moe_engine_options *o)
 {
-    return o->offload != NULL && strcmp(o->offload, "on-demand") == 0;
+    return moe_offload_is(o, "on-demand") || moe_offload_is(o, "caching");
 }
 
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
     moe_io_kind kind;
-    if (o->offload != NULL && strcmp(o->offload, "auto") != 0 && !keeps_nothing(o)) {
+    if (!moe_offload_is(o, "auto") && !keeps_nothing(o)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode '%s' is not known; use auto or on-demand", o->offload);
+                        "offload mode '%s' is not known; use auto, on-demand or caching",
+                        o->offload);
     }
     if (!find_io_kind(o->io, &kind)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -73,8 +75,9 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
     }
     if (keeps_nothing(o) && o->policy != NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode on-demand keeps no expert, so a cache policy (%s) cannot act",
-                        o->policy);
+                        "in offload mode %s no expert comes and goes, so a cache policy (%s) "
+                        "cannot act",
+                        o->offload, o->policy);
     }
     if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -82,7 +85,15 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
                         "foretell it: prefetch cannot be on");
     }
     if (keeps_nothing(o) && o->prefetch == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode on-demand does not prefetch");
+        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch", o->offload);
+    }
+    if (moe_offload_is(o, "caching") && o->per_layer_cache) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode caching shares its slots by the calibration, not by layer");
+    }
+    if (moe_offload_is(o, "caching") && o->calibration != NULL &&
+        strcmp(o->calibration, "none") == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode caching needs a calibration");
     }
     return MOE_OK;
 }
@@ -246,6 +257,15 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     if (status != MOE_OK) {
         return status;
     }
+    uint32_t *kept = NULL;
+    uint32_t n_kept = 0;
+    if (moe_offload_is(o, "caching")) {
+        status = moe_engine_kept_experts(engine, &kept, &n_kept, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    const moe_calibration *calibration = engine->calibration;
     moe_expert_store_options options = {.device = engine->device,
                                         .gguf = engine->gguf,
                                         .map = &engine->map,
@@ -254,11 +274,17 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
                                         .policy = engine->policy,
                                         .per_layer = o->per_layer_cache,
                                         .keep_nothing = keeps_nothing(o),
+                                        .kept = kept,
+                                        .n_kept = n_kept,
+                                        .hotness = engine->hotness,
+                                        .checksums =
+                                            calibration != NULL ? calibration->checksums : NULL,
                                         .buffered_io = o->buffered_io,
                                         .log = o->log,
                                         .user = o->user};
     (void)find_io_kind(o->io, &options.io);
     status = moe_expert_store_open(&engine->experts, &options, err);
+    free(kept);
     if (status != MOE_OK) {
         return status;
     }

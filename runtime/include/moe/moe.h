@@ -83,7 +83,13 @@ typedef struct moe_engine_options {
     double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
 
     /* How experts are brought in. */
-    const char *offload; /* "auto" (cache and prefetch), "on-demand" (keep nothing); NULL: auto */
+    /* "auto" (cache and prefetch); the baselines of the field: "on-demand" (keep nothing),
+     * "caching" (the tenth of each layer's experts that calibration found hottest, at least one, is
+     * kept, and nothing else); NULL: auto */
+    const char *offload;
+    /* The sidecar of moe_calibrate(); NULL: the one beside the model, if there is one that fits;
+     * "none": without. It gives policies the experts' hotness, and every expert a checksum. */
+    const char *calibration;
     const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
     moe_switch prefetch;  /* experts of the next layer ahead of need; auto: when something misses */

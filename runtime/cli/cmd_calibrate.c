@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_interrupt.h"
+#include "cli_prompt.h"
+#include "commands.h"
+
+#define CONTEXT 512 /* of the windows that a calibration evaluates */
+
+static bool on_progress(double fraction, void *user)
+{
+    cli_progress_show(user, fraction);
+    return !cli_interrupted();
+}
+
+static int calibrate(moe_engine *engine, const cli_options *options, const int32_t *tokens,
+                     size_t n_tokens)
+{
+    moe_calibrate_options calibrate_options;
+    moe_error err = {""};
+    cli_progress progress;
+    size_t most = options->predict < 0 ? n_tokens : (size_t)options->predict;
+    moe_calibrate_options_init(&calibrate_options);
+    calibrate_options.tokens = tokens;
+    calibrate_options.n_tokens = n_tokens < most ? n_tokens : most;
+    calibrate_options.text_name = options->prompt_file;
+    calibrate_options.path = options->output;
+    calibrate_options.gram = options->gram;
+    calibrate_options.progress = on_progress;
+    calibrate_options.user = &progress;
+    cli_progress_start(&progress, options, "calibrating");
+    int status = moe_calibrate(engine, &calibrate_options, &err);
+    cli_progress_end(&progress);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    if (!options->quiet) {
+        fprintf(stderr, "calibrated on %zu tokens\n", calibrate_options.n_tokens);
+    }
+    return CLI_EXIT_OK;
+}
+
+int cmd_calibrate(const cli_options *options)
+{
+    cli_buffer text = {NULL, 0, 0};
+    moe_engine *engine = NULL;
+    int32_t *tokens = NULL;
+    size_t n_tokens = 0;
+    moe_error err = {""};
+    cli_interrupt_install();
+    int code = cli_prompt_text(&text, options);
+    if (code == CLI_EXIT_OK) {
+        code = cli_engine_open(&engine, options, CONTEXT);
+    }
+    if (code == CLI_EXIT_OK) {
+        int status = moe_tokenize(engine, text.data, text.size, MOE_TOKENIZE_ADD_SPECIAL, &tokens,
+                                  &n_tokens, &err);
+        code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = calibrate(engine, options, tokens, n_tokens);
+    }
+    moe_free(tokens);
+    moe_engine_close(&engine);
+    cli_buffer_free(&text);
+    return code;
+}

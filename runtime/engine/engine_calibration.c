@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* What an engine makes of its model's sidecar. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+/* The caching baseline keeps one expert in this many, and at least one a layer. */
+#define CACHING_DIVISOR 10u
+
+bool moe_offload_is(const moe_engine_options *options, const char *mode)
+{
+    return strcmp(options->offload != NULL ? options->offload : "auto", mode) == 0;
+}
+
+static moe_calibration_shape shape_of(const moe_engine *engine)
+{
+    const moe_model_config *c = &engine->config;
+    return (moe_calibration_shape){.fingerprint = engine->fingerprint,
+                                   .n_layer = c->n_layer,
+                                   .n_expert = c->n_expert,
+                                   .n_expert_used = c->n_expert_used,
+                                   .n_embd = c->n_embd};
+}
+
+/* A sidecar that nobody named may be stale or damaged: it is left out, and that is told. */
+static int load_default(moe_engine *engine, moe_error *err)
+{
+    moe_calibration_shape shape = shape_of(engine);
+    char *path = moe_calibration_default_path(moe_gguf_file_at(engine->gguf, 0)->path);
+    if (path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
+    }
+    if (access(path, F_OK) == 0) {
+        moe_error why_not;
+        int status = moe_calibration_load(&engine->calibration, path, &shape, false, &why_not);
+        if (status != MOE_OK && engine->log != NULL) {
+            engine->log(why_not.message, engine->user);
+        }
+    }
+    free(path);
+    return MOE_OK;
+}
+
+int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    moe_calibration_shape shape = shape_of(engine);
+    int status = MOE_OK;
+    if (o->calibration == NULL) {
+        status = load_default(engine, err);
+    } else if (strcmp(o->calibration, "none") != 0) {
+        status = moe_calibration_load(&engine->calibration, o->calibration, &shape, false, err);
+    }
+    if (status == MOE_OK && engine->calibration == NULL && moe_offload_is(o, "caching")) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode caching keeps the experts that a calibration found hottest, "
+                        "and there is none for this model; make one: moe-offload calibrate -m %s "
+                        "-f TEXT",
+                        o->model_path);
+    }
+    if (status == MOE_OK && engine->calibration != NULL) {
+        engine->hotness = moe_calibration_hotness(engine->calibration);
+        if (engine->hotness == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for the experts' hotness");
+        }
+    }
+    return status;
+}
+
+int moe_engine_kept_experts(const moe_engine *engine, uint32_t **keys, uint32_t *n, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    uint32_t n_kept = c->n_expert / CACHING_DIVISOR;
+    n_kept = n_kept > 0 ? n_kept : 1;
+    uint32_t *order = moe_calloc(c->n_expert, sizeof *order);
+    *keys = moe_calloc((size_t)c->n_layer * n_kept, sizeof **keys);
+    *n = 0;
+    if (order == NULL || *keys == NULL) {
+        free(order);
+        free(*keys);
+        *keys = NULL;
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the list of hottest experts");
+    }
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            moe_calibration_hottest(engine->calibration, l, order);
+            for (uint32_t i = 0; i < n_kept; i++) {
+                (*keys)[(*n)++] = l * c->n_expert + order[i];
+            }
+        }
+    }
+    free(order);
+    return MOE_OK;
+}
