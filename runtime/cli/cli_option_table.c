@@ -96,13 +96,15 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_SIZE, .commands = ENGINE},
     {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
      "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE},
-    {{"--offload"}, "auto|on-demand|caching", "auto: keep experts and read ahead; on-demand: read at "
-     "use, keep nothing; caching: keep the tenth of each layer that calibration found hottest", .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
+    {{"--offload"}, "auto|on-demand|caching", "auto: keep experts and read ahead; on-demand: read "
+     "at use, keep nothing; caching: keep the tenth of each layer that calibration found hottest",
+     .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
      "plug-in's FILE.so",
      .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE},
-    {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside the "
-     "model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT, .commands = ENGINE},
+    {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside "
+     "the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
+     .commands = ENGINE},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",

@@ -174,7 +174,7 @@ static void cannot_be_written(void **state)
 int main(int argc, char **argv)
 {
     if (argc != 2) {
-        fprintf(stderr, "usage: test_trace MODEL.gguf\n");
+        fprintf(stderr, "usage: test_trace_recording MODEL.gguf\n");
         return 2;
     }
     model_path = argv[1];
