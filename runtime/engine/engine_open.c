@@ -19,7 +19,7 @@
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
-#define SUNDRY_BYTES (12u << 20)
+#define SUNDRY_BYTES (4u << 20)
 
 static const struct {
     const char *name;

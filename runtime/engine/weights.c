@@ -10,7 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-#define STAGING_BYTES (8u << 20)
+#define STAGING_BYTES (1u << 20)
 
 typedef struct loader {
     moe_weights *weights;
