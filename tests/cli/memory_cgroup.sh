@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Inside a memory control group the default budget follows the group's limit, and the command is not
+# killed. usage: memory_cgroup.sh COMMAND MODEL [LIMIT-BYTES]
+# Skipped (77) without a memory controller that this user may make groups in.
+# shellcheck disable=SC2086 # $options are several words
+set -u
+command=$1
+model=$2
+group=
+if [ -d /sys/fs/cgroup/memory ]; then # v1
+    group=/sys/fs/cgroup/memory/moe-test-$$
+    limit_file=memory.limit_in_bytes
+elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null; then # v2
+    group=/sys/fs/cgroup/moe-test-$$
+    limit_file=memory.max
+fi
+[ -n "$group" ] && mkdir "$group" 2>/dev/null || exit 77
+trap 'rmdir "$group"' EXIT
+
+options="-c 256 -b 64 -t 2"
+floor=$("$command" plan -m "$model" $options --json | sed 's/.*"floor_bytes": *\([0-9]*\).*/\1/')
+limit=${3:-$((floor + floor / 2))}
+[ -w "$group/$limit_file" ] && echo "$limit" >"$group/$limit_file" || exit 77
+
+in_group() {
+    sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$command" "$@"
+}
+plan=$(in_group plan -m "$model" $options --json) || {
+    echo "plan failed: $plan"
+    exit 1
+}
+budget=$(echo "$plan" | sed 's/.*"budget_bytes": *\([0-9]*\).*/\1/')
+process=$(echo "$plan" | sed 's/.*"process_bytes": *\([0-9]*\).*/\1/')
+echo "limit $limit, budget $budget, of which the process $process"
+# Pages of libraries that others have in memory count for the process, not for the group.
+if [ "$budget" -gt $((limit + process)) ]; then
+    echo "the budget does not follow the group's limit"
+    exit 1
+fi
+alone=$("$command" run -m "$model" $options -p 'Once upon a time' -n 100 --temp 0 --ignore-eos --quiet)
+inside=$(in_group run -m "$model" $options -p 'Once upon a time' -n 100 --temp 0 --ignore-eos --quiet)
+status=$?
+if [ "$status" -ne 0 ] || [ "$alone" != "$inside" ]; then
+    echo "exit $status; wrote: $inside"
+    exit 1
+fi
