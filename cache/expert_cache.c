@@ -461,6 +461,12 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass)
 
 /* ---- Telling ---- */
 
+bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key)
+{
+    const cache_domain *domain = domain_of(cache, key);
+    return domain != NULL && domain->n_free > 0;
+}
+
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache)
 {
     return cache->n_slots;

@@ -68,6 +68,8 @@ void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
+/* A slot that the key could have is empty. */
+bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key);
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);
 uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);

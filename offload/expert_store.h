@@ -2,11 +2,15 @@
 /* Where experts are, and how a layer gets those it needs. The store joins the cache (which expert
  * is in which slot), the slots' memory and the mover (which brings bytes into slots).
  *
+ * On a device with a link there are two tiers above the files: slots on the device, and the host
+ * tier (host_tier.h), through which every expert passes. An expert that is in the host tier only
+ * needs the link, or is computed where it is (host_split.h says which).
+ *
  * A layer's request is worked off in batches: next() hands over experts whose bytes are there,
  * first the resident ones, then missing ones as they arrive, so that the caller computes while the
- * disk reads. What has been handed over stays valid until the call after; when a layer needs more
- * experts than there are slots, that happens in waves, with the same result. Not thread-safe: one
- * pass at a time. */
+ * disk reads and the link copies. What has been handed over stays valid until the call after; when
+ * a layer needs more experts than there are slots, that happens in waves, with the same result. Not
+ * thread-safe: one pass at a time. */
 #ifndef MOE_OFFLOAD_EXPERT_STORE_H
 #define MOE_OFFLOAD_EXPERT_STORE_H
 
@@ -28,7 +32,9 @@ typedef struct moe_expert_store_options {
     const moe_gguf *gguf;
     const moe_tensor_map *map;
     uint32_t n_expert_used;
-    uint64_t budget_bytes; /* of the slots */
+    uint64_t budget_bytes;      /* of the device's slots */
+    uint64_t host_budget_bytes; /* of the host tier's, on a device with a link */
+    moe_switch host_compute;    /* AUTO: as many as pays; ON: all that are in host memory */
     const moe_policy *policy;
     bool per_layer;       /* a share of the slots for every layer, else one pool */
     bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
@@ -39,7 +45,7 @@ typedef struct moe_expert_store_options {
     moe_io_kind io;
     bool buffered_io;
     const moe_io_ops
-        *io_engine; /* tests: instead of `io` (io_fault.h), with its context; or NULL */
+        *io_engine; /* tests: instead of `io`, with its context (io_fault.h); or NULL */
     void *io_context;
     uint64_t seed;
     moe_log_fn log;
@@ -47,21 +53,32 @@ typedef struct moe_expert_store_options {
 } moe_expert_store_options;
 
 typedef struct moe_expert_store_stats {
-    uint64_t hits, misses, evictions;
+    uint64_t hits, misses, evictions; /* of the device's slots */
+    uint64_t host_hits, host_misses;  /* of the misses: found in host memory, read from disk */
+    uint64_t host_computed;           /* of the host hits: computed there, not moved */
     uint64_t prefetches, prefetches_used, prefetches_wasted, prefetches_cancelled;
-    uint64_t bytes_demand;   /* expert bytes moved because they were needed */
+    uint64_t bytes_demand;   /* expert bytes moved to the device because they were needed */
     uint64_t bytes_prefetch; /* ... ahead of need */
-    uint64_t bytes_read;     /* from the disk: aligned supersets */
-    uint64_t wait_ns;        /* passes spent waiting for experts */
+    uint64_t bytes_link;     /* the sum of both, if the device has a link */
+    uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause */
+    uint64_t bytes_read;                             /* from the disk: aligned supersets */
+    uint64_t wait_ns;                                /* passes spent waiting for experts */
     uint64_t n_slots, slot_bytes_total, n_resident;
+    uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;
 } moe_expert_store_stats;
 
 int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
                           moe_error *err);
 void moe_expert_store_close(moe_expert_store **store);
 
-/* Bytes of slots that would hold every expert, and of the largest slot. Before opening. */
-int moe_expert_store_sizes(const moe_tensor_map *map, uint64_t *full_bytes, uint64_t *slot_bytes,
+/* Bytes of slots that would hold every expert, and of the largest slot. */
+typedef struct moe_expert_slot_sizes {
+    uint64_t full_bytes, slot_bytes;           /* on the device */
+    uint64_t host_full_bytes, host_slot_bytes; /* of the host tier; 0 without a link */
+} moe_expert_slot_sizes;
+
+/* Before opening. */
+int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_slot_sizes *sizes,
                            moe_error *err);
 
 /* What a layer of a pass needs. The arrays must live until next() has handed over all. */
@@ -81,6 +98,18 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
  * *n = 0: the layer is done. After an error the layer is over and nothing is pinned. */
 int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                           uint32_t *n, moe_error *err);
+/* Experts of the layer that the host is to compute, as for next(), with views of host memory; they
+ * are not handed over by next(). Asked once, after begin(). Until host_done(), which must come
+ * before the next layer begins, their memory stays as it is. */
+void moe_expert_store_take_host(moe_expert_store *store, uint32_t *positions,
+                                moe_expert_view *views, uint32_t *n);
+/* They have been computed (or given up): they are let go, and where the device has empty slots
+ * they are brought there for the next time. */
+void moe_expert_store_host_done(moe_expert_store *store, uint64_t pass);
+/* Measured times, for the split: n experts that had so many rows between them. */
+void moe_expert_store_note_host(moe_expert_store *store, uint32_t n, uint32_t n_rows, uint64_t ns);
+void moe_expert_store_note_device(moe_expert_store *store, uint32_t n, uint32_t n_rows,
+                                  uint64_t ns);
 /* Ends a layer early (the pass failed). */
 void moe_expert_store_abandon(moe_expert_store *store);
 

@@ -1,79 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "offload/mover.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "offload/mover_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-#define NONE                   UINT32_MAX
+#define NONE                   MOE_MOVER_NONE
 #define DEFAULT_MAX_PREFETCHES 2u
 #define MAX_DONE               64u
 #define MAX_RANGES_IN_FLIGHT   192u /* below the reader's own limit */
 
-typedef struct mover_slot {
-    _Atomic int state; /* moe_slot_state */
-    /* Written by submit while ABSENT, read by the mover from LOADING on. */
-    moe_move move;
-    /* Links of its queue, under the lock. */
-    uint32_t next, previous;
-    /* The mover's alone while LOADING; data is everybody's when READY. */
-    uint8_t n_parts_left;
-    uint8_t retried; /* a bit for each part */
-    int status;
-    const uint8_t *data[MOE_EXPERT_PARTS];
-} mover_slot;
-
-typedef struct queue {
-    uint32_t first, last;
-} queue;
-
-struct moe_mover {
-    /* Set at open, never changed. */
-    moe_range_reader *reader;
-    uint32_t n_slots;
-    uint32_t max_prefetches;
-    pthread_t thread;
-
-    /* Under the lock. */
-    pthread_mutex_t lock;
-    pthread_cond_t requested; /* the mover waits here when nothing is in flight */
-    pthread_cond_t finished;  /* everybody else waits here */
-    queue queues[MOE_CAUSE_COUNT];
-    bool stop;
-    moe_mover_stats stats;
-    int last_status;
-    uint32_t last_failed; /* its slot */
-    moe_error last_error;
-
-    _Atomic uint32_t n_urgent; /* demand and verification, queued or loading */
-
-    /* The mover's alone. */
-    uint32_t n_ranges;     /* in flight */
-    uint32_t n_prefetches; /* in flight */
-
-    mover_slot *slots; /* [n_slots] */
-};
-
-static void set_state(mover_slot *slot, moe_slot_state state)
+void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
-    atomic_store_explicit(&slot->state, state, memory_order_release);
-}
-
-static moe_slot_state get_state(const mover_slot *slot)
-{
-    return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
-}
-
-static void enqueue(moe_mover *mover, uint32_t index)
-{
-    mover_slot *slot = &mover->slots[index];
-    queue *q = &mover->queues[slot->move.cause];
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
     slot->next = NONE;
     slot->previous = q->last;
     if (q->last != NONE) {
@@ -82,16 +27,12 @@ static void enqueue(moe_mover *mover, uint32_t index)
         q->first = index;
     }
     q->last = index;
-    if (slot->move.cause != MOE_CAUSE_PREFETCH) {
-        atomic_fetch_add(&mover->n_urgent, 1);
-    }
 }
 
-/* Out of its queue; still counted as urgent if it was. */
-static void dequeue(moe_mover *mover, uint32_t index)
+void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
-    mover_slot *slot = &mover->slots[index];
-    queue *q = &mover->queues[slot->move.cause];
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
     if (slot->previous != NONE) {
         mover->slots[slot->previous].next = slot->next;
     } else {
@@ -104,7 +45,14 @@ static void dequeue(moe_mover *mover, uint32_t index)
     }
 }
 
-static void no_longer_urgent(moe_mover *mover, const mover_slot *slot)
+static void count_urgent(moe_mover *mover, const moe_mover_slot *slot)
+{
+    if (slot->move.cause != MOE_CAUSE_PREFETCH) {
+        atomic_fetch_add(&mover->n_urgent, 1);
+    }
+}
+
+static void no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
 {
     if (slot->move.cause != MOE_CAUSE_PREFETCH) {
         atomic_fetch_sub(&mover->n_urgent, 1);
@@ -120,18 +68,18 @@ static uint32_t take_request(moe_mover *mover)
     }
     for (int cause = 0; cause < MOE_CAUSE_COUNT && index == NONE; cause++) {
         if (cause != MOE_CAUSE_PREFETCH || mover->n_prefetches < mover->max_prefetches) {
-            index = mover->queues[cause].first;
+            index = mover->queues[MOE_STAGE_READ][cause].first;
         }
     }
     if (index != NONE) {
-        dequeue(mover, index);
-        set_state(&mover->slots[index], MOE_SLOT_LOADING);
+        moe_mover_dequeue(mover, index, MOE_STAGE_READ);
+        moe_mover_set_state(&mover->slots[index], MOE_SLOT_LOADING);
     }
     return index;
 }
 
 /* A failed prefetch is nobody's error: who needs the expert asks again. */
-static void record_error(moe_mover *mover, uint32_t index, const moe_error *error)
+void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error)
 {
     if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {
         return;
@@ -145,7 +93,7 @@ static void record_error(moe_mover *mover, uint32_t index, const moe_error *erro
 
 static void submit_part(moe_mover *mover, uint32_t index, int part)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
     moe_range range = {.file = ref->file_index,
                        .offset = ref->offset,
@@ -159,34 +107,55 @@ static void submit_part(moe_mover *mover, uint32_t index, int part)
     } else {
         moe_error error;
         slot->status = moe_fail(&error, MOE_ERR_INTERNAL, "the range reader is full");
-        record_error(mover, index, &error);
+        moe_mover_record_error(mover, index, &error);
     }
 }
 
-static void finish_slot(moe_mover *mover, uint32_t index)
+void moe_mover_finish(moe_mover *mover, uint32_t index)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     uint64_t bytes = moe_expert_ref_bytes(slot->move.expert);
-    moe_range_reader_stats reads;
-    moe_range_reader_get_stats(mover->reader, &reads);
     pthread_mutex_lock(&mover->lock);
-    mover->stats.bytes_read = reads.bytes_read;
     if (slot->status == MOE_OK) {
         mover->stats.n_moves[slot->move.cause]++;
         mover->stats.bytes[slot->move.cause] += bytes;
+        mover->stats.bytes_link += mover->device != NULL ? bytes : 0;
     } else {
         mover->stats.n_failed++;
     }
-    mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
     no_longer_urgent(mover, slot);
-    set_state(slot, slot->status == MOE_OK ? MOE_SLOT_READY : MOE_SLOT_FAILED);
+    moe_mover_set_state(slot, slot->status == MOE_OK ? MOE_SLOT_READY : MOE_SLOT_FAILED);
     pthread_cond_broadcast(&mover->finished);
     pthread_mutex_unlock(&mover->lock);
 }
 
+/* All parts have been read, or given up: the first stage is over. */
+static void finish_reading(moe_mover *mover, uint32_t index)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_range_reader_stats reads;
+    moe_range_reader_get_stats(mover->reader, &reads);
+    bool staged = slot->status == MOE_OK && mover->device != NULL;
+    slot->in_memory = slot->status == MOE_OK;
+    pthread_mutex_lock(&mover->lock);
+    mover->stats.bytes_read = reads.bytes_read;
+    mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
+    if (slot->in_memory) {
+        mover->stats.bytes_disk[slot->move.cause] += moe_expert_ref_bytes(slot->move.expert);
+    }
+    if (staged) {
+        moe_mover_set_state(slot, MOE_SLOT_STAGED);
+        moe_mover_enqueue(mover, index, MOE_STAGE_COPY);
+    }
+    pthread_mutex_unlock(&mover->lock);
+    if (!staged) {
+        moe_mover_finish(mover, index);
+    }
+}
+
 static void start_slot(moe_mover *mover, uint32_t index)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     slot->status = MOE_OK;
     slot->retried = 0;
     slot->n_parts_left = 0;
@@ -195,7 +164,7 @@ static void start_slot(moe_mover *mover, uint32_t index)
         submit_part(mover, index, p);
     }
     if (slot->n_parts_left == 0) {
-        finish_slot(mover, index);
+        finish_reading(mover, index);
     }
 }
 
@@ -203,7 +172,7 @@ static void start_slot(moe_mover *mover, uint32_t index)
  * more, and then given up. */
 static bool verify_part(moe_mover *mover, uint32_t index, int part)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
     if (slot->move.checksums == NULL ||
         XXH3_64bits(slot->data[part], ref->size) == slot->move.checksums[part]) {
@@ -223,7 +192,7 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part)
                             "twice; the file or the disk is damaged: download the file again",
                             moe_range_reader_path(mover->reader, ref->file_index),
                             (unsigned long long)ref->offset);
-    record_error(mover, index, &error);
+    moe_mover_record_error(mover, index, &error);
     return false;
 }
 
@@ -231,34 +200,44 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
 {
     uint32_t index = (uint32_t)(done->tag / MOE_EXPERT_PARTS);
     int part = (int)(done->tag % MOE_EXPERT_PARTS);
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     mover->n_ranges--;
     slot->n_parts_left--;
     if (done->status != MOE_OK) {
         slot->status = done->status;
-        record_error(mover, index, &done->error);
+        moe_mover_record_error(mover, index, &done->error);
     } else {
         slot->data[part] = done->data;
         (void)verify_part(mover, index, part);
     }
     if (slot->n_parts_left == 0) {
-        finish_slot(mover, index);
+        finish_reading(mover, index);
     }
 }
 
-/* Hands requests to the reader; sleeps when there is nothing at all to do. False to stop. */
+/* Hands requests to the link and to the reader; sleeps when the reader has nothing to wait for.
+ * False to stop. */
 static bool take_requests(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);
     for (;;) {
-        uint32_t index = take_request(mover);
+        void (*act)(moe_mover *, uint32_t) = moe_mover_finish;
+        uint32_t index = moe_mover_take_done_copy(mover);
+        if (index == NONE) {
+            act = moe_mover_start_copy;
+            index = moe_mover_take_staged(mover);
+        }
+        if (index == NONE) {
+            act = start_slot;
+            index = take_request(mover);
+        }
         if (index != NONE) {
             pthread_mutex_unlock(&mover->lock);
-            start_slot(mover, index);
+            act(mover, index);
             pthread_mutex_lock(&mover->lock);
         } else if (mover->n_ranges > 0) {
             break;
-        } else if (mover->stop) {
+        } else if (mover->stop && mover->n_copies == 0) {
             pthread_mutex_unlock(&mover->lock);
             return false;
         } else {
@@ -288,11 +267,28 @@ static void wake(moe_mover *mover)
     moe_range_reader_wake(mover->reader);
 }
 
+/* The link has news. The lock is taken so that the mover is either asleep or still to look. */
+static void copy_notice(void *user)
+{
+    moe_mover *mover = user;
+    pthread_mutex_lock(&mover->lock);
+    pthread_cond_signal(&mover->requested);
+    pthread_mutex_unlock(&mover->lock);
+    moe_range_reader_wake(mover->reader);
+}
+
+static void tell_link(const moe_mover *mover, moe_copy_notify_fn fn, moe_mover *user)
+{
+    if (mover->device != NULL) {
+        mover->device->link->copy_notify(mover->device, fn, user);
+    }
+}
+
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err)
 {
     *out = NULL;
     moe_mover *mover = moe_calloc(1, sizeof *mover);
-    mover_slot *slots = moe_calloc(options->n_slots, sizeof *slots);
+    moe_mover_slot *slots = moe_calloc(options->n_slots, sizeof *slots);
     moe_range_reader *reader = options->reader;
     if (mover == NULL || slots == NULL) {
         moe_range_reader_close(&reader);
@@ -301,18 +297,21 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a mover of %u slots", options->n_slots);
     }
     mover->reader = reader;
+    mover->device = options->device;
     mover->slots = slots;
     mover->n_slots = options->n_slots;
     mover->max_prefetches =
         options->max_prefetches != 0 ? options->max_prefetches : DEFAULT_MAX_PREFETCHES;
-    for (int i = 0; i < MOE_CAUSE_COUNT; i++) {
-        mover->queues[i] = (queue){NONE, NONE};
+    for (int i = 0; i < MOE_STAGE_COUNT * MOE_CAUSE_COUNT; i++) {
+        mover->queues[i / MOE_CAUSE_COUNT][i % MOE_CAUSE_COUNT] = (moe_mover_queue){NONE, NONE};
     }
     pthread_mutex_init(&mover->lock, NULL);
     pthread_cond_init(&mover->requested, NULL);
     pthread_cond_init(&mover->finished, NULL);
+    tell_link(mover, copy_notice, mover);
     int code = pthread_create(&mover->thread, NULL, mover_main, mover);
     if (code != 0) {
+        tell_link(mover, NULL, NULL);
         moe_range_reader_close(&mover->reader);
         free(slots);
         free(mover);
@@ -336,6 +335,7 @@ void moe_mover_close(moe_mover **mover_ptr)
     pthread_mutex_unlock(&mover->lock);
     wake(mover);
     pthread_join(mover->thread, NULL);
+    tell_link(mover, NULL, NULL);
     moe_range_reader_close(&mover->reader);
     pthread_mutex_destroy(&mover->lock);
     pthread_cond_destroy(&mover->requested);
@@ -347,25 +347,44 @@ void moe_mover_close(moe_mover **mover_ptr)
 
 void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
     pthread_mutex_lock(&mover->lock);
     slot->move = *move;
-    set_state(slot, MOE_SLOT_QUEUED);
-    enqueue(mover, index);
+    slot->status = MOE_OK;
+    slot->in_memory = move->in_memory;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        slot->data[p] = move->buffers[p];
+    }
+    moe_mover_set_state(slot, move->in_memory ? MOE_SLOT_STAGED : MOE_SLOT_QUEUED);
+    moe_mover_enqueue(mover, index, move->in_memory ? MOE_STAGE_COPY : MOE_STAGE_READ);
+    count_urgent(mover, slot);
     pthread_mutex_unlock(&mover->lock);
     wake(mover);
 }
 
+/* Under the lock: takes a request that waits out of its queue. */
+static bool take_out(moe_mover *mover, uint32_t index, moe_mover_stage *stage)
+{
+    moe_slot_state state = moe_mover_get_state(&mover->slots[index]);
+    *stage = state == MOE_SLOT_STAGED ? MOE_STAGE_COPY : MOE_STAGE_READ;
+    if (state != MOE_SLOT_QUEUED && state != MOE_SLOT_STAGED) {
+        return false;
+    }
+    moe_mover_dequeue(mover, index, *stage);
+    no_longer_urgent(mover, &mover->slots[index]);
+    return true;
+}
+
 void moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_mover_stage stage;
     pthread_mutex_lock(&mover->lock);
-    bool raised = get_state(slot) == MOE_SLOT_QUEUED && cause < slot->move.cause;
+    bool raised = cause < slot->move.cause && take_out(mover, index, &stage);
     if (raised) {
-        dequeue(mover, index);
-        no_longer_urgent(mover, slot);
         slot->move.cause = cause;
-        enqueue(mover, index);
+        moe_mover_enqueue(mover, index, stage);
+        count_urgent(mover, slot);
     }
     pthread_mutex_unlock(&mover->lock);
     if (raised) {
@@ -375,38 +394,43 @@ void moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
 
 bool moe_mover_cancel(moe_mover *mover, uint32_t index)
 {
-    mover_slot *slot = &mover->slots[index];
+    moe_mover_stage stage;
     pthread_mutex_lock(&mover->lock);
-    bool queued = get_state(slot) == MOE_SLOT_QUEUED;
-    if (queued) {
-        dequeue(mover, index);
-        no_longer_urgent(mover, slot);
-        set_state(slot, MOE_SLOT_ABSENT);
+    bool cancelled = take_out(mover, index, &stage);
+    if (cancelled) {
+        moe_mover_set_state(&mover->slots[index], MOE_SLOT_ABSENT);
         mover->stats.n_cancelled++;
     }
     pthread_mutex_unlock(&mover->lock);
-    return queued;
+    return cancelled;
 }
 
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot)
 {
-    return get_state(&mover->slots[slot]);
+    return moe_mover_get_state(&mover->slots[slot]);
 }
 
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part)
 {
-    return mover->slots[slot].data[part];
+    const moe_mover_slot *s = &mover->slots[slot];
+    return mover->device != NULL ? s->move.device_buffers[part] : s->data[part];
+}
+
+const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part)
+{
+    const moe_mover_slot *s = &mover->slots[slot];
+    return s->in_memory ? s->data[part] : NULL;
 }
 
 void moe_mover_reset(moe_mover *mover, uint32_t slot)
 {
-    set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
+    moe_mover_set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
 }
 
 static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        moe_slot_state state = get_state(&mover->slots[slots[i]]);
+        moe_slot_state state = moe_mover_get_state(&mover->slots[slots[i]]);
         if (state == MOE_SLOT_READY || state == MOE_SLOT_FAILED) {
             return true;
         }

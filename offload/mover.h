@@ -2,21 +2,29 @@
 /* The mover: one thread that brings experts from the files into slots. Everybody else asks, and
  * sees a slot's state:
  *
- *              submit             mover takes it          all parts read
- *   ABSENT ------------> QUEUED ----------------> LOADING --------------> READY
- *     ^                    | cancel                  | read error            |
- *     |<-------------------+                         v                       |
- *     |<------------------------ reset ---------- FAILED                     |
- *     |<------------------------ reset --------------------------------------+
+ *            submit           mover takes it         all parts read
+ *   ABSENT ----------> QUEUED ---------------> LOADING --------------> READY
+ *    ^ |  ^              | cancel                 | | read error         ^ |
+ *    | |  |<-------------+                        | +------> FAILED      | |
+ *    | |  |                         with a device v            ^         | |
+ *    | |  |<------------------ cancel -------- STAGED          | fails   | |
+ *    | +-- submit of what is in memory ---------->|            |         | |
+ *    |                         mover takes it     +------> COPYING ------+ |
+ *    +<------------------------- reset of READY or FAILED -----------------+
  *
- * Queues are per cause: demand before verification before prefetch. A queued request can be raised
- * to a more urgent cause (duplicates merge that way) or cancelled. Prefetches are handed to the
- * disk a few at a time, so that a demand never waits behind more than those. A slot has at most one
- * request, so the queue is bounded by the slots and nothing is allocated. */
+ * A mover without a device ends with the bytes in host memory. With one, there is a second stage:
+ * the host memory's bytes travel over the device's link; both stages go on at the same time.
+ *
+ * Queues are per stage and cause: demand before verification before prefetch. A queued request can
+ * be raised to a more urgent cause (duplicates merge that way) or cancelled. Prefetches are handed
+ * to the disk, and copies to the link, a few at a time, so that a demand never waits behind more
+ * than those. A slot has at most one request, so the queue is bounded by the slots and nothing is
+ * allocated. */
 #ifndef MOE_OFFLOAD_MOVER_H
 #define MOE_OFFLOAD_MOVER_H
 
 #include "offload/io/range_reader.h"
+#include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
 typedef struct moe_mover moe_mover;
@@ -32,19 +40,26 @@ typedef enum moe_slot_state {
     MOE_SLOT_ABSENT,
     MOE_SLOT_QUEUED,
     MOE_SLOT_LOADING,
+    MOE_SLOT_STAGED, /* in host memory, waiting for the link */
+    MOE_SLOT_COPYING,
     MOE_SLOT_READY,
     MOE_SLOT_FAILED
 } moe_slot_state;
 
 typedef struct moe_move {
     const moe_expert_ref *expert;
-    uint8_t *buffers[MOE_EXPERT_PARTS]; /* each long enough for its part's aligned superset */
-    const uint64_t *checksums;          /* XXH3 of each part, or NULL */
+    /* Host memory to read into, each buffer long enough for its part's aligned superset; or, when
+     * in_memory, where the parts are already. It must stay until the request has settled. */
+    bool in_memory;
+    uint8_t *buffers[MOE_EXPERT_PARTS];
+    uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
+    const uint64_t *checksums;                 /* XXH3 of each part, or NULL */
     moe_move_cause cause;
 } moe_move;
 
 typedef struct moe_mover_options {
     moe_range_reader *reader; /* the mover's from here on; closed with it */
+    moe_device *device;       /* that has a link; NULL: slots are in host memory */
     uint32_t n_slots;
     uint32_t max_prefetches; /* handed to the disk at once; 0: 2 */
 } moe_mover_options;
@@ -52,11 +67,14 @@ typedef struct moe_mover_options {
 typedef struct moe_mover_stats {
     uint64_t n_moves[MOE_CAUSE_COUNT]; /* completed, by the cause they had when they were taken */
     uint64_t bytes[MOE_CAUSE_COUNT];   /* expert bytes of those */
-    uint64_t bytes_read;               /* from the disk, aligned supersets and retries included */
+    uint64_t bytes_disk[MOE_CAUSE_COUNT]; /* expert bytes read from the files */
+    uint64_t bytes_link;                  /* expert bytes copied over the link */
+    uint64_t bytes_read; /* from the disk, aligned supersets and retries included */
     uint64_t n_cancelled;
     uint64_t n_failed;
     uint64_t n_checksum_retries;
-    uint64_t wait_ns; /* that callers of moe_mover_wait() spent waiting */
+    double link_ns_per_byte; /* of copies, moving average; 0 before the first */
+    uint64_t wait_ns;        /* that callers of moe_mover_wait() spent waiting */
 } moe_mover_stats;
 
 /* Takes over options->reader, also on failure. */
@@ -66,13 +84,16 @@ void moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
-/* A QUEUED request becomes as urgent as cause; anything else is left alone. */
+/* A QUEUED or STAGED request becomes as urgent as cause; anything else is left alone. */
 void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
-/* A QUEUED request is taken back and the slot is ABSENT: true. Otherwise false. */
+/* A QUEUED or STAGED request is taken back and the slot is ABSENT: true. Otherwise false. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
-/* Where part p of a READY slot begins. */
+/* Where part p of a READY slot begins, on the device if there is one. */
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
+/* Where part p is in host memory, for a request that has settled; NULL when it did not get there.
+ */
+const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
 /* READY or FAILED becomes ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 

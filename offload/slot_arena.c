@@ -91,7 +91,8 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
     return largest;
 }
 
-int moe_slot_arena_allocate(moe_slot_arena *arena, uint64_t budget_bytes, moe_error *err)
+int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
+                            moe_error *err)
 {
     uint64_t full = moe_slot_arena_full_bytes(arena);
     uint64_t floor = moe_slot_arena_floor_bytes(arena);
@@ -116,14 +117,19 @@ int moe_slot_arena_allocate(moe_slot_arena *arena, uint64_t budget_bytes, moe_er
         arena->bytes += class->n_slots * class->slot_bytes;
     }
     void *memory;
-    int status = arena->device->ops->alloc(arena->device, arena->bytes, &memory, err);
+    moe_device *device = arena->device;
+    arena->on_host = on_host;
+    int status = on_host ? device->link->host_alloc(device, arena->bytes, &memory, err)
+                         : device->ops->alloc(device, arena->bytes, &memory, err);
     arena->memory = status == MOE_OK ? memory : NULL;
     return status;
 }
 
 void moe_slot_arena_free(moe_slot_arena *arena)
 {
-    if (arena->memory != NULL) {
+    if (arena->memory != NULL && arena->on_host) {
+        arena->device->link->host_free(arena->device, arena->memory, arena->bytes);
+    } else if (arena->memory != NULL) {
         arena->device->ops->free(arena->device, arena->memory, arena->bytes);
     }
     free(arena->classes);
@@ -150,4 +156,25 @@ uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int p
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot)
 {
     return class_of_slot(arena, slot)->slot_bytes;
+}
+
+int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_map *map,
+                                moe_expert_cache_options *options, moe_expert_cache **cache,
+                                moe_error *err)
+{
+    uint32_t *slots_of_class = moe_calloc(arena->n_classes, sizeof *slots_of_class);
+    if (slots_of_class == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert cache");
+    }
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        slots_of_class[c] = arena->classes[c].n_slots;
+    }
+    options->n_layer = map->n_layer;
+    options->n_expert = map->n_expert;
+    options->class_of_layer = arena->class_of_layer;
+    options->n_classes = arena->n_classes;
+    options->slots_of_class = slots_of_class;
+    int status = moe_expert_cache_create(cache, options, err);
+    free(slots_of_class);
+    return status;
 }

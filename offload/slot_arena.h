@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory of expert slots. Layers whose experts' parts are of the same sizes form a size class;
- * each class has its run of slots, numbered through the classes. A slot has a buffer for each part,
- * aligned and long enough for the aligned superset that direct I/O reads. */
+/* The memory of expert slots, on a device or in the host memory that its link reads. Layers whose
+ * experts' parts are of the same sizes form a size class; each class has its run of slots, numbered
+ * through the classes. A slot has a buffer for each part, aligned and long enough for the aligned
+ * superset that direct I/O reads. */
 #ifndef MOE_OFFLOAD_SLOT_ARENA_H
 #define MOE_OFFLOAD_SLOT_ARENA_H
 
+#include "cache/expert_cache.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -25,7 +27,8 @@ typedef struct moe_slot_arena {
     uint32_t *class_of_layer; /* UINT32_MAX: no experts */
     uint32_t n_layer;
     uint32_t n_slots;
-    uint8_t *memory; /* device */
+    bool on_host;
+    uint8_t *memory; /* device, or host */
     size_t bytes;
 } moe_slot_arena;
 
@@ -43,13 +46,20 @@ uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 /* Bytes of the largest slot. */
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 
-/* Shares budget_bytes between the classes in proportion to their experts' bytes (each gets at least
- * one slot) and allocates. MOE_ERR_BUDGET below the floor, which the message names. */
-int moe_slot_arena_allocate(moe_slot_arena *arena, uint64_t budget_bytes, moe_error *err);
+/* On the host: of the device's link. Shares budget_bytes between the classes in proportion to their
+ * experts' bytes (each gets at least one slot) and allocates. MOE_ERR_BUDGET below the floor, which
+ * the message names. */
+int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
+                            moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);
 
 uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part);
 /* Bytes of the slot in the arena. */
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot);
+
+/* A cache over the arena's slots. options: policy, seed and the like; sizes are filled in here. */
+int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_map *map,
+                                moe_expert_cache_options *options, moe_expert_cache **cache,
+                                moe_error *err);
 
 #endif

@@ -66,9 +66,13 @@ int cli_report(int status, const moe_error *err)
                     err->message[0] == '\0' ? moe_status_name(status) : err->message);
 }
 
-/* --host-memory 40% is of the model's file, all parts together. */
-static int share_of_file(uint64_t *bytes, const cli_options *options)
+/* --host-memory 40% is of the model's file, all parts together; --device-memory likewise. */
+static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *options)
 {
+    *bytes = given->bytes;
+    if (given->share == 0) {
+        return CLI_EXIT_OK;
+    }
     moe_file *file;
     moe_file_summary summary;
     moe_error err = {""};
@@ -78,7 +82,7 @@ static int share_of_file(uint64_t *bytes, const cli_options *options)
     }
     moe_file_get_summary(file, &summary);
     moe_file_close(&file);
-    *bytes = (uint64_t)(options->host_memory.share * (double)summary.file_bytes);
+    *bytes = (uint64_t)(given->share * (double)summary.file_bytes);
     return CLI_EXIT_OK;
 }
 
@@ -94,19 +98,21 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->kv_cache = (moe_kv_cache_type)options->kv;
     engine_options->float_gemm = (moe_float_gemm)options->float_gemm;
     engine_options->kernels = options->kernels;
-    engine_options->host_memory = options->host_memory.bytes;
     engine_options->expert_cache = options->expert_cache.bytes;
     engine_options->expert_cache_share = options->expert_cache.share;
     engine_options->offload = options->offload;
     engine_options->policy = options->policy;
     engine_options->prefetch = (moe_switch)options->prefetch;
+    engine_options->host_compute = (moe_switch)options->host_compute;
     engine_options->io = options->io;
     engine_options->calibration = options->calibration;
     engine_options->trace_path = options->trace;
     engine_options->trace_gates = true;
     engine_options->route_trace = options->route_trace;
-    return options->host_memory.share > 0 ? share_of_file(&engine_options->host_memory, options)
-                                          : CLI_EXIT_OK;
+    int code = size_of(&options->host_memory, &engine_options->host_memory, options);
+    return code != CLI_EXIT_OK
+               ? code
+               : size_of(&options->device_memory, &engine_options->device_memory, options);
 }
 
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context)

@@ -85,8 +85,9 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_FLAG, .commands = CLI_RUN},
     {{"--kv"}, "f16|f32|q8_0", "type of the KV cache (default f16)", .offset = AT(kv),
      .kind = OPTION_CHOICE, .commands = ENGINE},
-    {{"--device"}, "cpu", "the device tier; this build has the CPU only (default cpu)",
-     .offset = AT(device), .kind = OPTION_NAME, .commands = ENGINE},
+    {{"--device"}, "cpu|sim:...", "the device tier; sim:memory=2G,link=16GB/s,latency=10us "
+     "simulates memory behind a link (default cpu)", .offset = AT(device), .kind = OPTION_TEXT,
+     .commands = ENGINE},
     {{"--kernels"}, "native|reference|avx2|avx512", "instruction set; the results are the same "
      "(default native)", .offset = AT(kernels), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
@@ -94,10 +95,14 @@ const cli_option_row cli_option_rows[] = {
     {{"--host-memory"}, "SIZE", "ceiling on the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
      .kind = OPTION_SIZE, .commands = ENGINE},
+    {{"--device-memory"}, "SIZE", "ceiling of what lies on a device with memory of its own "
+     "(default: all that it has)", .offset = AT(device_memory), .kind = OPTION_SIZE,
+     .commands = ENGINE},
     {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
      "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE},
-    {{"--offload"}, "auto|on-demand|caching", "auto: keep experts and read ahead; on-demand: read "
-     "at use, keep nothing; caching: keep the tenth of each layer that calibration found hottest",
+    {{"--offload"}, "auto|on-demand|overlap|caching", "auto: keep experts and read ahead; "
+     "baselines: on-demand: fetch at use, keep nothing; overlap: likewise, but an oracle names the "
+     "next layer's experts; caching: keep the tenth of each layer that calibration found hottest",
      .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
      "plug-in's FILE.so",
@@ -107,6 +112,9 @@ const cli_option_row cli_option_rows[] = {
      .commands = ENGINE},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
+    {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
+     "them; auto: as many as pays (default auto)", .offset = AT(host_compute),
+     .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",

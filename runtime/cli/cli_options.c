@@ -182,6 +182,12 @@ static int check_together(const cli_options *options, const char *title)
     if (options->tokens != NULL && (options->prompt != NULL || options->prompt_file != NULL)) {
         return cli_fail(CLI_EXIT_USAGE, "%s: --tokens stands instead of -p or -f: give one", title);
     }
+    if (options->device != NULL && strcmp(options->device, "cpu") != 0 &&
+        strncmp(options->device, "sim:", 4) != 0) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "%s: --device must be cpu or sim:memory=...,link=...GB/s, not '%s'", title,
+                        options->device);
+    }
     if (options->raw && options->chat) {
         return cli_fail(CLI_EXIT_USAGE, "%s: --raw and --chat exclude each other", title);
     }

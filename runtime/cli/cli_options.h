@@ -31,7 +31,8 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
-/* Order of the values of --kv, --float-gemm and --prefetch: that of the API's enumerations. */
+/* Order of the values of --kv, --float-gemm, --prefetch and --host-compute: that of the API's
+ * enumerations. */
 typedef struct cli_options {
     const char *model;
     const char *prompt;
@@ -48,6 +49,7 @@ typedef struct cli_options {
     bool gram;
     const char *trace; /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
+    cli_size device_memory;
     cli_size expert_cache;
     bool raw;
     bool chat;
@@ -66,6 +68,7 @@ typedef struct cli_options {
     unsigned kv;
     unsigned float_gemm;
     unsigned prefetch;
+    unsigned host_compute;
     double temperature;
     uint64_t top_k;
     double top_p;

@@ -35,6 +35,14 @@ static void put_expert_json(struct json_object *object, const moe_engine_info *i
     cli_json_u64(object, "prefetches_cancelled", stats->prefetches_cancelled);
     cli_json_u64(object, "predicted_experts", stats->predicted_experts);
     cli_json_u64(object, "predicted_right", stats->predicted_right);
+    cli_json_u64(object, "bytes_disk_demand", stats->bytes_disk_demand);
+    cli_json_u64(object, "bytes_disk_prefetch", stats->bytes_disk_prefetch);
+    cli_json_u64(object, "host_hits", stats->host_hits);
+    cli_json_u64(object, "host_misses", stats->host_misses);
+    cli_json_u64(object, "host_computed", stats->host_computed);
+    cli_json_u64(object, "host_slots", stats->host_slots);
+    cli_json_real(object, "oracle_seconds", cli_seconds(stats->oracle_ns));
+    cli_json_put(object, "simulated", json_object_new_boolean(info->device_simulated));
     cli_json_text(object, "policy", info->policy);
     cli_json_text(object, "io", info->io);
     cli_json_u64(object, "memory_budget_bytes", info->memory.budget);
@@ -76,6 +84,29 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_print(object, stderr);
 }
 
+/* What only a device with memory of its own has to tell. */
+static void print_tiers(const moe_engine_info *info, const moe_engine_stats *stats)
+{
+    char link_bytes[CLI_FORMAT_SIZE];
+    if (!info->memory.has_device_memory) {
+        return;
+    }
+    fprintf(stderr,
+            "device: %s; %s over the link; of its misses %" PRIu64 " found in host memory (%" PRIu64
+            " computed there), %" PRIu64 " read\n",
+            info->device, cli_format_bytes(link_bytes, stats->bytes_moved_link), stats->host_hits,
+            stats->host_computed, stats->host_misses);
+    if (stats->oracle_ns > 0) {
+        fprintf(stderr,
+                "baseline overlap: knows by an oracle what comes; the oracle's %.2f s are in no "
+                "figure above\n",
+                cli_seconds(stats->oracle_ns));
+    }
+    if (info->device_simulated) {
+        fputs("all times and speeds are simulated: no such device was there\n", stderr);
+    }
+}
+
 static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
@@ -96,6 +127,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
             " read-aheads used; %.2f s waited\n",
             stats->expert_slots, info->policy, stats->expert_evictions, stats->prefetches_used,
             stats->prefetches, cli_seconds(stats->expert_wait_ns));
+    print_tiers(info, stats);
     fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n", cli_seconds(load_ns),
             info->n_threads, info->kernels, seed);
 }

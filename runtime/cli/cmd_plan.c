@@ -16,24 +16,59 @@ static void print_row(const char *what, uint64_t bytes, const char *note)
     printf("%-20s%12s  %s\n", what, cli_format_bytes(size, bytes), note);
 }
 
-static void print_table(const moe_memory_plan *plan, bool fits)
+static void print_slots(const char *what, uint64_t bytes, uint64_t slots, uint64_t experts)
 {
     char note[128];
-    print_row("budget", plan->budget,
-              plan->budget_is_default ? "what the machine and its control group leave"
-                                      : "--host-memory");
-    print_row("process", plan->process, "");
+    snprintf(note, sizeof note, "%" PRIu64 " of %" PRIu64 " experts", slots, experts);
+    print_row(what, bytes, note);
+}
+
+static void print_session_rows(const moe_memory_plan *plan)
+{
+    char note[128];
     print_row("resident weights", plan->resident, "");
     snprintf(note, sizeof note, "one session of %u tokens", plan->context);
     print_row("KV cache", plan->kv_cache, note);
+}
+
+static const char *budget_note(const moe_memory_plan *plan)
+{
+    return plan->budget_is_default ? "what the machine and its control group leave"
+                                   : "--host-memory";
+}
+
+static void print_table(const moe_memory_plan *plan, bool fits)
+{
+    print_row("budget", plan->budget, budget_note(plan));
+    print_row("process", plan->process, "");
+    print_session_rows(plan);
     print_row("scratch", plan->scratch, "");
     if (fits) {
-        snprintf(note, sizeof note, "%" PRIu64 " of %" PRIu64 " experts", plan->expert_slots,
-                 plan->experts);
-        print_row("expert cache", plan->expert_cache, note);
+        print_slots("expert cache", plan->expert_cache, plan->expert_slots, plan->experts);
         print_row("total", plan->total, "");
     }
     print_row("floor", plan->floor, "the least that works");
+}
+
+/* A device with memory of its own: a table for each tier. */
+static void print_tiers(const moe_memory_plan *plan, bool fits)
+{
+    print_row("device budget", plan->device_budget, "");
+    print_session_rows(plan);
+    print_row("device scratch", plan->device_scratch, "");
+    if (fits) {
+        print_slots("device experts", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_row("device total", plan->device_total, "");
+    }
+    print_row("device floor", plan->device_floor, "the least that works");
+    print_row("host budget", plan->budget, budget_note(plan));
+    print_row("process", plan->process, "");
+    print_row("host scratch", plan->scratch, "");
+    if (fits) {
+        print_slots("host experts", plan->host_cache, plan->host_slots, plan->experts);
+        print_row("host total", plan->total, "");
+    }
+    print_row("host floor", plan->floor, "the least that works");
 }
 
 static int print_json(const moe_memory_plan *plan, bool fits)
@@ -53,6 +88,14 @@ static int print_json(const moe_memory_plan *plan, bool fits)
     cli_json_u64(object, "expert_bytes", plan->expert_bytes);
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);
+    if (plan->has_device_memory) {
+        cli_json_u64(object, "device_budget_bytes", plan->device_budget);
+        cli_json_u64(object, "device_scratch_bytes", plan->device_scratch);
+        cli_json_u64(object, "device_floor_bytes", plan->device_floor);
+        cli_json_u64(object, "device_total_bytes", plan->device_total);
+        cli_json_u64(object, "host_cache_bytes", plan->host_cache);
+        cli_json_u64(object, "host_slots", plan->host_slots);
+    }
     return cli_json_print(object, stdout);
 }
 
@@ -74,7 +117,7 @@ int cmd_plan(const cli_options *options)
     if (options->json) {
         code = print_json(&plan, status == MOE_OK);
     } else {
-        print_table(&plan, status == MOE_OK);
+        (plan.has_device_memory ? print_tiers : print_table)(&plan, status == MOE_OK);
     }
     return status == MOE_OK ? code : cli_report(status, &err);
 }

@@ -129,6 +129,7 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
         .family = c->family,
         .model_name = engine->model_name,
         .device = engine->device->name,
+        .device_simulated = engine->device->simulated,
         .kernels = engine->kernels,
         .n_threads = moe_team_size(engine->team),
         .n_layer = c->n_layer,
@@ -155,6 +156,17 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
     };
 }
 
+static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_stats *experts)
+{
+    uint64_t bytes = engine->weights.arena_bytes + engine->plan.scratch +
+                     engine->plan.device_scratch + engine->kv.n_pages * engine->kv.page_bytes;
+    bytes += experts->slot_bytes_total / experts->n_slots * experts->n_resident;
+    if (experts->n_host_slots > 0) {
+        bytes += experts->host_slot_bytes_total / experts->n_host_slots * experts->n_host_resident;
+    }
+    return bytes;
+}
+
 void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
 {
     moe_expert_store_stats experts;
@@ -178,9 +190,14 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .bytes_read_disk = experts.bytes_read,
         .expert_wait_ns = experts.wait_ns,
         .expert_slots = experts.n_slots,
-        .resident_bytes_now = engine->weights.arena_bytes + engine->plan.scratch +
-                              engine->kv.n_pages * engine->kv.page_bytes +
-                              experts.slot_bytes_total / experts.n_slots * experts.n_resident,
+        .bytes_moved_link = experts.bytes_link,
+        .resident_bytes_now = resident_bytes(engine, &experts),
+        .host_hits = experts.host_hits,
+        .host_misses = experts.host_misses,
+        .host_computed = experts.host_computed,
+        .host_slots = experts.n_host_slots,
+        .bytes_disk_demand = experts.bytes_disk_demand,
+        .bytes_disk_prefetch = experts.bytes_disk_prefetch,
     };
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;
     memcpy(stats, &now, size);

@@ -20,6 +20,13 @@
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 
+typedef enum moe_offload_mode {
+    MOE_OFFLOAD_AUTO,
+    MOE_OFFLOAD_ON_DEMAND,
+    MOE_OFFLOAD_OVERLAP,
+    MOE_OFFLOAD_CACHING
+} moe_offload_mode;
+
 struct moe_engine {
     /* Set at open, never changed. */
     char *model_path;
@@ -42,6 +49,7 @@ struct moe_engine {
     void *policy_plugin;
     char io[128]; /* how experts are read, in words */
     bool prefetch;
+    moe_offload_mode offload;
     moe_memory_plan plan;
     moe_team *team;
     moe_device *device;

@@ -13,6 +13,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/device/sim_device.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
@@ -43,18 +44,75 @@ static bool find_io_kind(const char *name, moe_io_kind *kind)
     return false;
 }
 
-/* Nothing but what is kept for good: the baselines. */
-static bool keeps_nothing(const moe_engine_options *o)
+static const struct {
+    const char *name;
+    moe_offload_mode mode;
+} offload_modes[] = {
+    {"auto", MOE_OFFLOAD_AUTO},
+    {"on-demand", MOE_OFFLOAD_ON_DEMAND},
+    {"overlap", MOE_OFFLOAD_OVERLAP},
+    {"caching", MOE_OFFLOAD_CACHING},
+};
+
+/* False for a name that is not known; NULL is "auto". */
+static bool find_offload_mode(const char *name, moe_offload_mode *mode)
 {
-    return moe_offload_is(o, "on-demand") || moe_offload_is(o, "caching");
+    for (size_t i = 0; i < sizeof offload_modes / sizeof offload_modes[0]; i++) {
+        if (strcmp(name != NULL ? name : "auto", offload_modes[i].name) == 0) {
+            *mode = offload_modes[i].mode;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nothing but what is kept for good: the baselines. */
+static bool keeps_nothing(moe_offload_mode mode)
+{
+    return mode != MOE_OFFLOAD_AUTO;
+}
+
+static bool is_switch(moe_switch value)
+{
+    return (int)value >= MOE_SWITCH_AUTO && value <= MOE_SWITCH_OFF;
+}
+
+/* What a baseline that keeps nothing leaves no place for. */
+static int check_baseline_options(const moe_engine_options *o, moe_error *err)
+{
+    if (o->policy != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "in offload mode %s no expert comes and goes, so a cache policy (%s) "
+                        "cannot act",
+                        o->offload, o->policy);
+    }
+    if (o->prefetch == MOE_SWITCH_ON) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch by prediction",
+                        o->offload);
+    }
+    if (o->host_compute == MOE_SWITCH_ON) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode %s moves every expert, so host computing cannot act",
+                        o->offload);
+    }
+    if (moe_offload_is(o, "caching") && o->per_layer_cache) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode caching shares its slots by the calibration, not by layer");
+    }
+    if (moe_offload_is(o, "caching") && o->calibration != NULL &&
+        strcmp(o->calibration, "none") == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode caching needs a calibration");
+    }
+    return MOE_OK;
 }
 
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
     moe_io_kind kind;
-    if (!moe_offload_is(o, "auto") && !keeps_nothing(o)) {
+    moe_offload_mode mode;
+    if (!find_offload_mode(o->offload, &mode)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode '%s' is not known; use auto, on-demand or caching",
+                        "offload mode '%s' is not known; use auto, on-demand, overlap or caching",
                         o->offload);
     }
     if (!find_io_kind(o->io, &kind)) {
@@ -69,31 +127,35 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "the expert cache is given both in bytes and as a share; give one");
     }
-    if ((int)o->prefetch < MOE_SWITCH_AUTO || o->prefetch > MOE_SWITCH_OFF) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown prefetch %d",
-                        (int)o->prefetch);
-    }
-    if (keeps_nothing(o) && o->policy != NULL) {
+    if (!is_switch(o->prefetch) || !is_switch(o->host_compute)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "in offload mode %s no expert comes and goes, so a cache policy (%s) "
-                        "cannot act",
-                        o->offload, o->policy);
+                        "engine options: unknown prefetch %d or host_compute %d", (int)o->prefetch,
+                        (int)o->host_compute);
     }
     if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "a replayed routing is not what the routers would choose, so they cannot "
                         "foretell it: prefetch cannot be on");
     }
-    if (keeps_nothing(o) && o->prefetch == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch", o->offload);
+    return keeps_nothing(mode) ? check_baseline_options(o, err) : MOE_OK;
+}
+
+static int check_device_option(const moe_engine_options *o, moe_error *err)
+{
+    const char *device = o->device != NULL ? o->device : "cpu";
+    if (moe_sim_spec_is(device)) {
+        moe_sim_spec spec;
+        return moe_sim_spec_parse(&spec, device, err);
     }
-    if (moe_offload_is(o, "caching") && o->per_layer_cache) {
+    if (strcmp(device, "cpu") != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "device '%s' is not known to this build; it has: cpu, "
+                        "sim:memory=2G,link=16GB/s,latency=10us",
+                        device);
+    }
+    if (o->host_compute == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode caching shares its slots by the calibration, not by layer");
-    }
-    if (moe_offload_is(o, "caching") && o->calibration != NULL &&
-        strcmp(o->calibration, "none") == 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode caching needs a calibration");
+                        "host computing cannot act: the device cpu computes in host memory anyway");
     }
     return MOE_OK;
 }
@@ -109,10 +171,6 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (o->model_path == NULL || o->model_path[0] == '\0') {
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
     }
-    if (o->device != NULL && strcmp(o->device, "cpu") != 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "device '%s' is not known to this build; it has: cpu", o->device);
-    }
     if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
                         MAX_PREFILL_CHUNK, o->prefill_chunk);
@@ -125,7 +183,10 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
                         (int)o->float_gemm);
     }
-    int status = check_offload_options(o, err);
+    int status = check_device_option(o, err);
+    if (status == MOE_OK) {
+        status = check_offload_options(o, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -205,6 +266,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     engine->fingerprint = moe_model_fingerprint(engine->gguf);
     engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
+    (void)find_offload_mode(o->offload, &engine->offload);
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     return MOE_OK;
 }
@@ -220,6 +282,13 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                                       .cpu_features = cpu_features,
                                       .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
     status = moe_cpu_device_open(&engine->device, &options, err);
+    moe_sim_spec spec;
+    if (status == MOE_OK && o->device != NULL && moe_sim_spec_is(o->device)) {
+        status = moe_sim_spec_parse(&spec, o->device, err);
+        if (status == MOE_OK) {
+            status = moe_sim_device_open(&engine->device, &spec, engine->device, err);
+        }
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -241,12 +310,15 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .available_bytes = moe_memory_available(),
         .resident_bytes = moe_weights_bytes(c, &engine->map),
         .kv_bytes_per_page = engine->kv.page_bytes,
-        .scratch_bytes = moe_pass_buffers_bytes(c, engine->prefill_chunk) +
-                         engine->device->ops->scratch_need(engine->device, &limits) + SUNDRY_BYTES,
+        .scratch_bytes = moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES,
+        .device_scratch_bytes = moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
+                                engine->device->ops->scratch_need(engine->device, &limits),
+        .device_memory = engine->device->memory_bytes,
+        .simulated = engine->device->simulated,
         .context = engine->context,
     };
     int status =
-        moe_expert_store_sizes(&engine->map, &input.full_slots_bytes, &input.slot_bytes, err);
+        moe_expert_store_sizes(&engine->map, engine->device->link != NULL, &input.slots, err);
     return status != MOE_OK ? status : moe_memory_plan_make(&input, &engine->plan, err);
 }
 
@@ -273,12 +345,14 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
                                         .budget_bytes = engine->plan.expert_cache,
                                         .policy = engine->policy,
                                         .per_layer = o->per_layer_cache,
-                                        .keep_nothing = keeps_nothing(o),
+                                        .host_budget_bytes = engine->plan.host_cache,
+                                        .host_compute = MOE_SWITCH_OFF,
                                         .kept = kept,
                                         .n_kept = n_kept,
                                         .hotness = engine->hotness,
                                         .checksums =
                                             calibration != NULL ? calibration->checksums : NULL,
+                                        .keep_nothing = keeps_nothing(engine->offload),
                                         .buffered_io = o->buffered_io,
                                         .log = o->log,
                                         .user = o->user};
@@ -291,7 +365,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     moe_expert_store_describe(engine->experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
-    bool worthwhile = !all_fit && !keeps_nothing(o) && o->route_trace == NULL;
+    bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL;
     engine->prefetch =
         o->prefetch == MOE_SWITCH_ON || (o->prefetch == MOE_SWITCH_AUTO && worthwhile);
     return MOE_OK;

@@ -6,6 +6,7 @@
 
 #include <moe/moe.h>
 
+#include "offload/expert_store.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -17,9 +18,11 @@ typedef struct moe_plan_input {
     uint64_t available_bytes; /* what the machine and the cgroup leave */
     uint64_t resident_bytes;
     uint64_t kv_bytes_per_page;
-    uint64_t scratch_bytes;
-    uint64_t full_slots_bytes; /* for every expert */
-    uint64_t slot_bytes;       /* of the largest expert */
+    uint64_t scratch_bytes;        /* on the host */
+    uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
+    moe_expert_slot_sizes slots;
+    uint64_t device_memory; /* that it has of its own; 0: its memory is the host's */
+    bool simulated;         /* the device's memory is taken from the machine's after all */
     uint32_t context;
 } moe_plan_input;
 

@@ -73,8 +73,9 @@ typedef struct moe_pass {
     void *cancel_user;
 } moe_pass;
 
-/* Bytes that the buffers will take, host and device together. */
-uint64_t moe_pass_buffers_bytes(const moe_model_config *config, uint32_t max_rows);
+/* Bytes that the buffers will take, on the device and on the host. */
+uint64_t moe_pass_buffers_device_bytes(const moe_model_config *config, uint32_t max_rows);
+uint64_t moe_pass_buffers_host_bytes(const moe_model_config *config, uint32_t max_rows);
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
                           const moe_model_config *config, uint32_t max_rows, moe_error *err);
 void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);

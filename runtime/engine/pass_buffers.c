@@ -129,17 +129,22 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
                                                   c->n_expert, err);
 }
 
-uint64_t moe_pass_buffers_bytes(const moe_model_config *c, uint32_t max_rows)
+uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_rows)
 {
     moe_pass_buffers buffers = {.max_rows = max_rows};
     region regions[MAX_REGIONS];
     size_t n = list_regions(&buffers, c, regions);
-    uint64_t bytes = (uint64_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
-    bytes += (uint64_t)max_rows * (c->n_rot + 8u * c->n_expert_used) * sizeof(float);
+    uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++) {
         bytes += region_bytes(&regions[i]);
     }
     return bytes;
+}
+
+uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
+{
+    uint64_t bytes = (uint64_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
+    return bytes + (uint64_t)max_rows * (c->n_rot + 8u * c->n_expert_used) * sizeof(float);
 }
 
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,

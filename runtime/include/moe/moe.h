@@ -69,7 +69,7 @@ typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
-    const char *device;     /* "cpu"; NULL: the best there is */
+    const char *device;     /* "cpu", "sim:memory=2G,link=16GB/s,latency=10us"; NULL: the best */
     uint32_t n_threads;     /* worker threads; 0: the physical cores this process may use */
     uint32_t context;       /* most tokens of a session; 0: what the model was trained for */
     uint32_t prefill_chunk; /* most rows of one pass, 1..4096; 0: 256 */
@@ -79,13 +79,16 @@ typedef struct moe_engine_options {
 
     /* Memory. Budgets are ceilings on what the process takes, not hints. */
     uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
-    uint64_t expert_cache;     /* bytes of expert slots; 0: what the budget leaves */
+    uint64_t device_memory;    /* bytes on a device with memory of its own; 0: all that it has */
+    uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
     double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
 
     /* How experts are brought in. */
-    /* "auto" (cache and prefetch); the baselines of the field: "on-demand" (keep nothing),
-     * "caching" (the tenth of each layer's experts that calibration found hottest, at least one, is
-     * kept, and nothing else); NULL: auto */
+    /* "auto" (cache, prefetch, host computing); and the baselines of the field: "on-demand"
+     * (fetched at use, kept nowhere on the device), "overlap" (likewise, but an oracle names the
+     * next layer's experts, which move while this layer is computed; every pass runs twice, see
+     * moe_engine_stats.oracle_ns), "caching" (the tenth of each layer's experts that calibration
+     * found hottest, at least one, is kept, and nothing else). NULL: auto */
     const char *offload;
     /* The sidecar of moe_calibrate(); NULL: the one beside the model, if there is one that fits;
      * "none": without. It gives policies the experts' hotness, and every expert a checksum. */
@@ -93,8 +96,11 @@ typedef struct moe_engine_options {
     const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
     moe_switch prefetch;  /* experts of the next layer ahead of need; auto: when something misses */
-    const char *io;       /* "auto", "uring", "threads", "sync"; NULL: auto */
-    bool buffered_io;     /* through the page cache instead of O_DIRECT */
+    /* Computing a missing expert where it lies in host memory instead of moving it to the device.
+     * auto: as many of a layer's as pays; on: all of them. For a device with memory of its own. */
+    moe_switch host_compute;
+    const char *io;   /* "auto", "uring", "threads", "sync"; NULL: auto */
+    bool buffered_io; /* through the page cache instead of O_DIRECT */
 
     /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
      * none. After a line that tells the geometry, one JSON object a line:
@@ -121,7 +127,7 @@ MOE_API void moe_engine_close(moe_engine **engine);
 /* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
  * allocated. */
 typedef struct moe_memory_plan {
-    uint64_t budget;        /* the ceiling */
+    uint64_t budget;        /* the ceiling, of RAM */
     bool budget_is_default; /* not given: derived from machine and cgroup */
     uint64_t process;       /* what the process takes without any of the below */
     uint64_t resident;      /* weights that are not experts */
@@ -134,6 +140,16 @@ typedef struct moe_memory_plan {
     uint64_t expert_bytes;  /* of all of them */
     uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
     uint32_t context;
+    /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
+     * budget, floor and total are those of RAM: process + scratch + host_cache. Else all below is
+     * 0. */
+    bool has_device_memory;
+    uint64_t device_budget;
+    uint64_t device_scratch; /* of one pass */
+    uint64_t device_floor;
+    uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
+    uint64_t host_cache;   /* expert slots in RAM */
+    uint64_t host_slots;   /* experts that they hold */
 } moe_memory_plan;
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
@@ -146,6 +162,7 @@ typedef struct moe_engine_info {
     const char *family;
     const char *model_name; /* general.name, or "" */
     const char *device;     /* "cpu" */
+    bool device_simulated;  /* its times are a model's: say so wherever they are shown */
     const char *kernels;    /* e.g. "AVX2 AVX-512 VNNI" */
     uint32_t n_threads;
     uint32_t n_layer, n_embd, n_vocab, n_head, n_head_kv;
@@ -173,8 +190,8 @@ typedef struct moe_engine_stats {
     uint64_t passes;
     uint64_t prompt_tokens; /* rows evaluated that were fed */
     uint64_t decode_tokens; /* rows evaluated that the sampler wrote */
-    uint64_t expert_hits;   /* (pass, layer, distinct expert) found in memory */
-    uint64_t expert_misses; /* ... that had to be read */
+    uint64_t expert_hits;   /* (pass, layer, distinct expert) found in the device's memory */
+    uint64_t expert_misses; /* ... that were not */
     uint64_t expert_evictions;
     uint64_t prefetches;           /* experts asked for ahead of need */
     uint64_t prefetches_used;      /* ... that were then needed while still in memory */
@@ -187,8 +204,21 @@ typedef struct moe_engine_stats {
     uint64_t bytes_read_disk;    /* read from the disk for experts: aligned supersets, retries */
     uint64_t expert_wait_ns;     /* time that passes spent waiting for experts */
     uint64_t expert_slots;       /* experts that fit the cache */
-    uint64_t bytes_moved_link;   /* host to device; 0 on the CPU */
+    uint64_t bytes_moved_link;   /* expert bytes, host to device; 0 on the CPU */
     uint64_t resident_bytes_now; /* weights, experts in memory, KV and scratch */
+    /* Where the device has memory of its own, else 0. */
+    uint64_t host_hits;     /* misses that were found in host memory: moved, or computed there */
+    uint64_t host_misses;   /* ... that had to be read from the disk */
+    uint64_t host_computed; /* of host_hits */
+    uint64_t host_slots;
+    /* Expert bytes read from the disk, by what asked for them (on the CPU: bytes_demand, and so
+     * on).
+     */
+    uint64_t bytes_disk_demand;
+    uint64_t bytes_disk_prefetch;
+    /* Offload mode overlap: time spent in the runs that record each pass's routing for the oracle.
+     * No counter above includes them; whoever measures time from outside subtracts this. */
+    uint64_t oracle_ns;
 } moe_engine_stats;
 
 MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);

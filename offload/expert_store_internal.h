@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared by the files of the expert store: expert_store.c (layers and prefetches),
+ * expert_store_host.c (what the host computes), expert_store_open.c. Nobody else includes it. */
+#ifndef MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
+#define MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
+
+#include "cache/layer_access.h"
+#include "offload/expert_store.h"
+#include "offload/host_split.h"
+#include "offload/host_tier.h"
+#include "offload/slot_arena.h"
+
+struct moe_expert_store {
+    /* Set at open, never changed. */
+    moe_expert_store_options options;
+    moe_slot_arena arena; /* of the device's slots */
+    moe_host_tier *host;  /* NULL: the device has no link, and reads go into its slots */
+    moe_expert_cache *cache;
+    moe_mover *mover;
+    moe_range_file *files;
+
+    /* The layer at work. */
+    moe_layer_request request;
+    uint32_t *keys;              /* [n_expert] of the request */
+    moe_policy_access *accesses; /* [n_expert] */
+    bool *handled;               /* [n_expert]: in this wave or an earlier one */
+    moe_layer_access *wave;      /* [n_expert] */
+    bool *delivered;             /* [n_expert] of the wave */
+    uint32_t *waiting;           /* [n_expert]: slots of the wave that are not delivered */
+    uint32_t n_wave;
+    uint32_t n_delivered;
+    bool *is_kept;   /* [n_layer * n_expert], or NULL when nothing is kept for good */
+    bool *in_flight; /* [n_slots]: of a device with a link, requests that hold a host slot */
+
+    /* Experts of the layer that the host computes. */
+    moe_host_split split;
+    uint32_t *host_positions; /* [n_expert] in the request; held in the host tier */
+    uint32_t *host_rows;      /* [n_expert] rows of the candidates, ascending */
+    uint32_t *host_keys;      /* [n_expert] */
+    uint32_t n_host;
+    uint64_t n_host_computed;
+
+    /* Prefetches under way, pinned until they settle. */
+    uint32_t *prefetching; /* [n_slots]: slots */
+    uint32_t n_prefetching;
+};
+
+static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t layer, uint32_t expert)
+{
+    return layer * store->options.map->n_expert + expert;
+}
+
+/* The view of an expert whose parts are at data. */
+void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
+                         moe_expert_view *view);
+/* A key is brought into its slot. False, and nothing is asked for, when that needs a slot of the
+ * host tier and all of those are in use. */
+bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
+                      const moe_policy_access *access, moe_move_cause cause);
+/* A request has settled or was cancelled: its host slot is free to go. Once for each; harmless for
+ * others. */
+void moe_store_settle_host(moe_expert_store *store, uint32_t slot);
+/* Reads what is to be kept for good, and leaves it pinned. */
+int moe_store_load_kept(moe_expert_store *store, moe_error *err);
+/* Brings a key into the device's slots ahead of need. False when no slot may be had. */
+bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access);
+/* Decides which experts of the request the host computes, and marks them handled. */
+void moe_store_choose_host(moe_expert_store *store);
+
+#endif

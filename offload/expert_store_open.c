@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening and closing an expert store, and telling what it did. */
+#include <stdlib.h>
+
+#include "offload/expert_store_internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static size_t buffer_bytes(const void *reader, uint64_t part_bytes)
+{
+    return (moe_range_buffer_bytes(reader, part_bytes) + 63) & ~(size_t)63;
+}
+
+/* What O_DIRECT may ask for on any disk in use: an aligned superset on 4 KiB boundaries. */
+static size_t assumed_buffer_bytes(const void *context, uint64_t part_bytes)
+{
+    (void)context;
+    return (size_t)((part_bytes + 2 * 4096 - 1) & ~(uint64_t)4095);
+}
+
+/* Slots of a device behind a link are filled by copies: they need no room for aligned supersets. */
+static size_t device_buffer_bytes(const void *context, uint64_t part_bytes)
+{
+    (void)context;
+    return (size_t)((part_bytes + 63) & ~(uint64_t)63);
+}
+
+static int measure_slots(const moe_tensor_map *map,
+                         size_t (*bytes_of)(const void *context, uint64_t part_bytes),
+                         uint64_t *full_bytes, uint64_t *slot_bytes, moe_error *err)
+{
+    moe_slot_arena arena;
+    int status = moe_slot_arena_init(&arena, NULL, map, bytes_of, NULL, err);
+    if (status == MOE_OK) {
+        *full_bytes = moe_slot_arena_full_bytes(&arena);
+        *slot_bytes = moe_slot_arena_largest_bytes(&arena);
+        moe_slot_arena_free(&arena);
+    }
+    return status;
+}
+
+int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_slot_sizes *sizes,
+                           moe_error *err)
+{
+    *sizes = (moe_expert_slot_sizes){0};
+    if (!has_link) {
+        return measure_slots(map, assumed_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
+                             err);
+    }
+    int status =
+        measure_slots(map, device_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes, err);
+    return status != MOE_OK ? status
+                            : measure_slots(map, assumed_buffer_bytes, &sizes->host_full_bytes,
+                                            &sizes->host_slot_bytes, err);
+}
+
+static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    size_t n_files = moe_gguf_n_files(o->gguf);
+    store->files = moe_calloc(n_files, sizeof *store->files);
+    if (store->files == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for %zu files", n_files);
+    }
+    for (size_t i = 0; i < n_files; i++) {
+        const moe_gguf_file *file = moe_gguf_file_at(o->gguf, i);
+        store->files[i] = (moe_range_file){file->path, file->fd, file->size};
+    }
+    moe_range_reader_options options = {.kind = o->io,
+                                        .engine = o->io_engine,
+                                        .engine_context = o->io_context,
+                                        .files = store->files,
+                                        .n_files = (uint32_t)n_files,
+                                        .buffered = o->buffered_io,
+                                        .log = o->log,
+                                        .user = o->user};
+    return moe_range_reader_open(reader, &options, err);
+}
+
+static int open_cache(moe_expert_store *store, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    moe_expert_cache_options options = {.n_expert_used = o->n_expert_used,
+                                        .per_layer = o->per_layer,
+                                        .policy = o->policy,
+                                        .hotness = o->hotness,
+                                        .has_gates = true,
+                                        .seed = o->seed};
+    return moe_slot_arena_create_cache(&store->arena, o->map, &options, &store->cache, err);
+}
+
+static int open_host_tier(moe_expert_store *store, const moe_range_reader *reader, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    moe_host_tier_options options = {.device = o->device,
+                                     .map = o->map,
+                                     .n_expert_used = o->n_expert_used,
+                                     .budget_bytes = o->host_budget_bytes,
+                                     .policy = o->policy,
+                                     .hotness = o->hotness,
+                                     .seed = o->seed,
+                                     .buffer_bytes = buffer_bytes,
+                                     .context = reader};
+    moe_host_split_init(&store->split, o->device->link_bytes_per_s, o->device->link_latency_ns);
+    return moe_host_tier_open(&store->host, &options, err);
+}
+
+static int allocate_scratch(moe_expert_store *store, moe_error *err)
+{
+    size_t n = store->options.map->n_expert;
+    store->keys = moe_calloc(n, sizeof *store->keys);
+    store->accesses = moe_calloc(n, sizeof *store->accesses);
+    store->handled = moe_calloc(n, sizeof *store->handled);
+    store->wave = moe_calloc(n, sizeof *store->wave);
+    store->delivered = moe_calloc(n, sizeof *store->delivered);
+    store->waiting = moe_calloc(n, sizeof *store->waiting);
+    store->prefetching = moe_calloc(store->arena.n_slots, sizeof *store->prefetching);
+    store->in_flight = moe_calloc(store->arena.n_slots, sizeof *store->in_flight);
+    store->host_positions = moe_calloc(n, sizeof *store->host_positions);
+    store->host_rows = moe_calloc(n, sizeof *store->host_rows);
+    store->host_keys = moe_calloc(n, sizeof *store->host_keys);
+    if (store->in_flight == NULL || store->host_positions == NULL || store->host_rows == NULL ||
+        store->host_keys == NULL || store->keys == NULL || store->accesses == NULL ||
+        store->handled == NULL || store->wave == NULL || store->delivered == NULL ||
+        store->waiting == NULL || store->prefetching == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    return MOE_OK;
+}
+
+static int open_parts(moe_expert_store *store, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    moe_range_reader *reader = NULL;
+    int status = open_reader(store, &reader, err);
+    bool linked = o->device->link != NULL;
+    if (status == MOE_OK) {
+        status = moe_slot_arena_init(&store->arena, o->device, o->map,
+                                     linked ? device_buffer_bytes : buffer_bytes, reader, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_slot_arena_allocate(&store->arena, false, o->budget_bytes, err);
+    }
+    if (status == MOE_OK && linked) {
+        status = open_host_tier(store, reader, err);
+    }
+    if (status == MOE_OK) {
+        status = open_cache(store, err);
+    }
+    if (status == MOE_OK) {
+        status = allocate_scratch(store, err);
+    }
+    if (status != MOE_OK) {
+        moe_range_reader_close(&reader);
+        return status;
+    }
+    moe_mover_options options = {
+        .reader = reader, .device = linked ? o->device : NULL, .n_slots = store->arena.n_slots};
+    status = moe_mover_open(&store->mover, &options, err);
+    return status != MOE_OK ? status : moe_store_load_kept(store, err);
+}
+
+int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
+                          moe_error *err)
+{
+    *out = NULL;
+    moe_expert_store *store = moe_calloc(1, sizeof *store);
+    if (store == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    store->options = *options;
+    int status = open_parts(store, err);
+    if (status != MOE_OK) {
+        moe_expert_store_close(&store);
+        return status;
+    }
+    *out = store;
+    return MOE_OK;
+}
+
+void moe_expert_store_close(moe_expert_store **store_ptr)
+{
+    moe_expert_store *store = *store_ptr;
+    if (store == NULL) {
+        return;
+    }
+    moe_mover_close(&store->mover);
+    moe_expert_cache_destroy(&store->cache);
+    moe_slot_arena_free(&store->arena);
+    moe_host_tier_close(&store->host);
+    free(store->in_flight);
+    free(store->is_kept);
+    free(store->host_positions);
+    free(store->host_rows);
+    free(store->host_keys);
+    free(store->keys);
+    free(store->accesses);
+    free(store->handled);
+    free(store->wave);
+    free(store->delivered);
+    free(store->waiting);
+    free(store->prefetching);
+    free(store->files);
+    free(store);
+    *store_ptr = NULL;
+}
+
+void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats)
+{
+    moe_expert_cache_stats cache;
+    moe_mover_stats moves;
+    moe_host_tier_stats host = {0};
+    moe_expert_cache_get_stats(store->cache, &cache);
+    if (store->host != NULL) {
+        moe_host_tier_get_stats(store->host, &host);
+    }
+    moe_mover_get_stats(store->mover, &moves);
+    *stats = (moe_expert_store_stats){
+        .hits = cache.hits,
+        .misses = cache.misses + store->n_host_computed,
+        .host_computed = store->n_host_computed,
+        .host_hits = host.hits,
+        .host_misses = host.misses,
+        .evictions = cache.evictions,
+        .prefetches = cache.prefetch_inserts,
+        .prefetches_used = cache.prefetch_used,
+        .prefetches_wasted = cache.prefetch_wasted,
+        .prefetches_cancelled = moves.n_cancelled,
+        .bytes_demand = moves.bytes[MOE_CAUSE_DEMAND] + moves.bytes[MOE_CAUSE_VERIFY],
+        .bytes_prefetch = moves.bytes[MOE_CAUSE_PREFETCH],
+        .bytes_link = moves.bytes_link,
+        .bytes_disk_demand =
+            moves.bytes_disk[MOE_CAUSE_DEMAND] + moves.bytes_disk[MOE_CAUSE_VERIFY],
+        .bytes_disk_prefetch = moves.bytes_disk[MOE_CAUSE_PREFETCH],
+        .bytes_read = moves.bytes_read,
+        .wait_ns = moves.wait_ns,
+        .n_slots = store->arena.n_slots,
+        .slot_bytes_total = store->arena.bytes,
+        .n_resident = moe_expert_cache_n_resident(store->cache),
+        .n_host_slots = host.n_slots,
+        .host_slot_bytes_total = host.slot_bytes_total,
+        .n_host_resident = host.n_resident,
+    };
+}
+
+void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size)
+{
+    moe_mover_describe(store->mover, out, size);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include "offload/host_tier.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+typedef struct host_slot {
+    bool complete;
+    const uint8_t *data[MOE_EXPERT_PARTS]; /* where the parts begin in their buffers */
+} host_slot;
+
+struct moe_host_tier {
+    moe_slot_arena arena;
+    moe_expert_cache *cache;
+    host_slot *slots;
+};
+
+int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_error *err)
+{
+    *out = NULL;
+    moe_host_tier *tier = moe_calloc(1, sizeof *tier);
+    if (tier == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the host tier");
+    }
+    int status =
+        moe_slot_arena_init(&tier->arena, o->device, o->map, o->buffer_bytes, o->context, err);
+    if (status == MOE_OK) {
+        status = moe_slot_arena_allocate(&tier->arena, true, o->budget_bytes, err);
+    }
+    if (status == MOE_OK) {
+        moe_expert_cache_options cache = {.n_expert_used = o->n_expert_used,
+                                          .policy = o->policy,
+                                          .hotness = o->hotness,
+                                          .has_gates = true,
+                                          .seed = o->seed};
+        status = moe_slot_arena_create_cache(&tier->arena, o->map, &cache, &tier->cache, err);
+    }
+    if (status == MOE_OK) {
+        tier->slots = moe_calloc(tier->arena.n_slots, sizeof *tier->slots);
+        if (tier->slots == NULL) {
+            status = moe_fail(err, MOE_ERR_MEMORY, "no memory for the host tier");
+        }
+    }
+    if (status != MOE_OK) {
+        moe_host_tier_close(&tier);
+        return status;
+    }
+    *out = tier;
+    return MOE_OK;
+}
+
+void moe_host_tier_close(moe_host_tier **tier_ptr)
+{
+    moe_host_tier *tier = *tier_ptr;
+    if (tier == NULL) {
+        return;
+    }
+    moe_expert_cache_destroy(&tier->cache);
+    moe_slot_arena_free(&tier->arena);
+    free(tier->slots);
+    free(tier);
+    *tier_ptr = NULL;
+}
+
+/* The slot of a key that need not be resident; MOE_SLOT_NONE when all are pinned. */
+static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
+                          bool prefetch, bool *present)
+{
+    uint32_t evicted;
+    uint32_t slot = moe_expert_cache_find(tier->cache, key);
+    *present = slot != MOE_SLOT_NONE;
+    if (!prefetch) {
+        return moe_expert_cache_access(tier->cache, key, access, present, &evicted);
+    }
+    return *present ? slot : moe_expert_cache_prefetch(tier->cache, key, access, &evicted);
+}
+
+bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
+                        bool prefetch, moe_move *move)
+{
+    bool present;
+    uint32_t slot = find_slot(tier, key, access, prefetch, &present);
+    if (slot == MOE_SLOT_NONE) {
+        return false;
+    }
+    moe_expert_cache_pin(tier->cache, key);
+    tier->slots[slot].complete &= present;
+    move->in_memory = tier->slots[slot].complete;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        move->buffers[p] = move->in_memory ? (uint8_t *)tier->slots[slot].data[p]
+                                           : moe_slot_arena_buffer(&tier->arena, slot, p);
+    }
+    return true;
+}
+
+void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
+                          const uint8_t *const data[MOE_EXPERT_PARTS])
+{
+    uint32_t slot = moe_expert_cache_find(tier->cache, key);
+    moe_expert_cache_unpin(tier->cache, key);
+    if (data[0] == NULL) {
+        moe_expert_cache_drop(tier->cache, key);
+        return;
+    }
+    tier->slots[slot].complete = true;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        tier->slots[slot].data[p] = data[p];
+    }
+}
+
+bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key)
+{
+    uint32_t slot = moe_expert_cache_find(tier->cache, key);
+    return slot != MOE_SLOT_NONE && tier->slots[slot].complete;
+}
+
+void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_access *access)
+{
+    bool hit;
+    uint32_t evicted;
+    (void)moe_expert_cache_access(tier->cache, key, access, &hit, &evicted);
+    moe_expert_cache_pin(tier->cache, key);
+}
+
+const uint8_t *const *moe_host_tier_data(const moe_host_tier *tier, uint32_t key)
+{
+    return tier->slots[moe_expert_cache_find(tier->cache, key)].data;
+}
+
+void moe_host_tier_release(moe_host_tier *tier, uint32_t key)
+{
+    moe_expert_cache_unpin(tier->cache, key);
+}
+
+uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer)
+{
+    return tier->arena.classes[tier->arena.class_of_layer[layer]].n_slots;
+}
+
+void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass)
+{
+    moe_expert_cache_end_pass(tier->cache, pass);
+}
+
+void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *stats)
+{
+    moe_expert_cache_stats cache;
+    moe_expert_cache_get_stats(tier->cache, &cache);
+    *stats = (moe_host_tier_stats){.hits = cache.hits,
+                                   .misses = cache.misses,
+                                   .n_slots = tier->arena.n_slots,
+                                   .slot_bytes_total = tier->arena.bytes,
+                                   .n_resident = moe_expert_cache_n_resident(tier->cache)};
+}

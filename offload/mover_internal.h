@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared by mover.c (requests, and the stage that reads) and mover_link.c (the stage that copies to
+ * a device); nobody else includes it. */
+#ifndef MOE_OFFLOAD_MOVER_INTERNAL_H
+#define MOE_OFFLOAD_MOVER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "offload/mover.h"
+
+#define MOE_MOVER_NONE UINT32_MAX
+/* Copies handed to the link at once: one on its way, and the next so that the link does not idle.
+ */
+#define MOE_MOVER_COPIES 2u
+
+typedef enum moe_mover_stage { MOE_STAGE_READ, MOE_STAGE_COPY, MOE_STAGE_COUNT } moe_mover_stage;
+
+typedef struct moe_mover_slot {
+    _Atomic int state; /* moe_slot_state */
+    /* Written by submit while ABSENT, read by the mover from LOADING on. */
+    moe_move move;
+    /* Links of its queue, under the lock. */
+    uint32_t next, previous;
+    /* The mover's alone from LOADING on; data is everybody's when READY. */
+    uint8_t n_parts_left;
+    uint8_t retried; /* a bit for each part */
+    int status;
+    bool in_memory; /* data is complete */
+    const uint8_t *data[MOE_EXPERT_PARTS];
+} moe_mover_slot;
+
+typedef struct moe_mover_queue {
+    uint32_t first, last;
+} moe_mover_queue;
+
+typedef struct moe_mover_copy {
+    uint64_t ticket;
+    uint64_t begin_ns;
+    uint32_t slot;
+} moe_mover_copy;
+
+struct moe_mover {
+    /* Set at open, never changed. */
+    moe_range_reader *reader;
+    moe_device *device; /* NULL: no second stage */
+    uint32_t n_slots;
+    uint32_t max_prefetches;
+    pthread_t thread;
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t requested; /* the mover waits here when nothing is in flight */
+    pthread_cond_t finished;  /* everybody else waits here */
+    moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
+    bool stop;
+    moe_mover_stats stats;
+    int last_status;
+    uint32_t last_failed; /* its slot */
+    moe_error last_error;
+
+    _Atomic uint32_t n_urgent; /* demand and verification, queued or loading */
+
+    /* The mover's alone. */
+    uint32_t n_ranges;                       /* in flight */
+    uint32_t n_prefetches;                   /* in flight */
+    moe_mover_copy copies[MOE_MOVER_COPIES]; /* on the link, oldest first */
+    uint32_t n_copies;
+    uint64_t last_copy_ns; /* when one was last seen to be done */
+
+    moe_mover_slot *slots; /* [n_slots] */
+};
+
+static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
+{
+    atomic_store_explicit(&slot->state, state, memory_order_release);
+}
+
+static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
+{
+    return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
+}
+
+/* Under the lock: at the end of its queue, and out of it. */
+void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
+void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
+/* The request has come to its end, slot->status says how. */
+void moe_mover_finish(moe_mover *mover, uint32_t index);
+/* Keeps slot->status and its line as the last error. */
+void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error);
+
+/* Second stage, on the mover's thread, under the lock. The oldest copy if it is done, taken off the
+ * list; the most urgent STAGED request, COPYING from here on, when the link may have one more. */
+uint32_t moe_mover_take_done_copy(moe_mover *mover);
+uint32_t moe_mover_take_staged(moe_mover *mover);
+/* Without the lock: hands a request to the link. */
+void moe_mover_start_copy(moe_mover *mover, uint32_t index);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* Experts on a device behind a link: tokens and the bits of the logits do not depend on the device,
+ * the sizes of its tiers, the offload mode, the policy, or where an expert is computed; and the
+ * counters add up. Run on a model given by path. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../engine/engine_fixture.h"
+
+#define N_PROMPT 40
+#define N_DECODE 12
+#define SIM      "sim:memory=256M,link=4GB/s,latency=5us"
+
+static const char *model_path;
+
+/* Tokens and last logits of the plain CPU. */
+static struct {
+    int32_t tokens[N_DECODE];
+    float *logits;
+    uint32_t n_vocab;
+} expected;
+
+static moe_engine_options default_options(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.prefill_chunk = 16;
+    options.context = 64;
+    return options;
+}
+
+static moe_session *generate(moe_engine *engine, int32_t *tokens)
+{
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    decode(engine, session, tokens, N_DECODE);
+    return session;
+}
+
+static int make_reference(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    expected.n_vocab = info.n_vocab;
+    moe_session *session = generate(engine, expected.tokens);
+    expected.logits = malloc(info.n_vocab * sizeof(float));
+    memcpy(expected.logits, moe_session_logits(session), info.n_vocab * sizeof(float));
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    return 0;
+}
+
+static int free_reference(void **state)
+{
+    (void)state;
+    free(expected.logits);
+    return 0;
+}
+
+static void check_counters(const moe_engine_info *info, const moe_engine_stats *stats)
+{
+    if (!info->memory.has_device_memory) {
+        assert_int_equal(stats->bytes_moved_link, 0);
+        assert_int_equal(stats->host_hits + stats->host_misses + stats->host_computed, 0);
+        return;
+    }
+    assert_non_null(strstr(info->device, "simulated"));
+    assert_true(info->device_simulated);
+    assert_int_equal(stats->expert_misses, stats->host_hits + stats->host_misses);
+    assert_true(stats->host_computed <= stats->host_hits);
+    assert_int_equal(stats->bytes_moved_link, stats->bytes_demand + stats->bytes_prefetch);
+    assert_true(stats->bytes_read_disk >= stats->bytes_disk_demand + stats->bytes_disk_prefetch);
+    /* What was computed on the device and found there has come over the link once at least. */
+    assert_true(stats->expert_hits == 0 || stats->bytes_moved_link > 0);
+}
+
+/* Runs a configuration; false when the plan refuses it. */
+static bool check_options(const moe_engine_options *options, moe_engine_stats *stats)
+{
+    moe_memory_plan plan;
+    int status = moe_plan_memory(options, &plan, NULL);
+    if (status == MOE_ERR_BUDGET) {
+        return false;
+    }
+    moe_engine *engine = open_engine(options);
+    moe_engine_info info;
+    int32_t tokens[N_DECODE];
+    moe_session *session = generate(engine, tokens);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    assert_memory_equal(moe_session_logits(session), expected.logits,
+                        expected.n_vocab * sizeof(float));
+    stats->struct_size = sizeof *stats;
+    moe_engine_get_info(engine, &info);
+    moe_engine_get_stats(engine, stats);
+    check_counters(&info, stats);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    return true;
+}
+
+/* Device slots and host slots from the floor to all experts. */
+static void tier_sizes(void **state)
+{
+    (void)state;
+    moe_engine_options options = default_options();
+    options.device = SIM;
+    moe_memory_plan plan;
+    assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
+    assert_true(plan.has_device_memory && plan.host_slots == plan.experts);
+    uint64_t fixed = plan.process + plan.scratch;
+    const double shares[] = {0.1, 0.25, 0.5, 1.0};
+    const double host_shares[] = {0.3, 0.6, 2.0};
+    size_t n_ran = 0;
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t j = 0; j < 3; j++) {
+            options.expert_cache_share = shares[i];
+            options.host_memory =
+                fixed + (16u << 20) + (uint64_t)(host_shares[j] * (double)plan.host_cache);
+            moe_engine_stats stats;
+            n_ran += check_options(&options, &stats);
+        }
+    }
+    assert_true(n_ran >= 3);
+}
+
+static void modes(void **state)
+{
+    (void)state;
+    const char *const devices[] = {"cpu", SIM};
+    const char *const names[] = {"auto", "on-demand"};
+    for (size_t d = 0; d < 2; d++) {
+        for (size_t m = 0; m < 2; m++) {
+            for (int small = 0; small <= 1; small++) {
+                moe_engine_options options = default_options();
+                options.device = devices[d];
+                options.offload = names[m];
+                options.expert_cache_share = small ? 0.5 : 0;
+                moe_engine_stats stats;
+                assert_true(check_options(&options, &stats));
+                if (m == 1) {
+                    assert_int_equal(stats.expert_hits, 0);
+                }
+            }
+        }
+    }
+}
+
+static void policies(void **state)
+{
+    (void)state;
+    const char *const names[] = {"lru", "lfu", "lfru"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (int per_layer = 0; per_layer <= 1; per_layer++) {
+            moe_engine_options options = default_options();
+            options.device = SIM;
+            options.expert_cache_share = 0.5;
+            options.policy = names[i];
+            options.per_layer_cache = per_layer != 0;
+            moe_engine_stats stats;
+            assert_true(check_options(&options, &stats));
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_tiers MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tier_sizes),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(policies),
+    };
+    return cmocka_run_group_tests(tests, make_reference, free_reference);
+}
