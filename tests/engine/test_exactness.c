@@ -307,11 +307,19 @@ static void on_demand(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_exactness MODEL.gguf\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: test_exactness MODEL.gguf [short]\n");
         return 2;
     }
     model_path = argv[1];
+    const struct CMUnitTest few_tests[] = {
+        cmocka_unit_test(batch_neighbours),
+        cmocka_unit_test(forked),
+        cmocka_unit_test(cache_sizes),
+    };
+    if (argc == 3) {
+        return cmocka_run_group_tests(few_tests, make_reference, free_reference);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads),          cmocka_unit_test(kernels),
         cmocka_unit_test(prefill_chunks),   cmocka_unit_test(batch_neighbours),
