@@ -132,3 +132,10 @@ int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t conte
     cli_progress_end(&progress);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
+
+uint64_t cli_engine_now_ns(const moe_engine *engine)
+{
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    return cli_now_ns() - stats.oracle_ns;
+}

@@ -36,4 +36,8 @@ int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t conte
  * a call that Ctrl-C cancelled. */
 int cli_report(int status, const moe_error *err);
 
+/* Time as cli_now_ns(), less what the engine spent on the overlap baseline's oracle: differences
+ * are the times that count. */
+uint64_t cli_engine_now_ns(const moe_engine *engine);
+
 #endif

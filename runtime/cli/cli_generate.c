@@ -107,7 +107,7 @@ static int run_passes(generation *g)
     cli_progress progress;
     int code = CLI_EXIT_OK;
     size_t n_prompt = moe_session_n_pending(g->session);
-    uint64_t start = cli_now_ns();
+    uint64_t start = cli_engine_now_ns(g->engine);
     uint64_t first = 0;
     cli_progress_start(&progress, g->options, "prompt");
     while (!g->done && code == CLI_EXIT_OK) {
@@ -116,7 +116,7 @@ static int run_passes(generation *g)
             size_t left = moe_session_n_pending(g->session);
             cli_progress_show(&progress, 1 - (double)left / (double)n_prompt);
         } else if (first == 0) {
-            first = cli_now_ns();
+            first = cli_engine_now_ns(g->engine);
             cli_progress_end(&progress);
         }
         if (!g->done && prompt_is_all(g)) {
@@ -124,7 +124,7 @@ static int run_passes(generation *g)
         }
     }
     cli_progress_end(&progress);
-    uint64_t end = cli_now_ns();
+    uint64_t end = cli_engine_now_ns(g->engine);
     g->answer->prompt_tokens +=
         n_prompt - (g->n_sampled == 0 ? moe_session_n_pending(g->session) : 0);
     g->answer->prompt_ns += (first == 0 ? end : first) - start;

@@ -84,10 +84,16 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_print(object, stderr);
 }
 
-/* What only a device with memory of its own has to tell. */
+/* What only the overlap baseline, and a device with memory of its own, have to tell. */
 static void print_tiers(const moe_engine_info *info, const moe_engine_stats *stats)
 {
     char link_bytes[CLI_FORMAT_SIZE];
+    if (stats->oracle_ns > 0) {
+        fprintf(stderr,
+                "baseline overlap: knows by an oracle what comes; the oracle's %.2f s are in no "
+                "figure above\n",
+                cli_seconds(stats->oracle_ns));
+    }
     if (!info->memory.has_device_memory) {
         return;
     }
@@ -96,12 +102,6 @@ static void print_tiers(const moe_engine_info *info, const moe_engine_stats *sta
             " computed there), %" PRIu64 " read\n",
             info->device, cli_format_bytes(link_bytes, stats->bytes_moved_link), stats->host_hits,
             stats->host_computed, stats->host_misses);
-    if (stats->oracle_ns > 0) {
-        fprintf(stderr,
-                "baseline overlap: knows by an oracle what comes; the oracle's %.2f s are in no "
-                "figure above\n",
-                cli_seconds(stats->oracle_ns));
-    }
     if (info->device_simulated) {
         fputs("all times and speeds are simulated: no such device was there\n", stderr);
     }

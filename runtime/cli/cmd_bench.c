@@ -116,15 +116,15 @@ static int run_prompts(bench *b)
 static int run_repetition(bench *b, size_t repetition)
 {
     int code = start_over(b);
-    uint64_t start = cli_now_ns();
+    uint64_t start = cli_engine_now_ns(b->engine);
     if (code == CLI_EXIT_OK) {
         code = run_prompts(b);
     }
-    uint64_t prompted = cli_now_ns();
+    uint64_t prompted = cli_engine_now_ns(b->engine);
     for (size_t i = 0; i < b->n_decode && code == CLI_EXIT_OK; i++) {
         code = step(b, b->sessions, b->n_sequences);
     }
-    uint64_t end = cli_now_ns();
+    uint64_t end = cli_engine_now_ns(b->engine);
     b->prompt_speed[repetition] = cli_per_second(b->n_sequences * b->n_prompt, prompted - start);
     b->decode_speed[repetition] = cli_per_second(b->n_sequences * b->n_decode, end - prompted);
     if (code == CLI_EXIT_OK && repetition == 0) {

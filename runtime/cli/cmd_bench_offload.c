@@ -159,15 +159,15 @@ static int measure_session(sweep *s, moe_engine *engine, moe_session *session, o
 {
     moe_engine_stats before = {.struct_size = sizeof before};
     moe_engine_stats after = {.struct_size = sizeof after};
-    uint64_t start = cli_now_ns();
+    uint64_t start = cli_engine_now_ns(engine);
     int code = step_until(engine, session, s->n_prompt + 1);
-    uint64_t prompted = cli_now_ns();
+    uint64_t prompted = cli_engine_now_ns(engine);
     double cpu = cpu_seconds();
     moe_engine_get_stats(engine, &before);
     if (code == CLI_EXIT_OK) {
         code = step_until(engine, session, s->n_prompt + 1 + s->n_decode);
     }
-    uint64_t end = cli_now_ns();
+    uint64_t end = cli_engine_now_ns(engine);
     moe_engine_get_stats(engine, &after);
     double hits = (double)(after.expert_hits - before.expert_hits);
     double misses = (double)(after.expert_misses - before.expert_misses);

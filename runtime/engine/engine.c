@@ -88,6 +88,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_trace_recorder_close(&engine->trace);
     moe_trace_close(&engine->route_replay);
     moe_expert_store_close(&engine->experts);
+    moe_overlap_oracle_destroy(&engine->oracle);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
         moe_weights_free(&engine->weights, engine->device);
@@ -171,6 +172,9 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
 {
     moe_expert_store_stats experts;
     moe_expert_store_get_stats(engine->experts, &experts);
+    if (engine->oracle != NULL) {
+        moe_overlap_correct(engine->oracle, &experts);
+    }
     moe_engine_stats now = {
         .struct_size = stats->struct_size,
         .passes = engine->n_passes,
@@ -198,6 +202,7 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .host_slots = experts.n_host_slots,
         .bytes_disk_demand = experts.bytes_disk_demand,
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,
+        .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;
     memcpy(stats, &now, size);

@@ -11,6 +11,7 @@
 #include "offload/expert_store.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/kv_cache.h"
+#include "runtime/engine/overlap_oracle.h"
 #include "runtime/engine/pass.h"
 #include "runtime/engine/route_observer.h"
 #include "runtime/engine/sampler.h"
@@ -57,6 +58,7 @@ struct moe_engine {
     float *rope_frequencies; /* [n_rot / 2] */
 
     /* Changed by passes; one runs at a time. */
+    moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
     moe_expert_store *experts;
     moe_kv_pool kv;
     moe_pass_buffers buffers;

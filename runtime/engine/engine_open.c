@@ -359,6 +359,10 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     (void)find_io_kind(o->io, &options.io);
     status = moe_expert_store_open(&engine->experts, &options, err);
     free(kept);
+    if (status == MOE_OK && engine->offload == MOE_OFFLOAD_OVERLAP) {
+        status = moe_overlap_oracle_create(&engine->oracle, engine->config.n_layer,
+                                           engine->config.n_expert, err);
+    }
     if (status != MOE_OK) {
         return status;
     }

@@ -88,6 +88,9 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
     if (status == MOE_OK && engine->prefetch) {
         status = moe_predict_next_layer(engine, layer, n_rows, err);
     }
+    if (status == MOE_OK && engine->oracle != NULL) {
+        moe_overlap_layer(engine, layer, &b->plan);
+    }
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
         if (status == MOE_OK && n > 0) {

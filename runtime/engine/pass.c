@@ -68,7 +68,7 @@ static int output_logits(moe_engine *engine, const moe_pass *pass, moe_error *er
     return MOE_OK;
 }
 
-int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
+int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     const moe_device_ops *ops = engine->device->ops;
@@ -83,6 +83,15 @@ int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
         if (status == MOE_OK) {
             status = moe_feed_forward_block(engine, pass, layer, err);
         }
+    }
+    return status;
+}
+
+int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    int status = engine->oracle != NULL ? moe_overlap_record(engine, pass, err) : MOE_OK;
+    if (status == MOE_OK) {
+        status = moe_pass_run_layers(engine, pass, err);
     }
     if (status == MOE_OK) {
         status = output_logits(engine, pass, err);

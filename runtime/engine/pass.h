@@ -86,6 +86,8 @@ void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
 
 struct moe_engine;
 int moe_pass_run(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+/* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
+int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
 
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
 int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,

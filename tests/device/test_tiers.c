@@ -141,9 +141,9 @@ static void modes(void **state)
 {
     (void)state;
     const char *const devices[] = {"cpu", SIM};
-    const char *const names[] = {"auto", "on-demand"};
+    const char *const names[] = {"auto", "on-demand", "overlap"};
     for (size_t d = 0; d < 2; d++) {
-        for (size_t m = 0; m < 2; m++) {
+        for (size_t m = 0; m < 3; m++) {
             for (int small = 0; small <= 1; small++) {
                 moe_engine_options options = default_options();
                 options.device = devices[d];
@@ -151,8 +151,12 @@ static void modes(void **state)
                 options.expert_cache_share = small ? 0.5 : 0;
                 moe_engine_stats stats;
                 assert_true(check_options(&options, &stats));
+                assert_true((stats.oracle_ns > 0) == (m == 2));
                 if (m == 1) {
                     assert_int_equal(stats.expert_hits, 0);
+                }
+                if (m == 2) {
+                    assert_int_equal(stats.expert_hits, stats.prefetches_used);
                 }
             }
         }

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/overlap_oracle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+/* The store's statistics that grow. */
+#define AT(field) offsetof(moe_expert_store_stats, field)
+static const size_t counters[] = {
+    AT(hits),
+    AT(misses),
+    AT(evictions),
+    AT(host_hits),
+    AT(host_misses),
+    AT(host_computed),
+    AT(prefetches),
+    AT(prefetches_used),
+    AT(prefetches_wasted),
+    AT(prefetches_cancelled),
+    AT(bytes_demand),
+    AT(bytes_prefetch),
+    AT(bytes_link),
+    AT(bytes_disk_demand),
+    AT(bytes_disk_prefetch),
+    AT(bytes_read),
+    AT(wait_ns),
+};
+
+static uint64_t *counter(moe_expert_store_stats *stats, size_t i)
+{
+    return (uint64_t *)((char *)stats + counters[i]);
+}
+
+int moe_overlap_oracle_create(moe_overlap_oracle **out, uint32_t n_layer, uint32_t n_expert,
+                              moe_error *err)
+{
+    *out = NULL;
+    moe_overlap_oracle *oracle = moe_calloc(1, sizeof *oracle);
+    if (oracle != NULL) {
+        oracle->n_expert = n_expert;
+        oracle->n_experts = moe_calloc(n_layer, sizeof *oracle->n_experts);
+        oracle->experts = moe_calloc((size_t)n_layer * n_expert, sizeof *oracle->experts);
+    }
+    if (oracle == NULL || oracle->n_experts == NULL || oracle->experts == NULL) {
+        moe_overlap_oracle_destroy(&oracle);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the overlap baseline's oracle");
+    }
+    *out = oracle;
+    return MOE_OK;
+}
+
+void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle)
+{
+    if (*oracle != NULL) {
+        free((*oracle)->n_experts);
+        free((*oracle)->experts);
+        free(*oracle);
+        *oracle = NULL;
+    }
+}
+
+int moe_overlap_record(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    moe_overlap_oracle *oracle = engine->oracle;
+    moe_expert_store_stats before, after;
+    moe_route_observer *observers = engine->observers;
+    uint64_t begin = moe_now_ns();
+    moe_expert_store_get_stats(engine->experts, &before);
+    oracle->recording = true;
+    engine->observers = NULL; /* they are told of the run that counts */
+    int status = moe_pass_run_layers(engine, pass, err);
+    engine->observers = observers;
+    oracle->recording = false;
+    moe_expert_store_get_stats(engine->experts, &after);
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
+        *counter(&oracle->recorded, i) += *counter(&after, i) - *counter(&before, i);
+    }
+    oracle->recording_ns += moe_now_ns() - begin;
+    return status;
+}
+
+void moe_overlap_layer(moe_engine *engine, uint32_t layer, const moe_layer_plan *plan)
+{
+    moe_overlap_oracle *oracle = engine->oracle;
+    if (oracle->recording) {
+        memcpy(oracle->experts + (size_t)layer * oracle->n_expert, plan->experts,
+               plan->n_experts * sizeof *plan->experts);
+        oracle->n_experts[layer] = plan->n_experts;
+        return;
+    }
+    uint32_t next = layer + 1;
+    if (next < engine->config.n_layer && oracle->n_experts[next] > 0) {
+        moe_expert_store_prefetch(engine->experts, next, engine->n_passes,
+                                  oracle->experts + (size_t)next * oracle->n_expert,
+                                  oracle->n_experts[next], UINT32_MAX);
+    }
+}
+
+void moe_overlap_correct(const moe_overlap_oracle *oracle, moe_expert_store_stats *stats)
+{
+    moe_expert_store_stats recorded = oracle->recorded;
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
+        *counter(stats, i) -= *counter(&recorded, i);
+    }
+}

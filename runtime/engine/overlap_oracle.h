@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* The oracle of offload mode overlap, a baseline of the papers: the next layer's experts are known
+ * in advance. Nothing that could be deployed knows them, so every pass is run twice. The first run
+ * records which experts each layer asks for; the second, the same bits since passes are exact, has
+ * them brought while the layer before is computed, and keeps nothing. Only the second counts: what
+ * the first moved is taken off the statistics, and its time is told apart.
+ *
+ * Where the host tier does not hold every expert, the first run leaves it warmer than the second
+ * would find it in earnest, so the baseline is then flattered. */
+#ifndef MOE_ENGINE_OVERLAP_ORACLE_H
+#define MOE_ENGINE_OVERLAP_ORACLE_H
+
+#include "offload/expert_store.h"
+#include "runtime/engine/pass.h"
+
+typedef struct moe_overlap_oracle {
+    uint32_t n_expert;
+    uint32_t *n_experts; /* [n_layer] that the pass asks for */
+    uint32_t *experts;   /* [n_layer][n_expert] */
+    bool recording;
+    uint64_t recording_ns;           /* of all passes */
+    moe_expert_store_stats recorded; /* what recording runs added to the store's counters */
+} moe_overlap_oracle;
+
+int moe_overlap_oracle_create(moe_overlap_oracle **out, uint32_t n_layer, uint32_t n_expert,
+                              moe_error *err);
+void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle);
+
+/* The recording run of a pass. */
+int moe_overlap_record(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+/* A layer's request has begun: notes it, or asks for the next layer's experts. */
+void moe_overlap_layer(struct moe_engine *engine, uint32_t layer, const moe_layer_plan *plan);
+/* Takes the recording runs off the store's counters. */
+void moe_overlap_correct(const moe_overlap_oracle *oracle, moe_expert_store_stats *stats);
+
+#endif
