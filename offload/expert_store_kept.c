@@ -49,7 +49,7 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Reads them and leaves them pinned. */
+/* Reads them and leaves them pinned; as demands, because a failed prefetch is nobody's error. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -68,10 +68,10 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         uint32_t slot = moe_expert_cache_prefetch(store->cache, key, &access, &evicted);
         moe_expert_cache_pin(store->cache, key);
         store->is_kept[key] = true;
-        if (!moe_store_submit(store, key, slot, &access, MOE_CAUSE_PREFETCH)) {
+        if (!moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND)) {
             /* The host tier is smaller: what is under way makes room. */
             status = await_kept(store, i, err);
-            (void)moe_store_submit(store, key, slot, &access, MOE_CAUSE_PREFETCH);
+            (void)moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND);
         }
     }
     status = status != MOE_OK ? status : await_kept(store, o->n_kept, err);
