@@ -265,6 +265,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     moe_store_choose_host(store);
     int status = begin_wave(store, err);
     if (status != MOE_OK) {
+        moe_expert_store_host_done(store, request->pass);
         end_layer(store);
     }
     return status;

@@ -89,6 +89,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_trace_close(&engine->route_replay);
     moe_expert_store_close(&engine->experts);
     moe_overlap_oracle_destroy(&engine->oracle);
+    moe_host_compute_close(&engine->host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
         moe_weights_free(&engine->weights, engine->device);

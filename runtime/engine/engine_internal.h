@@ -10,6 +10,7 @@
 
 #include "offload/expert_store.h"
 #include "runtime/engine/calibration.h"
+#include "runtime/engine/host_compute.h"
 #include "runtime/engine/kv_cache.h"
 #include "runtime/engine/overlap_oracle.h"
 #include "runtime/engine/pass.h"
@@ -58,6 +59,7 @@ struct moe_engine {
     float *rope_frequencies; /* [n_rot / 2] */
 
     /* Changed by passes; one runs at a time. */
+    moe_host_compute *host;     /* NULL: experts are computed on the device only */
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
     moe_expert_store *experts;
     moe_kv_pool kv;

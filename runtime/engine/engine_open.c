@@ -297,6 +297,29 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                             err);
 }
 
+static bool computes_on_host(const moe_engine *engine, const moe_engine_options *o)
+{
+    return engine->device->link != NULL && engine->offload == MOE_OFFLOAD_AUTO &&
+           o->host_compute != MOE_SWITCH_OFF;
+}
+
+/* On a simulated device the host's team computes on the cores that stand for the device: half of
+ * its threads, so that neither starves. */
+static int open_host_compute(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    if (!computes_on_host(engine, o)) {
+        return MOE_OK;
+    }
+    uint32_t n_threads = moe_team_size(engine->team);
+    moe_host_compute_options options = {
+        .n_threads = n_threads, .config = &engine->config, .max_rows = engine->prefill_chunk};
+    if (engine->device->simulated) {
+        options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
+    }
+    (void)moe_cpu_features_parse(o->kernels != NULL ? o->kernels : "native", &options.cpu_features);
+    return moe_host_compute_open(&engine->host, &options, err);
+}
+
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -310,7 +333,9 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .available_bytes = moe_memory_available(),
         .resident_bytes = moe_weights_bytes(c, &engine->map),
         .kv_bytes_per_page = engine->kv.page_bytes,
-        .scratch_bytes = moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES,
+        .scratch_bytes =
+            moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES +
+            (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes = moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
                                 engine->device->ops->scratch_need(engine->device, &limits),
         .device_memory = engine->device->memory_bytes,
@@ -338,24 +363,24 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         }
     }
     const moe_calibration *calibration = engine->calibration;
-    moe_expert_store_options options = {.device = engine->device,
-                                        .gguf = engine->gguf,
-                                        .map = &engine->map,
-                                        .n_expert_used = engine->config.n_expert_used,
-                                        .budget_bytes = engine->plan.expert_cache,
-                                        .policy = engine->policy,
-                                        .per_layer = o->per_layer_cache,
-                                        .host_budget_bytes = engine->plan.host_cache,
-                                        .host_compute = MOE_SWITCH_OFF,
-                                        .kept = kept,
-                                        .n_kept = n_kept,
-                                        .hotness = engine->hotness,
-                                        .checksums =
-                                            calibration != NULL ? calibration->checksums : NULL,
-                                        .keep_nothing = keeps_nothing(engine->offload),
-                                        .buffered_io = o->buffered_io,
-                                        .log = o->log,
-                                        .user = o->user};
+    moe_expert_store_options options = {
+        .device = engine->device,
+        .gguf = engine->gguf,
+        .map = &engine->map,
+        .n_expert_used = engine->config.n_expert_used,
+        .budget_bytes = engine->plan.expert_cache,
+        .policy = engine->policy,
+        .per_layer = o->per_layer_cache,
+        .host_budget_bytes = engine->plan.host_cache,
+        .host_compute = engine->host != NULL ? o->host_compute : MOE_SWITCH_OFF,
+        .kept = kept,
+        .n_kept = n_kept,
+        .hotness = engine->hotness,
+        .checksums = calibration != NULL ? calibration->checksums : NULL,
+        .keep_nothing = keeps_nothing(engine->offload),
+        .buffered_io = o->buffered_io,
+        .log = o->log,
+        .user = o->user};
     (void)find_io_kind(o->io, &options.io);
     status = moe_expert_store_open(&engine->experts, &options, err);
     free(kept);
@@ -385,6 +410,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status == MOE_OK) {
         status =
             moe_pass_buffers_init(&engine->buffers, engine->device, c, engine->prefill_chunk, err);
+    }
+    if (status == MOE_OK) {
+        status = open_host_compute(engine, o, err);
     }
     if (status == MOE_OK) {
         status = open_experts(engine, o, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
  * -> their outputs in rank order -> plus the shared expert. */
+#include "runtime/base/clock.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/engine/routing.h"
@@ -51,6 +52,7 @@ static int run_ready_experts(moe_engine *engine, uint32_t n, uint32_t n_rows, mo
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     const moe_layer_plan *plan = &b->plan;
+    uint32_t n_work_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
         const moe_expert_view *view = &b->views[i];
         uint32_t begin = plan->first[b->positions[i]];
@@ -60,9 +62,61 @@ static int run_ready_experts(moe_engine *engine, uint32_t n, uint32_t n_rows, mo
                                         .x_index = plan->rows + begin,
                                         .out_index = plan->ranked_slots + begin,
                                         .n_rows = plan->first[b->positions[i] + 1] - begin};
+        n_work_rows += b->works[i].n_rows;
     }
-    return engine->device->ops->experts(engine->device, b->norm, n_rows, c->n_embd, b->works, n,
-                                        b->rank_out, c->n_embd, err);
+    uint64_t begin = moe_now_ns();
+    int status = engine->device->ops->experts(engine->device, b->norm, n_rows, c->n_embd, b->works,
+                                              n, b->rank_out, c->n_embd, err);
+    if (engine->host != NULL) {
+        moe_expert_store_note_device(engine->experts, n, n_work_rows, moe_now_ns() - begin);
+    }
+    return status;
+}
+
+/* The host's share of the layer, if the store gives it one, begins beside the device's. */
+static int start_host_share(moe_engine *engine, uint32_t n_rows, uint32_t *n, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    *n = 0;
+    if (engine->host == NULL) {
+        return MOE_OK;
+    }
+    moe_expert_store_take_host(engine->experts, b->host_positions, b->host_views, n);
+    if (*n == 0) {
+        return MOE_OK;
+    }
+    moe_host_share share = {.plan = &b->plan,
+                            .positions = b->host_positions,
+                            .views = b->host_views,
+                            .n = *n,
+                            .x = b->norm,
+                            .n_rows = n_rows};
+    int status = moe_host_compute_start(engine->host, engine->device, &share, err);
+    if (status != MOE_OK) {
+        moe_expert_store_host_done(engine->experts, engine->n_passes);
+        *n = 0;
+    }
+    return status;
+}
+
+/* Waits for the host's share of n experts; its outputs are wanted when the rest has succeeded. */
+static int finish_host_share(moe_engine *engine, uint32_t n, int status, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    if (n == 0) {
+        return status;
+    }
+    uint32_t n_rows;
+    uint64_t ns;
+    int host_status =
+        moe_host_compute_wait(engine->host, &n_rows, &ns, status == MOE_OK ? err : NULL);
+    moe_expert_store_note_host(engine->experts, n, n_rows, ns);
+    moe_expert_store_host_done(engine->experts, engine->n_passes);
+    if (status == MOE_OK && host_status == MOE_OK) {
+        host_status =
+            moe_host_compute_deliver(engine->host, engine->device, b->shared, b->rank_out, err);
+    }
+    return status != MOE_OK ? status : host_status;
 }
 
 static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
@@ -84,7 +138,11 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
                                  .gates = b->gates,
                                  .n = b->plan.n_experts};
     moe_score_prediction(engine, layer);
+    uint32_t n_host = 0;
     int status = moe_expert_store_begin(engine->experts, &request, err);
+    if (status == MOE_OK) {
+        status = start_host_share(engine, n_rows, &n_host, err);
+    }
     if (status == MOE_OK && engine->prefetch) {
         status = moe_predict_next_layer(engine, layer, n_rows, err);
     }
@@ -97,6 +155,7 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
             status = run_ready_experts(engine, n, n_rows, err);
         }
     }
+    status = finish_host_share(engine, n_host, status, err);
     if (status != MOE_OK) {
         moe_expert_store_abandon(engine->experts);
         return status;

@@ -53,6 +53,8 @@ typedef struct moe_pass_buffers {
     uint32_t predicted_layer;      /* the layer that was_predicted is about; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
+    uint32_t *host_positions;      /* [n_expert]: what the host computes of the layer at work */
+    struct moe_expert_view *host_views;
 } moe_pass_buffers;
 
 /* Called with the logits of the row that asked for them, in row order; false ends the pass's output

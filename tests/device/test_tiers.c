@@ -163,6 +163,60 @@ static void modes(void **state)
     }
 }
 
+/* Experts computed in host memory, some or all, beside few and many device slots. */
+static void host_compute(void **state)
+{
+    (void)state;
+    const double shares[] = {0.5, 1.0};
+    for (size_t i = 0; i < 2; i++) {
+        for (int how = MOE_SWITCH_AUTO; how <= MOE_SWITCH_OFF; how++) {
+            moe_engine_options options = default_options();
+            options.device = "sim:memory=256M,link=20MB/s,latency=100us";
+            options.expert_cache_share = shares[i];
+            options.host_compute = (moe_switch)how;
+            moe_engine_stats stats;
+            assert_true(check_options(&options, &stats));
+            if (how == MOE_SWITCH_OFF) {
+                assert_int_equal(stats.host_computed, 0);
+            } else if (shares[i] < 1.0) {
+                assert_true(stats.host_computed > 0);
+            }
+        }
+    }
+}
+
+/* What cannot take effect is refused. */
+static void refusals(void **state)
+{
+    (void)state;
+    moe_memory_plan plan;
+    moe_error err = {""};
+    moe_engine_options options = default_options();
+    options.host_compute = MOE_SWITCH_ON;
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "host computing"));
+    options.device = SIM;
+    options.offload = "on-demand";
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
+    options = default_options();
+    options.device_memory = 1 << 20;
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "no memory of its own"));
+    options.device = SIM;
+    options.device_memory = 1ull << 40;
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_BUDGET);
+    options.device_memory = 1;
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_BUDGET);
+    assert_int_equal(plan.device_budget, 1);
+    options.device_memory = plan.device_floor;
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_OK);
+    assert_true(plan.device_total <= plan.device_budget);
+    options.device = "sim:memory=1G,link=fast";
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
+    options.device = "gpu";
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_UNSUPPORTED);
+}
+
 static void policies(void **state)
 {
     (void)state;
@@ -188,9 +242,8 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tier_sizes),
-        cmocka_unit_test(modes),
-        cmocka_unit_test(policies),
+        cmocka_unit_test(tier_sizes), cmocka_unit_test(modes),    cmocka_unit_test(host_compute),
+        cmocka_unit_test(refusals),   cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }

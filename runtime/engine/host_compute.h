@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Computing experts where they lie in host memory, while the device computes others and the link
+ * moves some: a CPU device with a team of its own, driven by one thread, so that a layer's share of
+ * the host runs beside the rest of the layer. Experts' arithmetic is the same on every device, so
+ * the results are too.
+ *
+ *     start(): activations to the host -> [experts on the host's thread] -> finish(): rows back */
+#ifndef MOE_ENGINE_HOST_COMPUTE_H
+#define MOE_ENGINE_HOST_COMPUTE_H
+
+#include "offload/expert_store.h"
+#include "runtime/device/device.h"
+#include "runtime/engine/pass.h"
+
+typedef struct moe_host_compute moe_host_compute;
+
+typedef struct moe_host_compute_options {
+    uint32_t n_threads; /* of its team */
+    unsigned cpu_features;
+    const moe_model_config *config; /* must outlive it */
+    uint32_t max_rows;
+} moe_host_compute_options;
+
+/* Host memory that it will take. */
+uint64_t moe_host_compute_bytes(const moe_model_config *config, uint32_t max_rows);
+int moe_host_compute_open(moe_host_compute **out, const moe_host_compute_options *options,
+                          moe_error *err);
+void moe_host_compute_close(moe_host_compute **host);
+
+/* One layer's share: entries positions[i] of the plan, by views[i]. The plan must stay until
+ * finish(). x: device, [n_rows][n_embd]. */
+typedef struct moe_host_share {
+    const moe_layer_plan *plan;
+    const uint32_t *positions;
+    const moe_expert_view *views;
+    uint32_t n;
+    const float *x;
+    uint32_t n_rows;
+} moe_host_share;
+
+int moe_host_compute_start(moe_host_compute *host, moe_device *device, const moe_host_share *share,
+                           moe_error *err);
+/* Waits, also after an error elsewhere. Times are of the computing alone. */
+int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns, moe_error *err);
+/* Brings the outputs to their rows of out (device, [ranked slot][n_embd]) by way of staging
+ * (device, [max_rows][n_embd]). */
+int moe_host_compute_deliver(moe_host_compute *host, moe_device *device, float *staging, float *out,
+                             moe_error *err);
+
+#endif
