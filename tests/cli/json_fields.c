@@ -20,6 +20,10 @@ static int has_type(struct json_object *value, const char *type)
         {"int", json_type_int},         {"number", json_type_double}, {"string", json_type_string},
         {"boolean", json_type_boolean}, {"object", json_type_object}, {"array", json_type_array},
     };
+    /* A number that happens to be whole reads as an integer. */
+    if (strcmp(type, "number") == 0 && json_object_is_type(value, json_type_int)) {
+        return 1;
+    }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(type, types[i].name) == 0) {
             return json_object_is_type(value, types[i].type);
