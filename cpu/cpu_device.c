@@ -11,6 +11,7 @@
 #include "cpu/cpu_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/host/numa_memory.h"
 
 #define HUGE_PAGE (2u << 20)
 
@@ -33,6 +34,7 @@ static int cpu_alloc(moe_device *device, size_t bytes, void **memory, moe_error 
     }
     if (bytes >= HUGE_PAGE) {
         (void)madvise(p, bytes, MADV_HUGEPAGE);
+        (void)moe_numa_interleave(p, bytes);
     }
     *memory = p;
     return MOE_OK;
