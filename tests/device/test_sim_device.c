@@ -176,7 +176,7 @@ static void turns(void **state)
 {
     (void)state;
     link_test t;
-    open_link(&t, "sim:memory=8M,link=100MB/s,latency=0us", 400000);
+    open_link(&t, "sim:memory=8M,link=100MB/s,latency=0us", 800000);
     moe_device *device = t.fixture.device;
     uint64_t begin = moe_now_ns();
     assert_int_equal(device->ops->upload(device, t.target, t.host, 400000, NULL), MOE_OK);
@@ -186,7 +186,8 @@ static void turns(void **state)
     assert_true(moe_now_ns() - begin >= 2000000);
     begin = moe_now_ns();
     uint64_t ticket = begin_copy(&t, 400000);
-    assert_int_equal(device->ops->upload(device, t.target, t.host, 400000, NULL), MOE_OK);
+    assert_int_equal(
+        device->ops->upload(device, (uint8_t *)t.target + 400000, t.host, 400000, NULL), MOE_OK);
     assert_int_equal(device->link->copy_wait(device, ticket, NULL), MOE_OK);
     assert_true(moe_now_ns() - begin >= 8000000);
     close_link(&t);
