@@ -31,6 +31,7 @@ class Document:
     """One unit of text. `answer` is set for GSM8K, where `text` is the question."""
     text: str
     answer: str | None = None
+    name: str = ""
 
     def plain(self) -> str:
         if self.answer is None:
@@ -105,7 +106,8 @@ def read_python(stdlib: Path) -> Split:
             continue
         known |= lines
         held_out = _hash_share(str(relative)) < HELD_OUT_SHARE
-        (split.held_out if held_out else split.train).append(Document(text))
+        document = Document(text, name=relative.as_posix())
+        (split.held_out if held_out else split.train).append(document)
     return split
 
 

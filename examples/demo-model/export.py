@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as QuantType
 
+from balance import lift_idle_experts
 from calibrate import collect_moments
 from data import DOMAINS, EncodedDomain, MixedStream, read_domains
 from evaluate import bits_per_byte
@@ -42,6 +43,7 @@ FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTL
               "q8": gguf.LlamaFileType.MOSTLY_Q8_0, "all3": gguf.LlamaFileType.MOSTLY_Q3_K_M,
               "down4k": gguf.LlamaFileType.MOSTLY_Q3_K_M}
 CALIBRATION_ROWS, CALIBRATION_LENGTH, CALIBRATION_SEED = 96, 512, 1234
+BALANCE_SEED = 4321
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -110,6 +112,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--name", default="moe-demo")
     parser.add_argument("--compare", nargs="+", choices=sorted(MIXES), metavar="MIX",
                         help="print held-out bits per byte under these mixes")
+    parser.add_argument("--least-load", type=float, default=0.0,
+                        help="lift experts below this load, relative to uniform (0: leave all)")
     parser.add_argument("--no-error-feedback", action="store_true",
                         help="round each weight on its own")
     parser.add_argument("--compare-tokens", type=int, default=16384)
@@ -125,9 +129,14 @@ def main() -> None:
     model = load_checkpoint(arguments.run / "checkpoint.pt", dtype)
     quantised = arguments.compare or arguments.mix not in ("f32", "f16", "q8")
     moments: dict[str, torch.Tensor] = {}
-    if quantised:
+    if quantised or arguments.least_load:
         splits = read_domains(arguments.data, arguments.stdlib)
         encoded = {n: EncodedDomain(splits[n].train, tokenizer) for n in DOMAINS}
+    if arguments.least_load:
+        batch = MixedStream(encoded, tokenizer.byte_length, BALANCE_SEED).batch(60, 512)
+        lifted = lift_idle_experts(model, torch.from_numpy(batch[:, :-1]), arguments.least_load)
+        print("lifted (layer, expert): logit added", lifted)
+    if quantised:
         moments = calibration_moments(model, encoded, tokenizer)
     if arguments.compare:
         held_out = {n: EncodedDomain(splits[n].held_out, tokenizer).stream(None)

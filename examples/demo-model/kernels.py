@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PLAIN_ATTENTION_LIMIT = 2048
+QUERY_BLOCK = 512
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -29,7 +29,7 @@ def norm_and_rotate(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, epsilon
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """scores: [B, H, T, T], not yet scaled; mask: [T, T], 0 or -inf."""
+    """scores: [B, H, queries, keys], not yet scaled; mask: [queries, keys], 0 or -inf."""
     return (scores.float() + mask).softmax(-1).to(scores.dtype)
 
 
@@ -71,11 +71,15 @@ def compile_kernels() -> None:
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """q, k, v: [B, H, T, d]. On a CPU the plain products are twice as fast as the fused kernel,
-    as long as the scores fit in memory."""
-    length = q.shape[2]
-    if q.is_cuda or length > PLAIN_ATTENTION_LIMIT:
+    """q, k, v: [B, H, T, d]. On a CPU plain products, a block of queries at a time against the
+    keys up to its end, are twice as fast as the fused kernel."""
+    if q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    mask = torch.full((length, length), float("-inf")).triu(1)
-    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.mT)
-    return torch.matmul(Kernels.masked_softmax(scores, mask), v)
+    q = q * q.shape[-1] ** -0.5
+    length, parts = q.shape[2], []
+    for begin in range(0, length, QUERY_BLOCK):
+        end = min(begin + QUERY_BLOCK, length)
+        mask = torch.full((end - begin, end), float("-inf")).triu(1 + begin)
+        scores = torch.matmul(q[:, :, begin:end], k[:, :, :end].mT)
+        parts.append(torch.matmul(Kernels.masked_softmax(scores, mask), v[:, :, :end]))
+    return torch.cat(parts, dim=2)

@@ -90,7 +90,8 @@ class KneserNey:
                 level.scale = min(DISCOUNT_SCALES, key=loss)
 
 
-def tuned_model(train: np.ndarray, held_in: np.ndarray, n_vocab: int) -> tuple[KneserNey, KneserNey]:
+def tuned_model(train: np.ndarray, held_in: np.ndarray,
+                n_vocab: int) -> tuple[KneserNey, KneserNey]:
     """A model tuned on `held_in` that has not seen it, and one of all text with those discounts."""
     tuned = KneserNey(train, n_vocab)
     tuned.tune(held_in)
@@ -100,23 +101,17 @@ def tuned_model(train: np.ndarray, held_in: np.ndarray, n_vocab: int) -> tuple[K
     return tuned, full
 
 
-def bits_per_byte(p: np.ndarray, tokens: np.ndarray, byte_length: np.ndarray) -> float:
-    """Over the tokens from position ORDER - 1 on that stand for text."""
-    size = byte_length[tokens[ORDER - 1:]]
-    return float(-np.log2(p[size > 0]).sum() / size.sum())
-
-
-def baseline(train: dict[str, np.ndarray], held_out: dict[str, np.ndarray],
-             byte_length: np.ndarray) -> dict[str, dict[str, float]]:
-    """Bits per byte by domain: the domain's own 5-gram, one over all domains, and the two mixed.
+def baseline_bits(train: dict[str, np.ndarray], held_out: dict[str, np.ndarray],
+                  n_vocab: int) -> dict[str, dict[str, np.ndarray]]:
+    """Bits of each held-out token from position ORDER - 1 on, by domain and kind of model: the
+    domain's own 5-gram, one over all domains, and the two mixed.
 
     The last twentieth of each domain's (shuffled) training text tunes discounts and the mixture.
     """
-    n_vocab = len(byte_length)
     cut = {name: len(t) - len(t) // 20 for name, t in train.items()}
-    joint_train = np.concatenate([t[:cut[n]] for n, t in train.items()])
-    joint_held_in = np.concatenate([t[cut[n]:] for n, t in train.items()])
-    joint_tuned, joint = tuned_model(joint_train, joint_held_in, n_vocab)
+    joint_tuned, joint = tuned_model(np.concatenate([t[:cut[n]] for n, t in train.items()]),
+                                     np.concatenate([t[cut[n]:] for n, t in train.items()]),
+                                     n_vocab)
     result = {}
     for name, tokens in train.items():
         held_in = tokens[cut[name]:]
@@ -124,12 +119,7 @@ def baseline(train: dict[str, np.ndarray], held_out: dict[str, np.ndarray],
         p_own, p_joint = own_tuned.probabilities(held_in), joint_tuned.probabilities(held_in)
         share = min(np.linspace(0, 1, 21),
                     key=lambda s: -np.log(s * p_own + (1 - s) * p_joint).mean())
-        text = held_out[name]
-        p_own, p_joint = own.probabilities(text), joint.probabilities(text)
-        result[name] = {
-            "own": bits_per_byte(p_own, text, byte_length),
-            "joint": bits_per_byte(p_joint, text, byte_length),
-            "mixed": bits_per_byte(share * p_own + (1 - share) * p_joint, text, byte_length),
-            "own_share": float(share),
-        }
+        p_own, p_joint = (m.probabilities(held_out[name]) for m in (own, joint))
+        result[name] = {"own": -np.log2(p_own), "joint": -np.log2(p_joint),
+                        "mixed": -np.log2(share * p_own + (1 - share) * p_joint)}
     return result

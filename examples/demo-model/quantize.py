@@ -192,7 +192,8 @@ def _quantize_q3_k(x: Tensor, weight: Tensor, factor: Tensor | None) -> np.ndarr
     code = _bytes(code).reshape(-1, SUPER_BLOCK)
     scale = _bytes(integer + 32)
     return np.concatenate([_pack(code >> 2, 1, 32), _pack(code & 3, 2, 32),
-                           _pack(scale & 15, 4, 8), _pack(scale >> 4, 2, 4), _half_bytes(d)], axis=1)
+                           _pack(scale & 15, 4, 8), _pack(scale >> 4, 2, 4),
+                           _half_bytes(d)], axis=1)
 
 
 def _quantize_q6_k(x: Tensor, weight: Tensor, factor: Tensor | None) -> np.ndarray:

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 
 from data import DOMAINS, EncodedDomain, MixedStream, read_domains, tokenizer_texts
+from gguf_writer import write_gguf
 from kernels import Kernels, compile_kernels
 from model import SIZES, MoETransformer
 from optimizer import make_optimizers
@@ -35,9 +36,9 @@ from tokenizer import DemoTokenizer, train_tokenizer
 BALANCE_COEFFICIENT = 0.01
 ROUTER_Z_COEFFICIENT = 0.001
 # Sequences grow as the run goes on: (progress from which, length).
-SEQUENCE_LENGTHS = ((0.8, 2048), (0.5, 1024), (0.0, 512))
+SEQUENCE_LENGTHS = ((0.93, 2048), (0.5, 1024), (0.0, 512))
 WARM_UP_SHARE, DECAY_SHARE, FINAL_LR_SHARE = 0.02, 0.5, 0.01
-CHECKPOINT_SECONDS, EVALUATE_SECONDS, REPORT_STEPS = 180, 300, 10
+CHECKPOINT_SECONDS, EVALUATE_SECONDS, REPORT_STEPS = 180, 600, 10
 QUICK_WINDOW = 512
 QUICK_HELD_OUT_TOKENS = 12 * QUICK_WINDOW
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,8 +55,8 @@ def parse_arguments() -> argparse.Namespace:
                         help="folder with gsm8k-train.jsonl and tinyshakespeare.txt")
     parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")),
                         help="Python sources (default: the running interpreter's library)")
-    parser.add_argument("--batch-tokens", type=int, default=8192)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--batch-tokens", type=int, default=16384)
+    parser.add_argument("--lr", type=float, default=2.5e-3)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -225,10 +226,10 @@ class Trainer:
                 now = time.monotonic()
                 rate = (self.tokens - reported[1]) / (now - reported[0])
                 reported = (now, self.tokens)
-                print(f"step {self.step} {self.elapsed / 60:.1f} min loss {np.mean(losses[-10:]):.4f} "
-                      f"balance {values['balance']:.3f} z {values['z']:.2f} norm {values['norm']:.2f} "
-                      f"lr {values['lr']:.2e} tokens {self.tokens / 1e6:.2f} M "
-                      f"{rate:.0f} tokens/s", flush=True)
+                print(f"step {self.step} {self.elapsed / 60:.1f} min "
+                      f"loss {np.mean(losses[-10:]):.4f} balance {values['balance']:.3f} "
+                      f"z {values['z']:.2f} norm {values['norm']:.2f} lr {values['lr']:.2e} "
+                      f"tokens {self.tokens / 1e6:.2f} M {rate:.0f} tokens/s", flush=True)
             if self.elapsed - evaluated_at > EVALUATE_SECONDS:
                 self.evaluate(float(np.mean(losses)))
                 evaluated_at = self.elapsed
@@ -245,7 +246,6 @@ def main() -> int:
     trainer = Trainer(arguments)
     trainer.run()
     if arguments.smoke and not trainer.stopping:
-        from gguf_writer import write_gguf
         write_gguf(trainer.out / "smoke.gguf", trainer.model, trainer.tokenizer, name="smoke")
     return 130 if trainer.stopping else 0
 
