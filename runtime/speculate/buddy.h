@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Lossy: an expert that is missing is stood in for by a resident buddy (BuddyMoE, section 4). */
+#ifndef MOE_SPECULATE_BUDDY_H
+#define MOE_SPECULATE_BUDDY_H
+
+#include "runtime/base/random.h"
+#include "runtime/speculate/route_edit.h"
+
+/* The buddies of every expert of one layer, by descending q. */
+typedef struct moe_buddy_list {
+    uint32_t n_expert;
+    uint32_t max;      /* K_max */
+    uint32_t *count;   /* [n_expert], 1..max */
+    uint16_t *buddies; /* [n_expert][max] */
+    float *q;          /* [n_expert][max] */
+} moe_buddy_list;
+
+/* coactivation: [n_expert][n_expert] M(i, j), the diagonal unused; epsilon is added to each (1);
+ * q_{j|i} normalised; the shortest prefix with a sum of at least alpha in (0, 1], of 1..max. */
+int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32_t n_expert,
+                         float alpha, uint32_t max, float epsilon, moe_error *err);
+void moe_buddy_list_free(moe_buddy_list *list);
+
+typedef enum moe_buddy_weight { MOE_BUDDY_INHERIT, MOE_BUDDY_OWN } moe_buddy_weight;
+
+typedef struct moe_buddy_options {
+    uint32_t max_replaced;     /* rho: of a token and layer; 0: none, and nothing is changed */
+    uint32_t search;           /* H: ranks of the list that are looked at; 0: all */
+    float tae_threshold;       /* of this layer: no substitution at or below; < 0: no gate */
+    float margin_threshold;    /* no substitution where p_max - p_2nd is at or above; > 1: no gate */
+    float tae_temperature;     /* 0.8..1.2; 1 */
+    float residency_threshold; /* beta: none where missing / requested >= beta; 1: never bypass */
+    float novelty;             /* eta of the score, on the expert's standardised logit; 0 */
+    float reuse_factor;        /* score factor when the buddy serves the token already; < 1 */
+    moe_buddy_weight weight;
+    bool drop_unserved;  /* a missing expert without a buddy is dropped, else fetched */
+    bool random;         /* baseline: any resident expert, uniformly */
+    moe_random *random_source;
+} moe_buddy_options;
+
+typedef struct moe_buddy_stats {
+    uint64_t n_requested; /* (row, rank) seen */
+    uint64_t n_missing;   /* ... not resident */
+    uint64_t n_replaced;
+    uint64_t n_dropped;
+    uint64_t n_gated;      /* rows with something missing that a gate kept as they were */
+    uint64_t n_bypassed;   /* layers that the residency gate left alone */
+    uint64_t n_unserved;   /* missing, allowed, and no buddy */
+} moe_buddy_stats;
+
+void moe_buddy_options_init(moe_buddy_options *options);
+/* Row by row, rank by rank; stats grow. */
+void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
+                     moe_route_edit *edit, moe_buddy_stats *stats);
+
+/* -sum p log p / log k of the chosen experts' probabilities, renormalised; k >= 2. */
+float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
+                          float temperature);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Lossy: a verification pass uses at most B experts of a layer (MoE-Spec, section 3). */
+#ifndef MOE_SPECULATE_EXPERT_BUDGET_H
+#define MOE_SPECULATE_EXPERT_BUDGET_H
+
+#include "runtime/speculate/route_edit.h"
+
+typedef enum moe_budget_ranking {
+    MOE_BUDGET_ROUTER, /* s_i = sum over rows of the router's probability */
+    MOE_BUDGET_STATIC  /* calibration counts */
+} moe_budget_ranking;
+
+typedef enum moe_budget_coverage {
+    MOE_BUDGET_SUBSTITUTE, /* the top-k within the shortlist, weights by the model's rule */
+    MOE_BUDGET_TRUNCATE    /* natural picks off the list are dropped, weights as they were */
+} moe_budget_coverage;
+
+typedef struct moe_expert_budget {
+    uint32_t n_experts; /* B; at least n_used; n_expert or more: nothing is changed */
+    moe_budget_ranking ranking;
+    moe_budget_coverage coverage;
+    bool resident_is_free;  /* resident experts do not count towards B */
+    const float *counts;    /* [n_expert] of the layer, of MOE_BUDGET_STATIC */
+    const uint32_t *listed; /* a shortlist from outside (analysis), or NULL */
+    uint32_t n_listed;
+} moe_expert_budget;
+
+typedef struct moe_budget_stats {
+    uint64_t n_layers;   /* edited */
+    uint64_t n_picks;    /* natural ones seen */
+    uint64_t n_replaced; /* ranks that another expert took */
+    uint64_t n_dropped;
+    double mass_natural; /* router probability of the natural picks, summed, */
+    double mass_kept;    /* ... of those of them that were on the list */
+    uint64_t n_experts_natural, n_experts_used; /* distinct ones a layer, summed */
+} moe_budget_stats;
+
+/* scratch: [2 * n_expert] floats. Bit-identical to no budget when every natural pick is on the list.
+ * stats grow. */
+void moe_expert_budget_apply(const moe_expert_budget *budget, moe_route_edit *edit, float *scratch,
+                             moe_budget_stats *stats);
+
+#endif

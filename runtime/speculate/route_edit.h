@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Editing what the routers chose, before it becomes the layer's plan: the draft that may use only
+ * resident experts, and the lossy modes. Every editor sees one layer of one pass. */
+#ifndef MOE_SPECULATE_ROUTE_EDIT_H
+#define MOE_SPECULATE_ROUTE_EDIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#define MOE_EXPERT_NONE UINT32_MAX /* of a rank that is dropped: its weight is 0 */
+
+/* How the model makes mixing weights of the probabilities of the chosen. */
+typedef struct moe_mixing_rule {
+    bool renormalise; /* divided by (their sum in rank order + 1e-20f) */
+    float scale;
+    const float *selection_bias; /* [n_expert] added to p for choosing only, or NULL */
+} moe_mixing_rule;
+
+typedef struct moe_route_edit {
+    uint32_t layer;
+    uint32_t n_rows;
+    uint32_t n_expert;
+    uint32_t n_used;
+    uint32_t *experts;    /* in and out: [n_rows][n_used], best first, distinct within a row */
+    float *weights;       /* in and out: [n_rows][n_used] */
+    const float *probs;   /* [n_rows][n_expert] of the router, over all experts */
+    const bool *resident; /* [n_expert]: in the device's memory, or on its way there */
+    moe_mixing_rule mixing;
+} moe_route_edit;
+
+#endif
