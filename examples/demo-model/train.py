@@ -12,6 +12,7 @@ import argparse
 import csv
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import sysconfig
@@ -27,7 +28,7 @@ import torch
 import torch.nn.functional as F
 
 from data import DOMAINS, EncodedDomain, MixedStream, read_domains, tokenizer_texts
-from gguf_writer import write_gguf
+from gguf_writer import load_gguf_weights, write_gguf
 from kernels import Kernels, compile_kernels
 from model import SIZES, MoETransformer
 from optimizer import make_optimizers
@@ -55,6 +56,9 @@ def parse_arguments() -> argparse.Namespace:
                         help="folder with gsm8k-train.jsonl and tinyshakespeare.txt")
     parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")),
                         help="Python sources (default: the running interpreter's library)")
+    parser.add_argument("--init", type=Path, metavar="GGUF",
+                        help="begin with this file's weights, dequantised, and its folder's "
+                             "tokenizer.json, instead of random ones")
     parser.add_argument("--batch-tokens", type=int, default=16384)
     parser.add_argument("--lr", type=float, default=2.5e-3)
     parser.add_argument("--dropout", type=float, default=0.1)
@@ -103,7 +107,9 @@ class Trainer:
         torch.set_num_threads(arguments.threads)
         splits = read_domains(arguments.data, arguments.stdlib)
         tokenizer_path = self.out / "tokenizer.json"
-        if not tokenizer_path.exists():
+        if not tokenizer_path.exists() and arguments.init:
+            shutil.copyfile(arguments.init.with_name("tokenizer.json"), tokenizer_path)
+        elif not tokenizer_path.exists():
             write_atomically(tokenizer_path,
                              lambda path: train_tokenizer(tokenizer_texts(splits), path))
         self.tokenizer = DemoTokenizer(tokenizer_path)
@@ -116,6 +122,8 @@ class Trainer:
         self.config = SIZES[arguments.size]
         self.model = MoETransformer(self.config, torch.bfloat16)
         self.model.initialise(arguments.seed)
+        if arguments.init:
+            load_gguf_weights(arguments.init, self.model)
         self.model.to(arguments.device)
         self.model.dropout = arguments.dropout
         self.optimizers = make_optimizers(self.model, arguments.lr)
