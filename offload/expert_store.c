@@ -62,10 +62,17 @@ static void forget_slot(moe_expert_store *store, uint32_t slot)
     moe_mover_reset(store->mover, slot);
 }
 
+/* A key leaves its slot, whatever it was pinned for. */
+static void drop_unused(moe_expert_store *store, uint32_t key)
+{
+    moe_store_forget_protection(store, key);
+    moe_expert_cache_drop(store->cache, key);
+}
+
 static void drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
 {
     forget_slot(store, slot);
-    moe_expert_cache_drop(store->cache, key);
+    drop_unused(store, key);
 }
 
 /* ---- Prefetches ---- */
@@ -80,7 +87,7 @@ static void settle_prefetches(moe_expert_store *store, bool cancel)
         uint32_t key = moe_expert_cache_key_of(store->cache, slot);
         if (cancel && moe_mover_cancel(store->mover, slot)) {
             moe_store_settle_host(store, slot);
-            moe_expert_cache_drop(store->cache, key);
+            drop_unused(store, key);
             continue;
         }
         moe_slot_state state = moe_mover_state(store->mover, slot);
@@ -96,6 +103,11 @@ static void settle_prefetches(moe_expert_store *store, bool cancel)
         }
     }
     store->n_prefetching = n_left;
+}
+
+void moe_store_settle_prefetches(moe_expert_store *store)
+{
+    settle_prefetches(store, false);
 }
 
 /* A wave takes a prefetch over with its own pin, so that nobody else looks after the slot. */
@@ -119,7 +131,8 @@ static void wait_for_prefetches(moe_expert_store *store)
     }
 }
 
-bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access)
+bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
+                            moe_move_cause cause)
 {
     uint32_t evicted;
     uint32_t slot = moe_expert_cache_prefetch(store->cache, key, access, &evicted);
@@ -127,7 +140,7 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
         return false;
     }
     forget_slot(store, slot);
-    if (!moe_store_submit(store, key, slot, access, MOE_CAUSE_PREFETCH)) {
+    if (!moe_store_submit(store, key, slot, access, cause)) {
         moe_expert_cache_drop(store->cache, key);
         return false;
     }
@@ -144,7 +157,7 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
     for (uint32_t i = 0; i < n && store->n_prefetching < max_moves; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
-            !moe_store_prefetch_key(store, key, &access)) {
+            !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH)) {
             return;
         }
     }
@@ -170,7 +183,7 @@ static void cancel_unwanted(moe_expert_store *store, const moe_layer_request *re
         }
         if (!wanted && moe_mover_cancel(store->mover, slot)) {
             moe_store_settle_host(store, slot);
-            moe_expert_cache_drop(store->cache, key);
+            drop_unused(store, key);
         } else {
             store->prefetching[n_left++] = slot;
         }
@@ -190,9 +203,10 @@ static void end_layer(moe_expert_store *store)
 {
     end_wave(store);
     settle_prefetches(store, false);
+    moe_store_update_kept(store);
     for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
-        bool keep = store->is_kept != NULL && store->is_kept[store->keys[i]];
+        bool keep = store->is_kept[store->keys[i]];
         if (slot != MOE_SLOT_NONE && !keep &&
             moe_mover_state(store->mover, slot) == MOE_SLOT_READY) {
             drop_key(store, store->keys[i], slot);
@@ -227,6 +241,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     store->n_wave = access_wave(store);
     if (store->n_wave == 0) {
         wait_for_prefetches(store);
+        moe_store_unprotect(store, MOE_ALL_LAYERS);
         store->n_wave = access_wave(store);
     }
     if (store->n_wave == 0) {
@@ -264,6 +279,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     }
     moe_store_choose_host(store);
     int status = begin_wave(store, err);
+    moe_store_unprotect(store, request->layer);
     if (status != MOE_OK) {
         moe_expert_store_host_done(store, request->pass);
         end_layer(store);
@@ -424,6 +440,7 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass)
 {
+    moe_store_unprotect(store, MOE_ALL_LAYERS);
     moe_expert_cache_end_pass(store->cache, pass);
     if (store->host != NULL) {
         moe_host_tier_end_pass(store->host, pass);

@@ -57,12 +57,14 @@ typedef struct moe_expert_store_stats {
     uint64_t host_hits, host_misses;  /* of the misses: found in host memory, read from disk */
     uint64_t host_computed;           /* of the host hits: computed there, not moved */
     uint64_t prefetches, prefetches_used, prefetches_wasted, prefetches_cancelled;
-    uint64_t bytes_demand;   /* expert bytes moved to the device because they were needed */
-    uint64_t bytes_prefetch; /* ... ahead of need */
-    uint64_t bytes_link;     /* the sum of both, if the device has a link */
-    uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause */
-    uint64_t bytes_read;                             /* from the disk: aligned supersets */
-    uint64_t wait_ns;                                /* passes spent waiting for experts */
+    uint64_t bytes_demand;    /* expert bytes moved to the device because they were needed */
+    uint64_t bytes_prefetch;  /* ... ahead of need */
+    uint64_t bytes_foresight; /* ... because a draft foresaw the need */
+    uint64_t bytes_link;      /* the sum of these, if the device has a link */
+    uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause; */
+    uint64_t bytes_disk_foresight;
+    uint64_t bytes_read; /* from the disk: aligned supersets */
+    uint64_t wait_ns;    /* passes spent waiting for experts */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;
 } moe_expert_store_stats;
@@ -89,6 +91,10 @@ typedef struct moe_layer_request {
     const uint32_t *n_rows;  /* [n] rows that chose each */
     const float *gates;      /* [n] the weights that those rows mix it with, summed; or NULL */
     uint32_t n;
+    /* [n_keep] experts of this layer that stay from the layer's end on, instead of those named
+     * before, until they are named no more; NULL: no change. A draft's. */
+    const uint32_t *keep;
+    uint32_t n_keep;
 } moe_layer_request;
 
 /* Asks for the first wave at once. */
@@ -118,6 +124,24 @@ void moe_expert_store_abandon(moe_expert_store *store);
  * which the layer at work holds. */
 void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
                                const uint32_t *experts, uint32_t n, uint32_t max_moves);
+/* ---- For drafts (expert_store_draft.c) ---- */
+
+/* Which experts of a layer are in the device's memory, ready for use. resident: [n_expert]. */
+void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident);
+/* Resident experts of a layer, for use outside of a request: nothing is counted, no policy is told.
+ * The views hold until the next call that may move anything. */
+void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,
+                           uint32_t n, moe_expert_view *views);
+/* Experts of a layer that the coming verification is expected to ask for: what is resident is
+ * protected from eviction until that layer's turn (or the end of the pass), what is missing is
+ * asked for, behind demands and before prefetches, as long as slots can be had. At most half the
+ * slots are held for this. */
+void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t pass,
+                              const uint32_t *experts, uint32_t n);
+/* Takes back what was foreseen and is wanted no more: protection, and reads not begun. */
+typedef bool (*moe_still_foreseen_fn)(uint32_t layer, uint32_t expert, void *user);
+void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user);
+
 /* True when the disk has nothing urgent to do. */
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 

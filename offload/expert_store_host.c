@@ -95,7 +95,7 @@ void moe_expert_store_host_done(moe_expert_store *store, uint64_t pass)
         access.layer = key / store->options.map->n_expert;
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
             moe_expert_cache_has_room(store->cache, key)) {
-            (void)moe_store_prefetch_key(store, key, &access);
+            (void)moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH);
         }
     }
     store->n_host = 0;

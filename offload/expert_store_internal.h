@@ -29,7 +29,7 @@ struct moe_expert_store {
     uint32_t *waiting;           /* [n_expert]: slots of the wave that are not delivered */
     uint32_t n_wave;
     uint32_t n_delivered;
-    bool *is_kept;   /* [n_layer * n_expert], or NULL when nothing is kept for good */
+    bool *is_kept;   /* [n_layer * n_expert] pinned beyond passes */
     bool *in_flight; /* [n_slots]: of a device with a link, requests that hold a host slot */
 
     /* Experts of the layer that the host computes. */
@@ -39,6 +39,11 @@ struct moe_expert_store {
     uint32_t *host_keys;      /* [n_expert] */
     uint32_t n_host;
     uint64_t n_host_computed;
+
+    /* Foreseen by a draft: resident experts that hold a pin until their layer's turn. */
+    bool *is_protected;       /* [n_layer * n_expert] */
+    uint32_t *protected_keys; /* [n_slots] */
+    uint32_t n_protected;
 
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
@@ -63,7 +68,19 @@ void moe_store_settle_host(moe_expert_store *store, uint32_t slot);
 /* Reads what is to be kept for good, and leaves it pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err);
 /* Brings a key into the device's slots ahead of need. False when no slot may be had. */
-bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access);
+bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
+                            moe_move_cause cause);
+/* Protection of a layer's experts ends; of all for layer MOE_ALL_LAYERS. */
+#define MOE_ALL_LAYERS UINT32_MAX
+void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
+/* The key has left its slot, and its pins with it. */
+void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
+/* Prefetches that have settled are unpinned, those that failed dropped. */
+void moe_store_settle_prefetches(moe_expert_store *store);
+/* Carries out request.keep, at the end of its layer. */
+void moe_store_update_kept(moe_expert_store *store);
+int moe_store_init_draft(moe_expert_store *store, moe_error *err);
+void moe_store_free_draft(moe_expert_store *store);
 /* Decides which experts of the request the host computes, and marks them handled. */
 void moe_store_choose_host(moe_expert_store *store);
 

@@ -56,10 +56,6 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
     if (o->n_kept == 0) {
         return MOE_OK;
     }
-    store->is_kept = moe_calloc((size_t)o->map->n_layer * o->map->n_expert, sizeof(bool));
-    if (store->is_kept == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
-    }
     int status = check_kept_fit(store, err);
     for (uint32_t i = 0; i < o->n_kept && status == MOE_OK; i++) {
         uint32_t key = o->kept[i];

@@ -157,6 +157,9 @@ static int open_parts(moe_expert_store *store, moe_error *err)
     moe_mover_options options = {
         .reader = reader, .device = linked ? o->device : NULL, .n_slots = store->arena.n_slots};
     status = moe_mover_open(&store->mover, &options, err);
+    if (status == MOE_OK) {
+        status = moe_store_init_draft(store, err);
+    }
     return status != MOE_OK ? status : moe_store_load_kept(store, err);
 }
 
@@ -189,7 +192,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     moe_slot_arena_free(&store->arena);
     moe_host_tier_close(&store->host);
     free(store->in_flight);
-    free(store->is_kept);
+    moe_store_free_draft(store);
     free(store->host_positions);
     free(store->host_rows);
     free(store->host_keys);
@@ -226,11 +229,12 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .prefetches_used = cache.prefetch_used,
         .prefetches_wasted = cache.prefetch_wasted,
         .prefetches_cancelled = moves.n_cancelled,
-        .bytes_demand = moves.bytes[MOE_CAUSE_DEMAND] + moves.bytes[MOE_CAUSE_VERIFY],
+        .bytes_demand = moves.bytes[MOE_CAUSE_DEMAND],
+        .bytes_foresight = moves.bytes[MOE_CAUSE_VERIFY],
         .bytes_prefetch = moves.bytes[MOE_CAUSE_PREFETCH],
         .bytes_link = moves.bytes_link,
-        .bytes_disk_demand =
-            moves.bytes_disk[MOE_CAUSE_DEMAND] + moves.bytes_disk[MOE_CAUSE_VERIFY],
+        .bytes_disk_demand = moves.bytes_disk[MOE_CAUSE_DEMAND],
+        .bytes_disk_foresight = moves.bytes_disk[MOE_CAUSE_VERIFY],
         .bytes_disk_prefetch = moves.bytes_disk[MOE_CAUSE_PREFETCH],
         .bytes_read = moves.bytes_read,
         .wait_ns = moves.wait_ns,

@@ -42,7 +42,9 @@ void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t
     uint32_t *count = plan->position;
     memset(count, 0, plan->n_expert_all * sizeof *count);
     for (uint32_t s = 0; s < n_slots; s++) {
-        count[chosen[s]]++;
+        if (chosen[s] != MOE_PLAN_NO_EXPERT) {
+            count[chosen[s]]++;
+        }
     }
     plan->n_experts = 0;
     uint32_t begin = 0;
@@ -57,6 +59,9 @@ void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t
     }
     plan->first[plan->n_experts] = begin;
     for (uint32_t s = 0; s < n_slots; s++) {
+        if (chosen[s] == MOE_PLAN_NO_EXPERT) {
+            continue;
+        }
         uint32_t at = plan->position[chosen[s]]++;
         plan->rows[at] = s / n_used;
         plan->ranked_slots[at] = s;

@@ -9,6 +9,9 @@
 
 #include <moe/status.h>
 
+/* A rank that no expert serves: it is in nobody's rows, and its weight must be 0. */
+#define MOE_PLAN_NO_EXPERT UINT32_MAX
+
 typedef struct moe_layer_plan {
     uint32_t n_experts; /* distinct */
     uint32_t *experts;  /* [n_experts], ascending */
@@ -25,7 +28,7 @@ int moe_layer_plan_init(moe_layer_plan *plan, uint32_t max_rows, uint32_t n_used
                         uint32_t n_expert_all, moe_error *err);
 void moe_layer_plan_free(moe_layer_plan *plan);
 
-/* chosen: [n_rows][n_used] expert ids, distinct within a row. */
+/* chosen: [n_rows][n_used] expert ids, distinct within a row, or MOE_PLAN_NO_EXPERT. */
 void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t n_rows,
                           uint32_t n_used);
 

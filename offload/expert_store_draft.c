@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* What a draft wants of the store: which experts are resident, their views without a request, what
+ * its verification will need, and which experts stay for the next draft.
+ *
+ * Protection is a pin of its own, so it ends independently of a prefetch's and of a wave's. It ends
+ * when the layer's wave has taken its own pins, or when a wave finds every slot pinned. */
+#include <stdlib.h>
+
+#include "offload/expert_store_internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+/* Of the slots, at most this part is held for what a draft foresees. */
+#define FORESIGHT_SLOT_DIVISOR 2
+
+int moe_store_init_draft(moe_expert_store *store, moe_error *err)
+{
+    size_t n_keys = (size_t)store->options.map->n_layer * store->options.map->n_expert;
+    store->is_kept = moe_calloc(n_keys, sizeof *store->is_kept);
+    store->is_protected = moe_calloc(n_keys, sizeof *store->is_protected);
+    store->protected_keys = moe_calloc(store->arena.n_slots, sizeof *store->protected_keys);
+    if (store->is_kept == NULL || store->is_protected == NULL || store->protected_keys == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    return MOE_OK;
+}
+
+void moe_store_free_draft(moe_expert_store *store)
+{
+    free(store->is_kept);
+    free(store->is_protected);
+    free(store->protected_keys);
+}
+
+static bool is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot)
+{
+    *slot = moe_expert_cache_find(store->cache, key);
+    return *slot != MOE_SLOT_NONE && moe_mover_state(store->mover, *slot) == MOE_SLOT_READY;
+}
+
+void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident)
+{
+    uint32_t slot;
+    for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
+        resident[e] = is_ready(store, moe_store_key(store, layer, e), &slot);
+    }
+}
+
+void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,
+                           uint32_t n, moe_expert_view *views)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = moe_store_key(store, layer, experts[i]);
+        uint32_t slot = moe_expert_cache_find(store->cache, key);
+        const uint8_t *data[MOE_EXPERT_PARTS];
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            data[p] = moe_mover_data(store->mover, slot, p);
+        }
+        moe_store_fill_view(store, key, data, &views[i]);
+    }
+}
+
+/* ---- Foresight ---- */
+
+static void protect(moe_expert_store *store, uint32_t key)
+{
+    if (store->is_protected[key] ||
+        store->n_protected >= store->arena.n_slots / FORESIGHT_SLOT_DIVISOR) {
+        return;
+    }
+    store->is_protected[key] = true;
+    store->protected_keys[store->n_protected++] = key;
+    moe_expert_cache_pin(store->cache, key);
+}
+
+void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
+{
+    for (uint32_t i = 0; store->is_protected[key] && i < store->n_protected; i++) {
+        if (store->protected_keys[i] == key) {
+            store->protected_keys[i] = store->protected_keys[--store->n_protected];
+            store->is_protected[key] = false;
+        }
+    }
+}
+
+void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_protected; i++) {
+        uint32_t key = store->protected_keys[i];
+        if (layer == MOE_ALL_LAYERS || key / store->options.map->n_expert == layer) {
+            store->is_protected[key] = false;
+            moe_expert_cache_unpin(store->cache, key);
+        } else {
+            store->protected_keys[n_left++] = key;
+        }
+    }
+    store->n_protected = n_left;
+}
+
+void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t pass,
+                              const uint32_t *experts, uint32_t n)
+{
+    uint32_t most = store->arena.n_slots / FORESIGHT_SLOT_DIVISOR;
+    moe_policy_access access = {.pass = pass, .layer = layer};
+    moe_store_settle_prefetches(store);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = moe_store_key(store, layer, experts[i]);
+        if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
+            (store->n_protected >= most ||
+             !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_VERIFY))) {
+            continue;
+        }
+        protect(store, key);
+    }
+}
+
+void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user)
+{
+    uint32_t n_expert = store->options.map->n_expert;
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_protected; i++) {
+        uint32_t key = store->protected_keys[i];
+        if (still(key / n_expert, key % n_expert, user)) {
+            store->protected_keys[n_left++] = key;
+        } else {
+            store->is_protected[key] = false;
+            moe_expert_cache_unpin(store->cache, key);
+        }
+    }
+    store->n_protected = n_left;
+    n_left = 0;
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        uint32_t slot = store->prefetching[i];
+        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+        if (!still(key / n_expert, key % n_expert, user) && moe_mover_cancel(store->mover, slot)) {
+            moe_store_settle_host(store, slot);
+            moe_store_forget_protection(store, key);
+            moe_expert_cache_drop(store->cache, key);
+        } else {
+            store->prefetching[n_left++] = slot;
+        }
+    }
+    store->n_prefetching = n_left;
+}
+
+/* ---- What stays for the next draft ---- */
+
+static bool is_named(const moe_layer_request *request, uint32_t expert)
+{
+    for (uint32_t i = 0; i < request->n_keep; i++) {
+        if (request->keep[i] == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only what is ready is kept: an expert that failed to arrive is nobody's. */
+void moe_store_update_kept(moe_expert_store *store)
+{
+    const moe_layer_request *request = &store->request;
+    uint32_t slot;
+    if (request->keep == NULL || request->n == 0) {
+        return;
+    }
+    for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
+        uint32_t key = moe_store_key(store, request->layer, e);
+        bool keep = is_named(request, e) && is_ready(store, key, &slot);
+        if (keep && !store->is_kept[key]) {
+            moe_expert_cache_pin(store->cache, key);
+        } else if (!keep && store->is_kept[key]) {
+            moe_expert_cache_unpin(store->cache, key);
+            if (store->options.keep_nothing && is_ready(store, key, &slot)) {
+                moe_mover_reset(store->mover, slot);
+                moe_expert_cache_drop(store->cache, key);
+            }
+        }
+        store->is_kept[key] = keep;
+    }
+}
