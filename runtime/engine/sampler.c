@@ -43,35 +43,9 @@ int moe_sampling_check(const moe_sampling *s, moe_error *err)
     return MOE_OK;
 }
 
-static uint64_t rotate_left(uint64_t x, int k)
-{
-    return (x << k) | (x >> (64 - k));
-}
-
-static uint64_t next_random(moe_sampler *sampler)
-{
-    uint64_t *s = sampler->state;
-    uint64_t result = rotate_left(s[1] * 5, 7) * 9;
-    uint64_t t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate_left(s[3], 45);
-    return result;
-}
-
-/* Spreads the seed over the state by splitmix64, as the generator's authors advise. */
 void moe_sampler_seed(moe_sampler *sampler, uint64_t seed)
 {
-    for (int i = 0; i < 4; i++) {
-        seed += 0x9e3779b97f4a7c15u;
-        uint64_t z = seed;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        sampler->state[i] = z ^ (z >> 31);
-    }
+    moe_random_seed(&sampler->random, seed);
 }
 
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
@@ -225,7 +199,7 @@ int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_
     }
     n = cut_tail(s, c, n);
     double left = to_probabilities(c, n, s->temperature);
-    left *= (double)(next_random(sampler) >> 11) * 0x1p-53;
+    left *= moe_random_uniform(&sampler->random);
     for (uint32_t i = 0; i + 1 < n; i++) {
         left -= c[i].p;
         if (left < 0.0) {

@@ -6,6 +6,8 @@
 
 #include <moe/moe.h>
 
+#include "runtime/base/random.h"
+
 typedef struct moe_candidate {
     float logit;
     int32_t token;
@@ -14,7 +16,7 @@ typedef struct moe_candidate {
 
 typedef struct moe_sampler {
     moe_sampling settings;
-    uint64_t state[4]; /* xoshiro256** */
+    moe_random random;
     uint32_t n_vocab;
     moe_candidate *candidates; /* [n_vocab] */
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */

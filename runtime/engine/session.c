@@ -215,7 +215,7 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         moe_session_close(out);
         return status;
     }
-    memcpy(fork->sampler.state, session->sampler.state, sizeof fork->sampler.state);
+    fork->sampler.random = session->sampler.random;
     fork->n_evaluated = session->n_evaluated;
     fork->n_sampled = session->n_sampled;
     fork->n_sampled_pending = session->n_sampled_pending;

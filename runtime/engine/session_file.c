@@ -103,7 +103,7 @@ static int put_session(checked_file *out, const moe_session *s)
     header.has_logits = s->has_logits;
     header.evaluate_only = s->evaluate_only;
     header.sampling = s->sampler.settings;
-    memcpy(header.random_state, s->sampler.state, sizeof header.random_state);
+    memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
     int status = put(out, &header, sizeof header);
     if (status == MOE_OK) {
         status = put(out, s->tokens, s->n_tokens * sizeof *s->tokens);
@@ -278,7 +278,7 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
         status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
                           in->path);
     }
-    memcpy(s->sampler.state, h->random_state, sizeof s->sampler.state);
+    memcpy(s->sampler.random.state, h->random_state, sizeof s->sampler.random.state);
     return status;
 }
 

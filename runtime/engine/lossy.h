@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* The lossy modes of an engine: expert budget and buddies, their tables by layer, and the meter that
+ * compares them with the exact pass. Off unless asked for; every report says that they were on. */
+#ifndef MOE_ENGINE_LOSSY_H
+#define MOE_ENGINE_LOSSY_H
+
+#include <moe/moe.h>
+
+#include "runtime/speculate/buddy.h"
+#include "runtime/speculate/expert_budget.h"
+#include "runtime/speculate/quality_meter.h"
+
+typedef struct moe_lossy {
+    /* Set at open, never changed. */
+    bool has_budget, has_buddies;
+    moe_expert_budget budget;
+    const uint64_t *calibration_counts; /* [n_layer][n_expert] or NULL */
+    moe_buddy_options buddy;
+    moe_buddy_list *lists;       /* [n_layer] or NULL */
+    const float *tae;            /* [n_layer][MOE_PERCENTILES] or NULL */
+    uint32_t tae_percentile;     /* 0: no gate */
+    /* Changed by passes. */
+    float *counts;  /* [n_expert] */
+    float *scratch; /* [2 * n_expert] */
+    moe_random random;
+    moe_quality_meter meter;
+    float *exact; /* [rows][n_vocab]: of a metered step */
+    moe_budget_stats budget_stats;
+    moe_buddy_stats buddy_stats;
+} moe_lossy;
+
+int moe_lossy_open(moe_lossy **out, const moe_engine *engine, const moe_engine_options *options,
+                   moe_error *err);
+void moe_lossy_close(moe_lossy **lossy, uint32_t n_layer);
+int moe_lossy_check(const moe_engine_options *options, moe_error *err);
+/* True while the modes act: asked for, and within the quality limit. */
+bool moe_lossy_acts(const moe_lossy *lossy);
+void moe_lossy_edit(moe_lossy *lossy, moe_route_edit *edit);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Between the router and the layer's plan: what speculation makes of the routers' choices in the
+ * pass's buffers. Without speculation, and in exact passes, the choices stay as they are. */
+#ifndef MOE_ENGINE_ROUTE_EDITING_H
+#define MOE_ENGINE_ROUTE_EDITING_H
+
+#include "offload/expert_store.h"
+#include "runtime/engine/pass.h"
+#include "runtime/speculate/route_edit.h"
+
+typedef struct moe_route_editor {
+    moe_mixing_rule *mixing; /* [n_layer] */
+    float *bias;             /* what their selection_bias points to, [n_layer][n_expert] or NULL */
+    bool *resident;          /* [n_expert] of the layer at work */
+} moe_route_editor;
+
+/* Of an opened engine: its weights are loaded. */
+int moe_route_editor_open(moe_route_editor **out, struct moe_engine *engine, moe_error *err);
+void moe_route_editor_close(moe_route_editor **editor);
+
+/* A draft: foresight is told, then only resident experts stand. A lossy pass: budget, buddies. An
+ * exact one: foresight is scored. */
+void moe_edit_routes(struct moe_engine *engine, const moe_pass *pass, uint32_t layer);
+/* Whether passes of this kind need the routers' probabilities over all experts. */
+bool moe_edit_needs_probs(const struct moe_engine *engine, moe_pass_kind kind);
+
+/* Which experts of the layer stay for the next draft: fills request->keep. */
+void moe_choose_kept(struct moe_engine *engine, moe_layer_request *request);
+
+#endif
