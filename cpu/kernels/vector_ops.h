@@ -52,16 +52,19 @@ size_t moe_kv_row_bytes(moe_kv_type type, uint32_t n);
 /* One page of one KV head, attended to by the n_q query heads that share it. */
 typedef struct moe_attend_args {
     moe_kv_type type;
-    const void *k; /* [MOE_KV_PAGE][k_row_bytes] */
-    const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA) */
+    const void *k; /* [MOE_KV_PAGE][k_row_bytes]; unused with k_rows */
+    const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA); unused with v_rows */
     size_t k_row_bytes;
     size_t v_row_bytes;
-    uint32_t k_dim; /* multiples of 32 are fast, any value is right */
+    /* Where position j's key and value are, for j < n_valid: a page whose positions lie in several
+     * pages of the cache. NULL, both: in order from k and v. Same bits either way. */
+    const void *const *k_rows;
+    const void *const *v_rows; /* may alias k_rows */
+    uint32_t k_dim;            /* multiples of 32 are fast, any value is right */
     uint32_t v_dim;
-    uint32_t n_valid;     /* 1..MOE_KV_PAGE positions are attended to */
-    const uint8_t *slots; /* logical position j of the page is in slot slots[j] < 64; NULL: j */
-    uint32_t n_q;         /* any number, a multiple of 4 is fast */
-    const float *q;       /* [n_q][k_dim] */
+    uint32_t n_valid; /* 1..MOE_KV_PAGE positions are attended to */
+    uint32_t n_q;     /* any number, a multiple of 4 is fast */
+    const float *q;   /* [n_q][k_dim] */
     float scale;
     float *max; /* [n_q] out: max_j s_j, a zero as +0 */
     float *sum; /* [n_q] out: sum_j exp(s_j - max), lanes j mod 16 */

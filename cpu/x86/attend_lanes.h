@@ -269,7 +269,7 @@ ALWAYS_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, co
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {
         uint32_t n = args->n_q - first < GROUP ? args->n_q - first : GROUP;
         size_t v_bytes = moe_kv_row_bytes(type, args->v_dim);
-        if (first > 0 || n < 4 || v_bytes < 256 || args->v == args->k)
+        if (first > 0 || n < 4 || v_bytes < 256 || rows->v[0] == rows->k[0])
             v_bytes = 0;
         score_group(type, rows, args->n_valid, v_bytes, args->q + (size_t)first * args->k_dim,
                     args->k_dim, n, args->scale, scores);
@@ -287,9 +287,13 @@ static void attend_page_lanes(const moe_attend_args *args)
     /* A tile of scores may reach beyond n_valid: there the last position is repeated. */
     for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
         uint32_t position = j < args->n_valid ? j : args->n_valid - 1;
-        uint32_t slot = args->slots != NULL ? args->slots[position] : position;
-        rows.k[j] = (const uint8_t *)args->k + slot * args->k_row_bytes;
-        rows.v[j] = (const uint8_t *)args->v + slot * args->v_row_bytes;
+        if (args->k_rows != NULL) {
+            rows.k[j] = args->k_rows[position];
+            rows.v[j] = args->v_rows[position];
+        } else {
+            rows.k[j] = (const uint8_t *)args->k + position * args->k_row_bytes;
+            rows.v[j] = (const uint8_t *)args->v + position * args->v_row_bytes;
+        }
     }
     if (args->type == MOE_KV_F16)
         attend_rows(MOE_KV_F16, args, &rows);

@@ -5,6 +5,7 @@
 
 #define MAX_Q         33
 #define MAX_DIM       576
+#define N_SOURCES     3
 #define MAX_ROW_BYTES (MAX_DIM * 4 + 4) /* padded rows too */
 
 typedef struct page {
@@ -32,6 +33,15 @@ static void fill_rows(const moe_vector_kernels *k, uint64_t *seed, test_kind kin
     }
 }
 
+/* A page of the shape of another. */
+static void fill_like(const moe_vector_kernels *k, uint64_t *seed, const page *shape, page *p)
+{
+    p->k_row_bytes = shape->k_row_bytes;
+    p->v_row_bytes = shape->v_row_bytes;
+    fill_rows(k, seed, TEST_PLAIN, p->type, p->k, p->k_row_bytes, p->k_dim);
+    fill_rows(k, seed, TEST_PLAIN, p->type, p->v, p->v_row_bytes, p->v_dim);
+}
+
 static void fill_page(const moe_vector_kernels *k, uint64_t *seed, test_kind kind, page *p)
 {
     p->k_row_bytes = moe_kv_row_bytes(p->type, p->k_dim) + 2 * test_below(seed, 3);
@@ -40,18 +50,28 @@ static void fill_page(const moe_vector_kernels *k, uint64_t *seed, test_kind kin
     fill_rows(k, seed, kind, p->type, p->v, p->v_row_bytes, p->v_dim);
 }
 
+/* Where the positions of a page are. */
+typedef struct row_list {
+    const void *k[MOE_KV_PAGE];
+    const void *v[MOE_KV_PAGE];
+} row_list;
+
+/* With rows, p has the shape only. */
 static void attend(const moe_vector_kernels *k, const page *p, const float *q, uint32_t n_valid,
-                   const uint8_t *slots, float scale, result *out)
+                   const row_list *rows, float scale, result *out)
 {
     k->attend_page(&(moe_attend_args){.type = p->type,
-                                      .k = p->k,
-                                      .v = p->aliased ? p->k : p->v,
+                                      .k = rows != NULL ? NULL : p->k,
+                                      .v = rows != NULL ? NULL
+                                           : p->aliased ? p->k
+                                                        : p->v,
+                                      .k_rows = rows != NULL ? rows->k : NULL,
+                                      .v_rows = rows != NULL ? rows->v : NULL,
                                       .k_row_bytes = p->k_row_bytes,
                                       .v_row_bytes = p->v_row_bytes,
                                       .k_dim = p->k_dim,
                                       .v_dim = p->v_dim,
                                       .n_valid = n_valid,
-                                      .slots = slots,
                                       .n_q = p->n_q,
                                       .q = q,
                                       .scale = scale,
@@ -60,15 +80,15 @@ static void attend(const moe_vector_kernels *k, const page *p, const float *q, u
                                       .out = out->out});
 }
 
-static void shuffle(uint64_t *seed, uint8_t slots[MOE_KV_PAGE])
+/* Any position of any of n pages in each place; a key and its value are of one. */
+static void gather(uint64_t *seed, const page *pages, uint32_t n, uint32_t n_valid, row_list *rows)
 {
-    for (uint32_t i = 0; i < MOE_KV_PAGE; i++)
-        slots[i] = (uint8_t)i;
-    for (uint32_t i = MOE_KV_PAGE - 1; i > 0; i--) {
-        uint32_t other = test_below(seed, i + 1);
-        uint8_t swap = slots[i];
-        slots[i] = slots[other];
-        slots[other] = swap;
+    memset(rows, 0, sizeof(*rows)); /* behind n_valid nothing may be followed */
+    for (uint32_t j = 0; j < n_valid; j++) {
+        const page *p = &pages[test_below(seed, n)];
+        uint32_t slot = test_below(seed, MOE_KV_PAGE);
+        rows->k[j] = p->k + slot * p->k_row_bytes;
+        rows->v[j] = p->aliased ? rows->k[j] : p->v + slot * p->v_row_bytes;
     }
 }
 
@@ -109,13 +129,13 @@ static void every_level_gives_the_reference_bits(void **state)
     moe_vector_kernels_init(&reference, 0);
     for (uint32_t round = 0; round < 480; round++) {
         test_kind kind = round % 5 == 0 ? TEST_WILD : round % 5 == 1 ? TEST_FINITE : TEST_PLAIN;
-        uint8_t slots[MOE_KV_PAGE];
+        row_list rows;
         pick_shape(&seed, round, &p);
         fill_page(&reference, &seed, kind, &p);
         test_fill(&seed, kind == TEST_WILD ? TEST_FINITE : kind, q, p.n_q * p.k_dim);
-        shuffle(&seed, slots);
         uint32_t n_valid = round % 4 == 0 ? MOE_KV_PAGE : 1 + test_below(&seed, MOE_KV_PAGE);
-        const uint8_t *order = round % 3 == 2 ? slots : NULL;
+        gather(&seed, &p, 1, n_valid, &rows);
+        const row_list *order = round / 3 % 3 == 2 ? &rows : NULL; /* of every type */
         memset(&expected, 0x55, sizeof(expected));
         attend(&reference, &p, q, n_valid, order, 0.0883883f, &expected);
         for (uint32_t l = 1; l < n_levels; l++) {
@@ -131,36 +151,45 @@ static void every_level_gives_the_reference_bits(void **state)
     }
 }
 
-/* Slots name where a logical position lies; the same vectors laid out in order give the same bits.
- */
-static void slots_equal_a_permuted_page(void **state)
+/* Positions gathered from several pages, the values of an aliased page from its keys: the same bits
+ * as the same vectors in order, on every level. */
+static void gathered_rows_equal_a_page_in_order(void **state)
 {
     (void)state;
-    static page p, ordered;
-    static result by_slots, in_order;
+    static page pages[N_SOURCES], ordered;
+    static result gathered, in_order;
     static float q[MAX_Q * MAX_DIM];
     uint64_t seed = 17;
     test_level levels[3];
     uint32_t n_levels = test_levels(levels);
-    for (uint32_t round = 0; round < 90; round++) {
+    for (uint32_t round = 0; round < 240; round++) {
         moe_vector_kernels k;
-        uint8_t slots[MOE_KV_PAGE];
-        moe_vector_kernels_init(&k, levels[round % n_levels].features);
-        pick_shape(&seed, round, &p);
-        fill_page(&k, &seed, TEST_PLAIN, &p);
-        test_fill(&seed, TEST_PLAIN, q, p.n_q * p.k_dim);
-        shuffle(&seed, slots);
-        ordered = p;
-        for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
-            memcpy(ordered.k + j * p.k_row_bytes, p.k + slots[j] * p.k_row_bytes, p.k_row_bytes);
-            memcpy(ordered.v + j * p.v_row_bytes, p.v + slots[j] * p.v_row_bytes, p.v_row_bytes);
-        }
+        row_list rows;
+        moe_vector_kernels_init(&k, 0);
+        pick_shape(&seed, round, &pages[0]);
+        for (uint32_t i = 1; i < N_SOURCES; i++)
+            pages[i] = pages[0];
+        fill_page(&k, &seed, TEST_PLAIN, &pages[0]);
+        for (uint32_t i = 1; i < N_SOURCES; i++)
+            fill_like(&k, &seed, &pages[0], &pages[i]);
+        test_fill(&seed, TEST_PLAIN, q, pages[0].n_q * pages[0].k_dim);
         uint32_t n_valid = 1 + test_below(&seed, MOE_KV_PAGE);
-        attend(&k, &p, q, n_valid, slots, 0.125f, &by_slots);
-        attend(&k, &ordered, q, n_valid, NULL, 0.125f, &in_order);
-        assert_memory_equal(by_slots.max, in_order.max, p.n_q * sizeof(float));
-        assert_memory_equal(by_slots.sum, in_order.sum, p.n_q * sizeof(float));
-        assert_memory_equal(by_slots.out, in_order.out, p.n_q * p.v_dim * sizeof(float));
+        gather(&seed, pages, N_SOURCES, n_valid, &rows);
+        ordered = pages[0];
+        for (uint32_t j = 0; j < n_valid; j++) {
+            memcpy(ordered.k + j * ordered.k_row_bytes, rows.k[j], ordered.k_row_bytes);
+            memcpy(ordered.v + j * ordered.v_row_bytes, rows.v[j], ordered.v_row_bytes);
+        }
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels_init(&k, levels[l].features);
+            memset(&gathered, 0x55, sizeof(gathered));
+            memset(&in_order, 0x55, sizeof(in_order));
+            attend(&k, &ordered, q, n_valid, &rows, 0.125f, &gathered);
+            attend(&k, &ordered, q, n_valid, NULL, 0.125f, &in_order);
+            test_assert_same("max", levels[l].name, in_order.max, gathered.max, MAX_Q);
+            test_assert_same("sum", levels[l].name, in_order.sum, gathered.sum, MAX_Q);
+            test_assert_same("out", levels[l].name, in_order.out, gathered.out, MAX_Q * MAX_DIM);
+        }
     }
 }
 
@@ -438,7 +467,7 @@ int main(int argc, char **argv)
         return run_benches();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_reference_bits),
-        cmocka_unit_test(slots_equal_a_permuted_page),
+        cmocka_unit_test(gathered_rows_equal_a_page_in_order),
         cmocka_unit_test(queries_do_not_depend_on_their_neighbours),
         cmocka_unit_test(pages_merge_into_softmax_attention),
         cmocka_unit_test(one_dominant_position_is_copied),
