@@ -127,7 +127,9 @@ static void combine_range(void *context, uint32_t begin, uint32_t end)
         }
         for (uint32_t k = 0; k < c->n_ranks; k++) {
             size_t rank = (size_t)r * c->n_ranks + k;
-            job->cpu->vector.axpy(c->weights[rank], c->outs + rank * c->n, y, c->n);
+            if (c->weights[rank] != 0.0f) {
+                job->cpu->vector.axpy(c->weights[rank], c->outs + rank * c->n, y, c->n);
+            }
         }
     }
 }

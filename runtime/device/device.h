@@ -118,8 +118,9 @@ typedef struct moe_expert_work {
     uint32_t n_rows;
 } moe_expert_work;
 
-/* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from 0 in
- * rank order by fmaf. */
+/* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from +0 in
+ * rank order by fmaf. A rank whose weight is 0 (of either sign) is passed over: its row of outs is
+ * not read and may hold anything, so an expert that was dropped needs no output. */
 typedef struct moe_combine {
     const float *outs;    /* device, [n_rows * n_ranks][n] */
     const float *weights; /* host, [n_rows][n_ranks] */

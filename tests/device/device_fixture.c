@@ -40,3 +40,38 @@ const char *device_spec_at(size_t n)
     static const char *const specs[] = {"cpu", FIXTURE_SIM};
     return n < sizeof specs / sizeof specs[0] ? specs[n] : NULL;
 }
+
+void for_every_device(void (*check)(moe_device *device))
+{
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        check(fixture.device);
+        close_device(&fixture);
+    }
+}
+
+void *device_alloc(moe_device *device, size_t bytes)
+{
+    moe_error err = {""};
+    void *memory;
+    if (device->ops->alloc(device, bytes, &memory, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return memory;
+}
+
+void fill_values(float *values, size_t n, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        values[i] = (float)(seed >> 8) / (float)(1 << 24) - 0.5f;
+    }
+}
+
+void *device_upload(moe_device *device, const void *src, size_t bytes)
+{
+    void *memory = device_alloc(device, bytes);
+    assert_int_equal(device->ops->upload(device, memory, src, bytes, NULL), MOE_OK);
+    return memory;
+}

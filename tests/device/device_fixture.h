@@ -18,5 +18,13 @@ void open_device(device_fixture *fixture, const char *spec);
 void close_device(device_fixture *fixture);
 /* The n-th kind of device that the contract holds for, or NULL. */
 const char *device_spec_at(size_t n);
+/* Opens each kind in turn. */
+void for_every_device(void (*check)(moe_device *device));
+
+/* Device memory, filled from the host's; fails the test when there is none. */
+void *device_alloc(moe_device *device, size_t bytes);
+void *device_upload(moe_device *device, const void *src, size_t bytes);
+/* Values in [-0.5, 0.5) that look drawn at random, the same for the same seed. */
+void fill_values(float *values, size_t n, uint32_t seed);
 
 #endif

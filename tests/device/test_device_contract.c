@@ -15,41 +15,6 @@
 #define N_FF   96u
 #define N_ROWS 5u
 
-static void for_every_device(void (*check)(moe_device *device))
-{
-    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
-        device_fixture fixture;
-        open_device(&fixture, device_spec_at(i));
-        check(fixture.device);
-        close_device(&fixture);
-    }
-}
-
-static void *device_alloc(moe_device *device, size_t bytes)
-{
-    moe_error err = {""};
-    void *memory;
-    if (device->ops->alloc(device, bytes, &memory, &err) != MOE_OK) {
-        fail_msg("%s", err.message);
-    }
-    return memory;
-}
-
-static void fill(float *values, size_t n, uint32_t seed)
-{
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        values[i] = (float)(seed >> 8) / (float)(1 << 24) - 0.5f;
-    }
-}
-
-static void *upload_new(moe_device *device, const void *src, size_t bytes)
-{
-    void *memory = device_alloc(device, bytes);
-    assert_int_equal(device->ops->upload(device, memory, src, bytes, NULL), MOE_OK);
-    return memory;
-}
-
 static void check_memory(moe_device *device)
 {
     const moe_device_ops *ops = device->ops;
@@ -59,7 +24,7 @@ static void check_memory(moe_device *device)
     for (size_t i = 0; i < BYTES; i++) {
         bytes[i] = (uint8_t)(i * 31 + i / 256);
     }
-    uint8_t *a = upload_new(device, bytes, BYTES);
+    uint8_t *a = device_upload(device, bytes, BYTES);
     uint8_t *b = device_alloc(device, BYTES);
     assert_int_equal((uintptr_t)a % 64, 0);
     assert_int_equal((uintptr_t)b % 64, 0);
@@ -90,20 +55,20 @@ static void run_expert(moe_device *device, float *result)
         .linear = {N_ROWS, N_IN}, .ff = {{N_ROWS, N_FF}}, .max_v_dim = N_IN, .max_head_group = 1};
     float x[N_ROWS * N_IN], weights[3][N_FF * N_IN];
     float mix[N_ROWS];
-    fill(x, N_ROWS * N_IN, 1);
-    fill(mix, N_ROWS, 2);
+    fill_values(x, N_ROWS * N_IN, 1);
+    fill_values(mix, N_ROWS, 2);
     assert_true(ops->scratch_need(device, &limits) > 0);
     assert_int_equal(ops->reserve(device, &limits, NULL), MOE_OK);
     void *matrices[3];
     for (int i = 0; i < 3; i++) {
-        fill(weights[i], N_FF * N_IN, 3 + (uint32_t)i);
-        matrices[i] = upload_new(device, weights[i], sizeof weights[i]);
+        fill_values(weights[i], N_FF * N_IN, 3 + (uint32_t)i);
+        matrices[i] = device_upload(device, weights[i], sizeof weights[i]);
     }
     moe_weight in = {MOE_DTYPE_F32, matrices[0], N_IN, N_FF, N_IN * sizeof(float)};
     moe_weight up = {MOE_DTYPE_F32, matrices[1], N_IN, N_FF, N_IN * sizeof(float)};
     moe_weight down = {MOE_DTYPE_F32, matrices[2], N_FF, N_IN, N_FF * sizeof(float)};
     moe_expert_work work = {.gate = in, .up = up, .down = down, .n_rows = N_ROWS};
-    float *device_x = upload_new(device, x, sizeof x);
+    float *device_x = device_upload(device, x, sizeof x);
     float *out = device_alloc(device, sizeof x);
     float *y = device_alloc(device, sizeof x);
     moe_combine combine = {.outs = out, .weights = mix, .n_ranks = 1, .n = N_IN, .y = y};
@@ -135,6 +100,58 @@ static void same_arithmetic(void **state)
     assert_true(expected[0] != 0.0f && expected[0] != expected[1]);
 }
 
+/* A rank of weight 0 is passed over, whatever its row holds; only the others count. */
+static void check_dropped_ranks(moe_device *device)
+{
+    enum { RANKS = 4, KEPT = 2 };
+    static const bool dropped[N_ROWS][RANKS] = {{true, false, true, false},
+                                                {false, true, true, false},
+                                                {false, false, true, true},
+                                                {true, true, false, false},
+                                                {false, true, false, true}};
+    float outs[N_ROWS][RANKS][N_IN], kept[N_ROWS][KEPT][N_IN], y[N_ROWS][N_IN],
+        expected[N_ROWS][N_IN];
+    float weights[N_ROWS][RANKS], kept_weights[N_ROWS][KEPT];
+    fill_values(&outs[0][0][0], sizeof outs / sizeof(float), 5);
+    fill_values(&weights[0][0], N_ROWS * RANKS, 6);
+    for (uint32_t r = 0; r < N_ROWS; r++) {
+        for (uint32_t k = 0, at = 0; k < RANKS; k++) {
+            if (dropped[r][k]) {
+                weights[r][k] = k % 2 == 0 ? 0.0f : -0.0f;
+                memset(outs[r][k], 0xff, sizeof outs[r][k]); /* NaNs */
+                continue;
+            }
+            memcpy(kept[r][at], outs[r][k], sizeof outs[r][k]);
+            kept_weights[r][at++] = weights[r][k];
+        }
+    }
+    float *device_outs = device_upload(device, outs, sizeof outs);
+    float *device_kept = device_upload(device, kept, sizeof kept);
+    float *device_y = device_alloc(device, sizeof y);
+    moe_combine all = {device_outs, &weights[0][0], RANKS, N_IN, device_y};
+    moe_combine few = {device_kept, &kept_weights[0][0], KEPT, N_IN, device_y};
+    assert_int_equal(device->ops->combine(device, &few, N_ROWS, NULL), MOE_OK);
+    assert_int_equal(device->ops->download(device, expected, device_y, sizeof y, NULL), MOE_OK);
+    assert_int_equal(device->ops->combine(device, &all, N_ROWS, NULL), MOE_OK);
+    assert_int_equal(device->ops->download(device, y, device_y, sizeof y, NULL), MOE_OK);
+    assert_memory_equal(y, expected, sizeof y);
+    assert_true(y[0][0] != 0.0f);
+    memset(weights, 0, sizeof weights);
+    assert_int_equal(device->ops->combine(device, &all, N_ROWS, NULL), MOE_OK);
+    assert_int_equal(device->ops->download(device, y, device_y, sizeof y, NULL), MOE_OK);
+    memset(expected, 0, sizeof expected);
+    assert_memory_equal(y, expected, sizeof y);
+    device->ops->free(device, device_outs, sizeof outs);
+    device->ops->free(device, device_kept, sizeof kept);
+    device->ops->free(device, device_y, sizeof y);
+}
+
+static void dropped_ranks(void **state)
+{
+    (void)state;
+    for_every_device(check_dropped_ranks);
+}
+
 #define N_COPIES   MOE_MAX_COPIES
 #define COPY_BYTES 50000u
 
@@ -150,7 +167,7 @@ static void check_copies(moe_device *device)
     uint64_t tickets[N_COPIES];
     void *host;
     assert_int_equal(link->host_alloc(device, N_COPIES * COPY_BYTES, &host, NULL), MOE_OK);
-    fill(host, N_COPIES * COPY_BYTES / sizeof(float), 9);
+    fill_values(host, N_COPIES * COPY_BYTES / sizeof(float), 9);
     uint8_t *target = device_alloc(device, N_COPIES * COPY_BYTES);
     for (uint32_t i = 0; i < N_COPIES; i++) {
         size_t at = i * COPY_BYTES;
@@ -184,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),
         cmocka_unit_test(same_arithmetic),
+        cmocka_unit_test(dropped_ranks),
         cmocka_unit_test(copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
