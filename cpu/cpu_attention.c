@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention over the paged KV cache. A task is one row, one KV head and some of the query heads
  * that share it; pages are folded in ascending order into the task's running state, so the
- * reduction order depends on logical positions alone. */
+ * reduction order depends on logical positions alone. A logical page that a row's path takes from
+ * several places is handed to the kernel as a list of its rows. */
 #include <math.h>
 #include <string.h>
 
@@ -21,6 +22,39 @@ typedef struct attention_job {
     moe_task_queue queue;
 } attention_job;
 
+/* Where the keys and values of a logical page are. */
+typedef struct page_rows {
+    const void *k[MOE_KV_PAGE];
+    const void *v[MOE_KV_PAGE];
+} page_rows;
+
+static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
+                         uint32_t first, uint32_t n, page_rows *rows)
+{
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t stored = moe_kv_row_stored(kv, first + j);
+        const uint8_t *page = kv->pages[stored / MOE_KV_PAGE];
+        size_t slot = (size_t)kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
+        rows->k[j] = page + layout->k_offset + slot * layout->k_row_bytes;
+        rows->v[j] = page + layout->v_offset + slot * layout->v_row_bytes;
+    }
+}
+
+static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
+                       uint32_t page, page_rows *rows, moe_attend_args *args)
+{
+    if (kv->path != NULL && (page + 1) * MOE_KV_PAGE > kv->path_first) {
+        collect_rows(layout, kv, kv_head, page * MOE_KV_PAGE, args->n_valid, rows);
+        args->k_rows = rows->k;
+        args->v_rows = rows->v;
+        return;
+    }
+    const uint8_t *base = kv->pages[page];
+    size_t slot = (size_t)kv_head * MOE_KV_PAGE;
+    args->k = base + layout->k_offset + slot * layout->k_row_bytes;
+    args->v = base + layout->v_offset + slot * layout->v_row_bytes;
+}
+
 static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_head, uint32_t first,
                          uint32_t n_q, float *page_out)
 {
@@ -38,12 +72,10 @@ static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_hea
     memset(out, 0, (size_t)n_q * layout->v_dim * sizeof *out);
     uint32_t n_visible = kv->position + 1;
     for (uint32_t page = 0; page * MOE_KV_PAGE < n_visible; page++) {
-        const uint8_t *base = kv->pages[page];
+        page_rows rows;
         uint32_t left = n_visible - page * MOE_KV_PAGE;
         moe_attend_args args = {
             .type = (moe_kv_type)layout->type,
-            .k = base + layout->k_offset + (size_t)kv_head * MOE_KV_PAGE * layout->k_row_bytes,
-            .v = base + layout->v_offset + (size_t)kv_head * MOE_KV_PAGE * layout->v_row_bytes,
             .k_row_bytes = layout->k_row_bytes,
             .v_row_bytes = layout->v_row_bytes,
             .k_dim = layout->k_dim,
@@ -56,6 +88,7 @@ static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_hea
             .sum = page_sum,
             .out = page_out,
         };
+        place_page(layout, kv, kv_head, page, &rows, &args);
         job->cpu->vector.attend_page(&args);
         for (uint32_t h = 0; h < n_q; h++) {
             job->cpu->vector.attend_merge(&max[h], &sum[h], out + (size_t)h * layout->v_dim,
@@ -108,8 +141,8 @@ int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     for (uint32_t r = 0; r < n_rows; r++) {
-        uint8_t *page = rows[r].pages[rows[r].position / MOE_KV_PAGE];
-        size_t slot = rows[r].position % MOE_KV_PAGE;
+        uint8_t *page = rows[r].pages[rows[r].stored / MOE_KV_PAGE];
+        size_t slot = rows[r].stored % MOE_KV_PAGE;
         for (uint32_t h = 0; h < layout->n_head_kv; h++) {
             size_t position = (size_t)h * MOE_KV_PAGE + slot;
             cpu->vector.kv_store((moe_kv_type)layout->type, k + r * k_stride + h * layout->k_dim,
@@ -122,5 +155,44 @@ int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_
             }
         }
     }
+    return MOE_OK;
+}
+
+/* One position's rows of one layer, all heads. */
+static void move_rows(const moe_kv_move *move, uint32_t i, uint32_t n_head, size_t offset,
+                      size_t row_bytes)
+{
+    const uint8_t *source = move->pages[move->from[i] / MOE_KV_PAGE];
+    uint8_t *target = move->pages[move->to[i] / MOE_KV_PAGE];
+    source += offset + move->from[i] % MOE_KV_PAGE * row_bytes;
+    target += offset + move->to[i] % MOE_KV_PAGE * row_bytes;
+    for (uint32_t h = 0; h < n_head; h++) {
+        size_t head = (size_t)h * MOE_KV_PAGE * row_bytes;
+        memcpy(target + head, source + head, row_bytes);
+    }
+}
+
+static void move_layers(void *context, uint32_t begin, uint32_t end)
+{
+    const moe_kv_move *move = context;
+    for (uint32_t l = begin; l < end; l++) {
+        const moe_kv_layout *layout = &move->layouts[l];
+        for (uint32_t i = 0; i < move->n; i++) {
+            if (move->from[i] == move->to[i]) {
+                continue;
+            }
+            move_rows(move, i, layout->n_head_kv, layout->k_offset, layout->k_row_bytes);
+            if (!layout->v_in_k) {
+                move_rows(move, i, layout->n_head_kv, layout->v_offset, layout->v_row_bytes);
+            }
+        }
+    }
+}
+
+int moe_cpu_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err)
+{
+    (void)err;
+    moe_kv_move all = *move;
+    moe_cpu_for(moe_cpu_device_of(device), move->n_layouts, 1, move_layers, &all);
     return MOE_OK;
 }

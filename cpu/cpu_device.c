@@ -136,6 +136,7 @@ static const moe_device_ops cpu_ops = {
     .add = moe_cpu_add,
     .rope = moe_cpu_rope,
     .kv_store = moe_cpu_kv_store,
+    .kv_move = moe_cpu_kv_move,
     .attention = moe_cpu_attention,
     .route = moe_cpu_route,
     .experts = moe_cpu_experts,

@@ -78,6 +78,7 @@ int moe_cpu_combine(moe_device *device, const moe_combine *combine, uint32_t n_r
 int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
                      uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                      size_t v_stride, moe_error *err);
+int moe_cpu_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
 int moe_cpu_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                       moe_error *err);
 int moe_cpu_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,

@@ -3,8 +3,9 @@
  *
  * Pointers marked "device" are addresses in the device's memory, and only the device may follow
  * them; on the CPU they are ordinary memory. Operations run in the order of the calls; a device may
- * queue them, and must be done with them when sync() or download() returns. A failure is returned
- * by the call or by a later one, and leaves the device usable for closing only.
+ * queue them, and must be done with them when sync() or download() returns. What an operation reads
+ * of the host's memory (arguments, lists of rows, their paths) is read before the call returns. A
+ * failure is returned by the call or by a later one, and leaves the device usable for closing only.
  *
  * A device whose memory is not the host's has a link (moe_device.link): a queue of copies from host
  * to device that runs beside the arithmetic, and is what experts travel by. The CPU has none.
@@ -77,12 +78,54 @@ typedef struct moe_kv_layout {
     bool v_in_k;     /* nothing to store for values */
 } moe_kv_layout;
 
-/* A row's place in the cache, and what it sees: positions 0..position, page p holding positions
- * [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE). */
+/* A row's place in the cache, and what it sees: the logical positions 0..position of its timeline,
+ * itself among them. Page p holds the stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
+ *
+ * A row of a timeline is stored where it stands. A node of a tree of tokens is not: siblings have
+ * one logical position and need a place each, so node i of a tree whose root is at `base` is stored
+ * at base + i, while it stands at base + its depth. Its path says where its ancestors are:
+ *
+ *     logical   0 .. path_first - 1   path_first .. position
+ *     stored    0 .. path_first - 1   path[0]    .. path[position - path_first], which is `stored`
+ *
+ * The logical position decides the rotary embedding and the order of the sums (attention's blocks
+ * are MOE_KV_PAGE logical positions, wherever they are stored), so a node's bits are those of a
+ * timeline that holds just its ancestors. No two rows of a pass are stored in one place. */
 typedef struct moe_kv_row {
     void *const *pages; /* host array of device pages */
-    uint32_t position;
+    uint32_t position;  /* logical */
+    uint32_t stored;    /* where kv_store() puts its key and value */
+    /* Host, [position - path_first + 1], any stored positions of the pages, each once. NULL: the
+     * row sees positions 0..position where they are, and stored == position. */
+    const uint32_t *path;
+    uint32_t path_first; /* 0..position; without a path of no meaning */
 } moe_kv_row;
+
+/* A row of a plain timeline. */
+static inline moe_kv_row moe_kv_row_at(void *const *pages, uint32_t position)
+{
+    return (moe_kv_row){.pages = pages, .position = position, .stored = position};
+}
+
+/* Where a logical position that the row sees is stored. */
+static inline uint32_t moe_kv_row_stored(const moe_kv_row *row, uint32_t position)
+{
+    return row->path == NULL || position < row->path_first ? position
+                                                           : row->path[position - row->path_first];
+}
+
+/* Some stored positions of one page table taken to others, for keys and values of every layer: the
+ * accepted nodes of a tree to the places of a timeline. As if done one after the other, i
+ * ascending: to[i] may be from[j] of a j < i, and never is of a j > i. What lies at a position of
+ * `from` that is none of `to` stays. */
+typedef struct moe_kv_move {
+    const moe_kv_layout *layouts; /* [n_layouts]: one for each layer in the pages */
+    uint32_t n_layouts;
+    void *const *pages;   /* host array of device pages; those of `to` are writable */
+    const uint32_t *from; /* host, [n], strictly ascending */
+    const uint32_t *to;   /* host, [n], strictly ascending; to[i] <= from[i] */
+    uint32_t n;
+} moe_kv_move;
 
 typedef struct moe_attention {
     moe_kv_layout layout;
@@ -177,10 +220,13 @@ typedef struct moe_device_ops {
     int (*add)(moe_device *device, const float *a, const float *b, float *y, size_t n,
                moe_error *err);
     int (*rope)(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
-    /* k: [n_rows][k_stride], heads contiguous; v likewise, unless layout->v_in_k. */
+    /* k: [n_rows][k_stride], heads contiguous; v likewise, unless layout->v_in_k. Row r goes to
+     * rows[r].stored. */
     int (*kv_store)(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
                     uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                     size_t v_stride, moe_error *err);
+    int (*kv_move)(moe_device *device, const moe_kv_move *move, moe_error *err);
+    /* What a row sees of its own pass has been stored by a kv_store() before. */
     int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                      moe_error *err);
     int (*route)(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);

@@ -71,6 +71,12 @@ static int sim_kv_store(moe_device *device, const moe_kv_layout *layout, const m
     return inner->ops->kv_store(inner, layout, rows, n_rows, k, k_stride, v, v_stride, err);
 }
 
+static int sim_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->kv_move(inner, move, err);
+}
+
 static int sim_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                          moe_error *err)
 {
@@ -137,6 +143,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->add = sim_add;
     ops->rope = sim_rope;
     ops->kv_store = sim_kv_store;
+    ops->kv_move = sim_kv_move;
     ops->attention = sim_attention;
     ops->route = sim_route;
     ops->experts = sim_experts;

@@ -26,6 +26,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
     }
+    pool->n_layer = config->n_layer;
     size_t offset = 0;
     for (uint32_t l = 0; l < config->n_layer; l++) {
         moe_kv_layout *layout = &pool->layers[l];
@@ -158,6 +159,31 @@ int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
         table->n_pages = p + 1;
     }
     return status;
+}
+
+int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *from,
+                      const uint32_t *to, uint32_t n, moe_error *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool ascending = i == 0 || (from[i - 1] < from[i] && to[i - 1] < to[i]);
+        if (!ascending || to[i] > from[i] || from[i] / MOE_KV_PAGE >= table->n_pages) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "KV positions move down in ascending order within %u pages, not %u "
+                            "to %u",
+                            table->n_pages, from[i], to[i]);
+        }
+    }
+    int status = n == 0 ? MOE_OK : moe_kv_table_reserve(pool, table, to[0], to[n - 1] + 1, err);
+    if (n == 0 || status != MOE_OK) {
+        return status;
+    }
+    moe_kv_move move = {.layouts = pool->layers,
+                        .n_layouts = pool->n_layer,
+                        .pages = table->addresses,
+                        .from = from,
+                        .to = to,
+                        .n = n};
+    return pool->device->ops->kv_move(pool->device, &move, err);
 }
 
 void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n)

@@ -17,12 +17,14 @@ typedef struct moe_kv_page {
 typedef struct moe_kv_pool {
     moe_device *device;
     moe_kv_layout *layers; /* [n_layer] */
+    uint32_t n_layer;
     size_t page_bytes;
     moe_kv_page *free_pages;
     uint64_t n_pages; /* allocated, used or free */
 } moe_kv_pool;
 
-/* One session's view: pages[p] holds positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE). */
+/* One session's view: pages[p] holds (stored) positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
+ */
 typedef struct moe_kv_table {
     moe_kv_page **pages;
     void **addresses; /* of the same pages: what the device is given */
@@ -38,6 +40,12 @@ void moe_kv_pool_free(moe_kv_pool *pool);
  * the table still holds what it held. */
 int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
+/* Takes what is stored at from[i] to position to[i], for every layer, i ascending; both lists
+ * strictly ascending, to[i] <= from[i], from[i] in the table. It makes a tree's accepted nodes a
+ * timeline: from[i] = base + node, to[i] = base + i. Pages written to are made our own first. On
+ * failure what is stored from to[0] on is undefined, what stands before it is as it was. */
+int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *from,
+                      const uint32_t *to, uint32_t n, moe_error *err);
 /* Gives back the pages that hold nothing before position n. */
 void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
 /* Makes out share the pages of table. */

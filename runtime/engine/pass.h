@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One pass of the model over some rows. A row is one token of one session's timeline at its
- * position; rows of one session are ascending, and their positions' pages are writable. */
+ * position, or a node of a tree of tokens that continues the timeline (moe_kv_row's path). What a
+ * row sees is in the cache already or among the pass's rows, in any order; the pages of the
+ * positions where rows are stored are writable. */
 #ifndef MOE_ENGINE_PASS_H
 #define MOE_ENGINE_PASS_H
 

@@ -93,7 +93,7 @@ static void fill_rows(step *s, bool all_logits)
         for (uint32_t r = 0; r < s->n_rows_of[i]; r++, row++) {
             uint32_t position = session->n_evaluated + r;
             s->tokens[row] = session->tokens[position];
-            s->kv_rows[row] = (moe_kv_row){.pages = session->kv.addresses, .position = position};
+            s->kv_rows[row] = moe_kv_row_at(session->kv.addresses, position);
             s->row_ids[row] = (moe_row_id){session->number, position};
             s->session_of[row] = i;
             if (all_logits || position + 1 == session->n_tokens) {
