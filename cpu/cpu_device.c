@@ -61,11 +61,6 @@ static int cpu_sync(moe_device *device, moe_error *err)
     return MOE_OK;
 }
 
-static size_t align64(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 typedef struct scratch_sizes {
     size_t x_q8, h_q8, ff, attention_state_floats, total;
 } scratch_sizes;
@@ -74,17 +69,17 @@ static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device
 {
     scratch_sizes sizes = {0};
     size_t head_bytes =
-        align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
-    sizes.x_q8 = align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
+        moe_align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
+    sizes.x_q8 = moe_align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
     sizes.x_q8 = sizes.x_q8 > head_bytes ? sizes.x_q8 : head_bytes;
     for (int i = 0; i < MOE_MAX_FF_LIMITS; i++) {
         const moe_rows_limit *ff = &limits->ff[i];
-        size_t values = align64((size_t)ff->n_rows * ff->n * sizeof(float));
-        size_t bytes = align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
+        size_t values = moe_align64((size_t)ff->n_rows * ff->n * sizeof(float));
+        size_t bytes = moe_align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
         sizes.ff = values > sizes.ff ? values : sizes.ff;
         sizes.h_q8 = bytes > sizes.h_q8 ? bytes : sizes.h_q8;
     }
-    sizes.attention_state_floats = align64((size_t)limits->max_head_group * limits->max_v_dim);
+    sizes.attention_state_floats = moe_align64((size_t)limits->max_head_group * limits->max_v_dim);
     sizes.total = sizes.x_q8 + sizes.h_q8 + 2 * sizes.ff +
                   sizes.attention_state_floats * sizeof(float) * moe_team_size(cpu->team);
     return sizes;

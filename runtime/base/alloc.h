@@ -31,4 +31,10 @@ static inline bool moe_add_u64(uint64_t a, uint64_t b, uint64_t *sum)
     return !__builtin_add_overflow(a, b, sum);
 }
 
+/* bytes rounded up to whole cache lines of 64; no more than SIZE_MAX - 63. */
+static inline size_t moe_align64(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
 #endif

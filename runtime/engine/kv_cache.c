@@ -7,11 +7,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-static size_t align64(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, moe_error *err)
 {
@@ -41,13 +36,13 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
             .v_in_k = config->attention == MOE_ATTENTION_MLA,
         };
         size_t positions = (size_t)config->n_head_kv * MOE_KV_PAGE;
-        offset = align64(offset + positions * layout->k_row_bytes);
+        offset = moe_align64(offset + positions * layout->k_row_bytes);
         layout->v_offset = offset;
         if (layout->v_in_k) {
             layout->v_offset = layout->k_offset;
             layout->v_row_bytes = layout->k_row_bytes;
         } else {
-            offset = align64(offset + positions * layout->v_row_bytes);
+            offset = moe_align64(offset + positions * layout->v_row_bytes);
         }
     }
     pool->page_bytes = offset;

@@ -69,7 +69,7 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
 
 static size_t region_bytes(const region *r)
 {
-    return (r->n_floats * sizeof(float) + 63) & ~(size_t)63;
+    return moe_align64(r->n_floats * sizeof(float));
 }
 
 static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,

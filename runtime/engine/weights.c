@@ -25,11 +25,6 @@ typedef struct loader {
     moe_error *err;
 } loader;
 
-static size_t align64(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 static int report(loader *load)
 {
     if (load->progress->report == NULL) {
@@ -47,7 +42,7 @@ static bool place(loader *load, moe_weight *weight, moe_dtype type, uint64_t n_i
                   uint64_t bytes)
 {
     size_t offset = load->offset;
-    load->offset += align64(bytes);
+    load->offset += moe_align64(bytes);
     if (load->measure_only) {
         return false;
     }
