@@ -6,11 +6,6 @@
  * out of it by v_b. */
 #include "runtime/engine/engine_internal.h"
 
-static const moe_weight *layer_weight(const moe_engine *engine, uint32_t layer, int tensor)
-{
-    return &engine->weights.layers[layer].tensors[tensor];
-}
-
 static int rope_heads(moe_engine *engine, float *x, size_t row_stride, size_t head_stride,
                       uint32_t n_head, uint32_t n_rows, moe_error *err)
 {
@@ -43,10 +38,10 @@ static int norm_q_and_k(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe
     bool whole = c->qk_norm == MOE_QK_NORM_FULL;
     uint32_t q_dim = whole ? c->n_head * c->head_dim_k : c->head_dim_k;
     uint32_t k_dim = whole ? c->n_head_kv * c->head_dim_k : c->head_dim_k;
-    int status = norm_rows(engine, layer_weight(engine, layer, MOE_LAYER_ATTN_Q_NORM), b->q,
+    int status = norm_rows(engine, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_Q_NORM), b->q,
                            whole ? n_rows : n_rows * c->n_head, q_dim, q_dim, err);
     if (status == MOE_OK) {
-        status = norm_rows(engine, layer_weight(engine, layer, MOE_LAYER_ATTN_K_NORM), b->k,
+        status = norm_rows(engine, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_K_NORM), b->k,
                            whole ? n_rows : n_rows * c->n_head_kv, k_dim, k_dim, err);
     }
     return status;
@@ -77,12 +72,12 @@ static int project_gqa(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     moe_linear linears[3] = {
-        {*layer_weight(engine, layer, MOE_LAYER_ATTN_Q),
-         layer_weight(engine, layer, MOE_LAYER_ATTN_Q_BIAS)->data, b->q},
-        {*layer_weight(engine, layer, MOE_LAYER_ATTN_K),
-         layer_weight(engine, layer, MOE_LAYER_ATTN_K_BIAS)->data, b->k},
-        {*layer_weight(engine, layer, MOE_LAYER_ATTN_V),
-         layer_weight(engine, layer, MOE_LAYER_ATTN_V_BIAS)->data, b->v},
+        {*moe_layer_weight(engine, layer, MOE_LAYER_ATTN_Q),
+         moe_layer_weight(engine, layer, MOE_LAYER_ATTN_Q_BIAS)->data, b->q},
+        {*moe_layer_weight(engine, layer, MOE_LAYER_ATTN_K),
+         moe_layer_weight(engine, layer, MOE_LAYER_ATTN_K_BIAS)->data, b->k},
+        {*moe_layer_weight(engine, layer, MOE_LAYER_ATTN_V),
+         moe_layer_weight(engine, layer, MOE_LAYER_ATTN_V_BIAS)->data, b->v},
     };
     int status =
         engine->device->ops->linear(engine->device, b->norm, n_rows, c->n_embd, linears, 3, err);
@@ -111,21 +106,21 @@ static int project_mla_inputs(moe_engine *engine, uint32_t layer, uint32_t n_row
     moe_device *device = engine->device;
     bool lora = c->q_lora_rank > 0;
     moe_linear inputs[2] = {
-        {*layer_weight(engine, layer, lora ? MOE_LAYER_ATTN_Q_A : MOE_LAYER_ATTN_Q), NULL,
+        {*moe_layer_weight(engine, layer, lora ? MOE_LAYER_ATTN_Q_A : MOE_LAYER_ATTN_Q), NULL,
          lora ? b->q_a : b->q},
-        {*layer_weight(engine, layer, MOE_LAYER_ATTN_KV_A), NULL, b->k},
+        {*moe_layer_weight(engine, layer, MOE_LAYER_ATTN_KV_A), NULL, b->k},
     };
     int status = device->ops->linear(device, b->norm, n_rows, c->n_embd, inputs, 2, err);
     if (lora && status == MOE_OK) {
-        status = norm_rows(engine, layer_weight(engine, layer, MOE_LAYER_ATTN_Q_A_NORM), b->q_a,
+        status = norm_rows(engine, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_Q_A_NORM), b->q_a,
                            n_rows, c->q_lora_rank, c->q_lora_rank, err);
     }
     if (lora && status == MOE_OK) {
-        moe_linear q_b = {*layer_weight(engine, layer, MOE_LAYER_ATTN_Q_B), NULL, b->q};
+        moe_linear q_b = {*moe_layer_weight(engine, layer, MOE_LAYER_ATTN_Q_B), NULL, b->q};
         status = device->ops->linear(device, b->q_a, n_rows, c->q_lora_rank, &q_b, 1, err);
     }
     if (status == MOE_OK) {
-        status = norm_rows(engine, layer_weight(engine, layer, MOE_LAYER_ATTN_KV_A_NORM), b->k,
+        status = norm_rows(engine, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_KV_A_NORM), b->k,
                            n_rows, c->kv_lora_rank, c->head_dim_k, err);
     }
     return status;
@@ -148,7 +143,7 @@ static int project_mla(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_
                             err);
     }
     if (status == MOE_OK) {
-        moe_head_linear absorb = {.weight = *layer_weight(engine, layer, MOE_LAYER_ATTN_K_B),
+        moe_head_linear absorb = {.weight = *moe_layer_weight(engine, layer, MOE_LAYER_ATTN_K_B),
                                   .n_head = c->n_head,
                                   .x = b->q,
                                   .x_row_stride = (size_t)c->n_head * q_dim,
@@ -170,7 +165,7 @@ static int decompress_values(moe_engine *engine, uint32_t layer, uint32_t n_rows
 {
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
-    moe_head_linear expand = {.weight = *layer_weight(engine, layer, MOE_LAYER_ATTN_V_B),
+    moe_head_linear expand = {.weight = *moe_layer_weight(engine, layer, MOE_LAYER_ATTN_V_B),
                               .n_head = c->n_head,
                               .x = b->attention,
                               .x_row_stride = (size_t)c->n_head * c->head_dim_v,
@@ -206,8 +201,8 @@ static int project_output(moe_engine *engine, uint32_t layer, uint32_t n_rows, m
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
-    const moe_weight *weight = layer_weight(engine, layer, MOE_LAYER_ATTN_OUT);
-    moe_linear output = {*weight, layer_weight(engine, layer, MOE_LAYER_ATTN_OUT_BIAS)->data,
+    const moe_weight *weight = moe_layer_weight(engine, layer, MOE_LAYER_ATTN_OUT);
+    moe_linear output = {*weight, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_OUT_BIAS)->data,
                          b->branch};
     int status = device->ops->linear(device, b->values, n_rows, weight->n_in, &output, 1, err);
     size_t n = (size_t)n_rows * c->n_embd;
@@ -223,7 +218,7 @@ int moe_attention_block(moe_engine *engine, const moe_pass *pass, uint32_t layer
     moe_pass_buffers *b = &engine->buffers;
     bool mla = c->attention == MOE_ATTENTION_MLA;
     int status = engine->device->ops->rms_norm(
-        engine->device, b->x, layer_weight(engine, layer, MOE_LAYER_ATTN_NORM)->data, b->norm,
+        engine->device, b->x, moe_layer_weight(engine, layer, MOE_LAYER_ATTN_NORM)->data, b->norm,
         pass->n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
         status = mla ? project_mla(engine, layer, pass->n_rows, err)

@@ -91,6 +91,14 @@ struct moe_session {
     _Atomic bool cancelled;
 };
 
+/* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has
+ * none. */
+static inline const moe_weight *moe_layer_weight(const moe_engine *engine, uint32_t layer,
+                                                 int tensor)
+{
+    return &engine->weights.layers[layer].tensors[tensor];
+}
+
 /* Appends one token that the sampler wrote. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
 

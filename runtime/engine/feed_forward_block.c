@@ -6,11 +6,6 @@
 #include "runtime/engine/route_replay.h"
 #include "runtime/engine/routing.h"
 
-static const moe_weight *layer_weight(const moe_engine *engine, uint32_t layer, int tensor)
-{
-    return &engine->weights.layers[layer].tensors[tensor];
-}
-
 /* A network that every row passes through. */
 static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weight *up,
                      const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
@@ -174,11 +169,11 @@ static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows
     moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
     int status =
-        run_dense(engine, layer_weight(engine, layer, MOE_LAYER_SHARED_GATE),
-                  layer_weight(engine, layer, MOE_LAYER_SHARED_UP),
-                  layer_weight(engine, layer, MOE_LAYER_SHARED_DOWN), n_rows, b->shared, err);
+        run_dense(engine, moe_layer_weight(engine, layer, MOE_LAYER_SHARED_GATE),
+                  moe_layer_weight(engine, layer, MOE_LAYER_SHARED_UP),
+                  moe_layer_weight(engine, layer, MOE_LAYER_SHARED_DOWN), n_rows, b->shared, err);
     if (status == MOE_OK && c->shared_gated) {
-        moe_linear gate = {*layer_weight(engine, layer, MOE_LAYER_SHARED_ROUTER), NULL,
+        moe_linear gate = {*moe_layer_weight(engine, layer, MOE_LAYER_SHARED_ROUTER), NULL,
                            b->shared_gate};
         status = device->ops->linear(device, b->norm, n_rows, c->n_embd, &gate, 1, err);
         if (status == MOE_OK) {
@@ -210,16 +205,16 @@ int moe_feed_forward_block(moe_engine *engine, const moe_pass *pass, uint32_t la
     moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
     uint32_t n_rows = pass->n_rows;
-    int status =
-        device->ops->rms_norm(device, b->x, layer_weight(engine, layer, MOE_LAYER_FFN_NORM)->data,
-                              b->norm, n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    int status = device->ops->rms_norm(device, b->x,
+                                       moe_layer_weight(engine, layer, MOE_LAYER_FFN_NORM)->data,
+                                       b->norm, n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
         status = moe_layer_has_experts(c, layer)
                      ? run_experts(engine, pass, layer, err)
-                     : run_dense(engine, layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
-                                 layer_weight(engine, layer, MOE_LAYER_FFN_UP),
-                                 layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch,
-                                 err);
+                     : run_dense(engine, moe_layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
+                                 moe_layer_weight(engine, layer, MOE_LAYER_FFN_UP),
+                                 moe_layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows,
+                                 b->branch, err);
     }
     size_t n = (size_t)n_rows * c->n_embd;
     if (status == MOE_OK && c->residual_scale != 1.0f) {

@@ -78,7 +78,7 @@ int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, 
     if (next >= c->n_layer || !moe_layer_has_experts(c, next)) {
         return MOE_OK;
     }
-    const moe_weight *norm = &engine->weights.layers[next].tensors[MOE_LAYER_FFN_NORM];
+    const moe_weight *norm = moe_layer_weight(engine, next, MOE_LAYER_FFN_NORM);
     int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
                                                c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
