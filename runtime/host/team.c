@@ -9,9 +9,9 @@
 #include "runtime/host/team.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -20,6 +20,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/host/topology.h"
 
 #define SPIN_NS     60000u
 #define MAX_THREADS 1024u
@@ -34,7 +35,7 @@ struct moe_team {
     /* Set at creation, never changed. */
     uint32_t n_threads;
     worker *workers; /* [n_threads - 1]: workers 1.. */
-    hwloc_topology_t topology;
+    moe_topology topology;
     bool bind;
 
     /* Written by the caller before a generation begins. */
@@ -83,12 +84,16 @@ static void wait_while_equal(_Atomic uint32_t *word, uint32_t value)
     }
 }
 
-static void bind_to_core(moe_team *team, uint32_t index)
+static void bind_to_cpu(int cpu)
 {
-    hwloc_obj_t core = hwloc_get_obj_by_type(team->topology, HWLOC_OBJ_CORE, index);
-    if (core != NULL) {
+    size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+    cpu_set_t *set = CPU_ALLOC(cpu + 1);
+    if (set != NULL) {
+        CPU_ZERO_S(bytes, set);
+        CPU_SET_S(cpu, bytes, set);
         /* A refusal (a container's policy) costs speed, not results. */
-        (void)hwloc_set_cpubind(team->topology, core->cpuset, HWLOC_CPUBIND_THREAD);
+        (void)sched_setaffinity(0, bytes, set);
+        CPU_FREE(set);
     }
 }
 
@@ -97,7 +102,7 @@ static void *worker_main(void *arg)
     worker *self = arg;
     moe_team *team = self->team;
     if (team->bind) {
-        bind_to_core(team, self->index);
+        bind_to_cpu(team->topology.usable_cores[self->index].cpu);
     }
     uint32_t seen = 0;
     for (;;) {
@@ -139,45 +144,6 @@ void moe_team_run(moe_team *team, moe_team_fn fn, void *arg)
     }
 }
 
-/* The cores of the machine restricted to the process's affinity mask. */
-static int load_allowed_topology(hwloc_topology_t *topology)
-{
-    if (hwloc_topology_init(topology) != 0) {
-        return -1;
-    }
-    if (hwloc_topology_load(*topology) != 0) {
-        hwloc_topology_destroy(*topology);
-        return -1;
-    }
-    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
-    if (allowed != NULL && hwloc_get_cpubind(*topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
-        !hwloc_bitmap_iszero(allowed)) {
-        (void)hwloc_topology_restrict(*topology, allowed, 0);
-    }
-    hwloc_bitmap_free(allowed);
-    return 0;
-}
-
-static uint32_t count_cores(hwloc_topology_t topology)
-{
-    int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-    if (cores <= 0) {
-        cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
-    }
-    return cores > 0 ? (uint32_t)cores : 1;
-}
-
-uint32_t moe_team_default_size(void)
-{
-    hwloc_topology_t topology;
-    if (load_allowed_topology(&topology) != 0) {
-        return 1;
-    }
-    uint32_t cores = count_cores(topology);
-    hwloc_topology_destroy(topology);
-    return cores < MAX_THREADS ? cores : MAX_THREADS;
-}
-
 static void stop_workers(moe_team *team, uint32_t n_started)
 {
     team->stop = true;
@@ -203,6 +169,14 @@ static int start_workers(moe_team *team, moe_error *err)
     return MOE_OK;
 }
 
+/* A process with a share of the cores' time is not alone on them: if every such process bound its
+ * workers to the first cores, they would sit there together. */
+static bool may_bind(const moe_topology *topology, uint32_t n_threads)
+{
+    bool shares = topology->cpu_quota > 0 && topology->cpu_quota < topology->n_usable_cores;
+    return n_threads <= topology->n_usable_cores && !shares;
+}
+
 int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err)
 {
     *out = NULL;
@@ -214,19 +188,20 @@ int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err)
     if (team == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the worker team");
     }
-    if (load_allowed_topology(&team->topology) != 0) {
-        free(team);
-        return moe_fail(err, MOE_ERR_INTERNAL, "hwloc cannot read the machine's topology");
-    }
-    uint32_t cores = count_cores(team->topology);
-    team->n_threads = n_threads != 0 ? n_threads : (cores < MAX_THREADS ? cores : MAX_THREADS);
-    team->bind = team->n_threads <= cores;
-    team->workers = moe_calloc(team->n_threads, sizeof *team->workers);
-    int status = team->workers == NULL
-                     ? moe_fail(err, MOE_ERR_MEMORY, "no memory for %u workers", team->n_threads)
-                     : start_workers(team, err);
+    int status = moe_topology_read(&team->topology, err);
     if (status != MOE_OK) {
-        hwloc_topology_destroy(team->topology);
+        free(team);
+        return status;
+    }
+    uint32_t usual = moe_topology_default_threads(&team->topology);
+    team->n_threads = n_threads != 0 ? n_threads : (usual < MAX_THREADS ? usual : MAX_THREADS);
+    team->bind = may_bind(&team->topology, team->n_threads);
+    team->workers = moe_calloc(team->n_threads, sizeof *team->workers);
+    status = team->workers == NULL
+                 ? moe_fail(err, MOE_ERR_MEMORY, "no memory for %u workers", team->n_threads)
+                 : start_workers(team, err);
+    if (status != MOE_OK) {
+        moe_topology_free(&team->topology);
         free(team->workers);
         free(team);
         return status;
@@ -242,7 +217,7 @@ void moe_team_destroy(moe_team **team_ptr)
         return;
     }
     stop_workers(team, team->n_threads - 1);
-    hwloc_topology_destroy(team->topology);
+    moe_topology_free(&team->topology);
     free(team->workers);
     free(team);
     *team_ptr = NULL;

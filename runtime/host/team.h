@@ -13,15 +13,12 @@ typedef struct moe_team moe_team;
 /* Called once on each worker, worker in [0, n_workers). */
 typedef void (*moe_team_fn)(void *arg, uint32_t worker, uint32_t n_workers);
 
-/* n_threads = 0: as many as moe_team_default_size(). The calling thread of moe_team_run() is worker
- * 0 and keeps its own affinity; the others are bound to a physical core each when there are as many
- * cores, and run unbound otherwise. */
+/* n_threads = 0: as many as moe_topology_default_threads(). The calling thread of moe_team_run() is
+ * worker 0 and keeps its own affinity; the others are bound to a physical core each when there are
+ * as many cores, all of whose time is the process's, and run unbound otherwise. */
 int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err);
 void moe_team_destroy(moe_team **team);
 uint32_t moe_team_size(const moe_team *team);
-
-/* Physical cores that this process may run on. */
-uint32_t moe_team_default_size(void);
 
 /* Runs fn on every worker and returns when all have returned. One caller at a time. */
 void moe_team_run(moe_team *team, moe_team_fn fn, void *arg);
