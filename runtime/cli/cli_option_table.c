@@ -5,6 +5,7 @@
 #define RUNS        (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
 #define ENGINE      (RUNS | CLI_PLAN | CLI_CALIBRATE)
 #define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
+#define SPECULATES   (CLI_RUN | CLI_PLAN)
 #define TRACES      (CLI_SIMULATE | CLI_ANALYZE)
 #define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
 
@@ -115,6 +116,47 @@ const cli_option_row cli_option_rows[] = {
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as pays (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE},
+    {{"--speculate"}, "off|auto|ngram|self|model:FILE", "draft tokens and verify several in one "
+     "pass; the text stays what it is. auto: by the text's own n-grams, else by the experts in "
+     "memory, each only while it pays (default off)",
+     .offset = AT(speculate), .kind = OPTION_TEXT, .commands = SPECULATES},
+    {{"--draft-max"}, "N", "most tokens drafted in a row (default 8)", .offset = AT(draft_max),
+     .kind = OPTION_COUNT, .min = 1, .max = 63, .commands = SPECULATES},
+    {{"--tree"}, "N", "drafted tokens of a branching tree (default: chains)",
+     .offset = AT(tree_nodes), .kind = OPTION_COUNT, .min = 1, .max = 511, .commands = SPECULATES},
+    {{"--length-control"}, "survival|cascade|static", "how long drafts are: by measured cost and "
+     "acceptance, by the Cascade paper's controller, or always --draft-max (default survival)",
+     .offset = AT(length_control), .kind = OPTION_NAME, .commands = SPECULATES},
+    {{"--cost"}, "time|bytes", "what drafts are priced by; bytes: modelled, the same on every "
+     "machine (default time)", .offset = AT(cost), .kind = OPTION_NAME, .commands = SPECULATES},
+    {{"--draft-experts"}, "N", "self draft: experts of a layer that it uses and keeps (default: "
+     "all that are in memory)", .offset = AT(draft_experts), .kind = OPTION_COUNT, .min = 1,
+     .max = 4096, .commands = SPECULATES},
+    {{"--draft-pin"}, "hot-temporal|hot-global|random", "which those are (default hot-temporal)",
+     .offset = AT(draft_pin), .kind = OPTION_NAME, .commands = SPECULATES},
+    {{"--affinity"}, "output|weight|coact|router|shuffled|random|topk|none", "self draft: what "
+     "stands in for an expert that is not there (default output, without calibration topk)",
+     .offset = AT(affinity), .kind = OPTION_NAME, .commands = SPECULATES},
+    {{"--foresight"}, "auto|on|off", "read what the self draft's routers chose (default auto: on)",
+     .offset = AT(foresight), .kind = OPTION_CHOICE, .commands = SPECULATES},
+    {{"--verify-bytes"}, "SIZE", "shorten a self draft whose verification would move more "
+     "(default: no limit)", .offset = AT(verify_bytes), .kind = OPTION_SIZE,
+     .commands = SPECULATES},
+    {{"--expert-budget"}, "N", "LOSSY: at most N experts of a layer in a pass that writes "
+     "(default: off)", .offset = AT(expert_budget), .kind = OPTION_COUNT, .min = 1, .max = 4096,
+     .commands = SPECULATES},
+    {{"--expert-budget-mode"}, "LIST", "router or static, substitute or truncate, free (resident "
+     "experts do not count) (default router,substitute)", .offset = AT(expert_budget_mode),
+     .kind = OPTION_TEXT, .commands = SPECULATES},
+    {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
+     "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch, or random (default off)",
+     .offset = AT(buddy), .kind = OPTION_TEXT, .commands = SPECULATES},
+    {{"--quality-limit"}, "KL", "turns lossy modes off when their mean KL to the exact pass is "
+     "above this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,
+     .min = 0, .min_open = true, .max = 1000, .commands = SPECULATES},
+    {{"--quality-share"}, "F", "share of the passes that lossy modes are compared in (default "
+     "0.02)", .offset = AT(quality_share), .kind = OPTION_REAL, .min = 0, .min_open = true,
+     .max = 1, .commands = SPECULATES},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",

@@ -31,7 +31,7 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
-/* Order of the values of --kv, --float-gemm, --prefetch and --host-compute: that of the API's
+/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute and --foresight: that of the API's
  * enumerations. */
 typedef struct cli_options {
     const char *model;
@@ -47,6 +47,22 @@ typedef struct cli_options {
     const char *io;          /* NULL: auto */
     const char *calibration; /* NULL: beside the model */
     bool gram;
+    /* Speculation and lossy modes; NULL and 0: the library's defaults. */
+    const char *speculate;
+    const char *length_control;
+    const char *cost;
+    const char *draft_pin;
+    const char *affinity;
+    const char *expert_budget_mode;
+    const char *buddy;
+    uint64_t draft_max;
+    uint64_t draft_experts;
+    uint64_t tree_nodes;
+    uint64_t expert_budget;
+    cli_size verify_bytes;
+    double quality_limit;
+    double quality_share;
+    unsigned foresight;
     const char *trace; /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
     cli_size device_memory;

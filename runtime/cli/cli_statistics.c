@@ -48,6 +48,51 @@ static void put_expert_json(struct json_object *object, const moe_engine_info *i
     cli_json_u64(object, "memory_budget_bytes", info->memory.budget);
 }
 
+static void put_counts(struct json_object *object, const char *name, const uint64_t *counts,
+                       size_t n)
+{
+    struct json_object *array = json_object_new_array();
+    for (size_t i = 0; i < n; i++) {
+        json_object_array_add(array, json_object_new_uint64(counts[i]));
+    }
+    cli_json_put(object, name, array);
+}
+
+static void put_speculation_json(struct json_object *object, const moe_speculation_stats *s)
+{
+    cli_json_u64(object, "drafted", s->drafted);
+    cli_json_u64(object, "accepted", s->accepted);
+    cli_json_u64(object, "verify_passes", s->passes);
+    cli_json_u64(object, "draft_passes", s->draft_passes);
+    cli_json_u64(object, "draft_moves", s->draft_moves);
+    cli_json_real(object, "tokens_per_verification",
+                  s->sequences > 0 ? (double)s->emitted / (double)s->sequences : 1.0);
+    cli_json_real(object, "draft_seconds", cli_seconds(s->draft_ns));
+    cli_json_real(object, "verify_seconds", cli_seconds(s->verify_ns));
+    put_counts(object, "drafted_by", s->drafted_by, MOE_DRAFT_KINDS);
+    put_counts(object, "accepted_by", s->accepted_by, MOE_DRAFT_KINDS);
+    put_counts(object, "drafted_at", s->drafted_at, MOE_DRAFT_POSITIONS);
+    put_counts(object, "accepted_at", s->accepted_at, MOE_DRAFT_POSITIONS);
+    cli_json_u64(object, "foresight_asked", s->foresight_asked);
+    cli_json_u64(object, "foresight_right", s->foresight_right);
+    cli_json_u64(object, "bytes_foresight", s->bytes_foresight);
+    cli_json_u64(object, "cut_by_budget", s->cut_by_budget);
+    cli_json_real(object, "utility", s->utility);
+    cli_json_real(object, "utility_worst", s->utility_worst);
+}
+
+static void put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
+{
+    cli_json_put(object, "lossy", json_object_new_boolean(l->on));
+    cli_json_u64(object, "lossy_picks", l->picks);
+    cli_json_u64(object, "lossy_replaced", l->replaced);
+    cli_json_u64(object, "lossy_dropped", l->dropped);
+    cli_json_u64(object, "lossy_compared", l->compared);
+    cli_json_u64(object, "lossy_agreed", l->agreed);
+    cli_json_real(object, "lossy_mean_kl", l->mean_kl);
+    cli_json_real(object, "lossy_max_kl", l->max_kl);
+}
+
 static void print_json(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
@@ -74,6 +119,8 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);
     cli_json_u64(object, "bytes_moved_link", stats->bytes_moved_link);
     put_expert_json(object, info, stats);
+    put_speculation_json(object, &stats->speculation);
+    put_lossy_json(object, &stats->lossy);
     cli_json_u64(object, "resident_bytes", stats->resident_bytes_now);
     cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());
     cli_json_text(object, "device", info->device);
@@ -107,6 +154,39 @@ static void print_tiers(const moe_engine_info *info, const moe_engine_stats *sta
     }
 }
 
+static double percent_of(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static void print_speculation(const moe_speculation_stats *s)
+{
+    if (s->drafted == 0) {
+        return;
+    }
+    fprintf(stderr,
+            "speculation: %" PRIu64 " of %" PRIu64 " drafted tokens accepted (%.0f %%), %.2f tokens "
+            "a verification, %" PRIu64 " draft passes; foreseen %.0f %% of the experts asked for
+",
+            s->accepted, s->drafted, percent_of(s->accepted, s->drafted),
+            (double)s->emitted / (double)s->sequences, s->draft_passes,
+            percent_of(s->foresight_right, s->foresight_asked));
+}
+
+static void print_lossy(const moe_lossy_stats *l)
+{
+    if (l->picks == 0) {
+        return;
+    }
+    fprintf(stderr,
+            "LOSSY%s: %.1f %% of the routers' choices replaced, %.1f %% dropped; on %" PRIu64
+            " positions compared with the exact pass: KL %.4f (worst %.3f), same token %.1f %%
+",
+            l->on ? "" : " (turned off by the quality limit)", percent_of(l->replaced, l->picks),
+            percent_of(l->dropped, l->picks), l->compared, l->mean_kl, l->max_kl,
+            percent_of(l->agreed, l->compared));
+}
+
 static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
@@ -128,6 +208,8 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
             stats->expert_slots, info->policy, stats->expert_evictions, stats->prefetches_used,
             stats->prefetches, cli_seconds(stats->expert_wait_ns));
     print_tiers(info, stats);
+    print_speculation(&stats->speculation);
+    print_lossy(&stats->lossy);
     fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n", cli_seconds(load_ns),
             info->n_threads, info->kernels, seed);
 }

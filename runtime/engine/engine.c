@@ -37,7 +37,10 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     *out = engine;
     engine->log = options->log;
     engine->user = options->user;
-    status = moe_engine_open_model(engine, options, err);
+    status = moe_draft_model_open(&engine->draft_model, options, err);
+    if (status == MOE_OK) {
+        status = moe_engine_open_model(engine, options, err);
+    }
     if (status == MOE_OK) {
         status = moe_engine_open_calibration(engine, options, err);
     }
@@ -86,6 +89,10 @@ void moe_engine_close(moe_engine **engine_ptr)
         return;
     }
     moe_trace_recorder_close(&engine->trace);
+    moe_speculation_close(&engine->speculation);
+    moe_draft_model_close(&engine->draft_model);
+    moe_lossy_close(&engine->lossy);
+    moe_route_editor_close(&engine->routes);
     moe_trace_close(&engine->route_replay);
     moe_expert_store_close(&engine->experts);
     moe_overlap_oracle_destroy(&engine->oracle);
@@ -205,6 +212,8 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
+    moe_speculation_get_stats(engine->speculation, &experts, &now.speculation);
+    moe_lossy_get_stats(engine->lossy, &now.lossy);
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;
     memcpy(stats, &now, size);
 }

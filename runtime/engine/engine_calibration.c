@@ -8,9 +8,6 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
-/* The caching baseline keeps one expert in this many, and at least one a layer. */
-#define CACHING_DIVISOR 10u
-
 bool moe_offload_is(const moe_engine_options *options, const char *mode)
 {
     return strcmp(options->offload != NULL ? options->offload : "auto", mode) == 0;
@@ -70,11 +67,11 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
     return status;
 }
 
-int moe_engine_kept_experts(const moe_engine *engine, uint32_t **keys, uint32_t *n, moe_error *err)
+int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_kept, uint32_t **keys, uint32_t *n,
+                            moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    uint32_t n_kept = c->n_expert / CACHING_DIVISOR;
-    n_kept = n_kept > 0 ? n_kept : 1;
+    n_kept = n_kept < c->n_expert ? n_kept : c->n_expert;
     uint32_t *order = moe_calloc(c->n_expert, sizeof *order);
     *keys = moe_calloc((size_t)c->n_layer * n_kept, sizeof **keys);
     *n = 0;

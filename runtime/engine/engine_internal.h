@@ -10,12 +10,16 @@
 
 #include "offload/expert_store.h"
 #include "runtime/engine/calibration.h"
+#include "runtime/engine/draft_model.h"
 #include "runtime/engine/host_compute.h"
 #include "runtime/engine/kv_cache.h"
 #include "runtime/engine/overlap_oracle.h"
 #include "runtime/engine/pass.h"
+#include "runtime/engine/route_editing.h"
 #include "runtime/engine/route_observer.h"
+#include "runtime/engine/lossy.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/engine/speculation.h"
 #include "runtime/engine/trace_recorder.h"
 #include "runtime/engine/weights.h"
 #include "runtime/host/team.h"
@@ -70,6 +74,10 @@ struct moe_engine {
     moe_route_observer *observers; /* a list */
     moe_trace *route_replay;       /* NULL unless routing is replayed */
     moe_trace_recorder *trace;     /* NULL when none was asked for */
+    moe_draft_model *draft_model;  /* NULL: none */
+    moe_speculation *speculation;  /* NULL: off */
+    moe_lossy *lossy;              /* NULL: off */
+    moe_route_editor *routes;      /* NULL when both are off */
 };
 
 struct moe_session {
@@ -89,6 +97,7 @@ struct moe_session {
     float *logits;   /* [n_vocab]; NULL before the first */
     bool has_logits; /* they are those of position n_evaluated - 1 */
     _Atomic bool cancelled;
+    moe_session_draft *draft; /* NULL without speculation */
 };
 
 /* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has
@@ -99,6 +108,8 @@ static inline const moe_weight *moe_layer_weight(const moe_engine *engine, uint3
     return &engine->weights.layers[layer].tensors[tensor];
 }
 
+/* Makes room for n more tokens, so that appending them cannot fail. */
+int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Appends one token that the sampler wrote. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
 
@@ -116,9 +127,10 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options
 
 /* True for options->offload == mode; "auto" when it is NULL. */
 bool moe_offload_is(const moe_engine_options *options, const char *mode);
-/* Keys of the experts that the caching baseline keeps: the hottest tenth of every layer, at least
- * one. Needs a calibration; release *keys with free(). */
-int moe_engine_kept_experts(const moe_engine *engine, uint32_t **keys, uint32_t *n, moe_error *err);
+/* Keys of the n_of_layer hottest experts of every layer. Needs a calibration; release *keys with
+ * free(). */
+int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_of_layer, uint32_t **keys,
+                            uint32_t *n, moe_error *err);
 
 /* The fingerprint of a model: its metadata, tensor table and file sizes. */
 uint64_t moe_model_fingerprint(const moe_gguf *gguf);

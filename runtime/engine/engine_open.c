@@ -17,6 +17,8 @@
 #include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
+/* The caching baseline keeps one expert in this many, and at least one a layer. */
+#define CACHING_DIVISOR 10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
@@ -187,6 +189,12 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (status == MOE_OK) {
         status = check_offload_options(o, err);
     }
+    if (status == MOE_OK) {
+        status = moe_speculation_check(o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_lossy_check(o, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -320,6 +328,14 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
     return moe_host_compute_open(&engine->host, &options, err);
 }
 
+/* A draft model is part of the process; what it has not touched yet counts too. */
+static uint64_t process_bytes(const moe_engine *engine)
+{
+    uint64_t draft = engine->draft_model != NULL ? moe_draft_model_bytes(engine->draft_model) : 0;
+    uint64_t now = moe_memory_process();
+    return now > draft ? now : draft;
+}
+
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -329,7 +345,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .options = o,
         .config = c,
         .map = &engine->map,
-        .process_bytes = moe_memory_process(),
+        .process_bytes = process_bytes(engine),
         .available_bytes = moe_memory_available(),
         .resident_bytes = moe_weights_bytes(c, &engine->map),
         .kv_bytes_per_page = engine->kv.page_bytes,
@@ -349,6 +365,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
 
 static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
+    const moe_model_config *c = &engine->config;
     const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
     int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
     if (status != MOE_OK) {
@@ -356,8 +373,12 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     }
     uint32_t *kept = NULL;
     uint32_t n_kept = 0;
+    uint32_t n_of_layer = moe_speculation_kept_experts(o);
     if (moe_offload_is(o, "caching")) {
-        status = moe_engine_kept_experts(engine, &kept, &n_kept, err);
+        n_of_layer = c->n_expert / CACHING_DIVISOR > 0 ? c->n_expert / CACHING_DIVISOR : 1;
+    }
+    if (n_of_layer > 0 && engine->calibration != NULL) {
+        status = moe_engine_kept_experts(engine, n_of_layer, &kept, &n_kept, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -400,6 +421,21 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     return MOE_OK;
 }
 
+/* And the lossy modes: both edit routes, for which they need the routers' probabilities. */
+static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    int status = moe_speculation_open(&engine->speculation, engine, o, err);
+    if (status == MOE_OK) {
+        status = moe_lossy_open(&engine->lossy, engine, o, err);
+    }
+    if (status != MOE_OK || (engine->speculation == NULL && engine->lossy == NULL)) {
+        return status;
+    }
+    status = moe_route_editor_open(&engine->routes, engine, err);
+    return status != MOE_OK ? status : moe_pass_buffers_need_probs(&engine->buffers,
+                                                                   engine->config.n_expert, err);
+}
+
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -429,5 +465,5 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
     }
     moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
-    return MOE_OK;
+    return open_speculation(engine, o, err);
 }

@@ -3,6 +3,7 @@
  * -> their outputs in rank order -> plus the shared expert. */
 #include "runtime/base/clock.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/route_editing.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/engine/routing.h"
 
@@ -25,7 +26,10 @@ static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t lay
         moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
                          engine->config.n_expert_used, b->chosen);
     }
-    if (status != MOE_OK || engine->observers == NULL) {
+    if (status == MOE_OK) {
+        moe_edit_routes(engine, pass, layer);
+    }
+    if (status != MOE_OK || engine->observers == NULL || pass->kind == MOE_PASS_DRAFT) {
         return status;
     }
     moe_route_event event = {.pass = engine->n_passes,
@@ -114,6 +118,30 @@ static int finish_host_share(moe_engine *engine, uint32_t n, int status, moe_err
     return status != MOE_OK ? status : host_status;
 }
 
+static int combine_experts(moe_engine *engine, uint32_t n_rows, moe_error *err)
+{
+    moe_combine combine = {.outs = engine->buffers.rank_out,
+                           .weights = engine->buffers.chosen_weights,
+                           .n_ranks = engine->config.n_expert_used,
+                           .n = engine->config.n_embd,
+                           .y = engine->buffers.branch};
+    return engine->device->ops->combine(engine->device, &combine, n_rows, err);
+}
+
+/* A draft's: all of the plan is resident. */
+static int run_draft_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    moe_layer_plan_build(&b->plan, b->chosen, n_rows, engine->config.n_expert_used);
+    uint32_t n = b->plan.n_experts;
+    moe_expert_store_peek(engine->experts, layer, b->plan.experts, n, b->views);
+    for (uint32_t i = 0; i < n; i++) {
+        b->positions[i] = i;
+    }
+    int status = n > 0 ? run_ready_experts(engine, n, n_rows, err) : MOE_OK;
+    return status != MOE_OK ? status : combine_experts(engine, n_rows, err);
+}
+
 static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -132,6 +160,7 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
                                  .n_rows = b->n_rows_of,
                                  .gates = b->gates,
                                  .n = b->plan.n_experts};
+    moe_choose_kept(engine, &request);
     moe_score_prediction(engine, layer);
     uint32_t n_host = 0;
     int status = moe_expert_store_begin(engine->experts, &request, err);
@@ -155,12 +184,7 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
         moe_expert_store_abandon(engine->experts);
         return status;
     }
-    moe_combine combine = {.outs = b->rank_out,
-                           .weights = b->chosen_weights,
-                           .n_ranks = c->n_expert_used,
-                           .n = c->n_embd,
-                           .y = b->branch};
-    return engine->device->ops->combine(engine->device, &combine, n_rows, err);
+    return combine_experts(engine, n_rows, err);
 }
 
 static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
@@ -191,7 +215,8 @@ static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
     uint32_t n_rows = pass->n_rows;
     int status = choose_experts(engine, pass, layer, err);
     if (status == MOE_OK) {
-        status = run_routed_experts(engine, layer, n_rows, err);
+        status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(engine, layer, n_rows, err)
+                                              : run_routed_experts(engine, layer, n_rows, err);
     }
     if (status == MOE_OK && engine->config.n_ff_shared > 0) {
         status = add_shared_expert(engine, layer, n_rows, err);

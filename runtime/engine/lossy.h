@@ -6,12 +6,14 @@
 
 #include <moe/moe.h>
 
+#include "runtime/engine/calibration.h"
 #include "runtime/speculate/buddy.h"
 #include "runtime/speculate/expert_budget.h"
 #include "runtime/speculate/quality_meter.h"
 
 typedef struct moe_lossy {
     /* Set at open, never changed. */
+    uint32_t n_layer, n_expert;
     bool has_budget, has_buddies;
     moe_expert_budget budget;
     const uint64_t *calibration_counts; /* [n_layer][n_expert] or NULL */
@@ -25,16 +27,24 @@ typedef struct moe_lossy {
     moe_random random;
     moe_quality_meter meter;
     float *exact; /* [rows][n_vocab]: of a metered step */
+    size_t exact_capacity;
     moe_budget_stats budget_stats;
     moe_buddy_stats buddy_stats;
 } moe_lossy;
 
 int moe_lossy_open(moe_lossy **out, const moe_engine *engine, const moe_engine_options *options,
                    moe_error *err);
-void moe_lossy_close(moe_lossy **lossy, uint32_t n_layer);
+void moe_lossy_close(moe_lossy **lossy);
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 /* True while the modes act: asked for, and within the quality limit. */
 bool moe_lossy_acts(const moe_lossy *lossy);
 void moe_lossy_edit(moe_lossy *lossy, moe_route_edit *edit);
+struct moe_pass;
+/* The pass, and for the share of steps that the meter picks the exact one before it; the logits of
+ * both are compared row by row. What the exact pass leaves in the KV cache the lossy one writes
+ * anew, but the experts that it needs do move. */
+int moe_metered_pass(moe_engine *engine, const struct moe_pass *pass, moe_error *err);
+/* lossy NULL: *stats stays. */
+void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
 
 #endif

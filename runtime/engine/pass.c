@@ -87,6 +87,12 @@ int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err
     return status;
 }
 
+int moe_pass_run_draft(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    int status = moe_pass_run_layers(engine, pass, err);
+    return status != MOE_OK ? status : output_logits(engine, pass, err);
+}
+
 int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     int status = engine->oracle != NULL ? moe_overlap_record(engine, pass, err) : MOE_OK;

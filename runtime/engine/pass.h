@@ -63,11 +63,20 @@ typedef struct moe_pass_buffers {
  * (the pass itself has been computed). */
 typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user);
 
+typedef enum moe_pass_kind {
+    MOE_PASS_EXACT,
+    MOE_PASS_LOSSY, /* an expert budget or buddies may change what the routers chose */
+    MOE_PASS_DRAFT  /* only resident experts; nothing moves on its behalf, nothing is counted, and
+                       observers are not told */
+} moe_pass_kind;
+
 typedef struct moe_pass {
+    moe_pass_kind kind;
     uint32_t n_rows;
     const int32_t *tokens;            /* [n_rows] */
     const moe_kv_row *kv_rows;        /* [n_rows] */
-    const struct moe_row_id *row_ids; /* [n_rows]: for observers */
+    const struct moe_row_id *row_ids; /* [n_rows]: for observers; NULL in a draft */
+    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
     const uint32_t *logit_rows;       /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
@@ -82,6 +91,8 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *config, uint32_t 
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *config, uint32_t max_rows);
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
                           const moe_model_config *config, uint32_t max_rows, moe_error *err);
+/* Allocates router_probs, if that has not been done. */
+int moe_pass_buffers_need_probs(moe_pass_buffers *buffers, uint32_t n_expert, moe_error *err);
 void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);
 
 /* The sizes that a device must reserve scratch for. */
@@ -90,6 +101,8 @@ void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
 
 struct moe_engine;
 int moe_pass_run(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+/* A draft: layers and logits, and no trace of it but provisional keys and values. */
+int moe_pass_run_draft(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
 /* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
 int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
 

@@ -164,6 +164,17 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
     return status;
 }
 
+int moe_pass_buffers_need_probs(moe_pass_buffers *b, uint32_t n_expert, moe_error *err)
+{
+    if (b->router_probs == NULL) {
+        b->router_probs = moe_calloc(b->max_rows, n_expert * sizeof *b->router_probs);
+    }
+    return b->router_probs != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for router probabilities of %u rows",
+                          b->max_rows);
+}
+
 void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
 {
     if (b->arena != NULL) {

@@ -115,13 +115,10 @@ static void edit_draft(moe_engine *engine, const moe_pass *pass, uint32_t layer)
     if (s->draft_experts > 0) {
         confine(s, layer, c->n_expert, engine->routes->resident);
     }
-    const uint16_t *affinity =
-        engine->calibration != NULL ? engine->calibration->affinity[s->affinity] : NULL;
-    moe_draft_routing routing = {
-        .fill = s->fill,
-        .affinity =
-            affinity != NULL ? affinity + (size_t)layer * c->n_expert * c->n_expert : NULL,
-        .random = &s->random};
+    size_t table = (size_t)layer * c->n_expert * c->n_expert;
+    moe_draft_routing routing = {.fill = s->fill,
+                                 .affinity = s->affinity != NULL ? s->affinity + table : NULL,
+                                 .random = &s->random};
     moe_route_edit edit = edit_of(engine, pass, layer);
     moe_draft_route(&routing, &edit);
 }

@@ -7,13 +7,11 @@
 
 int moe_engine_attach_observer(moe_engine *engine, moe_route_observer *observer, moe_error *err)
 {
-    moe_pass_buffers *b = &engine->buffers;
-    if (observer->wants_probs && b->router_probs == NULL) {
-        b->router_probs = moe_calloc(b->max_rows, engine->config.n_expert * sizeof(float));
-        if (b->router_probs == NULL) {
-            return moe_fail(err, MOE_ERR_MEMORY, "no memory for router probabilities of %u rows",
-                            b->max_rows);
-        }
+    int status = observer->wants_probs ? moe_pass_buffers_need_probs(
+                                             &engine->buffers, engine->config.n_expert, err)
+                                       : MOE_OK;
+    if (status != MOE_OK) {
+        return status;
     }
     observer->next = engine->observers;
     engine->observers = observer;

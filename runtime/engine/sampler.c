@@ -53,8 +53,9 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 {
     *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab};
     sampler->candidates = moe_calloc(n_vocab, sizeof *sampler->candidates);
+    sampler->choices = moe_calloc(n_vocab, sizeof *sampler->choices);
     sampler->seen = moe_calloc(n_vocab, sizeof *sampler->seen);
-    if (sampler->candidates == NULL || sampler->seen == NULL) {
+    if (sampler->candidates == NULL || sampler->choices == NULL || sampler->seen == NULL) {
         moe_sampler_free(sampler);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
     }
@@ -65,8 +66,10 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 void moe_sampler_free(moe_sampler *sampler)
 {
     free(sampler->candidates);
+    free(sampler->choices);
     free(sampler->seen);
     sampler->candidates = NULL;
+    sampler->choices = NULL;
     sampler->seen = NULL;
 }
 
@@ -183,28 +186,41 @@ static uint32_t cut_tail(const moe_sampling *s, moe_candidate *c, uint32_t n)
     return n;
 }
 
-int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
-                         size_t n_recent)
+void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                              size_t n_recent, moe_distribution *out)
 {
     const moe_sampling *s = &sampler->settings;
     moe_candidate *c = sampler->candidates;
+    *out = (moe_distribution){.n = 1, .choices = sampler->choices};
     collect(sampler, logits, recent, n_recent);
     if (s->temperature == 0.0f) {
-        return greedy(sampler);
+        out->choices[0] = (moe_choice){greedy(sampler), 1.0};
+        return;
     }
     uint32_t n = s->top_k == 0 || s->top_k > sampler->n_vocab ? sampler->n_vocab : s->top_k;
     select_best(c, sampler->n_vocab, n);
     if (!isfinite(c[0].logit)) {
-        return c[0].token;
+        out->choices[0] = (moe_choice){c[0].token, 1.0};
+        return;
     }
-    n = cut_tail(s, c, n);
-    double left = to_probabilities(c, n, s->temperature);
-    left *= moe_random_uniform(&sampler->random);
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        left -= c[i].p;
-        if (left < 0.0) {
-            return c[i].token;
-        }
+    out->n = cut_tail(s, c, n);
+    (void)to_probabilities(c, out->n, s->temperature);
+    for (uint32_t i = 0; i < out->n; i++) {
+        out->choices[i] = (moe_choice){c[i].token, c[i].p};
     }
-    return c[n - 1].token;
+}
+
+int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution)
+{
+    return sampler->settings.temperature == 0.0f
+               ? distribution->choices[0].token
+               : moe_distribution_draw(distribution, &sampler->random);
+}
+
+int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                         size_t n_recent)
+{
+    moe_distribution distribution;
+    moe_sampler_distribution(sampler, logits, recent, n_recent, &distribution);
+    return moe_sampler_draw(sampler, &distribution);
 }

@@ -7,6 +7,7 @@
 #include <moe/moe.h>
 
 #include "runtime/base/random.h"
+#include "runtime/speculate/accept.h"
 
 typedef struct moe_candidate {
     float logit;
@@ -19,6 +20,7 @@ typedef struct moe_sampler {
     moe_random random;
     uint32_t n_vocab;
     moe_candidate *candidates; /* [n_vocab] */
+    moe_choice *choices;       /* [n_vocab] */
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
 } moe_sampler;
 
@@ -28,7 +30,14 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 void moe_sampler_free(moe_sampler *sampler);
 void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
 
-/* recent: the timeline's tokens; its last repeat_last ones are penalised. Always returns an id in
+/* What the next token is drawn from: descending p, not normalised; temperature 0 leaves one choice.
+ * It points into the sampler, until its next call. Never empty, also when logits are not finite. */
+void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                              size_t n_recent, moe_distribution *out);
+/* At temperature 0 no random number is used. */
+int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
+
+/* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always returns an id in
  * [0, n_vocab), also when logits are not finite. */
 int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
                          size_t n_recent);

@@ -43,8 +43,12 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     session->number = engine->n_sessions++;
     session->evaluate_only = options->evaluate_only;
     status = moe_sampler_init(&session->sampler, &options->sampling, engine->config.n_vocab, err);
+    if (status == MOE_OK && engine->speculation != NULL) {
+        status = moe_session_draft_create(&session->draft, engine->speculation,
+                                          options->sampling.seed, err);
+    }
     if (status != MOE_OK) {
-        free(session);
+        moe_session_close(&session);
         return status;
     }
     *out = session;
@@ -59,6 +63,7 @@ void moe_session_close(moe_session **session_ptr)
     }
     moe_kv_table_free(&session->engine->kv, &session->kv);
     moe_sampler_free(&session->sampler);
+    moe_session_draft_free(&session->draft);
     free(session->tokens);
     free(session->sampled);
     free(session->logits);
@@ -104,6 +109,15 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
         session->n_tokens += (uint32_t)n;
     }
     return status;
+}
+
+int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
+{
+    int status =
+        grow(&session->sampled, &session->n_sampled_capacity, (uint64_t)session->n_sampled + n, err);
+    return status != MOE_OK ? status
+                            : grow(&session->tokens, &session->n_tokens_capacity,
+                                   (uint64_t)session->n_tokens + n, err);
 }
 
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)

@@ -15,6 +15,7 @@
 
 #include <moe/moe.h>
 
+#include "offload/expert_store.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/foresight.h"
 #include "runtime/engine/pass.h"
@@ -32,8 +33,10 @@ typedef enum moe_drafter {
     MOE_DRAFTER_NONE = MOE_DRAFTERS
 } moe_drafter;
 
-typedef struct moe_draft_model moe_draft_model;
-typedef struct moe_byte_cost moe_byte_cost;
+struct moe_draft_model;
+struct moe_byte_cost;
+
+#define MOE_MOST_DRAFT 63u /* tokens in a row */
 
 /* What a session has of it. */
 typedef struct moe_session_draft {
@@ -41,11 +44,16 @@ typedef struct moe_session_draft {
     bool active;         /* the tree is this step's rows */
     moe_drafter drafter; /* whose tree it is */
     double *survival;    /* [nodes] calibrated probability that the path to the node is accepted */
-    uint32_t *path;      /* [nodes][depth + 1] stored positions of a branching tree's rows */
+    float *confidence;   /* [nodes] how sure its drafter was of the node itself */
+    bool is_chain;
+    uint32_t *path; /* [nodes][path_stride]: of a branching tree, where the rows of a node's path are
+                       stored */
+    uint32_t path_stride;
     uint32_t *frontier;  /* [nodes] while drafting: nodes to go on from */
     uint32_t n_frontier;
     uint32_t max_nodes; /* this step, the root included */
-    uint32_t max_depth;
+    uint32_t max_depth; /* ... of the drafter at work */
+    uint32_t room;      /* ... whatever the drafter */
     /* The walk. */
     uint32_t current; /* deepest accepted node */
     int32_t next;     /* what follows it, once decided */
@@ -53,11 +61,18 @@ typedef struct moe_session_draft {
     /* Of temperatures above 0: the distribution that the child of chain node i was drawn from. */
     moe_distribution *drawn; /* [max depth + 1] */
     uint32_t *drawn_capacity;
+    uint32_t n_drawn;
     bool is_drawn;
     moe_random random; /* of drawing drafts */
     moe_suffix_index *suffix;
     struct moe_session *mirror; /* of a second model */
 } moe_session_draft;
+
+/* A row of a draft pass. */
+typedef struct moe_draft_row {
+    struct moe_session *session;
+    uint32_t node;
+} moe_draft_row;
 
 typedef struct moe_speculation {
     /* Set at open, never changed. */
@@ -67,23 +82,31 @@ typedef struct moe_speculation {
     uint32_t draft_experts; /* of a layer that the self draft uses; 0: all that are resident */
     moe_draft_pin pin;
     moe_draft_fill fill;
-    moe_affinity affinity;
+    const uint16_t *affinity; /* [n_layer][n_expert][n_expert], or NULL */
+    uint16_t *shuffled;       /* owned, or NULL */
     bool foresight;
     uint64_t verify_bytes; /* lossless budget; 0: none */
     /* Changed by steps. */
     moe_length_control *control[MOE_DRAFTERS];
     bool begun[MOE_DRAFTERS]; /* asked for a length in this step */
-    moe_draft_model *model;
-    moe_byte_cost *byte_cost; /* NULL: costs are times */
+    struct moe_draft_model *model;
+    struct moe_byte_cost *byte_cost; /* NULL: costs are times */
     moe_foresight foresees;
     moe_random random; /* of the baselines that pin or fill at random */
     float *score;      /* [n_expert] */
     uint32_t *pinned;  /* [n_layer][n_expert]: what was kept last */
     uint32_t *n_pinned; /* [n_layer] */
     double miss_cost;  /* of one missing expert, moving average */
+    uint64_t misses_before;
     uint32_t n_writing; /* sessions that write in this step */
-    double draft_cost;
+    double draft_cost; /* of this step */
     uint32_t n_draft_passes;
+    /* Of a draft pass, [prefill_chunk]. */
+    moe_draft_row *rows;
+    int32_t *pass_tokens;
+    uint32_t *pass_depths;
+    moe_kv_row *pass_kv;
+    uint32_t *pass_logit_rows;
     moe_drafter drafter; /* of this step */
     moe_speculation_stats stats;
 } moe_speculation;
@@ -91,8 +114,15 @@ typedef struct moe_speculation {
 int moe_speculation_open(moe_speculation **out, moe_engine *engine,
                          const moe_engine_options *options, moe_error *err);
 void moe_speculation_close(moe_speculation **speculation);
+/* speculation NULL: *stats stays. */
+void moe_speculation_get_stats(const moe_speculation *speculation,
+                               const moe_expert_store_stats *experts,
+                               moe_speculation_stats *stats);
 /* Checks the options alone: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
+
+/* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */
+uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
                              uint64_t seed, moe_error *err);
@@ -103,23 +133,38 @@ void moe_session_draft_free(moe_session_draft **draft);
 /* Drafts for the sessions that write. Afterwards draft->active says which have a tree. */
 int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size_t n,
                           moe_error *err);
-/* Row `row` of a tree, at node: where it stands. */
+/* The tree is final: where its rows are stored. */
+void moe_speculation_place(moe_session *session);
+/* The row of a node of the tree. */
 moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node);
 /* The logits of a node, in the nodes' order: the walk. */
 void moe_speculation_visit(moe_session *session, uint32_t node, const float *logits);
-/* After the pass: the accepted path joins the timeline. Cannot fail but by the device. */
+/* After the pass: the accepted path joins the timeline. */
 int moe_speculation_settle(moe_session *session, moe_error *err);
-/* The iteration's cost. n_rows: of the verification pass. */
+/* The iteration's cost: of n_rows rows of the pass n_tree_rows were trees'. */
 void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
-                         double verify_cost, double fetch_cost);
+                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
 
 /* ---- Drafters ---- */
+
+/* Nodes of a level of a branching tree. */
+#define MOE_DRAFT_FRONTIER 16u
 
 int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
-/* The model's logits after a node have come, by whatever drafter: adds its children, and the
- * frontier's. False: this session's draft ends here. */
-bool moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits);
+/* The draft's logits after a node have come, by whatever model: adds its children, and those of them
+ * that are worth going on from to the frontier. */
+int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
+                     moe_error *err);
+/* Before the first level: the root is the frontier. */
+void moe_draft_begin_frontier(moe_session *session);
+/* Of the frontier, the surest few stay, surest first. */
+void moe_draft_narrow_frontier(moe_session *session, uint32_t most);
+/* What is deeper goes; returns how many nodes. */
+uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth);
+/* After the last level: what is not worth its row goes. fetch_cost (may be NULL): [depth + 1], of
+ * chains. */
+void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch_cost);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* One step: which rows of which sessions, one pass, then the sampler of every session that has
- * nothing left to evaluate. */
+ * nothing left to evaluate. With speculation a session that writes has the nodes of its token tree
+ * for rows, and the walk through the tree takes the sampler's place. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
@@ -14,7 +16,10 @@ typedef struct step {
     moe_session *const *sessions;
     size_t n_sessions;
     uint32_t *n_rows_of; /* [n_sessions] */
+    uint32_t *first_row; /* [n_sessions] */
     uint32_t n_rows;
+    uint32_t n_tree_rows;
+    uint32_t *depths; /* [n_rows] in a tree, else 0 */
     int32_t *tokens;
     moe_kv_row *kv_rows;
     moe_row_id *row_ids;
@@ -26,6 +31,18 @@ typedef struct step {
 static uint32_t n_pending(const moe_session *session)
 {
     return session->n_tokens - session->n_evaluated;
+}
+
+/* The session's rows are its token tree's. */
+static bool has_tree(const moe_session *session)
+{
+    return session->draft != NULL && session->draft->active;
+}
+
+/* Rows that a session must have in this step. */
+static uint32_t n_due(const moe_session *session)
+{
+    return has_tree(session) ? session->draft->tree.n : n_pending(session) > 0;
 }
 
 /* Every session is one of this engine, and stands in the list once. */
@@ -49,8 +66,9 @@ static int share_rows(step *s, moe_error *err)
 {
     uint32_t n_active = 0;
     for (size_t i = 0; i < s->n_sessions; i++) {
-        s->n_rows_of[i] = n_pending(s->sessions[i]) > 0;
+        s->n_rows_of[i] = n_due(s->sessions[i]);
         n_active += s->n_rows_of[i];
+        s->n_tree_rows += has_tree(s->sessions[i]) ? s->n_rows_of[i] : 0;
     }
     uint32_t max_rows = s->engine->prefill_chunk;
     if (n_active > max_rows) {
@@ -61,8 +79,9 @@ static int share_rows(step *s, moe_error *err)
     }
     uint32_t left = max_rows - n_active;
     for (size_t i = 0; i < s->n_sessions; i++) {
-        uint32_t more = n_pending(s->sessions[i]) - s->n_rows_of[i];
+        uint32_t more = has_tree(s->sessions[i]) ? 0 : n_pending(s->sessions[i]) - s->n_rows_of[i];
         more = more < left ? more : left;
+        s->first_row[i] = s->n_rows;
         s->n_rows_of[i] += more;
         s->n_rows += s->n_rows_of[i];
         left -= more;
@@ -85,11 +104,30 @@ static int reserve_pages(step *s, moe_error *err)
     return MOE_OK;
 }
 
+static void fill_tree_rows(step *s, size_t i)
+{
+    const moe_session *session = s->sessions[i];
+    for (uint32_t node = 0; node < s->n_rows_of[i]; node++) {
+        uint32_t row = s->first_row[i] + node;
+        const moe_tree_node *at = &session->draft->tree.nodes[node];
+        s->tokens[row] = at->token;
+        s->kv_rows[row] = moe_speculation_row(session, node);
+        s->row_ids[row] = (moe_row_id){session->number, s->kv_rows[row].position};
+        s->depths[row] = at->depth;
+        s->session_of[row] = i;
+        s->logit_rows[s->n_logit_rows++] = row;
+    }
+}
+
 static void fill_rows(step *s, bool all_logits)
 {
-    uint32_t row = 0;
     for (size_t i = 0; i < s->n_sessions; i++) {
         const moe_session *session = s->sessions[i];
+        uint32_t row = s->first_row[i];
+        if (has_tree(session)) {
+            fill_tree_rows(s, i);
+            continue;
+        }
         for (uint32_t r = 0; r < s->n_rows_of[i]; r++, row++) {
             uint32_t position = session->n_evaluated + r;
             s->tokens[row] = session->tokens[position];
@@ -106,6 +144,8 @@ static void fill_rows(step *s, bool all_logits)
 static void step_free(step *s)
 {
     free(s->n_rows_of);
+    free(s->first_row);
+    free(s->depths);
     free(s->tokens);
     free(s->kv_rows);
     free(s->row_ids);
@@ -116,13 +156,11 @@ static void step_free(step *s)
 static int step_prepare(step *s, bool all_logits, moe_error *err)
 {
     s->n_rows_of = moe_calloc(s->n_sessions, sizeof *s->n_rows_of);
-    if (s->n_rows_of == NULL) {
+    s->first_row = moe_calloc(s->n_sessions, sizeof *s->first_row);
+    if (s->n_rows_of == NULL || s->first_row == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", s->n_sessions);
     }
-    int status = check_sessions(s, err);
-    if (status == MOE_OK) {
-        status = share_rows(s, err);
-    }
+    int status = share_rows(s, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -131,7 +169,8 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
     s->row_ids = moe_calloc(s->n_rows, sizeof *s->row_ids);
     s->logit_rows = moe_calloc(s->n_rows, sizeof *s->logit_rows);
     s->session_of = moe_calloc(s->n_rows, sizeof *s->session_of);
-    if (s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL || s->logit_rows == NULL ||
+    s->depths = moe_calloc(s->n_rows, sizeof *s->depths);
+    if (s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL || s->logit_rows == NULL ||
         s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
@@ -176,18 +215,29 @@ static int allocate_logits(const step *s, moe_error *err)
 static bool keep_logits(uint32_t row, const float *logits, void *user)
 {
     const step *s = user;
-    moe_session *session = s->sessions[s->session_of[row]];
+    size_t i = s->session_of[row];
+    moe_session *session = s->sessions[i];
+    if (has_tree(session)) {
+        moe_speculation_visit(session, row - s->first_row[i], logits);
+        return true;
+    }
     memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
     return true;
 }
 
 /* The pass has succeeded: the rows are part of the timelines' past. */
-static void advance(step *s)
+static int advance(step *s, moe_error *err)
 {
+    int status = MOE_OK;
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
         uint32_t n = s->n_rows_of[i];
         if (n == 0) {
+            continue;
+        }
+        if (has_tree(session)) {
+            int settled = moe_speculation_settle(session, status == MOE_OK ? err : NULL);
+            status = status != MOE_OK ? status : settled;
             continue;
         }
         uint32_t n_sampled = session->n_sampled_pending;
@@ -197,6 +247,7 @@ static void advance(step *s)
         s->engine->n_decode_tokens += n_sampled;
         s->engine->n_prompt_tokens += n - n_sampled;
     }
+    return status;
 }
 
 /* Also where this step had nothing to evaluate: a timeline cut back to its last logits goes on from
@@ -219,6 +270,47 @@ static int sample(step *s, moe_error *err)
     return MOE_OK;
 }
 
+/* Every row is one of a session that writes. */
+static bool is_decoding(const step *s)
+{
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        const moe_session *session = s->sessions[i];
+        if (s->n_rows_of[i] > 0 && !has_tree(session) &&
+            (session->n_sampled_pending == 0 || n_pending(session) != 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t wait_ns(const moe_engine *engine)
+{
+    moe_expert_store_stats stats;
+    moe_expert_store_get_stats(engine->experts, &stats);
+    return stats.wait_ns;
+}
+
+/* The pass, lossy where that is asked for; its cost goes to speculation. */
+static int run_pass(step *s, moe_pass *pass, moe_error *err)
+{
+    moe_engine *engine = s->engine;
+    bool lossy = moe_lossy_acts(engine->lossy) && is_decoding(s);
+    pass->kind = lossy ? MOE_PASS_LOSSY : MOE_PASS_EXACT;
+    uint64_t begin = moe_now_ns();
+    uint64_t waited = engine->speculation != NULL ? wait_ns(engine) : 0;
+    int status = lossy ? moe_metered_pass(engine, pass, err) : moe_pass_run(engine, pass, err);
+    if (status == MOE_OK && engine->speculation != NULL) {
+        uint32_t n_emitted = 0;
+        for (size_t i = 0; i < s->n_sessions; i++) {
+            const moe_session_draft *d = s->sessions[i]->draft;
+            n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
+        }
+        moe_speculation_end(engine, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
+                            wait_ns(engine) - waited);
+    }
+    return status;
+}
+
 static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
                     moe_error *err)
 {
@@ -235,6 +327,7 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                      .tokens = s->tokens,
                      .kv_rows = s->kv_rows,
                      .row_ids = s->row_ids,
+                     .depths = s->depths,
                      .logit_rows = s->logit_rows,
                      .n_logit_rows = s->n_logit_rows,
                      .on_logits = on_logits,
@@ -242,21 +335,45 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                      .is_cancelled = step_is_cancelled,
                      .cancel_user = s};
     if (status == MOE_OK) {
-        status = moe_pass_run(s->engine, &pass, err);
+        status = run_pass(s, &pass, err);
     }
     if (status == MOE_ERR_CANCELLED) {
         clear_cancel_requests(s);
     }
-    if (status == MOE_OK) {
-        advance(s);
+    return status != MOE_OK ? status : advance(s, err);
+}
+
+static int draft(step *s, moe_error *err)
+{
+    int status = check_sessions(s, err);
+    if (status != MOE_OK || s->engine->speculation == NULL) {
+        return status;
+    }
+    status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
+    if (status == MOE_ERR_CANCELLED) {
+        clear_cancel_requests(s);
     }
     return status;
+}
+
+/* A step that failed leaves no tree behind. */
+static void forget_trees(const step *s)
+{
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        if (s->sessions[i]->engine == s->engine && s->sessions[i]->draft != NULL) {
+            s->sessions[i]->draft->active = false;
+        }
+    }
 }
 
 int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     step s = {.engine = engine, .sessions = sessions, .n_sessions = n};
-    int status = run_step(&s, false, keep_logits, &s, err);
+    int status = draft(&s, err);
+    if (status == MOE_OK) {
+        status = run_step(&s, false, keep_logits, &s, err);
+    }
+    forget_trees(&s);
     if (status == MOE_OK) {
         status = sample(&s, err);
     }

@@ -33,6 +33,10 @@ uint32_t moe_accept_exact(const moe_token_tree *tree, uint32_t node, int32_t cho
 uint32_t moe_accept_rejection(const moe_token_tree *tree, uint32_t node, moe_distribution *target,
                               moe_distribution *draft, moe_random *random, int32_t *token);
 
+/* Copies into *out, whose array holds *capacity choices and grows; released with free(). */
+int moe_distribution_copy(moe_distribution *out, uint32_t *capacity, const moe_distribution *from,
+                          moe_error *err);
+
 /* One draw; the distribution is not changed. */
 int32_t moe_distribution_draw(const moe_distribution *distribution, moe_random *random);
 /* n distinct tokens drawn without replacement, in order; fewer when fewer have p > 0. Returns how

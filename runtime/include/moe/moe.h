@@ -113,6 +113,47 @@ typedef struct moe_engine_options {
     const char *trace_path;
     bool trace_gates;
 
+    /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
+     * expert moves once. Lossless: at temperature 0 the text is that of plain decoding, above 0
+     * tokens are distributed alike. A step may then write several tokens.
+     * "auto": n-grams of the text so far, else the model itself restricted to the experts in memory,
+     * each only while it pays; "ngram"; "self"; "model:FILE": a smaller model with the same
+     * vocabulary; "off". NULL: off */
+    const char *speculate;
+    uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
+    uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
+    /* How long drafts are: "survival" (priced by measured costs), "cascade" (the Cascade paper's
+     * controller), "static" (always draft_max). NULL: survival */
+    const char *length_control;
+    /* What costs are: "time", or "bytes" (modelled of bytes and rows, so that drafts are equally
+     * long on every machine). NULL: time */
+    const char *cost;
+    /* The self draft (SpecMoE): experts of a layer that it uses and that stay in memory for it, at
+     * least as many as a token uses; 0: all that are resident. Which: "hot-temporal" (the most used
+     * of the last pass), "hot-global" (calibration), "random". NULL: hot-temporal */
+    uint32_t draft_experts;
+    const char *draft_pin;
+    /* What stands in for an expert that is not there: its nearest by "output", "weight", "coact" or
+     * "router" (of the calibration), "shuffled" (a random table, for comparison), "random", "topk"
+     * (the router's next best), "none" (nothing). NULL: output, or topk without calibration */
+    const char *affinity;
+    moe_switch foresight; /* reads begin for what the self draft's routers chose. Auto: on */
+    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so many
+     * bytes, as far as the draft foresees; 0: no limit. Lossless. */
+    uint64_t verify_bytes;
+
+    /* Lossy modes: they change the text, in decoding and verification (never in prompts), and every
+     * report says so. Off by default. */
+    uint32_t expert_budget; /* most experts of a layer in a pass (MoE-Spec); 0: off */
+    /* "router" or "static", then "substitute" or "truncate", then maybe "free" (resident experts do
+     * not count), joined by commas. NULL: "router,substitute" */
+    const char *expert_budget_mode;
+    /* Buddies in place of missing experts (BuddyMoE): "on", "random" (any resident one), or settings
+     * "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off": off */
+    const char *buddy;
+    double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
+    double quality_share; /* of positions that are compared with the exact pass, [0, 1]; 0: 0.02 */
+
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
@@ -184,6 +225,44 @@ typedef struct moe_engine_info {
 
 MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
 
+/* Of speculation, since the engine was opened. Positions are of drafts, from 0; the last one of an
+ * array counts all deeper ones. */
+#define MOE_DRAFT_POSITIONS 16
+#define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
+typedef struct moe_speculation_stats {
+    uint64_t drafted;       /* tokens verified that were drafted */
+    uint64_t accepted;      /* ... that stood */
+    uint64_t passes;        /* verification passes */
+    uint64_t emitted;       /* tokens that those wrote, all sequences */
+    uint64_t sequences;     /* sequences with a draft, summed over those passes */
+    uint64_t draft_passes;  /* model passes of drafts */
+    uint64_t draft_moves;   /* experts that moved on a self draft's own behalf: always 0 */
+    uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
+    uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
+    uint64_t draft_ns, verify_ns; /* of steps with a draft */
+    uint64_t cut_by_budget;       /* drafted tokens not verified because of verify_bytes */
+    /* Foresight: distinct experts that verification asked for, those foreseen, all foreseen. */
+    uint64_t foresight_asked, foresight_right, foresight_all;
+    uint64_t bytes_foresight;      /* expert bytes that moved because of it */
+    uint64_t bytes_disk_foresight; /* ... read from the disk */
+    double utility;                /* of the last iterations (Cascade, section 3); 1: unknown */
+    double utility_worst;          /* of runs of 16 */
+    uint32_t draft_length;         /* K now */
+} moe_speculation_stats;
+
+/* Of the lossy modes. */
+typedef struct moe_lossy_stats {
+    bool on;                /* asked for, and not turned off by the quality limit */
+    uint64_t picks;         /* (row, rank) seen */
+    uint64_t replaced;      /* ... that another expert served */
+    uint64_t dropped;       /* ... that none served */
+    uint64_t experts_natural, experts_used; /* distinct ones a layer, summed (budget) */
+    double mass_kept;       /* of the natural picks' router probability, the share kept (budget) */
+    uint64_t compared;      /* positions compared with the exact pass */
+    uint64_t agreed;        /* ... with the same most likely token */
+    double mean_kl, max_kl; /* nats */
+} moe_lossy_stats;
+
 /* Counters since the engine was opened. */
 typedef struct moe_engine_stats {
     size_t struct_size; /* set by the caller to sizeof(moe_engine_stats) */
@@ -219,6 +298,8 @@ typedef struct moe_engine_stats {
     /* Offload mode overlap: time spent in the runs that record each pass's routing for the oracle.
      * No counter above includes them; whoever measures time from outside subtracts this. */
     uint64_t oracle_ns;
+    moe_speculation_stats speculation;
+    moe_lossy_stats lossy;
 } moe_engine_stats;
 
 MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
@@ -297,7 +378,8 @@ MOE_API void moe_session_close(moe_session **session);
  * fit (then none is appended); MOE_ERR_ARGUMENT for an id outside the vocabulary. */
 MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
 
-/* One pass over n sessions of one engine: evaluates fed tokens (at most prefill_chunk rows in all,
+/* One pass over n sessions of one engine (with speculation: and the draft before it): evaluates fed
+ * tokens (at most prefill_chunk rows in all,
  * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
  * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
  * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Growing trees by a model's logits, level by level (self draft and second model alike).
+ *
+ * A chain adds one token a level: at temperature 0 the likeliest; above, one drawn from the sampler's
+ * distribution, which is kept for rejection sampling. A branching tree adds the likeliest tokens of
+ * every node of the frontier, whatever the temperature (picked, not drawn), goes on from those whose
+ * paths the draft is surest of, and ends with the surest nodes that fit. */
+#include <math.h>
+
+#include "runtime/engine/engine_internal.h"
+
+/* Of a node of a branching tree. */
+#define MOST_CHILDREN 8u
+
+void moe_draft_begin_frontier(moe_session *session)
+{
+    moe_session_draft *d = session->draft;
+    d->frontier[0] = 0;
+    d->n_frontier = d->active && d->max_nodes > 1 && d->max_depth > 0;
+}
+
+/* ln(sum exp(logit - greatest)) and the greatest. */
+static double log_sum(const float *logits, uint32_t n, float *greatest)
+{
+    float max = -INFINITY;
+    double sum = 0.0;
+    for (uint32_t t = 0; t < n; t++) {
+        max = logits[t] > max ? logits[t] : max;
+    }
+    for (uint32_t t = 0; t < n; t++) {
+        sum += exp((double)(logits[t] - max));
+    }
+    *greatest = max;
+    return log(sum);
+}
+
+static uint32_t add_node(moe_engine *engine, moe_session *session, uint32_t parent, int32_t token,
+                         float q, float confidence)
+{
+    moe_session_draft *d = session->draft;
+    const moe_length_control *control = engine->speculation->control[d->drafter];
+    uint32_t child = moe_token_tree_add(&d->tree, parent, token, q, d->drafter);
+    if (child != MOE_NODE_NONE) {
+        d->confidence[child] = confidence;
+        d->survival[child] = d->survival[parent] *
+                             moe_length_survival(control, d->tree.nodes[child].depth, confidence);
+    }
+    return child;
+}
+
+static void go_on_from(moe_engine *engine, moe_session *session, uint32_t node)
+{
+    moe_session_draft *d = session->draft;
+    uint32_t depth = d->tree.nodes[node].depth;
+    const moe_length_control *control = engine->speculation->control[d->drafter];
+    if (depth < d->max_depth && !moe_token_is_end(engine, d->tree.nodes[node].token) &&
+        moe_length_go_on(control, depth, d->survival[node])) {
+        d->frontier[d->n_frontier++] = node;
+    }
+}
+
+/* ---- Chains ---- */
+
+static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
+                        const float *logits, moe_error *err)
+{
+    moe_session_draft *d = session->draft;
+    uint32_t depth = d->tree.nodes[node].depth;
+    moe_distribution draft;
+    float greatest;
+    double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
+    moe_sampler_distribution(&session->sampler, logits, session->tokens,
+                             session->n_tokens + depth, &draft);
+    int32_t token = draft.choices[0].token;
+    float q = 1.0f;
+    if (session->sampler.settings.temperature > 0.0f) {
+        int status = moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        (void)moe_distribution_draw_distinct(&draft, 1, &d->random, &token, &q);
+        d->is_drawn = true;
+    }
+    float confidence = (float)exp((double)(logits[token] - greatest) - log_total);
+    uint32_t child = add_node(engine, session, node, token, q, confidence);
+    if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
+        session->tokens[session->n_tokens + depth] = token; /* for the penalties of the next */
+        go_on_from(engine, session, child);
+    }
+    return MOE_OK;
+}
+
+/* ---- Branching trees ---- */
+
+/* Tokens of the n greatest logits, greatest first, ties to the lower id. */
+static uint32_t greatest_tokens(const float *logits, uint32_t n_vocab, uint32_t n, int32_t *tokens)
+{
+    uint32_t found = 0;
+    for (uint32_t t = 0; t < n_vocab; t++) {
+        if (found == n && !(logits[t] > logits[tokens[n - 1]])) {
+            continue;
+        }
+        uint32_t at = found < n ? found++ : n - 1;
+        while (at > 0 && logits[t] > logits[tokens[at - 1]]) {
+            tokens[at] = tokens[at - 1];
+            at--;
+        }
+        tokens[at] = (int32_t)t;
+    }
+    return found;
+}
+
+static void branch(moe_engine *engine, moe_session *session, uint32_t node, const float *logits)
+{
+    int32_t tokens[MOST_CHILDREN];
+    float greatest;
+    double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
+    uint32_t n = greatest_tokens(logits, engine->config.n_vocab, MOST_CHILDREN, tokens);
+    for (uint32_t i = 0; i < n; i++) {
+        float p = (float)exp((double)(logits[tokens[i]] - greatest) - log_total);
+        uint32_t child = add_node(engine, session, node, tokens[i], p, p);
+        if (child == MOE_NODE_NONE) {
+            return;
+        }
+        go_on_from(engine, session, child);
+    }
+}
+
+static bool is_surer(const moe_token_tree *tree, uint32_t a, uint32_t b)
+{
+    float pa = tree->nodes[a].path;
+    float pb = tree->nodes[b].path;
+    return pa > pb || (pa == pb && a < b);
+}
+
+void moe_draft_narrow_frontier(moe_session *session, uint32_t most)
+{
+    moe_session_draft *d = session->draft;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n_frontier; i++) {
+        uint32_t node = d->frontier[i];
+        uint32_t at = n < most ? n++ : most;
+        while (at > 0 && is_surer(&d->tree, node, d->frontier[at - 1])) {
+            if (at < most) {
+                d->frontier[at] = d->frontier[at - 1];
+            }
+            at--;
+        }
+        if (at < most) {
+            d->frontier[at] = node;
+        }
+    }
+    d->n_frontier = n;
+}
+
+int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
+                     moe_error *err)
+{
+    if (engine->speculation->tree_nodes == 0) {
+        return extend_chain(engine, session, node, logits, err);
+    }
+    branch(engine, session, node, logits);
+    return MOE_OK;
+}
+
+/* ---- What is worth its row ---- */
+
+/* After the nodes were renumbered: what is known of them moves along (never upwards). */
+static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_before)
+{
+    for (uint32_t i = 0; i < n_before; i++) {
+        if (moved[i] != MOE_NODE_NONE) {
+            d->survival[moved[i]] = d->survival[i];
+            d->confidence[moved[i]] = d->confidence[i];
+        }
+    }
+}
+
+uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth)
+{
+    moe_session_draft *d = session->draft;
+    bool keep[MOE_TREE_MAX_NODES];
+    uint32_t moved[MOE_TREE_MAX_NODES];
+    uint32_t before = d->tree.n;
+    for (uint32_t i = 0; i < before; i++) {
+        keep[i] = d->tree.nodes[i].depth <= depth;
+    }
+    moe_token_tree_keep(&d->tree, keep, moved);
+    renumber(d, moved, before);
+    return before - d->tree.n;
+}
+
+void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch_cost)
+{
+    moe_session_draft *d = session->draft;
+    const moe_length_control *control = engine->speculation->control[d->drafter];
+    uint32_t moved[MOE_TREE_MAX_NODES];
+    uint32_t before = d->tree.n;
+    if (before == 1) {
+        return;
+    }
+    if (engine->speculation->tree_nodes == 0) {
+        uint32_t kept = moe_length_cut(control, d->survival + 1, fetch_cost, before - 1);
+        (void)moe_draft_cut_depth(session, kept);
+    } else if (before > d->max_nodes) {
+        moe_token_tree_prune(&d->tree, d->max_nodes, moved);
+        renumber(d, moved, before);
+    }
+}

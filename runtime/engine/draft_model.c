@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/draft_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/byte_cost.h"
+#include "runtime/engine/engine_internal.h"
+
+struct moe_draft_model {
+    moe_engine *engine;
+    moe_session **mirrors; /* [capacity] of the sessions at work */
+    moe_session **owners;
+    size_t capacity;
+};
+
+int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe_error *err)
+{
+    *out = NULL;
+    if (o->speculate == NULL || strncmp(o->speculate, "model:", 6) != 0) {
+        return MOE_OK;
+    }
+    moe_draft_model *model = moe_calloc(1, sizeof *model);
+    if (model == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a draft model");
+    }
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = o->speculate + 6;
+    options.n_threads = o->n_threads;
+    options.context = o->context;
+    options.prefill_chunk = o->prefill_chunk;
+    options.kernels = o->kernels;
+    options.host_memory = o->host_memory;
+    options.calibration = "none";
+    options.log = o->log;
+    options.user = o->user;
+    moe_error reason;
+    int status = moe_engine_open(&model->engine, &options, &reason);
+    if (status != MOE_OK) {
+        free(model);
+        return moe_fail(err, status, "draft model: %.480s", reason.message);
+    }
+    *out = model;
+    return MOE_OK;
+}
+
+void moe_draft_model_close(moe_draft_model **model)
+{
+    if (*model != NULL) {
+        moe_engine_close(&(*model)->engine);
+        free((*model)->mirrors);
+        free((*model)->owners);
+        free(*model);
+        *model = NULL;
+    }
+}
+
+uint64_t moe_draft_model_bytes(const moe_draft_model *model)
+{
+    const moe_memory_plan *plan = &model->engine->plan;
+    return plan->total - plan->process;
+}
+
+int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err)
+{
+    const moe_engine *draft = model->engine;
+    if (draft->config.n_vocab != engine->config.n_vocab) {
+        return moe_fail(err, MOE_ERR_MISMATCH,
+                        "the draft model has a vocabulary of %u tokens, the model one of %u",
+                        draft->config.n_vocab, engine->config.n_vocab);
+    }
+    for (uint32_t t = 0; engine->tokenizer != NULL && t < engine->config.n_vocab; t++) {
+        size_t size, draft_size;
+        const char *piece = moe_token_piece(engine, (int32_t)t, true, &size);
+        const char *other = draft->tokenizer != NULL
+                                ? moe_token_piece(draft, (int32_t)t, true, &draft_size)
+                                : "";
+        if (draft->tokenizer == NULL || size != draft_size || memcmp(piece, other, size) != 0) {
+            return moe_fail(err, MOE_ERR_MISMATCH,
+                            "the draft model's token %u is not the model's: their vocabularies "
+                            "differ",
+                            t);
+        }
+    }
+    return MOE_OK;
+}
+
+/* The mirror's timeline becomes the session's. */
+static int follow(moe_draft_model *model, moe_session *session, moe_error *err)
+{
+    moe_session_draft *d = session->draft;
+    int status = MOE_OK;
+    if (d->mirror == NULL) {
+        moe_session_options options;
+        moe_session_options_init(&options);
+        options.evaluate_only = true;
+        status = moe_session_create(&d->mirror, model->engine, &options, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session *mirror = d->mirror;
+    uint32_t n = 0;
+    while (n < mirror->n_tokens && n < session->n_tokens &&
+           mirror->tokens[n] == session->tokens[n]) {
+        n++;
+    }
+    /* Logits are wanted of the last token: it is evaluated anew if need be. */
+    n = n == session->n_tokens ? n - 1 : n;
+    status = moe_session_truncate(mirror, n, err);
+    return status != MOE_OK
+               ? status
+               : moe_session_feed(mirror, session->tokens + n, session->n_tokens - n, err);
+}
+
+static int reserve(moe_draft_model *model, size_t n, moe_error *err)
+{
+    if (n <= model->capacity) {
+        return MOE_OK;
+    }
+    moe_session **mirrors = moe_realloc_array(model->mirrors, n, sizeof *mirrors);
+    model->mirrors = mirrors != NULL ? mirrors : model->mirrors;
+    moe_session **owners = moe_realloc_array(model->owners, n, sizeof *owners);
+    model->owners = owners != NULL ? owners : model->owners;
+    if (mirrors == NULL || owners == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for drafts of %zu sessions", n);
+    }
+    model->capacity = n;
+    return MOE_OK;
+}
+
+/* Sessions whose frontier is not empty: their mirrors, with the frontier's token fed. */
+static int collect(moe_draft_model *model, moe_session *const *sessions, size_t n, size_t *n_rows,
+                   moe_error *err)
+{
+    *n_rows = 0;
+    int status = MOE_OK;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        moe_session_draft *d = sessions[i]->draft;
+        if (!d->active || d->n_frontier == 0) {
+            continue;
+        }
+        moe_draft_narrow_frontier(sessions[i], 1);
+        uint32_t node = d->frontier[0];
+        if (node == 0) {
+            status = follow(model, sessions[i], err);
+        } else {
+            status = moe_session_feed(d->mirror, &d->tree.nodes[node].token, 1, err);
+        }
+        model->mirrors[*n_rows] = d->mirror;
+        model->owners[(*n_rows)++] = sessions[i];
+    }
+    return status;
+}
+
+static int evaluate(moe_engine *engine, size_t n, moe_error *err)
+{
+    moe_speculation *s = engine->speculation;
+    moe_draft_model *model = s->model;
+    bool pending = true;
+    int status = MOE_OK;
+    while (pending && status == MOE_OK) {
+        status = moe_step(model->engine, model->mirrors, n, err);
+        s->n_draft_passes++;
+        pending = false;
+        for (size_t i = 0; i < n; i++) {
+            pending |= moe_session_n_pending(model->mirrors[i]) > 0;
+        }
+    }
+    return status;
+}
+
+int moe_draft_model_run(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+{
+    moe_draft_model *model = engine->speculation->model;
+    size_t n_rows = 0;
+    int status = reserve(model, n, err);
+    for (size_t i = 0; i < n; i++) {
+        moe_draft_begin_frontier(sessions[i]);
+    }
+    if (status == MOE_OK) {
+        status = collect(model, sessions, n, &n_rows, err);
+    }
+    while (status == MOE_OK && n_rows > 0) {
+        status = evaluate(engine, n_rows, err);
+        for (size_t i = 0; i < n_rows && status == MOE_OK; i++) {
+            moe_session *owner = model->owners[i];
+            uint32_t node = owner->draft->frontier[0];
+            owner->draft->n_frontier = 0;
+            status = moe_draft_expand(engine, owner, node, moe_session_logits(model->mirrors[i]),
+                                      err);
+        }
+        if (status == MOE_OK) {
+            status = collect(model, sessions, n, &n_rows, err);
+        }
+    }
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (sessions[i]->draft->active) {
+            moe_draft_cut(engine, sessions[i], NULL);
+        }
+    }
+    return status;
+}

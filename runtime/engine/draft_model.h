@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* A second, smaller model that drafts: an engine of its own on the CPU, and in every session a mirror
+ * that follows its timeline. */
+#ifndef MOE_ENGINE_DRAFT_MODEL_H
+#define MOE_ENGINE_DRAFT_MODEL_H
+
+#include <moe/moe.h>
+
+typedef struct moe_draft_model moe_draft_model;
+
+/* Opened before the model that it drafts for, so that its memory is known when that one is planned.
+ * options: the other's. *out stays NULL when they name no draft model. */
+int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options, moe_error *err);
+void moe_draft_model_close(moe_draft_model **model);
+/* Memory that it may come to take, in bytes. */
+uint64_t moe_draft_model_bytes(const moe_draft_model *model);
+/* MOE_ERR_MISMATCH unless both have the same vocabulary. */
+int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err);
+
+/* Drafts for the sessions whose draft is active: a chain each; with branching trees, siblings along
+ * the likeliest path. */
+int moe_draft_model_run(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* The self-assisted draft (SpecMoE): the model itself, confined to resident experts. The sessions
+ * draft in step: every level is one pass over the frontiers of all of them. Keys and values that it
+ * leaves behind are provisional: verification writes the same places anew, and what it does not
+ * accept is cut off. */
+#include <string.h>
+
+#include "runtime/engine/byte_cost.h"
+#include "runtime/engine/engine_internal.h"
+
+typedef struct level {
+    moe_engine *engine;
+    moe_draft_row *rows;
+    uint32_t n_rows;
+    int status;
+    moe_error *err;
+} level;
+
+static bool expand_row(uint32_t row, const float *logits, void *user)
+{
+    level *l = user;
+    const moe_draft_row *at = &l->rows[row];
+    l->status = moe_draft_expand(l->engine, at->session, at->node, logits, l->err);
+    return l->status == MOE_OK;
+}
+
+static bool is_cancelled(void *user)
+{
+    const level *l = user;
+    bool cancelled = false;
+    for (uint32_t i = 0; i < l->n_rows; i++) {
+        cancelled |=
+            atomic_load_explicit(&l->rows[i].session->cancelled, memory_order_relaxed);
+    }
+    return cancelled;
+}
+
+/* The frontiers become rows; they are grown anew by the pass. */
+static int collect_rows(moe_engine *engine, moe_session *const *sessions, size_t n, level *l,
+                        moe_error *err)
+{
+    const moe_speculation *s = engine->speculation;
+    l->n_rows = 0;
+    int status = MOE_OK;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        moe_session *session = sessions[i];
+        moe_session_draft *d = session->draft;
+        if (!d->active || d->n_frontier == 0) {
+            continue;
+        }
+        if (s->tree_nodes > 0) {
+            moe_draft_narrow_frontier(session, MOE_DRAFT_FRONTIER);
+        }
+        moe_speculation_place(session);
+        for (uint32_t f = 0; f < d->n_frontier && l->n_rows < engine->prefill_chunk; f++) {
+            l->rows[l->n_rows++] = (moe_draft_row){session, d->frontier[f]};
+        }
+        d->n_frontier = 0;
+        status = moe_kv_table_reserve(&engine->kv, &session->kv, session->n_evaluated,
+                                      session->n_evaluated + d->tree.n, err);
+    }
+    return status;
+}
+
+static int run_level(moe_engine *engine, level *l, moe_error *err)
+{
+    moe_speculation *s = engine->speculation;
+    for (uint32_t r = 0; r < l->n_rows; r++) {
+        const moe_draft_row *row = &l->rows[r];
+        const moe_tree_node *node = &row->session->draft->tree.nodes[row->node];
+        s->pass_tokens[r] = node->token;
+        s->pass_depths[r] = node->depth;
+        s->pass_kv[r] = moe_speculation_row(row->session, row->node);
+        s->pass_logit_rows[r] = r;
+    }
+    moe_pass pass = {.kind = MOE_PASS_DRAFT,
+                     .n_rows = l->n_rows,
+                     .tokens = s->pass_tokens,
+                     .kv_rows = s->pass_kv,
+                     .depths = s->pass_depths,
+                     .logit_rows = s->pass_logit_rows,
+                     .n_logit_rows = l->n_rows,
+                     .on_logits = expand_row,
+                     .user = l,
+                     .is_cancelled = is_cancelled,
+                     .cancel_user = l};
+    int status = moe_pass_run_draft(engine, &pass, err);
+    s->n_draft_passes++;
+    if (s->byte_cost != NULL) {
+        s->draft_cost += moe_byte_cost_draft(s->byte_cost, l->n_rows);
+    }
+    return status != MOE_OK ? status : l->status;
+}
+
+/* ---- Cutting by what verification would have to bring in ---- */
+
+typedef struct cut_point {
+    const moe_foresight *foresight;
+    uint32_t depth;
+} cut_point;
+
+static bool is_still_foreseen(uint32_t layer, uint32_t expert, void *user)
+{
+    const cut_point *cut = user;
+    return moe_foresight_has(cut->foresight, layer, expert, cut->depth);
+}
+
+/* missing[i]: experts that are not in memory and that rows up to depth i chose. */
+static void count_missing(moe_engine *engine, uint32_t max_depth, uint32_t *missing)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_foresight *f = &engine->speculation->foresees;
+    memset(missing, 0, (max_depth + 1) * sizeof *missing);
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (!moe_layer_has_experts(c, l)) {
+            continue;
+        }
+        moe_expert_store_residents(engine->experts, l, engine->routes->resident);
+        for (uint32_t e = 0; e < c->n_expert; e++) {
+            uint32_t first = f->depth[(size_t)l * c->n_expert + e];
+            if (first != 0 && first - 1 <= max_depth && !engine->routes->resident[e]) {
+                missing[first - 1]++;
+            }
+        }
+    }
+    for (uint32_t i = 1; i <= max_depth; i++) {
+        missing[i] += missing[i - 1];
+    }
+}
+
+/* Drafted tokens whose verification stays within verify_bytes; the last token of a draft has not
+ * been through the draft's routers, so it is taken to need what the one before it added. */
+static uint32_t affordable(const moe_engine *engine, const uint32_t *missing, uint32_t n)
+{
+    const moe_speculation *s = engine->speculation;
+    uint64_t expert_bytes = engine->map.expert_bytes / engine->plan.experts;
+    while (s->verify_bytes > 0 && n > 0) {
+        uint32_t last = n > 1 ? missing[n - 1] - missing[n - 2] : missing[n - 1];
+        if ((missing[n - 1] + last) * expert_bytes <= s->verify_bytes) {
+            break;
+        }
+        n--;
+    }
+    return n;
+}
+
+static uint32_t cut_drafts(moe_engine *engine, moe_session *const *sessions, size_t n)
+{
+    moe_speculation *s = engine->speculation;
+    uint32_t missing[MOE_MOST_DRAFT + 2];
+    double fetch_cost[MOE_MOST_DRAFT + 2];
+    count_missing(engine, s->max_draft, missing);
+    for (uint32_t i = 0; i <= s->max_draft; i++) {
+        fetch_cost[i] = missing[i] * s->miss_cost;
+    }
+    uint32_t deepest = 0;
+    for (size_t i = 0; i < n; i++) {
+        moe_session_draft *d = sessions[i]->draft;
+        if (!d->active) {
+            continue;
+        }
+        moe_draft_cut(engine, sessions[i], fetch_cost);
+        uint32_t depth = 0;
+        for (uint32_t k = 0; k < d->tree.n; k++) {
+            depth = d->tree.nodes[k].depth > depth ? d->tree.nodes[k].depth : depth;
+        }
+        uint32_t afford = affordable(engine, missing, depth);
+        if (afford < depth) {
+            s->stats.cut_by_budget += moe_draft_cut_depth(sessions[i], afford);
+            depth = afford;
+        }
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return deepest;
+}
+
+int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+{
+    moe_speculation *s = engine->speculation;
+    level l = {.engine = engine, .rows = s->rows, .status = MOE_OK, .err = err};
+    for (size_t i = 0; i < n; i++) {
+        moe_draft_begin_frontier(sessions[i]);
+    }
+    int status = collect_rows(engine, sessions, n, &l, err);
+    while (status == MOE_OK && l.n_rows > 0) {
+        status = run_level(engine, &l, err);
+        if (status == MOE_OK) {
+            status = collect_rows(engine, sessions, n, &l, err);
+        }
+    }
+    if (status == MOE_OK) {
+        cut_point cut = {&s->foresees, cut_drafts(engine, sessions, n)};
+        moe_expert_store_forget(engine->experts, is_still_foreseen, &cut);
+    }
+    return status;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* A session's part of speculation: its tree, and the walk through it as verification's logits come.
+ *
+ * The rows of a tree stand at stored positions n_evaluated, n_evaluated + 1, ... in the nodes' order;
+ * their logical position is n_evaluated + depth. In a chain both are the same. Accepted tokens are
+ * written behind the timeline's end as the walk goes on, where the sampler's penalties look for them,
+ * and become part of it in moe_speculation_settle(). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/draft_model.h"
+#include "runtime/engine/engine_internal.h"
+
+/* So that drawing drafts and accepting them use different numbers. */
+#define DRAFT_SEED 0xd4a3c0de5eedull
+
+int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, uint64_t seed,
+                             moe_error *err)
+{
+    *out = NULL;
+    uint32_t n = 1 + (s->tree_nodes > 0 ? MOE_TREE_MAX_NODES - 1 : s->max_draft);
+    moe_session_draft *d = moe_calloc(1, sizeof *d);
+    if (d == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's drafts");
+    }
+    int status = moe_token_tree_init(&d->tree, n, err);
+    size_t path = s->tree_nodes > 0 ? (size_t)n * (s->max_draft + 1) : 1;
+    d->survival = moe_calloc(n, sizeof *d->survival);
+    d->confidence = moe_calloc(n, sizeof *d->confidence);
+    d->path = moe_calloc(path, sizeof *d->path);
+    d->frontier = moe_calloc(n, sizeof *d->frontier);
+    d->drawn = moe_calloc(s->max_draft + 1, sizeof *d->drawn);
+    d->drawn_capacity = moe_calloc(s->max_draft + 1, sizeof *d->drawn_capacity);
+    d->n_drawn = s->max_draft + 1;
+    d->path_stride = s->max_draft + 1;
+    if (status == MOE_OK &&
+        (d->survival == NULL || d->confidence == NULL || d->path == NULL || d->frontier == NULL ||
+         d->drawn == NULL || d->drawn_capacity == NULL)) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's drafts");
+    }
+    if (status == MOE_OK && s->use[MOE_DRAFTER_NGRAM]) {
+        status = moe_suffix_index_create(&d->suffix, err);
+    }
+    moe_random_seed(&d->random, seed ^ DRAFT_SEED);
+    if (status != MOE_OK) {
+        moe_session_draft_free(&d);
+        return status;
+    }
+    *out = d;
+    return MOE_OK;
+}
+
+void moe_session_draft_free(moe_session_draft **draft)
+{
+    moe_session_draft *d = *draft;
+    if (d == NULL) {
+        return;
+    }
+    moe_token_tree_free(&d->tree);
+    for (uint32_t i = 0; d->drawn != NULL && i < d->n_drawn; i++) {
+        free(d->drawn[i].choices);
+    }
+    free(d->survival);
+    free(d->confidence);
+    free(d->path);
+    free(d->frontier);
+    free(d->drawn);
+    free(d->drawn_capacity);
+    moe_suffix_index_free(&d->suffix);
+    moe_session_close(&d->mirror);
+    free(d);
+    *draft = NULL;
+}
+
+/* ---- Rows ---- */
+
+static bool is_chain(const moe_token_tree *tree)
+{
+    return tree->n == 0 || tree->nodes[tree->n - 1].depth == tree->n - 1;
+}
+
+void moe_speculation_place(moe_session *session)
+{
+    moe_session_draft *d = session->draft;
+    d->is_chain = is_chain(&d->tree);
+    if (d->is_chain) {
+        return;
+    }
+    for (uint32_t i = 0; i < d->tree.n; i++) {
+        const moe_tree_node *node = &d->tree.nodes[i];
+        uint32_t *path = d->path + (size_t)i * d->path_stride;
+        if (i > 0) {
+            memcpy(path, d->path + (size_t)node->parent * d->path_stride,
+                   node->depth * sizeof *path);
+        }
+        path[node->depth] = session->n_evaluated + i;
+    }
+}
+
+moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node)
+{
+    const moe_session_draft *d = session->draft;
+    uint32_t base = session->n_evaluated;
+    moe_kv_row row = moe_kv_row_at(session->kv.addresses, base + d->tree.nodes[node].depth);
+    if (!d->is_chain) {
+        row.stored = base + node;
+        row.path_first = base;
+        row.path = d->path + (size_t)node * d->path_stride;
+    }
+    return row;
+}
+
+/* ---- The walk ---- */
+
+static void note_children(moe_engine *engine, const moe_session_draft *d, uint32_t node,
+                          uint32_t accepted)
+{
+    moe_speculation *s = engine->speculation;
+    moe_length_control *control = s->control[d->drafter];
+    for (uint32_t c = d->tree.nodes[node].first_child; c != MOE_NODE_NONE;
+         c = d->tree.nodes[c].next_sibling) {
+        uint32_t depth = d->tree.nodes[c].depth;
+        uint32_t at = depth - 1 < MOE_DRAFT_POSITIONS ? depth - 1 : MOE_DRAFT_POSITIONS - 1;
+        s->stats.drafted_at[at]++;
+        s->stats.accepted_at[at] += c == accepted;
+        moe_length_note_token(control, depth, d->confidence[c], c == accepted);
+    }
+}
+
+void moe_speculation_visit(moe_session *session, uint32_t node, const float *logits)
+{
+    moe_session_draft *d = session->draft;
+    moe_engine *engine = session->engine;
+    if (d->decided || node != d->current) {
+        return;
+    }
+    memcpy(session->logits, logits, engine->config.n_vocab * sizeof *logits);
+    uint32_t depth = d->tree.nodes[node].depth;
+    uint32_t n_timeline = session->n_tokens + depth;
+    moe_distribution target;
+    moe_sampler_distribution(&session->sampler, logits, session->tokens, n_timeline, &target);
+    uint32_t child = MOE_NODE_NONE;
+    int32_t token;
+    if (d->is_drawn && d->tree.nodes[node].first_child != MOE_NODE_NONE) {
+        child = moe_accept_rejection(&d->tree, node, &target, &d->drawn[depth],
+                                     &session->sampler.random, &token);
+        token = child != MOE_NODE_NONE ? d->tree.nodes[child].token : token;
+    } else {
+        token = moe_sampler_draw(&session->sampler, &target);
+        child = moe_accept_exact(&d->tree, node, token);
+    }
+    note_children(engine, d, node, child);
+    if (child != MOE_NODE_NONE && !moe_token_is_end(engine, token)) {
+        session->tokens[n_timeline] = token;
+        d->current = child;
+    } else {
+        d->next = token;
+        d->decided = true;
+    }
+}
+
+/* A branching tree's accepted rows go where the timeline has them. */
+static int move_accepted(moe_session *session, moe_error *err)
+{
+    const moe_session_draft *d = session->draft;
+    uint32_t n = d->tree.nodes[d->current].depth;
+    if (d->is_chain || n == 0) {
+        return MOE_OK;
+    }
+    const uint32_t *from = d->path + (size_t)d->current * d->path_stride;
+    uint32_t to[MOE_TREE_MAX_NODES];
+    for (uint32_t i = 0; i <= n; i++) {
+        to[i] = session->n_evaluated + i;
+    }
+    return moe_kv_table_move(&session->engine->kv, &session->kv, from, to, n + 1, err);
+}
+
+int moe_speculation_settle(moe_session *session, moe_error *err)
+{
+    moe_session_draft *d = session->draft;
+    moe_engine *engine = session->engine;
+    moe_speculation_stats *stats = &engine->speculation->stats;
+    uint32_t depth = d->tree.nodes[d->current].depth;
+    int status = move_accepted(session, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < depth; i++) {
+        session->sampled[session->n_sampled++] = session->tokens[session->n_tokens + i];
+    }
+    session->n_tokens += depth;
+    session->n_evaluated += 1 + depth;
+    session->n_sampled_pending = 0;
+    session->has_logits = true;
+    moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
+    engine->n_decode_tokens += 1 + depth;
+    stats->drafted += d->tree.n - 1;
+    stats->accepted += depth;
+    if (d->tree.n > 1) {
+        stats->drafted_by[d->drafter] += d->tree.n - 1;
+        stats->accepted_by[d->drafter] += depth;
+        stats->sequences++;
+        stats->emitted += depth + 1;
+    }
+    d->active = false;
+    return moe_session_is_full(session) ? MOE_OK
+                                        : moe_session_append_sampled(session, d->next, err);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* One step's speculation, as a whole: who drafts how much, with what, and what it cost. */
+#include "runtime/engine/speculation.h"
+
+#include "runtime/base/clock.h"
+#include "runtime/engine/byte_cost.h"
+#include "runtime/engine/draft_model.h"
+#include "runtime/engine/engine_internal.h"
+
+/* Weight of the newest sample in the average cost of a missing expert. */
+#define MISS_COST_WEIGHT 0.1
+
+/* It writes, and has one row in the pass: the token sampled last. */
+static bool is_writing(const moe_session *session)
+{
+    return session->n_sampled_pending == 1 && session->n_tokens - session->n_evaluated == 1 &&
+           !session->evaluate_only;
+}
+
+/* Rows that drafts may take, shared alike by those who write. */
+static uint32_t rows_for_drafts(const moe_engine *engine, moe_session *const *sessions, size_t n,
+                                uint32_t *n_writing)
+{
+    uint32_t n_busy = 0;
+    *n_writing = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_busy += moe_session_n_pending(sessions[i]) > 0;
+        *n_writing += is_writing(sessions[i]);
+    }
+    uint32_t most = engine->prefill_chunk;
+    return *n_writing == 0 || n_busy >= most ? 0 : (most - n_busy) / *n_writing;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Every session that writes starts with the root alone. */
+static int reset_trees(moe_engine *engine, moe_session *const *sessions, size_t n, uint32_t rows,
+                       moe_error *err)
+{
+    const moe_speculation *s = engine->speculation;
+    int status = MOE_OK;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        moe_session *session = sessions[i];
+        moe_session_draft *d = session->draft;
+        d->active = false;
+        d->tree.n = 0;
+        if (!is_writing(session) || moe_session_is_full(session)) {
+            continue;
+        }
+        uint32_t left = engine->context - session->n_tokens;
+        uint32_t wanted = s->tree_nodes > 0 ? s->tree_nodes : s->max_draft;
+        moe_token_tree_reset(&d->tree, session->tokens[session->n_tokens - 1]);
+        d->max_nodes = 1 + min_u32(min_u32(wanted, rows), left);
+        d->room = min_u32(s->max_draft, left);
+        d->max_depth = d->room;
+        d->current = 0;
+        d->decided = false;
+        d->is_drawn = false;
+        d->survival[0] = 1.0;
+        d->active = true;
+        status = moe_session_reserve(session, d->max_depth + 1, err);
+    }
+    return status;
+}
+
+static uint32_t n_drafted(moe_session *const *sessions, size_t n)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += sessions[i]->draft->active ? sessions[i]->draft->tree.n - 1 : 0;
+    }
+    return sum;
+}
+
+/* Asks a kind's controller for a length; 0: not now. */
+static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
+{
+    if (!s->use[kind]) {
+        return 0;
+    }
+    s->begun[kind] = true;
+    return moe_length_begin(s->control[kind], s->n_writing);
+}
+
+static void limit_depth(moe_session *const *sessions, size_t n, uint32_t length)
+{
+    for (size_t i = 0; i < n; i++) {
+        moe_session_draft *d = sessions[i]->draft;
+        d->max_depth = min_u32(d->room, length);
+    }
+}
+
+static int run_drafter(moe_engine *engine, moe_drafter kind, moe_session *const *sessions, size_t n,
+                       moe_error *err)
+{
+    moe_speculation *s = engine->speculation;
+    uint32_t length = begin_drafter(s, kind);
+    if (length == 0 || n_drafted(sessions, n) > 0) {
+        return MOE_OK;
+    }
+    uint64_t begin = moe_now_ns();
+    s->drafter = kind;
+    for (size_t i = 0; i < n; i++) {
+        sessions[i]->draft->drafter = kind;
+    }
+    limit_depth(sessions, n, length);
+    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(engine, sessions, n, err)
+                 : kind == MOE_DRAFTER_SELF ? moe_draft_self(engine, sessions, n, err)
+                                            : moe_draft_model_run(engine, sessions, n, err);
+    uint64_t ns = moe_now_ns() - begin;
+    s->stats.draft_ns += ns;
+    if (s->byte_cost == NULL) {
+        s->draft_cost += (double)ns;
+    }
+    return status;
+}
+
+int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size_t n,
+                          moe_error *err)
+{
+    moe_speculation *s = engine->speculation;
+    uint32_t rows = rows_for_drafts(engine, sessions, n, &s->n_writing);
+    s->draft_cost = 0.0;
+    s->n_draft_passes = 0;
+    s->drafter = MOE_DRAFTER_NONE;
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        s->begun[d] = false;
+    }
+    moe_foresight_reset(&s->foresees);
+    int status = reset_trees(engine, sessions, n, rows, err);
+    if (rows == 0 || status != MOE_OK) {
+        return status;
+    }
+    for (int kind = 0; kind < MOE_DRAFTERS && status == MOE_OK; kind++) {
+        status = run_drafter(engine, (moe_drafter)kind, sessions, n, err);
+    }
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (sessions[i]->draft->active) {
+            moe_speculation_place(sessions[i]);
+        }
+    }
+    return status;
+}
+
+/* An average of what a missing expert has cost passes that waited. */
+static void note_miss_cost(moe_engine *engine, double fetch_cost)
+{
+    moe_speculation *s = engine->speculation;
+    moe_expert_store_stats now;
+    moe_expert_store_get_stats(engine->experts, &now);
+    uint64_t n = now.misses - s->misses_before;
+    s->misses_before = now.misses;
+    if (n > 0) {
+        double cost = fetch_cost / (double)n;
+        s->miss_cost += (s->miss_cost == 0.0 ? 1.0 : MISS_COST_WEIGHT) * (cost - s->miss_cost);
+    }
+}
+
+void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
+                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
+{
+    moe_speculation *s = engine->speculation;
+    double verify = (double)verify_ns;
+    double fetch = (double)wait_ns;
+    if (s->byte_cost != NULL) {
+        verify = moe_byte_cost_take(s->byte_cost, n_rows, &fetch);
+        s->miss_cost = moe_byte_cost_miss(s->byte_cost);
+    } else {
+        note_miss_cost(engine, fetch);
+    }
+    if (s->n_writing == 0 || n_rows != n_tree_rows) {
+        return; /* a pass with prompts in it tells nothing about decoding */
+    }
+    uint32_t n_drafted_rows = n_rows - s->n_writing;
+    if (n_drafted_rows > 0) {
+        s->stats.passes++;
+        s->stats.verify_ns += verify_ns;
+    }
+    s->stats.draft_passes += s->n_draft_passes;
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        bool mine = s->drafter == (moe_drafter)d;
+        if (!s->begun[d] || (!mine && n_drafted_rows > 0)) {
+            continue;
+        }
+        moe_length_iteration iteration = {.n_sequences = s->n_writing,
+                                          .n_drafted = mine ? n_drafted_rows : 0,
+                                          .n_draft_passes = mine ? s->n_draft_passes : 0,
+                                          .n_rows = n_rows,
+                                          .n_emitted = n_emitted,
+                                          .draft_cost = mine ? s->draft_cost : 0.0,
+                                          .verify_cost = verify,
+                                          .fetch_cost = fetch};
+        moe_length_end(s->control[d], &iteration);
+    }
+}
+
+void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_stats *experts,
+                               moe_speculation_stats *stats)
+{
+    if (s == NULL) {
+        return;
+    }
+    *stats = s->stats;
+    stats->foresight_asked = s->foresees.n_asked;
+    stats->foresight_right = s->foresees.n_asked_foreseen;
+    stats->foresight_all = s->foresees.n_foreseen;
+    stats->bytes_foresight = experts->bytes_foresight;
+    stats->bytes_disk_foresight = experts->bytes_disk_foresight;
+    stats->utility = stats->utility_worst = 1.0;
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        moe_length_report report;
+        if (s->control[d] == NULL) {
+            continue;
+        }
+        moe_length_get_report(s->control[d], &report);
+        if (report.utility_worst < stats->utility_worst) {
+            stats->utility_worst = report.utility_worst;
+        }
+        if (report.draft_length >= stats->draft_length) {
+            stats->draft_length = report.draft_length;
+            stats->utility = report.utility;
+        }
+    }
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* Speculation's options and its opening. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/byte_cost.h"
+#include "runtime/engine/draft_model.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/named_value.h"
+
+#define DEFAULT_DRAFT_MAX 8u
+#define SHUFFLE_SEED      0x5eedu
+
+static const moe_named_value length_kinds[] = {{"survival", MOE_LENGTH_SURVIVAL},
+                                               {"cascade", MOE_LENGTH_CASCADE},
+                                               {"static", MOE_LENGTH_STATIC},
+                                               {NULL, 0}};
+static const moe_named_value cost_kinds[] = {{"time", 0}, {"bytes", 1}, {NULL, 0}};
+static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_TEMPORAL},
+                                            {"hot-global", MOE_DRAFT_PIN_HOT_GLOBAL},
+                                            {"random", MOE_DRAFT_PIN_RANDOM},
+                                            {NULL, 0}};
+
+/* Fillings beyond the calibration's tables. */
+enum { FILL_SHUFFLED = MOE_AFFINITY_KINDS, FILL_RANDOM, FILL_TOPK, FILL_NONE };
+static const moe_named_value affinity_kinds[] = {
+    {"output", MOE_AFFINITY_OUTPUT}, {"weight", MOE_AFFINITY_WEIGHT},
+    {"coact", MOE_AFFINITY_COACT},   {"router", MOE_AFFINITY_ROUTER},
+    {"shuffled", FILL_SHUFFLED},     {"random", FILL_RANDOM},
+    {"topk", FILL_TOPK},             {"none", FILL_NONE},
+    {NULL, 0}};
+
+static bool is_off(const moe_engine_options *o)
+{
+    return o->speculate == NULL || strcmp(o->speculate, "off") == 0;
+}
+
+static int check_mode(const moe_engine_options *o, moe_error *err)
+{
+    static const char *const modes[] = {"off", "auto", "ngram", "self"};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        if (strcmp(o->speculate, modes[i]) == 0) {
+            return MOE_OK;
+        }
+    }
+    return strncmp(o->speculate, "model:", 6) == 0 && o->speculate[6] != '\0'
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "speculate: '%s' is none of off, auto, ngram, self, model:FILE",
+                          o->speculate);
+}
+
+/* An option that speculation alone gives a meaning. */
+static int check_unused(const moe_engine_options *o, moe_error *err)
+{
+    const char *name = o->draft_max != 0            ? "draft_max (--draft-max)"
+                       : o->tree_nodes != 0         ? "tree_nodes (--tree)"
+                       : o->length_control != NULL  ? "length_control (--length-control)"
+                       : o->cost != NULL            ? "cost (--cost)"
+                       : o->draft_experts != 0      ? "draft_experts (--draft-experts)"
+                       : o->draft_pin != NULL       ? "draft_pin (--draft-pin)"
+                       : o->affinity != NULL        ? "affinity (--affinity)"
+                       : o->foresight != 0          ? "foresight (--foresight)"
+                       : o->verify_bytes != 0       ? "verify_bytes (--verify-bytes)"
+                                                    : NULL;
+    return name == NULL ? MOE_OK
+                        : moe_fail(err, MOE_ERR_ARGUMENT,
+                                   "%s acts on speculation, which is off; choose a --speculate mode",
+                                   name);
+}
+
+int moe_speculation_check(const moe_engine_options *o, moe_error *err)
+{
+    if (is_off(o)) {
+        return check_unused(o, err);
+    }
+    int value;
+    int status = check_mode(o, err);
+    if (status == MOE_OK && (moe_offload_is(o, "overlap") || o->route_trace != NULL)) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT,
+                          "speculation cannot act in offload mode overlap or on a replayed routing: "
+                          "neither knows what a draft will hold");
+    }
+    if (status == MOE_OK) {
+        status = moe_named_value_find(length_kinds, "length control", o->length_control, &value,
+                                      err);
+    }
+    if (status == MOE_OK) {
+        status = moe_named_value_find(cost_kinds, "cost", o->cost, &value, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_named_value_find(affinity_kinds, "affinity", o->affinity, &value, err);
+    }
+    if (status == MOE_OK && o->draft_max > MOE_MOST_DRAFT) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT, "draft_max must be 1 to %u, not %u", MOE_MOST_DRAFT,
+                          o->draft_max);
+    }
+    if (status == MOE_OK && o->tree_nodes >= MOE_TREE_MAX_NODES) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT, "tree_nodes must be 1 to %u, not %u",
+                          MOE_TREE_MAX_NODES - 1, o->tree_nodes);
+    }
+    return status;
+}
+
+uint32_t moe_speculation_kept_experts(const moe_engine_options *o)
+{
+    bool global = !is_off(o) && o->draft_pin != NULL && strcmp(o->draft_pin, "hot-global") == 0;
+    return global ? o->draft_experts : 0;
+}
+
+/* A table of random orders: what affinities have to beat. */
+static uint16_t *shuffled_table(const moe_model_config *c)
+{
+    moe_random random;
+    moe_random_seed(&random, SHUFFLE_SEED);
+    uint16_t *table = moe_calloc((size_t)c->n_layer * c->n_expert, c->n_expert * sizeof *table);
+    for (size_t row = 0; table != NULL && row < (size_t)c->n_layer * c->n_expert; row++) {
+        uint16_t *order = table + row * c->n_expert;
+        for (uint32_t i = 0; i < c->n_expert; i++) {
+            uint32_t at = (uint32_t)(moe_random_next(&random) % (i + 1));
+            order[i] = order[at];
+            order[at] = (uint16_t)i;
+        }
+    }
+    return table;
+}
+
+static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_engine_options *o,
+                       moe_error *err)
+{
+    int kind = engine->calibration != NULL ? MOE_AFFINITY_OUTPUT : FILL_TOPK;
+    if (o->affinity != NULL) {
+        (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
+    }
+    s->fill = kind == FILL_RANDOM ? MOE_DRAFT_FILL_RANDOM
+              : kind == FILL_TOPK ? MOE_DRAFT_FILL_ROUTER
+              : kind == FILL_NONE ? MOE_DRAFT_FILL_NONE
+                                  : MOE_DRAFT_FILL_AFFINITY;
+    if (kind == FILL_SHUFFLED) {
+        s->shuffled = shuffled_table(&engine->config);
+        s->affinity = s->shuffled;
+        return s->shuffled != NULL
+                   ? MOE_OK
+                   : moe_fail(err, MOE_ERR_MEMORY, "no memory for a shuffled affinity table");
+    }
+    if (s->fill != MOE_DRAFT_FILL_AFFINITY) {
+        return MOE_OK;
+    }
+    if (engine->calibration == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "affinity '%s' is a table of the calibration, and there is none for this "
+                        "model; make one: moe-offload calibrate -m %s -f TEXT",
+                        o->affinity, o->model_path);
+    }
+    s->affinity = engine->calibration->affinity[kind];
+    return MOE_OK;
+}
+
+static int check_draft_experts(const moe_speculation *s, const moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    if (s->draft_experts == 0) {
+        return MOE_OK;
+    }
+    if (s->draft_experts < c->n_expert_used || s->draft_experts > c->n_expert) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "draft_experts must be %u (what a token uses) to %u, not %u",
+                        c->n_expert_used, c->n_expert, s->draft_experts);
+    }
+    uint64_t kept = (uint64_t)s->draft_experts * c->n_layer;
+    if (kept + c->n_expert_used > engine->plan.expert_slots) {
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "%u experts of each of %u layers are to stay for the draft, but %llu slots "
+                        "leave no room beside them; lower --draft-experts or raise the cache",
+                        s->draft_experts, c->n_layer,
+                        (unsigned long long)engine->plan.expert_slots);
+    }
+    if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && engine->calibration == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "draft pin hot-global needs a calibration, and there is none for this "
+                        "model (moe-offload calibrate)");
+    }
+    return MOE_OK;
+}
+
+static void choose_drafters(moe_speculation *s, const moe_engine *engine,
+                            const moe_engine_options *o)
+{
+    bool is_auto = strcmp(o->speculate, "auto") == 0;
+    s->use[MOE_DRAFTER_NGRAM] = is_auto || strcmp(o->speculate, "ngram") == 0;
+    /* Where every expert is in memory the self draft costs what the model does. */
+    bool misses = engine->plan.expert_slots < engine->plan.experts;
+    s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || strcmp(o->speculate, "self") == 0;
+    s->use[MOE_DRAFTER_MODEL] = strncmp(o->speculate, "model:", 6) == 0;
+}
+
+static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    s->score = moe_calloc(c->n_expert, sizeof *s->score);
+    s->pinned = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *s->pinned);
+    s->n_pinned = moe_calloc(c->n_layer, sizeof *s->n_pinned);
+    uint32_t n_rows = engine->prefill_chunk;
+    s->rows = moe_calloc(n_rows, sizeof *s->rows);
+    s->pass_tokens = moe_calloc(n_rows, sizeof *s->pass_tokens);
+    s->pass_depths = moe_calloc(n_rows, sizeof *s->pass_depths);
+    s->pass_kv = moe_calloc(n_rows, sizeof *s->pass_kv);
+    s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
+    if (s->score == NULL || s->pinned == NULL || s->n_pinned == NULL || s->rows == NULL ||
+        s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
+        s->pass_logit_rows == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
+    }
+    return moe_foresight_init(&s->foresees, c->n_layer, c->n_expert, err);
+}
+
+static int open_control(moe_speculation *s, const moe_engine_options *o, moe_error *err)
+{
+    int kind = MOE_LENGTH_SURVIVAL;
+    if (o->length_control != NULL) {
+        (void)moe_named_value_find(length_kinds, "length control", o->length_control, &kind, NULL);
+    }
+    moe_length_options options = {.kind = (moe_length_kind)kind, .max_draft = s->max_draft};
+    int status = MOE_OK;
+    for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
+        if (s->use[d]) {
+            status = moe_length_control_create(&s->control[d], &options, err);
+        }
+    }
+    return status;
+}
+
+/* hot-global: the draft's experts are known from the beginning. */
+static void pin_hottest(moe_speculation *s, const moe_engine *engine)
+{
+    const moe_model_config *c = &engine->config;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            moe_calibration_hottest(engine->calibration, l, s->pinned + (size_t)l * c->n_expert);
+            s->n_pinned[l] = s->draft_experts;
+        }
+    }
+}
+
+static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_options *o,
+                      moe_error *err)
+{
+    int value = MOE_DRAFT_PIN_HOT_TEMPORAL;
+    if (o->draft_pin != NULL) {
+        (void)moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, NULL);
+    }
+    s->pin = (moe_draft_pin)value;
+    choose_drafters(s, engine, o);
+    int status = allocate(s, engine, err);
+    if (status == MOE_OK) {
+        status = check_draft_experts(s, engine, err);
+    }
+    if (status == MOE_OK) {
+        status = choose_fill(s, engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = open_control(s, o, err);
+    }
+    if (status == MOE_OK && o->cost != NULL && strcmp(o->cost, "bytes") == 0) {
+        status = moe_byte_cost_open(&s->byte_cost, &engine->map, engine->config.n_expert_used,
+                                    engine->plan.expert_slots, err);
+    }
+    if (status == MOE_OK && s->use[MOE_DRAFTER_MODEL]) {
+        s->model = engine->draft_model;
+        status = moe_draft_model_check(s->model, engine, err);
+    }
+    if (status == MOE_OK && s->draft_experts > 0 && s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
+        pin_hottest(s, engine);
+    }
+    return status;
+}
+
+int moe_speculation_open(moe_speculation **out, moe_engine *engine,
+                         const moe_engine_options *options, moe_error *err)
+{
+    *out = NULL;
+    if (is_off(options)) {
+        return MOE_OK;
+    }
+    moe_speculation *s = moe_calloc(1, sizeof *s);
+    if (s == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
+    }
+    s->max_draft = options->draft_max != 0 ? options->draft_max : DEFAULT_DRAFT_MAX;
+    s->tree_nodes = options->tree_nodes;
+    s->draft_experts = options->draft_experts;
+    s->foresight = options->foresight != MOE_SWITCH_OFF;
+    s->verify_bytes = options->verify_bytes;
+    moe_random_seed(&s->random, SHUFFLE_SEED);
+    int status = open_parts(s, engine, options, err);
+    if (status != MOE_OK) {
+        moe_speculation_close(&s);
+        return status;
+    }
+    *out = s;
+    return MOE_OK;
+}
+
+void moe_speculation_close(moe_speculation **speculation)
+{
+    moe_speculation *s = *speculation;
+    if (s == NULL) {
+        return;
+    }
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        moe_length_control_free(&s->control[d]);
+    }
+    moe_byte_cost_close(&s->byte_cost);
+    moe_foresight_free(&s->foresees);
+    free(s->shuffled);
+    free(s->score);
+    free(s->pinned);
+    free(s->n_pinned);
+    free(s->rows);
+    free(s->pass_tokens);
+    free(s->pass_depths);
+    free(s->pass_kv);
+    free(s->pass_logit_rows);
+    free(s);
+    *speculation = NULL;
+}

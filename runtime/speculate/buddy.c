@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/speculate/buddy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+void moe_buddy_list_free(moe_buddy_list *list)
+{
+    free(list->count);
+    free(list->buddies);
+    free(list->q);
+    *list = (moe_buddy_list){0};
+}
+
+/* The `max` best j for one expert, by descending weight, ties to the lower id. */
+static uint32_t best_buddies(const float *row, uint32_t n_expert, uint32_t self, uint32_t max,
+                             uint16_t *out)
+{
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < n_expert; j++) {
+        if (j == self || (n == max && !(row[j] > row[out[n - 1]]))) {
+            continue;
+        }
+        uint32_t at = n < max ? n++ : n - 1;
+        while (at > 0 && row[j] > row[out[at - 1]]) {
+            out[at] = out[at - 1];
+            at--;
+        }
+        out[at] = (uint16_t)j;
+    }
+    return n;
+}
+
+static void build_row(moe_buddy_list *list, const float *row, uint32_t self, float alpha,
+                      float epsilon)
+{
+    uint16_t *buddies = list->buddies + (size_t)self * list->max;
+    float *q = list->q + (size_t)self * list->max;
+    double total = 0.0;
+    for (uint32_t j = 0; j < list->n_expert; j++) {
+        total += j != self ? (double)row[j] + epsilon : 0.0;
+    }
+    uint32_t n = best_buddies(row, list->n_expert, self, list->max, buddies);
+    double held = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        double share = ((double)row[buddies[i]] + epsilon) / total;
+        q[i] = (float)share;
+        held += share;
+        list->count[self] = i + 1;
+        if (held >= alpha) {
+            break;
+        }
+    }
+}
+
+int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32_t n_expert,
+                         float alpha, uint32_t max, float epsilon, moe_error *err)
+{
+    max = max < n_expert ? max : n_expert - 1;
+    max = max > 0 ? max : 1;
+    *list = (moe_buddy_list){.n_expert = n_expert, .max = max};
+    list->count = moe_calloc(n_expert, sizeof *list->count);
+    list->buddies = moe_calloc((size_t)n_expert * max, sizeof *list->buddies);
+    list->q = moe_calloc((size_t)n_expert * max, sizeof *list->q);
+    if (list->count == NULL || list->buddies == NULL || list->q == NULL) {
+        moe_buddy_list_free(list);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for buddies of %u experts", n_expert);
+    }
+    for (uint32_t i = 0; i < n_expert; i++) {
+        build_row(list, coactivation + (size_t)i * n_expert, i, alpha, epsilon);
+    }
+    return MOE_OK;
+}
+
+void moe_buddy_options_init(moe_buddy_options *options)
+{
+    *options = (moe_buddy_options){.max_replaced = 3,
+                                   .tae_threshold = -1.0f,
+                                   .margin_threshold = 2.0f,
+                                   .tae_temperature = 1.0f,
+                                   .residency_threshold = 1.0f,
+                                   .reuse_factor = 0.5f};
+}
+
+float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
+                          float temperature)
+{
+    double power = 1.0 / temperature;
+    double sum = 0.0;
+    double entropy = 0.0;
+    for (uint32_t i = 0; i < k; i++) {
+        sum += pow(probs[experts[i]], power);
+    }
+    for (uint32_t i = 0; i < k; i++) {
+        double p = pow(probs[experts[i]], power) / sum;
+        entropy -= p > 0.0 ? p * log(p) : 0.0;
+    }
+    return (float)(entropy / log(k));
+}
+
+/* ---- At work ---- */
+
+typedef struct row_work {
+    const moe_buddy_list *list;
+    const moe_buddy_options *options;
+    moe_route_edit *edit;
+    moe_buddy_stats *stats;
+    const float *probs;
+    uint32_t *experts;
+    float *weights;
+} row_work;
+
+static bool serves(const row_work *w, uint32_t expert)
+{
+    for (uint32_t k = 0; k < w->edit->n_used; k++) {
+        if (w->experts[k] == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_gated(const row_work *w)
+{
+    uint32_t k = w->edit->n_used;
+    const moe_buddy_options *o = w->options;
+    float first = 0.0f;
+    float second = 0.0f;
+    double sum = 0.0;
+    for (uint32_t i = 0; i < k; i++) {
+        if (w->experts[i] == MOE_EXPERT_NONE) {
+            return false; /* a budget has been here: the gates are about whole picks */
+        }
+        float p = w->probs[w->experts[i]];
+        sum += p;
+        second = p > first ? first : p > second ? p : second;
+        first = p > first ? p : first;
+    }
+    if (k > 1 && o->tae_threshold >= 0.0f &&
+        moe_routing_entropy(w->probs, w->experts, k, o->tae_temperature) <= o->tae_threshold) {
+        return true;
+    }
+    return (double)(first - second) / sum >= o->margin_threshold;
+}
+
+/* The mean and deviation of the row's log probabilities: a router's standardised logits. */
+static void standardise(const row_work *w, double *mean, double *deviation)
+{
+    double sum = 0.0;
+    double squares = 0.0;
+    for (uint32_t e = 0; e < w->edit->n_expert; e++) {
+        double z = log((double)w->probs[e] + 1e-30);
+        sum += z;
+        squares += z * z;
+    }
+    double n = w->edit->n_expert;
+    *mean = sum / n;
+    double variance = squares / n - *mean * *mean;
+    *deviation = variance > 1e-12 ? sqrt(variance) : 1e-6;
+}
+
+/* The list is by q, so without the score's extras the first that may serve is the best. */
+static uint32_t find_buddy(const row_work *w, uint32_t missing)
+{
+    const moe_buddy_list *list = w->list;
+    const moe_buddy_options *o = w->options;
+    uint32_t n = list->count[missing];
+    n = o->search > 0 && o->search < n ? o->search : n;
+    uint32_t best = MOE_EXPERT_NONE;
+    double best_score = -INFINITY;
+    double mean = 0.0;
+    double deviation = 1.0;
+    if (o->novelty != 0.0f) {
+        standardise(w, &mean, &deviation);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = list->buddies[(size_t)missing * list->max + i];
+        if (!w->edit->resident[j] || serves(w, j)) {
+            continue;
+        }
+        double z = o->novelty != 0.0f ? (log((double)w->probs[j] + 1e-30) - mean) / deviation : 0.0;
+        double score = list->q[(size_t)missing * list->max + i] * (1.0 + o->novelty * z);
+        if (score > best_score) {
+            best = j;
+            best_score = score;
+        }
+        if (o->novelty == 0.0f) {
+            break;
+        }
+    }
+    return best;
+}
+
+static uint32_t find_random(const row_work *w)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < w->edit->n_expert; e++) {
+        n += w->edit->resident[e] && !serves(w, e);
+    }
+    uint32_t left = n > 0 ? (uint32_t)(moe_random_next(w->options->random_source) % n) : 0;
+    for (uint32_t e = 0; n > 0 && e < w->edit->n_expert; e++) {
+        if (w->edit->resident[e] && !serves(w, e) && left-- == 0) {
+            return e;
+        }
+    }
+    return MOE_EXPERT_NONE;
+}
+
+/* With own weights the row's are the model's rule over what serves it now, dropped ranks at 0. */
+static void edit_row(row_work *w, uint32_t row)
+{
+    uint32_t n_replaced = 0;
+    bool changed = false;
+    for (uint32_t k = 0; k < w->edit->n_used; k++) {
+        uint32_t wanted = w->experts[k];
+        if (wanted == MOE_EXPERT_NONE || w->edit->resident[wanted] ||
+            n_replaced >= w->options->max_replaced) {
+            continue;
+        }
+        uint32_t buddy = w->options->random ? find_random(w) : find_buddy(w, wanted);
+        if (buddy != MOE_EXPERT_NONE) {
+            w->experts[k] = buddy;
+            n_replaced++;
+            changed = true;
+            continue;
+        }
+        w->stats->n_unserved++;
+        if (w->options->drop_unserved) {
+            w->experts[k] = MOE_EXPERT_NONE;
+            w->weights[k] = 0.0f;
+            w->stats->n_dropped++;
+        }
+    }
+    w->stats->n_replaced += n_replaced;
+    if (changed && w->options->weight == MOE_BUDDY_OWN) {
+        moe_route_edit_weigh(w->edit, row);
+    }
+}
+
+static uint32_t count_missing(const moe_route_edit *edit, uint32_t first, uint32_t n,
+                              uint32_t *n_requested)
+{
+    uint32_t n_missing = 0;
+    *n_requested = 0;
+    for (uint32_t i = first; i < first + n; i++) {
+        if (edit->experts[i] != MOE_EXPERT_NONE) {
+            (*n_requested)++;
+            n_missing += !edit->resident[edit->experts[i]];
+        }
+    }
+    return n_missing;
+}
+
+void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
+                     moe_route_edit *edit, moe_buddy_stats *stats)
+{
+    uint32_t n_requested;
+    uint32_t n_missing = count_missing(edit, 0, edit->n_rows * edit->n_used, &n_requested);
+    stats->n_requested += n_requested;
+    stats->n_missing += n_missing;
+    if (n_missing == 0 || options->max_replaced == 0) {
+        return;
+    }
+    /* Everything missing is no reason to bypass unless a threshold below 1 was asked for. */
+    if (options->residency_threshold < 1.0f &&
+        (float)n_missing >= options->residency_threshold * (float)n_requested) {
+        stats->n_bypassed++;
+        return;
+    }
+    for (uint32_t r = 0; r < edit->n_rows; r++) {
+        row_work w = {.list = list,
+                      .options = options,
+                      .edit = edit,
+                      .stats = stats,
+                      .probs = edit->probs + (size_t)r * edit->n_expert,
+                      .experts = edit->experts + (size_t)r * edit->n_used,
+                      .weights = edit->weights + (size_t)r * edit->n_used};
+        uint32_t requested;
+        if (count_missing(edit, r * edit->n_used, edit->n_used, &requested) == 0) {
+            continue;
+        }
+        if (is_gated(&w)) {
+            stats->n_gated++;
+        } else {
+            edit_row(&w, r);
+        }
+    }
+}

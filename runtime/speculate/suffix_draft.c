@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/* Positions of the timeline are chained by the two tokens that end there, the latest first:
+ *
+ *     head[hash(t[p-1], t[p])] -> p -> earlier position with the same pair -> ...
+ *
+ * A proposal follows the chain of the timeline's last pair, measures how much further back each
+ * occurrence agrees, and lets those that agree longest vote on what comes next. Appending a token
+ * adds a link, cutting one back takes it off again. */
+#include "runtime/speculate/suffix_draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+#define PAIR              2u /* tokens that the chains are about */
+#define DEFAULT_MIN_MATCH 2u
+#define DEFAULT_MAX_MATCH 32u
+#define MOST_OCCURRENCES  64u  /* that vote */
+#define MOST_VISITED      256u /* of a chain */
+#define NONE              UINT32_MAX
+
+struct moe_suffix_index {
+    int32_t *tokens;
+    uint32_t *previous; /* [n] the chain */
+    uint32_t n, capacity;
+    uint32_t *heads; /* [n_heads], a power of two: the latest position, or NONE */
+    uint32_t n_heads;
+};
+
+int moe_suffix_index_create(moe_suffix_index **out, moe_error *err)
+{
+    *out = moe_calloc(1, sizeof **out);
+    return *out != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for an n-gram index");
+}
+
+void moe_suffix_index_free(moe_suffix_index **index)
+{
+    if (*index != NULL) {
+        free((*index)->tokens);
+        free((*index)->previous);
+        free((*index)->heads);
+        free(*index);
+        *index = NULL;
+    }
+}
+
+/* Chains of different pairs may share a head: followers compare tokens. */
+static uint32_t *head_of_pair(const moe_suffix_index *index, int32_t first, int32_t second)
+{
+    uint64_t pair = (uint64_t)(uint32_t)first << 32 | (uint32_t)second;
+    uint64_t hash = (pair ^ (pair >> 29)) * 0x9e3779b97f4a7c15u;
+    return &index->heads[(hash >> 32) & (index->n_heads - 1)];
+}
+
+static uint32_t *head_of(const moe_suffix_index *index, uint32_t position)
+{
+    return head_of_pair(index, index->tokens[position - 1], index->tokens[position]);
+}
+
+static void append(moe_suffix_index *index, int32_t token)
+{
+    uint32_t position = index->n++;
+    index->tokens[position] = token;
+    if (position + 1 >= PAIR) {
+        uint32_t *head = head_of(index, position);
+        index->previous[position] = *head;
+        *head = position;
+    }
+}
+
+static void cut_back(moe_suffix_index *index, uint32_t n)
+{
+    while (index->n > n) {
+        uint32_t position = index->n - 1;
+        if (position + 1 >= PAIR) {
+            *head_of(index, position) = index->previous[position];
+        }
+        index->n = position;
+    }
+}
+
+static void clear(moe_suffix_index *index)
+{
+    free(index->tokens);
+    free(index->previous);
+    free(index->heads);
+    *index = (moe_suffix_index){0};
+}
+
+static int grow(moe_suffix_index *index, uint32_t n, moe_error *err)
+{
+    if (n <= index->capacity) {
+        return MOE_OK;
+    }
+    uint32_t capacity = 1024;
+    while (capacity < n) {
+        capacity *= 2;
+    }
+    int32_t *tokens = moe_realloc_array(index->tokens, capacity, sizeof *tokens);
+    index->tokens = tokens != NULL ? tokens : index->tokens;
+    uint32_t *previous = moe_realloc_array(index->previous, capacity, sizeof *previous);
+    index->previous = previous != NULL ? previous : index->previous;
+    uint32_t *heads = moe_realloc_array(index->heads, capacity, sizeof *heads);
+    index->heads = heads != NULL ? heads : index->heads;
+    if (tokens == NULL || previous == NULL || heads == NULL) {
+        clear(index);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for an n-gram index of %u tokens", n);
+    }
+    index->capacity = index->n_heads = capacity;
+    memset(heads, 0xff, capacity * sizeof *heads); /* NONE */
+    uint32_t before = index->n;
+    index->n = 0;
+    for (uint32_t i = 0; i < before; i++) {
+        append(index, tokens[i]);
+    }
+    return MOE_OK;
+}
+
+int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint32_t n,
+                            moe_error *err)
+{
+    uint32_t same = index->n < n ? index->n : n;
+    if (same > 0 && memcmp(index->tokens, tokens, same * sizeof *tokens) != 0) {
+        uint32_t first = 0;
+        while (index->tokens[first] == tokens[first]) {
+            first++;
+        }
+        same = first;
+    }
+    cut_back(index, same);
+    int status = grow(index, n, err);
+    for (uint32_t i = index->n; i < n && status == MOE_OK; i++) {
+        append(index, tokens[i]);
+    }
+    return status;
+}
+
+/* ---- Proposing ---- */
+
+/* Where the context stood before: the position of its last token there. */
+typedef struct occurrence {
+    uint32_t position;
+    uint32_t match; /* tokens that agree, counted back from it */
+} occurrence;
+
+typedef struct context {
+    const moe_suffix_index *index;
+    int32_t path[MOE_TREE_MAX_NODES]; /* tokens after the timeline's end, down to the node */
+    uint32_t n_path;
+} context;
+
+/* The context's i-th token from its end. */
+static int32_t from_end(const context *c, uint32_t i)
+{
+    return i < c->n_path ? c->path[c->n_path - 1 - i]
+                         : c->index->tokens[c->index->n - 1 - (i - c->n_path)];
+}
+
+static uint32_t match_length(const context *c, uint32_t position, uint32_t most)
+{
+    uint32_t length = 0;
+    uint32_t available = c->index->n + c->n_path;
+    while (length < most && length <= position && length < available &&
+           c->index->tokens[position - length] == from_end(c, length)) {
+        length++;
+    }
+    return length;
+}
+
+/* The occurrences with the longest match, the latest first; returns how many. */
+static uint32_t find_longest(const context *c, const moe_suffix_options *o, occurrence *found)
+{
+    uint32_t least = o->min_match > DEFAULT_MIN_MATCH ? o->min_match : DEFAULT_MIN_MATCH;
+    uint32_t most = o->max_match > 0 ? o->max_match : DEFAULT_MAX_MATCH;
+    uint32_t n = 0;
+    uint32_t longest = least;
+    if (c->index->n + c->n_path < PAIR || c->index->n == 0) {
+        return 0;
+    }
+    uint32_t position = *head_of_pair(c->index, from_end(c, 1), from_end(c, 0));
+    for (uint32_t i = 0; i < MOST_VISITED && position != NONE; i++) {
+        uint32_t next = c->index->previous[position];
+        uint32_t match = position + 1 < c->index->n ? match_length(c, position, most) : 0;
+        if (match > longest) {
+            longest = match;
+            n = 0;
+        }
+        if (match == longest && match >= least && n < MOST_OCCURRENCES) {
+            found[n++] = (occurrence){position, match};
+        }
+        position = next;
+    }
+    return n;
+}
+
+/* The token that most occurrences go on with at this depth; of equals the latest's. Those that go on
+ * otherwise are dropped from the list. */
+static uint32_t vote(const moe_suffix_index *index, occurrence *found, uint32_t n, uint32_t depth,
+                     int32_t *token, uint32_t *n_voters)
+{
+    uint32_t best = 0;
+    *n_voters = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = found[i].position + depth;
+        uint32_t count = 0;
+        *n_voters += at < index->n;
+        for (uint32_t k = 0; k < n && at < index->n; k++) {
+            uint32_t other = found[k].position + depth;
+            count += other < index->n && index->tokens[other] == index->tokens[at];
+        }
+        if (count > best) {
+            best = count;
+            *token = index->tokens[at];
+        }
+    }
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < n && best > 0; i++) {
+        uint32_t at = found[i].position + depth;
+        if (at < index->n && index->tokens[at] == *token) {
+            found[n_left++] = found[i];
+        }
+    }
+    return n_left;
+}
+
+/* How sure: the voters' agreement, and how long the match is (a pair is half sure). */
+static float confidence(uint32_t votes, uint32_t n_voters, uint32_t match)
+{
+    float length = 1.0f - 1.0f / (float)match;
+    return length * (float)votes / ((float)n_voters + 0.25f);
+}
+
+static uint32_t add_path(const moe_suffix_index *index, const moe_suffix_options *o,
+                         occurrence *found, uint32_t n, uint32_t node, moe_token_tree *tree)
+{
+    uint32_t before = tree->n;
+    for (uint32_t depth = 1; depth <= o->max_depth && n > 0; depth++) {
+        int32_t token = 0;
+        uint32_t n_voters;
+        uint32_t match = found[0].match + depth - 1;
+        n = vote(index, found, n, depth, &token, &n_voters);
+        if (n == 0 || tree->n - before >= o->max_nodes) {
+            break;
+        }
+        uint32_t child = moe_token_tree_add(tree, node, token, confidence(n, n_voters, match),
+                                            o->drafter);
+        if (child == MOE_NODE_NONE) {
+            break;
+        }
+        node = child;
+    }
+    return tree->n - before;
+}
+
+uint32_t moe_suffix_propose(const moe_suffix_index *index, const moe_suffix_options *options,
+                            uint32_t node, moe_token_tree *tree)
+{
+    context c = {.index = index};
+    occurrence found[MOST_OCCURRENCES], group[MOST_OCCURRENCES];
+    c.n_path = moe_token_tree_path(tree, node, c.path);
+    uint32_t n = find_longest(&c, options, found);
+    memcpy(group, found, n * sizeof *found);
+    uint32_t added = add_path(index, options, group, n, node, tree);
+    /* With nodes to spare, every occurrence's own continuation, the latest first. */
+    for (uint32_t i = 0; i < n && options->max_nodes > options->max_depth; i++) {
+        moe_suffix_options rest = *options;
+        if (added >= options->max_nodes) {
+            break;
+        }
+        rest.max_nodes = options->max_nodes - added;
+        added += add_path(index, &rest, &found[i], 1, node, tree);
+    }
+    return added;
+}
+
+uint32_t moe_suffix_match_length(const moe_suffix_index *index, const moe_suffix_options *options)
+{
+    context c = {.index = index};
+    occurrence found[MOST_OCCURRENCES];
+    return find_longest(&c, options, found) > 0 ? found[0].match : 0;
+}
