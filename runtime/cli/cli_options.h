@@ -31,8 +31,8 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
-/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute and --foresight: that of the API's
- * enumerations. */
+/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute and --foresight: that of
+ * the API's enumerations. */
 typedef struct cli_options {
     const char *model;
     const char *prompt;

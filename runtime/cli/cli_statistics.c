@@ -165,9 +165,9 @@ static void print_speculation(const moe_speculation_stats *s)
         return;
     }
     fprintf(stderr,
-            "speculation: %" PRIu64 " of %" PRIu64 " drafted tokens accepted (%.0f %%), %.2f tokens "
-            "a verification, %" PRIu64 " draft passes; foreseen %.0f %% of the experts asked for
-",
+            "speculation: %" PRIu64 " of %" PRIu64
+            " drafted tokens accepted (%.0f %%), %.2f tokens "
+            "a verification, %" PRIu64 " draft passes; foreseen %.0f %% of the experts asked for\n",
             s->accepted, s->drafted, percent_of(s->accepted, s->drafted),
             (double)s->emitted / (double)s->sequences, s->draft_passes,
             percent_of(s->foresight_right, s->foresight_asked));
@@ -180,8 +180,7 @@ static void print_lossy(const moe_lossy_stats *l)
     }
     fprintf(stderr,
             "LOSSY%s: %.1f %% of the routers' choices replaced, %.1f %% dropped; on %" PRIu64
-            " positions compared with the exact pass: KL %.4f (worst %.3f), same token %.1f %%
-",
+            " positions compared with the exact pass: KL %.4f (worst %.3f), same token %.1f %%\n",
             l->on ? "" : " (turned off by the quality limit)", percent_of(l->replaced, l->picks),
             percent_of(l->dropped, l->picks), l->compared, l->mean_kl, l->max_kl,
             percent_of(l->agreed, l->compared));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Growing trees by a model's logits, level by level (self draft and second model alike).
  *
- * A chain adds one token a level: at temperature 0 the likeliest; above, one drawn from the sampler's
- * distribution, which is kept for rejection sampling. A branching tree adds the likeliest tokens of
- * every node of the frontier, whatever the temperature (picked, not drawn), goes on from those whose
- * paths the draft is surest of, and ends with the surest nodes that fit. */
+ * A chain adds one token a level: at temperature 0 the likeliest; above, one drawn from the
+ * sampler's distribution, which is kept for rejection sampling. A branching tree adds the likeliest
+ * tokens of every node of the frontier, whatever the temperature (picked, not drawn), goes on from
+ * those whose paths the draft is surest of, and ends with the surest nodes that fit. */
 #include <math.h>
 
 #include "runtime/engine/engine_internal.h"
@@ -69,12 +69,13 @@ static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
     moe_distribution draft;
     float greatest;
     double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
-    moe_sampler_distribution(&session->sampler, logits, session->tokens,
-                             session->n_tokens + depth, &draft);
+    moe_sampler_distribution(&session->sampler, logits, session->tokens, session->n_tokens + depth,
+                             &draft);
     int32_t token = draft.choices[0].token;
     float q = 1.0f;
     if (session->sampler.settings.temperature > 0.0f) {
-        int status = moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
+        int status =
+            moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -179,7 +180,7 @@ static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_bef
 uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth)
 {
     moe_session_draft *d = session->draft;
-    bool keep[MOE_TREE_MAX_NODES];
+    bool keep[MOE_TREE_MAX_NODES] = {true};
     uint32_t moved[MOE_TREE_MAX_NODES];
     uint32_t before = d->tree.n;
     for (uint32_t i = 0; i < before; i++) {

@@ -75,9 +75,8 @@ int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine
     for (uint32_t t = 0; engine->tokenizer != NULL && t < engine->config.n_vocab; t++) {
         size_t size, draft_size;
         const char *piece = moe_token_piece(engine, (int32_t)t, true, &size);
-        const char *other = draft->tokenizer != NULL
-                                ? moe_token_piece(draft, (int32_t)t, true, &draft_size)
-                                : "";
+        const char *other =
+            draft->tokenizer != NULL ? moe_token_piece(draft, (int32_t)t, true, &draft_size) : "";
         if (draft->tokenizer == NULL || size != draft_size || memcmp(piece, other, size) != 0) {
             return moe_fail(err, MOE_ERR_MISMATCH,
                             "the draft model's token %u is not the model's: their vocabularies "
@@ -190,8 +189,8 @@ int moe_draft_model_run(moe_engine *engine, moe_session *const *sessions, size_t
             moe_session *owner = model->owners[i];
             uint32_t node = owner->draft->frontier[0];
             owner->draft->n_frontier = 0;
-            status = moe_draft_expand(engine, owner, node, moe_session_logits(model->mirrors[i]),
-                                      err);
+            status =
+                moe_draft_expand(engine, owner, node, moe_session_logits(model->mirrors[i]), err);
         }
         if (status == MOE_OK) {
             status = collect(model, sessions, n, &n_rows, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A second, smaller model that drafts: an engine of its own on the CPU, and in every session a mirror
- * that follows its timeline. */
+/* A second, smaller model that drafts: an engine of its own on the CPU, and in every session a
+ * mirror that follows its timeline. */
 #ifndef MOE_ENGINE_DRAFT_MODEL_H
 #define MOE_ENGINE_DRAFT_MODEL_H
 

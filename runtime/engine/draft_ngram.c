@@ -8,8 +8,8 @@ static void price(moe_engine *engine, moe_session_draft *d)
     for (uint32_t i = 1; i < d->tree.n; i++) {
         const moe_tree_node *node = &d->tree.nodes[i];
         d->confidence[i] = node->q;
-        d->survival[i] = d->survival[node->parent] *
-                         moe_length_survival(control, node->depth, node->q);
+        d->survival[i] =
+            d->survival[node->parent] * moe_length_survival(control, node->depth, node->q);
     }
 }
 
@@ -26,9 +26,8 @@ int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, 
         if (status != MOE_OK) {
             return status;
         }
-        moe_suffix_options options = {.max_depth = d->max_depth,
-                                      .max_nodes = d->max_nodes - 1,
-                                      .drafter = MOE_DRAFTER_NGRAM};
+        moe_suffix_options options = {
+            .max_depth = d->max_depth, .max_nodes = d->max_nodes - 1, .drafter = MOE_DRAFTER_NGRAM};
         if (engine->speculation->tree_nodes == 0 && options.max_nodes > d->max_depth) {
             options.max_nodes = d->max_depth;
         }

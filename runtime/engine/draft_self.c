@@ -29,8 +29,7 @@ static bool is_cancelled(void *user)
     const level *l = user;
     bool cancelled = false;
     for (uint32_t i = 0; i < l->n_rows; i++) {
-        cancelled |=
-            atomic_load_explicit(&l->rows[i].session->cancelled, memory_order_relaxed);
+        cancelled |= atomic_load_explicit(&l->rows[i].session->cancelled, memory_order_relaxed);
     }
     return cancelled;
 }

@@ -18,7 +18,7 @@
 #include "runtime/host/memory_limits.h"
 
 /* The caching baseline keeps one expert in this many, and at least one a layer. */
-#define CACHING_DIVISOR 10u
+#define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
@@ -432,8 +432,9 @@ static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe
         return status;
     }
     status = moe_route_editor_open(&engine->routes, engine, err);
-    return status != MOE_OK ? status : moe_pass_buffers_need_probs(&engine->buffers,
-                                                                   engine->config.n_expert, err);
+    return status != MOE_OK
+               ? status
+               : moe_pass_buffers_need_probs(&engine->buffers, engine->config.n_expert, err);
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)

@@ -11,7 +11,8 @@
 
 #include <moe/status.h>
 
-#define MOE_FORESIGHT_DEPTHS 16u /* that recall is told apart for; deeper ones count as the last */
+#define MOE_FORESIGHT_DEPTHS 16u /* that recall is told apart for; deeper ones count as the last   \
+                                  */
 
 typedef struct moe_foresight {
     uint32_t n_layer;
@@ -21,8 +22,8 @@ typedef struct moe_foresight {
     /* Counted by verification: distinct experts asked for, how many of them were foreseen, and of
      * what had been foreseen, how much was asked for. */
     uint64_t n_asked, n_asked_foreseen, n_foreseen;
-    uint64_t *asked_of_layer;    /* [n_layer] */
-    uint64_t *foreseen_of_layer; /* [n_layer] of those */
+    uint64_t *asked_of_layer;                   /* [n_layer] */
+    uint64_t *foreseen_of_layer;                /* [n_layer] of those */
     uint64_t n_row_picks[MOE_FORESIGHT_DEPTHS]; /* picks of verification's rows, by depth */
     uint64_t n_row_picks_foreseen[MOE_FORESIGHT_DEPTHS];
 } moe_foresight;

@@ -9,14 +9,14 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
-#define DEFAULT_SHARE 0.02
-#define MOST_COMPARED 64u /* rows of a step; larger ones are not compared */
-#define DEFAULT_ALPHA 0.95f
-#define DEFAULT_BUDDIES 16u
-#define DEFAULT_REPLACED 3u
+#define DEFAULT_SHARE          0.02
+#define MOST_COMPARED          64u /* rows of a step; larger ones are not compared */
+#define DEFAULT_ALPHA          0.95f
+#define DEFAULT_BUDDIES        16u
+#define DEFAULT_REPLACED       3u
 #define DEFAULT_TAE_PERCENTILE 15u
-#define METER_SEED 0x9a11u
-#define RANDOM_SEED 0xb0ddu
+#define METER_SEED             0x9a11u
+#define RANDOM_SEED            0xb0ddu
 
 /* What a buddy setting says beyond moe_buddy_options. */
 typedef struct buddy_settings {
@@ -95,9 +95,8 @@ static bool set_buddy_item(buddy_settings *b, char *item)
 
 static int parse_buddies(buddy_settings *b, const char *text, moe_error *err)
 {
-    *b = (buddy_settings){.alpha = DEFAULT_ALPHA,
-                          .max = DEFAULT_BUDDIES,
-                          .tae_percentile = DEFAULT_TAE_PERCENTILE};
+    *b = (buddy_settings){
+        .alpha = DEFAULT_ALPHA, .max = DEFAULT_BUDDIES, .tae_percentile = DEFAULT_TAE_PERCENTILE};
     moe_buddy_options_init(&b->options);
     b->options.max_replaced = DEFAULT_REPLACED;
     char item[64];
@@ -156,8 +155,9 @@ int moe_lossy_check(const moe_engine_options *o, moe_error *err)
     }
     bool on = o->expert_budget > 0 || has_buddies(o);
     if (o->expert_budget == 0 && o->expert_budget_mode != NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "an expert budget's mode acts on an expert budget, "
-                                               "and there is none (--expert-budget)");
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "an expert budget's mode acts on an expert budget, "
+                        "and there is none (--expert-budget)");
     }
     if (!on && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -337,8 +337,7 @@ static bool keep_exact(uint32_t row, const float *logits, void *user)
 {
     comparison *c = user;
     (void)row;
-    memcpy(c->lossy->exact + (size_t)c->n_seen++ * c->n_vocab, logits,
-           c->n_vocab * sizeof *logits);
+    memcpy(c->lossy->exact + (size_t)c->n_seen++ * c->n_vocab, logits, c->n_vocab * sizeof *logits);
     return true;
 }
 
@@ -382,16 +381,16 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
     }
     const moe_budget_stats *b = &l->budget_stats;
     const moe_buddy_stats *y = &l->buddy_stats;
-    *stats = (moe_lossy_stats){
-        .on = !l->meter.exceeded,
-        .picks = l->has_buddies ? y->n_requested : b->n_picks,
-        .replaced = b->n_replaced + y->n_replaced,
-        .dropped = b->n_dropped + y->n_dropped,
-        .experts_natural = b->n_experts_natural,
-        .experts_used = b->n_experts_used,
-        .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,
-        .compared = l->meter.n_sampled,
-        .agreed = l->meter.n_agreed,
-        .mean_kl = moe_quality_meter_mean_kl(&l->meter),
-        .max_kl = l->meter.kl_max};
+    *stats =
+        (moe_lossy_stats){.on = !l->meter.exceeded,
+                          .picks = l->has_buddies ? y->n_requested : b->n_picks,
+                          .replaced = b->n_replaced + y->n_replaced,
+                          .dropped = b->n_dropped + y->n_dropped,
+                          .experts_natural = b->n_experts_natural,
+                          .experts_used = b->n_experts_used,
+                          .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,
+                          .compared = l->meter.n_sampled,
+                          .agreed = l->meter.n_agreed,
+                          .mean_kl = moe_quality_meter_mean_kl(&l->meter),
+                          .max_kl = l->meter.kl_max};
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The lossy modes of an engine: expert budget and buddies, their tables by layer, and the meter that
- * compares them with the exact pass. Off unless asked for; every report says that they were on. */
+/* The lossy modes of an engine: expert budget and buddies, their tables by layer, and the meter
+ * that compares them with the exact pass. Off unless asked for; every report says that they were
+ * on. */
 #ifndef MOE_ENGINE_LOSSY_H
 #define MOE_ENGINE_LOSSY_H
 
@@ -18,9 +19,9 @@ typedef struct moe_lossy {
     moe_expert_budget budget;
     const uint64_t *calibration_counts; /* [n_layer][n_expert] or NULL */
     moe_buddy_options buddy;
-    moe_buddy_list *lists;       /* [n_layer] or NULL */
-    const float *tae;            /* [n_layer][MOE_PERCENTILES] or NULL */
-    uint32_t tae_percentile;     /* 0: no gate */
+    moe_buddy_list *lists;   /* [n_layer] or NULL */
+    const float *tae;        /* [n_layer][MOE_PERCENTILES] or NULL */
+    uint32_t tae_percentile; /* 0: no gate */
     /* Changed by passes. */
     float *counts;  /* [n_expert] */
     float *scratch; /* [2 * n_expert] */

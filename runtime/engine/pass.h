@@ -76,8 +76,8 @@ typedef struct moe_pass {
     const int32_t *tokens;            /* [n_rows] */
     const moe_kv_row *kv_rows;        /* [n_rows] */
     const struct moe_row_id *row_ids; /* [n_rows]: for observers; NULL in a draft */
-    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
-    const uint32_t *logit_rows;       /* [n_logit_rows], ascending: rows whose logits are wanted */
+    const uint32_t *depths;     /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
+    const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
     void *user;

@@ -7,9 +7,9 @@
 
 int moe_engine_attach_observer(moe_engine *engine, moe_route_observer *observer, moe_error *err)
 {
-    int status = observer->wants_probs ? moe_pass_buffers_need_probs(
-                                             &engine->buffers, engine->config.n_expert, err)
-                                       : MOE_OK;
+    int status = observer->wants_probs
+                     ? moe_pass_buffers_need_probs(&engine->buffers, engine->config.n_expert, err)
+                     : MOE_OK;
     if (status != MOE_OK) {
         return status;
     }

@@ -37,8 +37,8 @@ void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const i
 /* At temperature 0 no random number is used. */
 int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
 
-/* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always returns an id in
- * [0, n_vocab), also when logits are not finite. */
+/* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always
+ * returns an id in [0, n_vocab), also when logits are not finite. */
 int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
                          size_t n_recent);
 

@@ -113,8 +113,8 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
 
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
-    int status =
-        grow(&session->sampled, &session->n_sampled_capacity, (uint64_t)session->n_sampled + n, err);
+    int status = grow(&session->sampled, &session->n_sampled_capacity,
+                      (uint64_t)session->n_sampled + n, err);
     return status != MOE_OK ? status
                             : grow(&session->tokens, &session->n_tokens_capacity,
                                    (uint64_t)session->n_tokens + n, err);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A session's part of speculation: its tree, and the walk through it as verification's logits come.
  *
- * The rows of a tree stand at stored positions n_evaluated, n_evaluated + 1, ... in the nodes' order;
- * their logical position is n_evaluated + depth. In a chain both are the same. Accepted tokens are
- * written behind the timeline's end as the walk goes on, where the sampler's penalties look for them,
- * and become part of it in moe_speculation_settle(). */
+ * The rows of a tree stand at stored positions n_evaluated, n_evaluated + 1, ... in the nodes'
+ * order; their logical position is n_evaluated + depth. In a chain both are the same. Accepted
+ * tokens are written behind the timeline's end as the walk goes on, where the sampler's penalties
+ * look for them, and become part of it in moe_speculation_settle(). */
 #include <stdlib.h>
 #include <string.h>
 

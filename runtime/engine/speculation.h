@@ -46,10 +46,10 @@ typedef struct moe_session_draft {
     double *survival;    /* [nodes] calibrated probability that the path to the node is accepted */
     float *confidence;   /* [nodes] how sure its drafter was of the node itself */
     bool is_chain;
-    uint32_t *path; /* [nodes][path_stride]: of a branching tree, where the rows of a node's path are
-                       stored */
+    uint32_t *path; /* [nodes][path_stride]: of a branching tree, where the rows of a node's path
+                       are stored */
     uint32_t path_stride;
-    uint32_t *frontier;  /* [nodes] while drafting: nodes to go on from */
+    uint32_t *frontier; /* [nodes] while drafting: nodes to go on from */
     uint32_t n_frontier;
     uint32_t max_nodes; /* this step, the root included */
     uint32_t max_depth; /* ... of the drafter at work */
@@ -78,7 +78,7 @@ typedef struct moe_speculation {
     /* Set at open, never changed. */
     bool use[MOE_DRAFTERS];
     uint32_t max_draft;
-    uint32_t tree_nodes; /* drafted nodes of a branching tree; 0: chains */
+    uint32_t tree_nodes;    /* drafted nodes of a branching tree; 0: chains */
     uint32_t draft_experts; /* of a layer that the self draft uses; 0: all that are resident */
     moe_draft_pin pin;
     moe_draft_fill fill;
@@ -92,14 +92,14 @@ typedef struct moe_speculation {
     struct moe_draft_model *model;
     struct moe_byte_cost *byte_cost; /* NULL: costs are times */
     moe_foresight foresees;
-    moe_random random; /* of the baselines that pin or fill at random */
-    float *score;      /* [n_expert] */
-    uint32_t *pinned;  /* [n_layer][n_expert]: what was kept last */
+    moe_random random;  /* of the baselines that pin or fill at random */
+    float *score;       /* [n_expert] */
+    uint32_t *pinned;   /* [n_layer][n_expert]: what was kept last */
     uint32_t *n_pinned; /* [n_layer] */
-    double miss_cost;  /* of one missing expert, moving average */
+    double miss_cost;   /* of one missing expert, moving average */
     uint64_t misses_before;
     uint32_t n_writing; /* sessions that write in this step */
-    double draft_cost; /* of this step */
+    double draft_cost;  /* of this step */
     uint32_t n_draft_passes;
     /* Of a draft pass, [prefill_chunk]. */
     moe_draft_row *rows;
@@ -116,8 +116,7 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
 void moe_speculation_close(moe_speculation **speculation);
 /* speculation NULL: *stats stays. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
-                               const moe_expert_store_stats *experts,
-                               moe_speculation_stats *stats);
+                               const moe_expert_store_stats *experts, moe_speculation_stats *stats);
 /* Checks the options alone: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 
@@ -153,8 +152,8 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
 int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
-/* The draft's logits after a node have come, by whatever model: adds its children, and those of them
- * that are worth going on from to the frontier. */
+/* The draft's logits after a node have come, by whatever model: adds its children, and those of
+ * them that are worth going on from to the frontier. */
 int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
                      moe_error *err);
 /* Before the first level: the root is the frontier. */

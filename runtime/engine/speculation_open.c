@@ -25,12 +25,15 @@ static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_T
 
 /* Fillings beyond the calibration's tables. */
 enum { FILL_SHUFFLED = MOE_AFFINITY_KINDS, FILL_RANDOM, FILL_TOPK, FILL_NONE };
-static const moe_named_value affinity_kinds[] = {
-    {"output", MOE_AFFINITY_OUTPUT}, {"weight", MOE_AFFINITY_WEIGHT},
-    {"coact", MOE_AFFINITY_COACT},   {"router", MOE_AFFINITY_ROUTER},
-    {"shuffled", FILL_SHUFFLED},     {"random", FILL_RANDOM},
-    {"topk", FILL_TOPK},             {"none", FILL_NONE},
-    {NULL, 0}};
+static const moe_named_value affinity_kinds[] = {{"output", MOE_AFFINITY_OUTPUT},
+                                                 {"weight", MOE_AFFINITY_WEIGHT},
+                                                 {"coact", MOE_AFFINITY_COACT},
+                                                 {"router", MOE_AFFINITY_ROUTER},
+                                                 {"shuffled", FILL_SHUFFLED},
+                                                 {"random", FILL_RANDOM},
+                                                 {"topk", FILL_TOPK},
+                                                 {"none", FILL_NONE},
+                                                 {NULL, 0}};
 
 static bool is_off(const moe_engine_options *o)
 {
@@ -55,20 +58,20 @@ static int check_mode(const moe_engine_options *o, moe_error *err)
 /* An option that speculation alone gives a meaning. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
-    const char *name = o->draft_max != 0            ? "draft_max (--draft-max)"
-                       : o->tree_nodes != 0         ? "tree_nodes (--tree)"
-                       : o->length_control != NULL  ? "length_control (--length-control)"
-                       : o->cost != NULL            ? "cost (--cost)"
-                       : o->draft_experts != 0      ? "draft_experts (--draft-experts)"
-                       : o->draft_pin != NULL       ? "draft_pin (--draft-pin)"
-                       : o->affinity != NULL        ? "affinity (--affinity)"
-                       : o->foresight != 0          ? "foresight (--foresight)"
-                       : o->verify_bytes != 0       ? "verify_bytes (--verify-bytes)"
-                                                    : NULL;
-    return name == NULL ? MOE_OK
-                        : moe_fail(err, MOE_ERR_ARGUMENT,
-                                   "%s acts on speculation, which is off; choose a --speculate mode",
-                                   name);
+    const char *name = o->draft_max != 0           ? "draft_max (--draft-max)"
+                       : o->tree_nodes != 0        ? "tree_nodes (--tree)"
+                       : o->length_control != NULL ? "length_control (--length-control)"
+                       : o->cost != NULL           ? "cost (--cost)"
+                       : o->draft_experts != 0     ? "draft_experts (--draft-experts)"
+                       : o->draft_pin != NULL      ? "draft_pin (--draft-pin)"
+                       : o->affinity != NULL       ? "affinity (--affinity)"
+                       : o->foresight != 0         ? "foresight (--foresight)"
+                       : o->verify_bytes != 0      ? "verify_bytes (--verify-bytes)"
+                                                   : NULL;
+    return name == NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "%s acts on speculation, which is off; choose a --speculate mode", name);
 }
 
 int moe_speculation_check(const moe_engine_options *o, moe_error *err)
@@ -79,13 +82,14 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
     int value;
     int status = check_mode(o, err);
     if (status == MOE_OK && (moe_offload_is(o, "overlap") || o->route_trace != NULL)) {
-        status = moe_fail(err, MOE_ERR_ARGUMENT,
-                          "speculation cannot act in offload mode overlap or on a replayed routing: "
-                          "neither knows what a draft will hold");
+        status =
+            moe_fail(err, MOE_ERR_ARGUMENT,
+                     "speculation cannot act in offload mode overlap or on a replayed routing: "
+                     "neither knows what a draft will hold");
     }
     if (status == MOE_OK) {
-        status = moe_named_value_find(length_kinds, "length control", o->length_control, &value,
-                                      err);
+        status =
+            moe_named_value_find(length_kinds, "length control", o->length_control, &value, err);
     }
     if (status == MOE_OK) {
         status = moe_named_value_find(cost_kinds, "cost", o->cost, &value, err);
@@ -97,8 +101,8 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
         status = moe_named_value_find(affinity_kinds, "affinity", o->affinity, &value, err);
     }
     if (status == MOE_OK && o->draft_max > MOE_MOST_DRAFT) {
-        status = moe_fail(err, MOE_ERR_ARGUMENT, "draft_max must be 1 to %u, not %u", MOE_MOST_DRAFT,
-                          o->draft_max);
+        status = moe_fail(err, MOE_ERR_ARGUMENT, "draft_max must be 1 to %u, not %u",
+                          MOE_MOST_DRAFT, o->draft_max);
     }
     if (status == MOE_OK && o->tree_nodes >= MOE_TREE_MAX_NODES) {
         status = moe_fail(err, MOE_ERR_ARGUMENT, "tree_nodes must be 1 to %u, not %u",

@@ -170,8 +170,8 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
     s->logit_rows = moe_calloc(s->n_rows, sizeof *s->logit_rows);
     s->session_of = moe_calloc(s->n_rows, sizeof *s->session_of);
     s->depths = moe_calloc(s->n_rows, sizeof *s->depths);
-    if (s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL || s->logit_rows == NULL ||
-        s->session_of == NULL) {
+    if (s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL ||
+        s->logit_rows == NULL || s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
     status = reserve_pages(s, err);

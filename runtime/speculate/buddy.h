@@ -24,17 +24,17 @@ void moe_buddy_list_free(moe_buddy_list *list);
 typedef enum moe_buddy_weight { MOE_BUDDY_INHERIT, MOE_BUDDY_OWN } moe_buddy_weight;
 
 typedef struct moe_buddy_options {
-    uint32_t max_replaced;     /* rho: of a token and layer; 0: none, and nothing is changed */
-    uint32_t search;           /* H: ranks of the list that are looked at; 0: all */
-    float tae_threshold;       /* of this layer: no substitution at or below; < 0: no gate */
-    float margin_threshold;    /* no substitution where p_max - p_2nd is at or above; > 1: no gate */
-    float tae_temperature;     /* 0.8..1.2; 1 */
+    uint32_t max_replaced;  /* rho: of a token and layer; 0: none, and nothing is changed */
+    uint32_t search;        /* H: ranks of the list that are looked at; 0: all */
+    float tae_threshold;    /* of this layer: no substitution at or below; < 0: no gate */
+    float margin_threshold; /* no substitution where p_max - p_2nd is at or above; > 1: no gate */
+    float tae_temperature;  /* 0.8..1.2; 1 */
     float residency_threshold; /* beta: none where missing / requested >= beta; 1: never bypass */
     float novelty;             /* eta of the score, on the expert's standardised logit; 0 */
     float reuse_factor;        /* score factor when the buddy serves the token already; < 1 */
     moe_buddy_weight weight;
-    bool drop_unserved;  /* a missing expert without a buddy is dropped, else fetched */
-    bool random;         /* baseline: any resident expert, uniformly */
+    bool drop_unserved; /* a missing expert without a buddy is dropped, else fetched */
+    bool random;        /* baseline: any resident expert, uniformly */
     moe_random *random_source;
 } moe_buddy_options;
 
@@ -43,9 +43,9 @@ typedef struct moe_buddy_stats {
     uint64_t n_missing;   /* ... not resident */
     uint64_t n_replaced;
     uint64_t n_dropped;
-    uint64_t n_gated;      /* rows with something missing that a gate kept as they were */
-    uint64_t n_bypassed;   /* layers that the residency gate left alone */
-    uint64_t n_unserved;   /* missing, allowed, and no buddy */
+    uint64_t n_gated;    /* rows with something missing that a gate kept as they were */
+    uint64_t n_bypassed; /* layers that the residency gate left alone */
+    uint64_t n_unserved; /* missing, allowed, and no buddy */
 } moe_buddy_stats;
 
 void moe_buddy_options_init(moe_buddy_options *options);

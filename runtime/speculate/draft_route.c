@@ -106,10 +106,10 @@ static void stand_in(const moe_draft_routing *routing, const moe_route_edit *edi
             continue;
         }
         uint32_t wanted = experts[k];
-        experts[k] = routing->fill == MOE_DRAFT_FILL_AFFINITY ? nearest(routing, edit, experts, wanted)
-                     : routing->fill == MOE_DRAFT_FILL_RANDOM
-                         ? any_resident(routing, edit, experts)
-                         : MOE_EXPERT_NONE;
+        experts[k] = routing->fill == MOE_DRAFT_FILL_AFFINITY
+                         ? nearest(routing, edit, experts, wanted)
+                     : routing->fill == MOE_DRAFT_FILL_RANDOM ? any_resident(routing, edit, experts)
+                                                              : MOE_EXPERT_NONE;
         weights[k] = experts[k] == MOE_EXPERT_NONE ? 0.0f : weights[k];
     }
 }

@@ -35,8 +35,8 @@ typedef struct moe_budget_stats {
     uint64_t n_experts_natural, n_experts_used; /* distinct ones a layer, summed */
 } moe_budget_stats;
 
-/* scratch: [2 * n_expert] floats. Bit-identical to no budget when every natural pick is on the list.
- * stats grow. */
+/* scratch: [2 * n_expert] floats. Bit-identical to no budget when every natural pick is on the
+ * list. stats grow. */
 void moe_expert_budget_apply(const moe_expert_budget *budget, moe_route_edit *edit, float *scratch,
                              moe_budget_stats *stats);
 

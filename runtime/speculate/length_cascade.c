@@ -11,19 +11,19 @@
 
 #include "runtime/speculate/length_internal.h"
 
-#define FIRST_LENGTH  3u
-#define SAME_SHARE    0.1 /* successive utilities this near end the test */
-#define MOST_LENGTH   64u
-#define MOST_SET      4096u
+#define FIRST_LENGTH 3u
+#define SAME_SHARE   0.1 /* successive utilities this near end the test */
+#define MOST_LENGTH  64u
+#define MOST_SET     4096u
 
 typedef enum cascade_phase { PHASE_BASE, PHASE_TEST, PHASE_SET } cascade_phase;
 
 typedef struct cascade {
     cascade_phase phase;
-    uint32_t left;         /* iterations of the phase or trial */
-    uint32_t length;       /* K */
-    uint32_t set_length;   /* S, doubled by the back-off */
-    uint32_t since_base;   /* iterations since the baseline was measured */
+    uint32_t left;              /* iterations of the phase or trial */
+    uint32_t length;            /* K */
+    uint32_t set_length;        /* S, doubled by the back-off */
+    uint32_t since_base;        /* iterations since the baseline was measured */
     double recent[MOST_LENGTH]; /* the last utility of each K; 0: unknown */
     /* The test. */
     uint32_t n_trials;

@@ -95,7 +95,7 @@ uint32_t moe_length_begin(moe_length_control *c, uint32_t n_sequences)
 
 static uint32_t bucket_of(float confidence)
 {
-    static const float upper[MOE_LENGTH_BUCKETS - 1] = {0.1f,  0.25f, 0.4f, 0.55f,
+    static const float upper[MOE_LENGTH_BUCKETS - 1] = {0.1f, 0.25f, 0.4f, 0.55f,
                                                         0.7f, 0.85f, 0.95f};
     uint32_t b = 0;
     while (b < MOE_LENGTH_BUCKETS - 1 && confidence >= upper[b]) {

@@ -3,12 +3,12 @@
  *   static    always K
  *   cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
  *             hill-climbing with early exits, K = 0 and back-off when U < 1
- *   survival  prices a token before drafting or verifying it: expected tokens per measured cost of a
- *             pass of that width with those misses, K = 0 included; under Cascade's guard, which
- *             turns it off while it does not pay
- * All decisions follow from what the controller has been told: it reads no clock. Costs are in any
- * unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences that
- * are decoded together; a change of their number starts a baseline of its own. Not thread-safe. */
+ *   survival  prices a token before drafting or verifying it: expected tokens per measured cost of
+ * a pass of that width with those misses, K = 0 included; under Cascade's guard, which turns it off
+ * while it does not pay All decisions follow from what the controller has been told: it reads no
+ * clock. Costs are in any unit (nanoseconds, or a model's), the same in all calls. One controller
+ * serves the sequences that are decoded together; a change of their number starts a baseline of its
+ * own. Not thread-safe. */
 #ifndef MOE_SPECULATE_LENGTH_CONTROL_H
 #define MOE_SPECULATE_LENGTH_CONTROL_H
 
@@ -44,11 +44,11 @@ void moe_length_control_free(moe_length_control **control);
 /* Before an iteration of n_sequences: the most tokens to draft for each; 0: decode plainly. */
 uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
 
-/* While drafting. The calibrated probability that a token at this depth (1: the first) whose drafter
- * gave it `confidence` in [0, 1] is accepted, given that its parent is. */
+/* While drafting. The calibrated probability that a token at this depth (1: the first) whose
+ * drafter gave it `confidence` in [0, 1] is accepted, given that its parent is. */
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
-/* Whether one more token after a path that survives with this probability is worth its draft and its
- * row in the verification. static and cascade: until K. */
+/* Whether one more token after a path that survives with this probability is worth its draft and
+ * its row in the verification. static and cascade: until K. */
 bool moe_length_go_on(const moe_length_control *control, uint32_t depth, double path_survival);
 /* Of a drafted chain, how many tokens to verify: survival[i]: of the path to token i + 1;
  * fetch_cost (may be NULL): [n + 1] expected cost of what verification of the first i tokens has to
@@ -75,9 +75,9 @@ void moe_length_end(moe_length_control *control, const moe_length_iteration *ite
 
 typedef struct moe_length_report {
     uint64_t n_iterations;
-    uint64_t n_speculating; /* with K > 0 */
-    double base_cost;       /* t_base, a sequence's token */
-    double utility;         /* of the last 16 iterations; 1 while nothing is known */
+    uint64_t n_speculating;       /* with K > 0 */
+    double base_cost;             /* t_base, a sequence's token */
+    double utility;               /* of the last 16 iterations; 1 while nothing is known */
     double utility_harmonic_mean; /* over runs of 16 iterations */
     double utility_worst;         /* the least of them */
     uint32_t draft_length;        /* K now */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Every drafted token has a price and a worth. Its worth is the probability that it survives (the
- * calibrated acceptances of its path multiplied), in units of what a plainly decoded token costs; its
- * price is its share of the draft, one more row in verification, and the experts that this row alone
- * brings in. A draft goes on while the next token's worth covers its price, and is then cut to the
- * prefix with the most expected tokens per cost, which may be none.
+ * calibrated acceptances of its path multiplied), in units of what a plainly decoded token costs;
+ * its price is its share of the draft, one more row in verification, and the experts that this row
+ * alone brings in. A draft goes on while the next token's worth covers its price, and is then cut
+ * to the prefix with the most expected tokens per cost, which may be none.
  *
  * Prices are learnt of iterations, so they can be wrong; the guard is what keeps the promise. It
  * watches utility over runs of iterations that did speculate:
@@ -17,14 +17,14 @@
 
 #include "runtime/speculate/length_internal.h"
 
-#define COST_WEIGHT   0.15 /* of the newest sample in moving averages */
-#define LEARN_PLAIN   4u   /* iterations before the first draft */
-#define PROBE         4u
-#define RUN           16u
-#define FIRST_OFF     16u
-#define MOST_OFF      8192u
-#define REFRESH       64u /* drafting iterations between two plain ones */
-#define OUTLIER       4.0 /* a cost this many times the usual is taken for the machine's */
+#define COST_WEIGHT 0.15 /* of the newest sample in moving averages */
+#define LEARN_PLAIN 4u   /* iterations before the first draft */
+#define PROBE       4u
+#define RUN         16u
+#define FIRST_OFF   16u
+#define MOST_OFF    8192u
+#define REFRESH     64u /* drafting iterations between two plain ones */
+#define OUTLIER     4.0 /* a cost this many times the usual is taken for the machine's */
 
 typedef enum guard_state { GUARD_PROBE, GUARD_ON, GUARD_OFF } guard_state;
 

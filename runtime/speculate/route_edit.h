@@ -32,8 +32,8 @@ typedef struct moe_route_edit {
 
 /* A row's weights, by the model's rule over its experts. */
 void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
-/* A row's experts anew: the best of those allowed ([n_expert]), and their weights. Ranks without one
- * are dropped. */
+/* A row's experts anew: the best of those allowed ([n_expert]), and their weights. Ranks without
+ * one are dropped. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
 
 #endif

@@ -195,8 +195,8 @@ static uint32_t find_longest(const context *c, const moe_suffix_options *o, occu
     return n;
 }
 
-/* The token that most occurrences go on with at this depth; of equals the latest's. Those that go on
- * otherwise are dropped from the list. */
+/* The token that most occurrences go on with at this depth; of equals the latest's. Those that go
+ * on otherwise are dropped from the list. */
 static uint32_t vote(const moe_suffix_index *index, occurrence *found, uint32_t n, uint32_t depth,
                      int32_t *token, uint32_t *n_voters)
 {
@@ -244,8 +244,8 @@ static uint32_t add_path(const moe_suffix_index *index, const moe_suffix_options
         if (n == 0 || tree->n - before >= o->max_nodes) {
             break;
         }
-        uint32_t child = moe_token_tree_add(tree, node, token, confidence(n, n_voters, match),
-                                            o->drafter);
+        uint32_t child =
+            moe_token_tree_add(tree, node, token, confidence(n, n_voters, match), o->drafter);
         if (child == MOE_NODE_NONE) {
             break;
         }

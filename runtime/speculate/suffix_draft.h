@@ -12,8 +12,8 @@ typedef struct moe_suffix_index moe_suffix_index;
 int moe_suffix_index_create(moe_suffix_index **out, moe_error *err);
 void moe_suffix_index_free(moe_suffix_index **index);
 /* Makes the index be about tokens[0..n). Cheap (amortised O(1) a token) when the timeline has grown
- * since the last call; correct, if slower, when it was cut back or replaced. On failure the index is
- * empty. */
+ * since the last call; correct, if slower, when it was cut back or replaced. On failure the index
+ * is empty. */
 int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint32_t n,
                             moe_error *err);
 
@@ -27,8 +27,8 @@ typedef struct moe_suffix_options {
 
 /* Adds continuations after `node` (whose path continues the timeline; the root is the timeline's
  * last token) and returns how many nodes were added. q is the share of the occurrences of the
- * matched suffix that went on like this. Deterministic: longest match first, then the more frequent,
- * then the more recent continuation. */
+ * matched suffix that went on like this. Deterministic: longest match first, then the more
+ * frequent, then the more recent continuation. */
 uint32_t moe_suffix_propose(const moe_suffix_index *index, const moe_suffix_options *options,
                             uint32_t node, moe_token_tree *tree);
 /* Tokens of the timeline's end that the best proposal matched; 0: none. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A tree of drafted tokens. Node 0 is the root: the last token of the timeline, which verification
- * evaluates too. Every other node is a token proposed after its parent; a chain is the tree in which
- * every node has one child. Parents stand before their children, siblings in the order in which they
- * were proposed, so a pass over the nodes in order is a pass over valid prefixes. */
+ * evaluates too. Every other node is a token proposed after its parent; a chain is the tree in
+ * which every node has one child. Parents stand before their children, siblings in the order in
+ * which they were proposed, so a pass over the nodes in order is a pass over valid prefixes. */
 #ifndef MOE_SPECULATE_TOKEN_TREE_H
 #define MOE_SPECULATE_TOKEN_TREE_H
 
@@ -21,8 +21,8 @@ typedef struct moe_tree_node {
     uint32_t first_child;
     uint32_t last_child;
     uint32_t next_sibling;
-    float q;    /* probability that its drafter gave it after its parent; 1 when it names no other */
-    float path; /* product of q from the root: how sure the draft is of all of it */
+    float q; /* probability that its drafter gave it after its parent; 1 when it names no other */
+    float path;       /* product of q from the root: how sure the draft is of all of it */
     uint32_t drafter; /* who proposed it: an index of the caller's */
 } moe_tree_node;
 

@@ -116,8 +116,8 @@ typedef struct moe_engine_options {
     /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
      * expert moves once. Lossless: at temperature 0 the text is that of plain decoding, above 0
      * tokens are distributed alike. A step may then write several tokens.
-     * "auto": n-grams of the text so far, else the model itself restricted to the experts in memory,
-     * each only while it pays; "ngram"; "self"; "model:FILE": a smaller model with the same
+     * "auto": n-grams of the text so far, else the model itself restricted to the experts in
+     * memory, each only while it pays; "ngram"; "self"; "model:FILE": a smaller model with the same
      * vocabulary; "off". NULL: off */
     const char *speculate;
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
@@ -138,8 +138,8 @@ typedef struct moe_engine_options {
      * (the router's next best), "none" (nothing). NULL: output, or topk without calibration */
     const char *affinity;
     moe_switch foresight; /* reads begin for what the self draft's routers chose. Auto: on */
-    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so many
-     * bytes, as far as the draft foresees; 0: no limit. Lossless. */
+    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so
+     * many bytes, as far as the draft foresees; 0: no limit. Lossless. */
     uint64_t verify_bytes;
 
     /* Lossy modes: they change the text, in decoding and verification (never in prompts), and every
@@ -148,8 +148,9 @@ typedef struct moe_engine_options {
     /* "router" or "static", then "substitute" or "truncate", then maybe "free" (resident experts do
      * not count), joined by commas. NULL: "router,substitute" */
     const char *expert_budget_mode;
-    /* Buddies in place of missing experts (BuddyMoE): "on", "random" (any resident one), or settings
-     * "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off": off */
+    /* Buddies in place of missing experts (BuddyMoE): "on", "random" (any resident one), or
+     * settings "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off":
+     * off */
     const char *buddy;
     double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
     double quality_share; /* of positions that are compared with the exact pass, [0, 1]; 0: 0.02 */
@@ -230,13 +231,13 @@ MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info
 #define MOE_DRAFT_POSITIONS 16
 #define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
 typedef struct moe_speculation_stats {
-    uint64_t drafted;       /* tokens verified that were drafted */
-    uint64_t accepted;      /* ... that stood */
-    uint64_t passes;        /* verification passes */
-    uint64_t emitted;       /* tokens that those wrote, all sequences */
-    uint64_t sequences;     /* sequences with a draft, summed over those passes */
-    uint64_t draft_passes;  /* model passes of drafts */
-    uint64_t draft_moves;   /* experts that moved on a self draft's own behalf: always 0 */
+    uint64_t drafted;      /* tokens verified that were drafted */
+    uint64_t accepted;     /* ... that stood */
+    uint64_t passes;       /* verification passes */
+    uint64_t emitted;      /* tokens that those wrote, all sequences */
+    uint64_t sequences;    /* sequences with a draft, summed over those passes */
+    uint64_t draft_passes; /* model passes of drafts */
+    uint64_t draft_moves;  /* experts that moved on a self draft's own behalf: always 0 */
     uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
     uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
     uint64_t draft_ns, verify_ns; /* of steps with a draft */
@@ -252,10 +253,10 @@ typedef struct moe_speculation_stats {
 
 /* Of the lossy modes. */
 typedef struct moe_lossy_stats {
-    bool on;                /* asked for, and not turned off by the quality limit */
-    uint64_t picks;         /* (row, rank) seen */
-    uint64_t replaced;      /* ... that another expert served */
-    uint64_t dropped;       /* ... that none served */
+    bool on;                                /* asked for, and not turned off by the quality limit */
+    uint64_t picks;                         /* (row, rank) seen */
+    uint64_t replaced;                      /* ... that another expert served */
+    uint64_t dropped;                       /* ... that none served */
     uint64_t experts_natural, experts_used; /* distinct ones a layer, summed (budget) */
     double mass_kept;       /* of the natural picks' router probability, the share kept (budget) */
     uint64_t compared;      /* positions compared with the exact pass */
