@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention over the pages of the KV cache: attend_page and attend_merge of vector_ops.h.
+ *
+ * A block takes up to QUERIES query heads that share a KV head: of one row, or of neighbours. It
+ * takes a page of 64 logical positions in three steps:
+ *   - scores: four threads a position have four of the sixteen lanes each, for every query. A key
+ *     is read once, by whoever needs it, and meets the queries in shared memory; the lanes then
+ *     meet by shuffles that halve the queries a thread answers for.
+ *   - weights: sixteen threads a query find maximum, exponentials, their sum, and how the page
+ *     folds into what came before.
+ *   - values: a thread has two columns and some of the queries, and goes down the positions.
+ *
+ * The reduction is over fixed pages in ascending order, so a page's result does not depend on who
+ * computes it. Either a block walks through all pages and folds as it goes (prompts: there are
+ * blocks enough), or each page is a block of its own and leaves a part, and attend_fold.cu folds
+ * the parts in order (few rows with long contexts).
+ *
+ * Rows of one timeline have the same pages: where all rows of a block find a page in one place it
+ * is read once for all; where they do not (nodes of a tree of tokens) the rows take turns. */
+#include "cuda/kernels/attend_steps.cuh"
+
+#define SHARED_LIMIT (48u << 10) /* what a block may have without asking */
+#define MAX_GRID_Z   65535u
+/* With fewer blocks a multiprocessor than this, pages become blocks of their own, ... */
+#define FEW_BLOCKS 2u
+/* ... so many of them at once that the last ones' end weighs little. */
+#define BLOCKS_A_WAVE 16u
+
+__device__ static inline query_tile tile_of_block(const moe_attend_job &job)
+{
+    query_tile tile;
+    uint32_t tiles = (job.group + job.tile_heads - 1) / job.tile_heads;
+    uint32_t first = blockIdx.y % tiles * job.tile_heads;
+    tile.kv_head = blockIdx.y / tiles;
+    tile.first_head = tile.kv_head * job.group + first;
+    tile.heads = smaller(job.group - first, job.tile_heads);
+    tile.first_row = blockIdx.x * job.tile_rows;
+    tile.n_rows = smaller(job.n_rows - tile.first_row, job.tile_rows);
+    tile.n = tile.heads * tile.n_rows;
+    return tile;
+}
+
+/* Whether a row's path, if it has one, reaches into the page. */
+__device__ static inline bool strays(const moe_cuda_kv_row &row, uint32_t page)
+{
+    return row.path != NULL && (page + 1) * MOE_KV_PAGE > row.path_first;
+}
+
+/* Whether all rows of the tile that see the page find it in the same place. */
+__device__ static inline bool page_is_common(const moe_attend_job &job, const query_tile &tile,
+                                             uint32_t page)
+{
+    const void *place = NULL;
+    for (uint32_t r = 0; r < tile.n_rows; r++) {
+        const moe_cuda_kv_row &row = job.rows[tile.first_row + r];
+        if (row.position < page * MOE_KV_PAGE)
+            continue;
+        if (strays(row, page) || (place != NULL && place != row.pages[page]))
+            return tile.n_rows == 1;
+        place = row.pages[page];
+    }
+    return true;
+}
+
+/* This thread's position of the page: its key, or NULL where no query of the turn sees it. */
+__device__ static inline const uint8_t *place_position(const moe_attend_job &job,
+                                                       const query_tile &tile, uint32_t page,
+                                                       uint32_t first_row, uint32_t end_row,
+                                                       attend_shared *shared)
+{
+    const moe_kv_layout &layout = job.layout;
+    uint32_t position = page * MOE_KV_PAGE + threadIdx.x / SCORE_THREADS;
+    for (uint32_t r = first_row; r < end_row; r++) {
+        const moe_cuda_kv_row &row = job.rows[tile.first_row + r];
+        if (position > row.position)
+            continue;
+        uint32_t stored = row.path != NULL && position >= row.path_first
+                              ? row.path[position - row.path_first]
+                              : position;
+        const uint8_t *base = (const uint8_t *)row.pages[stored / MOE_KV_PAGE];
+        size_t slot = (size_t)tile.kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
+        if (threadIdx.x % SCORE_THREADS == 0)
+            shared->values[threadIdx.x / SCORE_THREADS] =
+                base + layout.v_offset + slot * layout.v_row_bytes;
+        return base + layout.k_offset + slot * layout.k_row_bytes;
+    }
+    return NULL;
+}
+
+/* One page for the tile's rows first_row .. end_row. */
+template <int TYPE, int QUERIES>
+__device__ static inline void attend_turn(const moe_attend_job &job, const query_tile &tile,
+                                          uint32_t page, uint32_t first_row, uint32_t end_row,
+                                          const float *q, float *weights, attend_shared *shared)
+{
+    if (threadIdx.x < MAX_QUERIES) {
+        uint32_t row = threadIdx.x / tile.heads;
+        uint32_t n = shared->n_visible[threadIdx.x];
+        uint32_t first = page * MOE_KV_PAGE;
+        bool sees = row >= first_row && row < end_row && n > first;
+        shared->visible[threadIdx.x] = sees ? smaller(n - first, MOE_KV_PAGE) : 0;
+    }
+    const uint8_t *key = place_position(job, tile, page, first_row, end_row, shared);
+    score_page<TYPE, QUERIES>(job, key, q, weights);
+    __syncthreads();
+    if (threadIdx.x / MOE_WARP * 2 < QUERIES)
+        weigh_page(job, tile, page, weights, shared);
+    __syncthreads();
+    values_page<TYPE, QUERIES>(job, shared, page, weights);
+    __syncthreads();
+}
+
+/* Queries to shared memory, and where their results go. */
+template <int QUERIES>
+__device__ static inline void load_queries(const moe_attend_job &job, const query_tile &tile,
+                                           float *q, attend_shared *shared)
+{
+    uint32_t k_dim = job.layout.k_dim;
+    for (uint32_t i = threadIdx.x; i < QUERIES * job.q_stride; i += ATTEND_THREADS) {
+        uint32_t query = i / job.q_stride;
+        uint32_t e = i % job.q_stride;
+        size_t head = (size_t)(tile.first_row + query / tile.heads) * job.n_head + tile.first_head +
+                      query % tile.heads;
+        q[i] = query < tile.n && e < k_dim ? job.q[head * k_dim + e] : 0.0f;
+    }
+    if (threadIdx.x < MAX_QUERIES) {
+        uint32_t query = threadIdx.x;
+        uint32_t row = tile.first_row + query / tile.heads;
+        uint32_t head = tile.first_head + query % tile.heads;
+        bool valid = query < tile.n;
+        shared->max[query] = -MOE_INFINITY;
+        shared->sum[query] = 0.0f;
+        shared->n_visible[query] = valid ? job.rows[row].position + 1 : 0;
+        size_t place = (size_t)row * job.n_head + head;
+        if (job.split)
+            shared->out[query] =
+                job.part_out + moe_attend_part(job, row, head, blockIdx.z) * job.layout.v_dim;
+        else
+            shared->out[query] = job.out + place * job.layout.v_dim;
+    }
+}
+
+template <int TYPE, int QUERIES>
+__global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job job)
+{
+    MOE_DYNAMIC_SHARED(moe_float4, attend_memory);
+    attend_shared *shared = (attend_shared *)attend_memory;
+    float *weights = (float *)(attend_memory + sizeof(attend_shared) / sizeof(moe_float4));
+    float *q = weights + QUERIES * WEIGHT_STRIDE;
+    query_tile tile = tile_of_block(job);
+    load_queries<QUERIES>(job, tile, q, shared);
+    __syncthreads();
+    uint32_t n_visible = 0;
+    for (uint32_t r = 0; r < tile.n_rows; r++) {
+        uint32_t n = shared->n_visible[r * tile.heads];
+        n_visible = n > n_visible ? n : n_visible;
+    }
+    uint32_t page = job.split ? job.first_page + blockIdx.z : 0;
+    uint32_t end = job.split ? page + 1 : n_visible;
+    for (; page < end && page * MOE_KV_PAGE < n_visible; page++) {
+        uint32_t step = page_is_common(job, tile, page) ? tile.n_rows : 1;
+        for (uint32_t r = 0; r < tile.n_rows; r += step)
+            attend_turn<TYPE, QUERIES>(job, tile, page, r, r + step, q, weights, shared);
+    }
+}
+
+static_assert(sizeof(attend_shared) % sizeof(moe_float4) == 0, "what follows is aligned");
+
+static size_t shared_bytes(uint32_t queries, uint32_t q_stride)
+{
+    return sizeof(attend_shared) + queries * (WEIGHT_STRIDE + q_stride) * sizeof(float);
+}
+
+template <int TYPE, int QUERIES>
+static void launch_attend(moe_cuda_stream stream, const moe_attend_job &job, uint32_t n_waved)
+{
+    uint32_t tiles = (job.group + job.tile_heads - 1) / job.tile_heads;
+    dim3 grid((job.n_rows + job.tile_rows - 1) / job.tile_rows, job.layout.n_head_kv * tiles,
+              n_waved);
+    MOE_LAUNCH((moe_attend<TYPE, QUERIES>), grid, ATTEND_THREADS,
+               shared_bytes(QUERIES, job.q_stride), stream, job);
+}
+
+template <int TYPE>
+static void launch_type(moe_cuda_stream stream, const moe_attend_job &job, uint32_t n_waved)
+{
+    uint32_t queries = job.tile_heads * job.tile_rows;
+    if (queries == 1)
+        launch_attend<TYPE, 1>(stream, job, n_waved);
+    else if (queries <= 4)
+        launch_attend<TYPE, 4>(stream, job, n_waved);
+    else if (queries <= 8)
+        launch_attend<TYPE, 8>(stream, job, n_waved);
+    else
+        launch_attend<TYPE, 16>(stream, job, n_waved);
+}
+
+static void launch_any(moe_cuda_stream stream, const moe_attend_job &job, uint32_t n_waved)
+{
+    if (job.layout.type == MOE_KV_F16)
+        launch_type<MOE_KV_F16>(stream, job, n_waved);
+    else if (job.layout.type == MOE_KV_F32)
+        launch_type<MOE_KV_F32>(stream, job, n_waved);
+    else
+        launch_type<MOE_KV_Q8_0>(stream, job, n_waved);
+}
+
+/* Whether four elements of every key and value lie as one aligned word. Pages are 64-aligned. */
+static bool rows_are_wide(const moe_kv_layout *layout)
+{
+    size_t word = layout->type == MOE_KV_F32 ? 16 : 8;
+    return (layout->k_row_bytes | layout->v_row_bytes | layout->k_offset | layout->v_offset) %
+               word ==
+           0;
+}
+
+/* The heads and rows of a block: as many as share pages, up to what shared memory holds. */
+static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job)
+{
+    uint32_t limit = MAX_QUERIES;
+    while (limit > 1 && shared_bytes(limit, job->q_stride) > SHARED_LIMIT)
+        limit /= 2;
+    uint32_t tiles = (job->group + limit - 1) / limit;
+    job->tile_heads = (job->group + tiles - 1) / tiles;
+    uint32_t rows = attention->shared_pages ? limit / job->tile_heads : 1;
+    job->tile_rows = rows < attention->n_rows ? rows : attention->n_rows;
+}
+
+/* Blocks that one page gives. */
+static uint32_t blocks_a_page(const moe_attend_job *job)
+{
+    uint32_t tiles = (job->group + job->tile_heads - 1) / job->tile_heads;
+    return (job->n_rows + job->tile_rows - 1) / job->tile_rows * job->layout.n_head_kv * tiles;
+}
+
+/* The pages' parts and the running state share the workspace; as many pages are a wave as fit. */
+static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job)
+{
+    size_t heads = (size_t)job->n_rows * job->n_head;
+    size_t floats = moe_cuda_attention_workspace(attention->n_multiprocessors, job->layout.v_dim) /
+                    sizeof(float);
+    size_t n_pages = (floats - 2 * heads) / (heads * (job->layout.v_dim + 2));
+    size_t all = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    n_pages = n_pages < all ? n_pages : all;
+    job->n_pages = (uint32_t)(n_pages < MAX_GRID_Z ? n_pages : MAX_GRID_Z);
+    job->state_max = (float *)attention->workspace;
+    job->state_sum = job->state_max + heads;
+    job->part_max = job->state_sum + heads;
+    job->part_sum = job->part_max + heads * job->n_pages;
+    job->part_out = job->part_sum + heads * job->n_pages;
+}
+
+size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim)
+{
+    size_t queries = (size_t)n_multiprocessors * BLOCKS_A_WAVE * MAX_QUERIES;
+    return queries * (v_dim + 4) * sizeof(float);
+}
+
+void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention)
+{
+    if (attention->n_rows == 0)
+        return;
+    moe_attend_job job = {};
+    job.layout = attention->layout;
+    job.rows = attention->rows;
+    job.q = attention->q;
+    job.out = attention->out;
+    job.n_rows = attention->n_rows;
+    job.n_head = attention->n_head;
+    job.scale = attention->scale;
+    job.group = attention->n_head / job.layout.n_head_kv;
+    job.q_stride = (job.layout.k_dim + 3) / 4 * 4;
+    job.wide = rows_are_wide(&job.layout);
+    choose_tile(attention, &job);
+    job.split = attention->workspace != NULL && attention->n_visible > MOE_KV_PAGE &&
+                blocks_a_page(&job) < FEW_BLOCKS * attention->n_multiprocessors;
+    if (!job.split) {
+        launch_any(stream, job, 1);
+        return;
+    }
+    place_parts(attention, &job);
+    uint32_t n_pages = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    for (; job.first_page < n_pages; job.first_page += job.n_pages) {
+        uint32_t left = n_pages - job.first_page;
+        launch_any(stream, job, left < job.n_pages ? left : job.n_pages);
+        moe_launch_attend_fold(stream, &job);
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* What the two halves of attention share: the job, and where pages leave their parts. */
+#ifndef MOE_CUDA_ATTEND_CUH
+#define MOE_CUDA_ATTEND_CUH
+
+#include "cpu/kernels/vector_ops.h"
+#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/vector_math.cuh"
+
+typedef struct moe_attend_job {
+    moe_kv_layout layout;
+    const moe_cuda_kv_row *rows; /* device, [n_rows] */
+    const float *q;              /* [n_rows][n_head][k_dim] */
+    float *out;                  /* [n_rows][n_head][v_dim] */
+    float *part_max;             /* [n_rows][n_head][n_pages] */
+    float *part_sum;             /* likewise */
+    float *part_out;             /* [n_rows][n_head][n_pages][v_dim] */
+    float *state_max;            /* [n_rows][n_head]: what the waves before came to */
+    float *state_sum;
+    uint32_t n_rows;
+    uint32_t n_head;
+    float scale;
+    uint32_t group;      /* query heads of a KV head */
+    uint32_t tile_heads; /* ... of a block */
+    uint32_t tile_rows;  /* rows of a block */
+    uint32_t q_stride;   /* floats of a query in shared memory */
+    bool wide;           /* four elements of a key or value may be one load */
+    bool split;          /* a block is one page and leaves its part */
+    uint32_t first_page; /* when split: of this wave */
+    uint32_t n_pages;
+} moe_attend_job;
+
+/* The part of a row, a head and the wave's page number. */
+__device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint32_t row,
+                                                uint32_t head, uint32_t page)
+{
+    return ((size_t)row * job.n_head + head) * job.n_pages + page;
+}
+
+/* exp(from - to), by which attend_merge brings a sum from one maximum to another. */
+__device__ static inline float moe_fold_factor(float from, float to)
+{
+    return from == -MOE_INFINITY ? 0.0f : moe_device_exp(from - to);
+}
+
+/* Folds the parts of one wave of pages. */
+void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job);
+
+#endif

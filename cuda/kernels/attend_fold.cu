@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Folds the parts that pages left (attend.cu) into the running state of a row and head, in
+ * ascending order: attend_merge of vector_ops.h, and at the end the division by the sum.
+ *
+ * The order is fixed, but the factors of a fold depend on maxima alone, and a maximum over the
+ * pages so far is exact in any order: a block scans the maxima of 256 pages at once, has their
+ * factors, and what is left for one thread to do in order is one product and one fmaf a page and
+ * column. */
+#include "cuda/kernels/attend.cuh"
+
+#define THREADS 256u
+
+typedef struct fold_shared {
+    float max[2][THREADS]; /* of the pages up to this one; two of them take turns in the scan */
+    float keep[THREADS];
+    float take[THREADS];
+    float sum[THREADS];
+} fold_shared;
+
+/* Inclusive running maxima from `before` on; returns which of shared->max has them. */
+__device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, float before)
+{
+    uint32_t i = threadIdx.x;
+    uint32_t turn = 0;
+    shared->max[0][i] = moe_greater(own, before);
+    __syncthreads();
+    for (uint32_t distance = 1; distance < THREADS; distance *= 2) {
+        float max = shared->max[turn][i];
+        if (i >= distance)
+            max = moe_greater(shared->max[turn][i - distance], max);
+        turn ^= 1;
+        shared->max[turn][i] = max;
+        __syncthreads();
+    }
+    return turn;
+}
+
+/* Factors and sums of up to THREADS pages from part `first` on; the maximum after them. */
+__device__ static inline float load_parts(const moe_attend_job &job, size_t first, uint32_t count,
+                                          float before, fold_shared *shared)
+{
+    uint32_t i = threadIdx.x;
+    float own = i < count ? job.part_max[first + i] : -MOE_INFINITY;
+    uint32_t turn = scan_maxima(shared, own, before);
+    float from = i == 0 ? before : shared->max[turn][i - 1];
+    float to = shared->max[turn][i];
+    shared->keep[i] = moe_fold_factor(from, to);
+    shared->take[i] = moe_fold_factor(own, to);
+    shared->sum[i] = i < count ? job.part_sum[first + i] : 0.0f;
+    float after = shared->max[turn][count - 1];
+    __syncthreads();
+    return after;
+}
+
+/* One row and head a block. */
+__global__ void moe_attend_fold(moe_attend_job job)
+{
+    __shared__ fold_shared shared;
+    uint32_t row = blockIdx.x / job.n_head;
+    uint32_t n_pages = job.rows[row].position / MOE_KV_PAGE + 1;
+    if (n_pages <= job.first_page)
+        return;
+    bool first_wave = job.first_page == 0;
+    bool last_wave = n_pages - job.first_page <= job.n_pages;
+    uint32_t count = last_wave ? n_pages - job.first_page : job.n_pages;
+    uint32_t v_dim = job.layout.v_dim;
+    size_t part = (size_t)blockIdx.x * job.n_pages;
+    float *out = job.out + (size_t)blockIdx.x * v_dim;
+    float max = -MOE_INFINITY;
+    float sum = 0.0f;
+    for (uint32_t column0 = 0; column0 < v_dim; column0 += THREADS) {
+        uint32_t column = column0 + threadIdx.x;
+        bool valid = column < v_dim;
+        float value = valid && !first_wave ? out[column] : 0.0f;
+        max = first_wave ? -MOE_INFINITY : job.state_max[blockIdx.x];
+        sum = first_wave ? 0.0f : job.state_sum[blockIdx.x];
+        for (uint32_t first = 0; first < count; first += THREADS) {
+            uint32_t pages = count - first < THREADS ? count - first : THREADS;
+            const float *values = job.part_out + (part + first) * v_dim + (valid ? column : 0);
+            max = load_parts(job, part + first, pages, max, &shared);
+#pragma unroll 8
+            for (uint32_t p = 0; p < pages; p++) {
+                value = fmaf(value, shared.keep[p], values[(size_t)p * v_dim] * shared.take[p]);
+                sum = fmaf(sum, shared.keep[p], shared.sum[p] * shared.take[p]);
+            }
+            __syncthreads();
+        }
+        if (valid)
+            out[column] = last_wave ? 1.0f / sum * value : value;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        job.state_max[blockIdx.x] = max;
+        job.state_sum[blockIdx.x] = sum;
+    }
+}
+
+void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job)
+{
+    MOE_LAUNCH(moe_attend_fold, job->n_rows * job->n_head, THREADS, 0, stream, *job);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* The three steps in which a block of attend.cu takes a page: scores, weights, values. */
+#ifndef MOE_CUDA_ATTEND_STEPS_CUH
+#define MOE_CUDA_ATTEND_STEPS_CUH
+
+#include "cuda/kernels/attend.cuh"
+#include "cuda/kernels/kv_cells.cuh"
+
+#define ATTEND_THREADS 256u
+#define SCORE_THREADS  4u /* of a position */
+/* Floats from one query's weights to the next: padded, or a warp's writes would share banks. */
+#define WEIGHT_STRIDE (MOE_KV_PAGE + 8)
+#define MAX_QUERIES   16u
+
+/* Shared memory of a block, in this order. */
+typedef struct attend_shared {
+    const uint8_t *values[MOE_KV_PAGE]; /* each position's row of values */
+    float max[MAX_QUERIES];             /* folded so far */
+    float sum[MAX_QUERIES];
+    float keep[MAX_QUERIES];       /* factor of what came before */
+    float take[MAX_QUERIES];       /* ... of this page */
+    float *out[MAX_QUERIES];       /* where the query's result goes */
+    uint32_t visible[MAX_QUERIES]; /* positions of the page that the query attends to, this turn */
+    uint32_t n_visible[MAX_QUERIES]; /* ... of the whole context; 0: no such query */
+} attend_shared;
+
+/* The block's queries: n of them, query i being head first_head + i % heads of row first_row + i /
+ * heads. */
+typedef struct query_tile {
+    uint32_t first_row;
+    uint32_t n_rows;
+    uint32_t first_head;
+    uint32_t heads;
+    uint32_t kv_head;
+    uint32_t n;
+} query_tile;
+
+__device__ static inline uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Elements 4 * part .. + 4 of each whole run of sixteen, then what is left of the last run. */
+template <int TYPE, int QUERIES>
+__device__ static inline void score_lanes(const uint8_t *key, const float *q, uint32_t q_stride,
+                                          uint32_t dim, uint32_t part, bool wide,
+                                          float lanes[QUERIES][4])
+{
+    uint32_t whole = dim / MOE_LANES * MOE_LANES;
+#pragma unroll(QUERIES > 8 ? 2 : 4)
+    for (uint32_t first = 0; first < whole; first += MOE_LANES) {
+        uint32_t i = first + 4 * part;
+        float k[4];
+        moe_kv_load<TYPE, 4>(key, i, wide, k);
+#pragma unroll
+        for (int n = 0; n < QUERIES; n++) {
+            moe_float4 four = *(const moe_float4 *)(q + n * q_stride + i);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                lanes[n][e] = fmaf(four.v[e], k[e], lanes[n][e]);
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        uint32_t i = whole + 4 * part + e;
+        if (i < dim) {
+            float k = moe_kv_load1<TYPE>(key, i);
+#pragma unroll
+            for (int n = 0; n < QUERIES; n++)
+                lanes[n][e] = fmaf(q[n * q_stride + i], k, lanes[n][e]);
+        }
+    }
+}
+
+/* One step of the fold between threads: with two queries and more each thread of a pair keeps half
+ * of them. A sum of two lanes is the same whichever of the two threads forms it. */
+template <int QUERIES>
+__device__ static inline void fold_pair(float lanes[][4], int distance, bool upper)
+{
+#pragma unroll
+    for (int n = 0; n < (QUERIES + 1) / 2; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float low = lanes[n][e];
+            float high = lanes[QUERIES > 1 ? n + QUERIES / 2 : n][e];
+            float mine = upper ? high : low;
+            float other = upper ? low : high;
+            lanes[n][e] = mine + __shfl_xor_sync(MOE_ALL_WARP, other, distance);
+        }
+    }
+}
+
+/* scores[query * WEIGHT_STRIDE + position] of this thread's position. */
+template <int TYPE, int QUERIES>
+__device__ static inline void score_page(const moe_attend_job &job, const uint8_t *key,
+                                         const float *q, float *scores)
+{
+    uint32_t part = threadIdx.x % SCORE_THREADS;
+    uint32_t position = threadIdx.x / SCORE_THREADS;
+    float lanes[QUERIES][4];
+#pragma unroll
+    for (int n = 0; n < QUERIES; n++)
+        lanes[n][0] = lanes[n][1] = lanes[n][2] = lanes[n][3] = 0.0f;
+    if (key != NULL)
+        score_lanes<TYPE, QUERIES>(key, q, job.q_stride, job.layout.k_dim, part, job.wide, lanes);
+    fold_pair<QUERIES>(lanes, 2, part & 2);
+    fold_pair<(QUERIES + 1) / 2>(lanes, 1, part & 1);
+    uint32_t first = QUERIES > 1 ? (part >> 1) * (QUERIES / 2) + (part & 1) * (QUERIES / 4) : 0;
+    if (key == NULL || (QUERIES == 1 && part > 0))
+        return;
+#pragma unroll
+    for (int n = 0; n < (QUERIES + 3) / 4; n++) {
+        float dot = (lanes[n][0] + lanes[n][2]) + (lanes[n][1] + lanes[n][3]);
+        scores[(first + n) * WEIGHT_STRIDE + position] = job.scale * dot;
+    }
+}
+
+/* Scores to weights, and where the page stands among those before it. */
+__device__ static inline void weigh_page(const moe_attend_job &job, const query_tile &tile,
+                                         uint32_t page, float *weights, attend_shared *shared)
+{
+    uint32_t query = threadIdx.x / MOE_LANES;
+    uint32_t lane = threadIdx.x % MOE_LANES;
+    uint32_t n = shared->visible[query];
+    weights += query * WEIGHT_STRIDE;
+    float max = -MOE_INFINITY;
+    for (uint32_t j = lane; j < n; j += MOE_LANES)
+        max = moe_greater(weights[j], max);
+    max = moe_lanes_max(max) + 0.0f;
+    float sum = 0.0f;
+    for (uint32_t j = lane; j < n; j += MOE_LANES) {
+        float weight = moe_device_exp(weights[j] - max);
+        weights[j] = weight;
+        sum += weight;
+    }
+    sum = moe_lanes_sum(sum);
+    if (lane > 0 || n == 0)
+        return;
+    if (job.split) {
+        size_t part = moe_attend_part(job, tile.first_row + query / tile.heads,
+                                      tile.first_head + query % tile.heads, page - job.first_page);
+        job.part_max[part] = max;
+        job.part_sum[part] = sum;
+        return;
+    }
+    float before = shared->max[query];
+    float to = moe_greater(max, before);
+    shared->keep[query] = moe_fold_factor(before, to);
+    shared->take[query] = moe_fold_factor(max, to);
+    shared->max[query] = to;
+    shared->sum[query] = fmaf(shared->sum[query], shared->keep[query], sum * shared->take[query]);
+}
+
+/* Columns column and column + 1 of the values, weighed, for queries first .. first + COUNT. */
+template <int TYPE, int COUNT>
+__device__ static inline void weigh_values(const moe_attend_job &job, const attend_shared *shared,
+                                           const float *weights, uint32_t first, uint32_t column,
+                                           float acc[COUNT][2])
+{
+    uint32_t least = MOE_KV_PAGE;
+    uint32_t most = 0;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++) {
+        uint32_t visible = shared->visible[first + n];
+        least = smaller(least, visible);
+        most = most > visible ? most : visible;
+        acc[n][0] = acc[n][1] = 0.0f;
+    }
+    bool two = column + 1 < job.layout.v_dim;
+    weights += first * WEIGHT_STRIDE;
+    uint32_t j = 0;
+    for (; two && j + 4 <= least; j += 4) {
+        float v[4][2];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            moe_kv_load<TYPE, 2>(shared->values[j + i], column, job.wide, v[i]);
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            moe_float4 four = *(const moe_float4 *)(weights + n * WEIGHT_STRIDE + j);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                acc[n][0] = fmaf(four.v[i], v[i][0], acc[n][0]);
+                acc[n][1] = fmaf(four.v[i], v[i][1], acc[n][1]);
+            }
+        }
+    }
+    for (; j < most; j++) {
+        float left = moe_kv_load1<TYPE>(shared->values[j], column);
+        float right = two ? moe_kv_load1<TYPE>(shared->values[j], column + 1) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            if (j < shared->visible[first + n]) {
+                acc[n][0] = fmaf(weights[n * WEIGHT_STRIDE + j], left, acc[n][0]);
+                acc[n][1] = fmaf(weights[n * WEIGHT_STRIDE + j], right, acc[n][1]);
+            }
+        }
+    }
+}
+
+/* A page's two columns of one query to where they belong: its part, or folded into the output. */
+__device__ static inline void deliver(const moe_attend_job &job, const attend_shared *shared,
+                                      uint32_t query, uint32_t page, uint32_t column,
+                                      const float acc[2])
+{
+    uint32_t count = smaller(job.layout.v_dim - column, 2);
+    float *out = shared->out[query] + column;
+    bool last = (page + 1) * MOE_KV_PAGE >= shared->n_visible[query];
+    float scale = last ? 1.0f / shared->sum[query] : 1.0f;
+    for (uint32_t c = 0; c < count; c++) {
+        if (job.split) {
+            out[c] = acc[c];
+            continue;
+        }
+        float before = page == 0 ? 0.0f : out[c];
+        float folded = fmaf(before, shared->keep[query], acc[c] * shared->take[query]);
+        out[c] = last ? scale * folded : folded;
+    }
+}
+
+/* The third step for all columns and queries. Threads are laid out with the columns running through
+ * a warp; if there are fewer columns than threads, groups of threads share the queries. */
+template <int TYPE, int QUERIES>
+__device__ static inline void values_page(const moe_attend_job &job, const attend_shared *shared,
+                                          uint32_t page, const float *weights)
+{
+    constexpr int COUNT = QUERIES > 4 ? QUERIES / 4 : 1;
+    uint32_t pairs = (job.layout.v_dim + 1) / 2;
+    uint32_t lanes = smaller((pairs + MOE_WARP - 1) / MOE_WARP * MOE_WARP, ATTEND_THREADS);
+    uint32_t groups = ATTEND_THREADS / lanes;
+    uint32_t group = threadIdx.x / lanes;
+    if (group >= groups)
+        return;
+    for (uint32_t pair = threadIdx.x % lanes; pair < pairs; pair += lanes) {
+        for (uint32_t first = group * COUNT; first < QUERIES; first += groups * COUNT) {
+            float acc[COUNT][2];
+            weigh_values<TYPE, COUNT>(job, shared, weights, first, 2 * pair, acc);
+#pragma unroll
+            for (int n = 0; n < COUNT; n++)
+                if (shared->visible[first + n] > 0)
+                    deliver(job, shared, first + n, page, 2 * pair, acc[n]);
+        }
+    }
+}
+
+#endif

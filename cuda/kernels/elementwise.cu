@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations of the device contract that take elements or rows as they come. */
+#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/vector_math.cuh"
+
+#define THREADS 256u
+
+__device__ static inline size_t element(void)
+{
+    return (size_t)blockIdx.x * THREADS + threadIdx.x;
+}
+
+__global__ void moe_clamp_elements(float limit, float *x, size_t n)
+{
+    size_t i = element();
+    if (i >= n)
+        return;
+    float value = x[i];
+    value = value > limit ? limit : value;
+    x[i] = value < -limit ? -limit : value;
+}
+
+__global__ void moe_scale_elements(float factor, float *x, size_t n)
+{
+    size_t i = element();
+    if (i < n)
+        x[i] = factor * x[i];
+}
+
+__global__ void moe_add_elements(const float *a, const float *b, float *y, size_t n)
+{
+    size_t i = element();
+    if (i < n)
+        y[i] = a[i] + b[i];
+}
+
+__global__ void moe_silu_mul_elements(const float *g, const float *u, float *y, size_t n)
+{
+    size_t i = element();
+    if (i < n)
+        y[i] = g[i] / (1.0f + moe_device_exp(-g[i])) * u[i];
+}
+
+/* From here on a block is (row, part of it), with as many threads as a short row needs. */
+__device__ static inline uint32_t column(void)
+{
+    return blockIdx.y * blockDim.x + threadIdx.x;
+}
+
+__global__ void moe_sigmoid_scale_rows(const float *gate, float *x, uint32_t n)
+{
+    uint32_t i = column();
+    if (i >= n)
+        return;
+    float *row = x + (size_t)blockIdx.x * n;
+    row[i] = moe_device_sigmoid(gate[blockIdx.x]) * row[i];
+}
+
+__global__ void moe_gather_rows(const float *x, const uint32_t *rows, float *out, uint32_t n)
+{
+    uint32_t i = column();
+    if (i < n)
+        out[(size_t)blockIdx.x * n + i] = x[(size_t)rows[blockIdx.x] * n + i];
+}
+
+__global__ void moe_copy_strided_rows(const float *src, size_t src_stride, float *dst,
+                                      size_t dst_stride, uint32_t n)
+{
+    uint32_t i = column();
+    if (i < n)
+        dst[blockIdx.x * dst_stride + i] = src[blockIdx.x * src_stride + i];
+}
+
+/* The rows' experts added up in rank order; a rank of weight 0 is not read. */
+__global__ void moe_combine_rows(const float *outs, const float *weights, uint32_t n_ranks,
+                                 uint32_t n, float *y)
+{
+    uint32_t i = column();
+    if (i >= n)
+        return;
+    weights += (size_t)blockIdx.x * n_ranks;
+    outs += (size_t)blockIdx.x * n_ranks * n;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t k = 0; k < n_ranks; k++) {
+        float weight = weights[k];
+        if (weight != 0.0f)
+            sum = fmaf(weight, outs[(size_t)k * n + i], sum);
+    }
+    y[(size_t)blockIdx.x * n + i] = sum;
+}
+
+static uint32_t blocks_of(size_t n)
+{
+    return (uint32_t)((n + THREADS - 1) / THREADS);
+}
+
+static uint32_t threads_of(uint32_t n)
+{
+    return n < THREADS ? (n + MOE_WARP - 1) / MOE_WARP * MOE_WARP : THREADS;
+}
+
+void moe_cuda_clamp(moe_cuda_stream stream, float limit, float *x, size_t n)
+{
+    if (n > 0)
+        MOE_LAUNCH(moe_clamp_elements, blocks_of(n), THREADS, 0, stream, limit, x, n);
+}
+
+void moe_cuda_scale(moe_cuda_stream stream, float factor, float *x, size_t n)
+{
+    if (n > 0)
+        MOE_LAUNCH(moe_scale_elements, blocks_of(n), THREADS, 0, stream, factor, x, n);
+}
+
+void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float *y, size_t n)
+{
+    if (n > 0)
+        MOE_LAUNCH(moe_add_elements, blocks_of(n), THREADS, 0, stream, a, b, y, n);
+}
+
+void moe_cuda_silu_mul(moe_cuda_stream stream, const float *g, const float *u, float *y, size_t n)
+{
+    if (n > 0)
+        MOE_LAUNCH(moe_silu_mul_elements, blocks_of(n), THREADS, 0, stream, g, u, y, n);
+}
+
+void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x, uint32_t n_rows,
+                            uint32_t n)
+{
+    if (n_rows > 0 && n > 0)
+        MOE_LAUNCH(moe_sigmoid_scale_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream,
+                   gate, x, n);
+}
+
+void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
+                     uint32_t n_rows, float *out)
+{
+    if (n_rows > 0 && n > 0)
+        MOE_LAUNCH(moe_gather_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream, x, rows,
+                   out, n);
+}
+
+void moe_cuda_copy_rows(moe_cuda_stream stream, const float *src, size_t src_stride, float *dst,
+                        size_t dst_stride, uint32_t n, size_t n_rows)
+{
+    if (n_rows > 0 && n > 0)
+        MOE_LAUNCH(moe_copy_strided_rows, dim3((uint32_t)n_rows, blocks_of(n)), threads_of(n), 0,
+                   stream, src, src_stride, dst, dst_stride, n);
+}
+
+void moe_cuda_combine(moe_cuda_stream stream, const moe_combine *combine, uint32_t n_rows)
+{
+    if (n_rows > 0 && combine->n > 0)
+        MOE_LAUNCH(moe_combine_rows, dim3(n_rows, blocks_of(combine->n)), threads_of(combine->n), 0,
+                   stream, combine->outs, combine->weights, combine->n_ranks, combine->n,
+                   combine->y);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* Writing the KV cache: new rows of keys and values in the cache's type (kv_store of vector_ops.h),
+ * and rows moved to other places.
+ *
+ * A warp stores 32 elements of one head, which for Q8_0 is a block: its scale comes of a maximum by
+ * shuffles. */
+#include "cuda/kernels/kv_cells.cuh"
+#include "cuda/kernels/vector_launch.h"
+
+#define THREADS 128u
+#define WARPS   (THREADS / MOE_WARP)
+
+typedef struct store_args {
+    moe_kv_layout layout;
+    const moe_cuda_kv_row *rows;
+    const float *k;
+    const float *v;
+    size_t k_stride;
+    size_t v_stride;
+} store_args;
+
+/* Element `lane` of a block of 32, all of them by one warp. */
+__device__ static inline void store_q8(uint8_t *block, float x, uint32_t lane)
+{
+    uint32_t top = moe_device_bits_of(x) & 0x7fffffffu;
+    for (int half = 16; half > 0; half /= 2) {
+        uint32_t other = __shfl_xor_sync(MOE_ALL_WARP, top, half);
+        top = other > top ? other : top;
+    }
+    uint16_t half = moe_device_float_to_half(moe_device_float_of(top) / 127.0f);
+    bool damaged = (half & 0x7c00u) == 0x7c00u;
+    half = damaged ? MOE_KV_Q8_NAN : half;
+    float d = moe_device_half_to_float(half);
+    float inverse = d > 0.0f ? 1.0f / d : 0.0f;
+    float q = rintf(x * inverse);
+    q = q > 127.0f ? 127.0f : q;
+    q = q < -127.0f ? -127.0f : q;
+    if (lane == 0)
+        *(uint16_t *)block = half;
+    block[2 + lane] = damaged ? 0 : (uint8_t)(int8_t)q;
+}
+
+/* 32 elements of a row from element `first` on, n in all. */
+__device__ static inline void store_piece(int type, uint8_t *row, const float *x, uint32_t first,
+                                          uint32_t n)
+{
+    uint32_t lane = threadIdx.x % MOE_WARP;
+    uint32_t i = first + lane;
+    if (type == MOE_KV_Q8_0)
+        store_q8(row + moe_q8_block_at(first), x[i], lane);
+    else if (i < n && type == MOE_KV_F32)
+        ((float *)row)[i] = x[i];
+    else if (i < n)
+        ((uint16_t *)row)[i] = moe_device_float_to_half(x[i]);
+}
+
+/* Block (row, head). */
+__global__ void moe_kv_store_rows(store_args args)
+{
+    const moe_kv_layout &layout = args.layout;
+    const moe_cuda_kv_row &row = args.rows[blockIdx.x];
+    uint8_t *page = (uint8_t *)row.pages[row.stored / MOE_KV_PAGE];
+    size_t slot = (size_t)blockIdx.y * MOE_KV_PAGE + row.stored % MOE_KV_PAGE;
+    uint32_t warp = threadIdx.x / MOE_WARP;
+    const float *k = args.k + blockIdx.x * args.k_stride + (size_t)blockIdx.y * layout.k_dim;
+    uint8_t *key = page + layout.k_offset + slot * layout.k_row_bytes;
+    for (uint32_t first = warp * MOE_WARP; first < layout.k_dim; first += THREADS)
+        store_piece(layout.type, key, k, first, layout.k_dim);
+    if (layout.v_in_k)
+        return;
+    const float *v = args.v + blockIdx.x * args.v_stride + (size_t)blockIdx.y * layout.v_dim;
+    uint8_t *value = page + layout.v_offset + slot * layout.v_row_bytes;
+    for (uint32_t first = warp * MOE_WARP; first < layout.v_dim; first += THREADS)
+        store_piece(layout.type, value, v, first, layout.v_dim);
+}
+
+typedef struct move_args {
+    const moe_kv_layout *layouts; /* device */
+    void *const *pages;           /* device */
+    const uint32_t *from;         /* device, [n] */
+    const uint32_t *to;
+    uint32_t n;
+} move_args;
+
+/* A thread moves one column of 16 bits, move after move, so that a place that is read before it is
+ * written needs no other order. */
+__device__ static inline void move_column(const move_args &args, size_t at, size_t row_bytes)
+{
+    for (uint32_t i = 0; i < args.n; i++) {
+        uint32_t from = args.from[i];
+        uint32_t to = args.to[i];
+        const uint8_t *source = (const uint8_t *)args.pages[from / MOE_KV_PAGE];
+        uint8_t *target = (uint8_t *)args.pages[to / MOE_KV_PAGE];
+        *(uint16_t *)(target + at + to % MOE_KV_PAGE * row_bytes) =
+            *(const uint16_t *)(source + at + from % MOE_KV_PAGE * row_bytes);
+    }
+}
+
+/* Block (layer, head); heads beyond a layer's are none. */
+__global__ void moe_kv_move_rows(move_args args)
+{
+    const moe_kv_layout &layout = args.layouts[blockIdx.x];
+    if (blockIdx.y >= layout.n_head_kv)
+        return;
+    size_t head = (size_t)blockIdx.y * MOE_KV_PAGE;
+    for (size_t b = 2 * threadIdx.x; b < layout.k_row_bytes; b += 2 * THREADS)
+        move_column(args, layout.k_offset + head * layout.k_row_bytes + b, layout.k_row_bytes);
+    if (layout.v_in_k)
+        return;
+    for (size_t b = 2 * threadIdx.x; b < layout.v_row_bytes; b += 2 * THREADS)
+        move_column(args, layout.v_offset + head * layout.v_row_bytes + b, layout.v_row_bytes);
+}
+
+void moe_cuda_kv_store(moe_cuda_stream stream, const moe_kv_layout *layout,
+                       const moe_cuda_kv_row *rows, uint32_t n_rows, const float *k,
+                       size_t k_stride, const float *v, size_t v_stride)
+{
+    store_args args = {*layout, rows, k, v, k_stride, v_stride};
+    if (n_rows > 0)
+        MOE_LAUNCH(moe_kv_store_rows, dim3(n_rows, layout->n_head_kv), THREADS, 0, stream, args);
+}
+
+void moe_cuda_kv_move(moe_cuda_stream stream, const moe_kv_move *move, uint32_t max_head_kv)
+{
+    move_args args = {move->layouts, move->pages, move->from, move->to, move->n};
+    if (move->n > 0 && move->n_layouts > 0)
+        MOE_LAUNCH(moe_kv_move_rows, dim3(move->n_layouts, max_head_kv), THREADS, 0, stream, args);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* Root-mean-square norms of rows, by rms_norm of vector_ops.h.
+ *
+ * The sum of squares is sixteen chains of fmaf that nothing may shorten. Short rows (a head's norm)
+ * take sixteen threads each, which read memory themselves. Of a long row the whole block brings a
+ * piece at a time into shared memory, all loads at once, and sixteen threads run down it there. */
+#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/vector_math.cuh"
+
+#define THREADS 256u
+#define PIECE   4096u /* a multiple of MOE_LANES */
+/* Up to here a row is short: its chains are no longer than a turn of the block would take. */
+#define SHORT_ROW    512u
+#define ROWS_A_BLOCK (THREADS / MOE_LANES)
+
+typedef struct norm_args {
+    const float *x;
+    const float *weight;
+    float *y;
+    size_t stride;
+    uint32_t n_rows;
+    uint32_t n;
+    float eps;
+} norm_args;
+
+__device__ static inline float inverse_of(float sum, const norm_args &args)
+{
+    return 1.0f / sqrtf(sum / (float)args.n + args.eps);
+}
+
+__global__ void moe_rms_norm_short(norm_args args)
+{
+    uint32_t lane = threadIdx.x % MOE_LANES;
+    uint32_t row = blockIdx.x * ROWS_A_BLOCK + threadIdx.x / MOE_LANES;
+    bool valid = row < args.n_rows;
+    const float *x = args.x + (valid ? row : 0) * args.stride;
+    float *y = args.y + (valid ? row : 0) * args.stride;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (uint32_t i = lane; i < args.n; i += MOE_LANES)
+        sum = fmaf(x[i], x[i], sum);
+    float inverse = inverse_of(moe_lanes_sum(sum), args);
+    if (!valid)
+        return;
+#pragma unroll 8
+    for (uint32_t i = lane; i < args.n; i += MOE_LANES)
+        y[i] = x[i] * inverse * args.weight[i];
+}
+
+__global__ void moe_rms_norm_long(norm_args args)
+{
+    __shared__ float piece[PIECE];
+    __shared__ float inverse;
+    const float *x = args.x + blockIdx.x * args.stride;
+    float *y = args.y + blockIdx.x * args.stride;
+    float sum = 0.0f;
+    for (uint32_t first = 0; first < args.n; first += PIECE) {
+        uint32_t count = args.n - first < PIECE ? args.n - first : PIECE;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < count; i += THREADS)
+            piece[i] = x[first + i];
+        __syncthreads();
+        if (threadIdx.x < MOE_WARP) {
+#pragma unroll 8
+            for (uint32_t i = threadIdx.x % MOE_LANES; i < count; i += MOE_LANES)
+                sum = fmaf(piece[i], piece[i], sum);
+        }
+    }
+    if (threadIdx.x < MOE_WARP) {
+        sum = moe_lanes_sum(sum);
+        if (threadIdx.x == 0)
+            inverse = inverse_of(sum, args);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < args.n; i += THREADS)
+        y[i] = x[i] * inverse * args.weight[i];
+}
+
+void moe_cuda_rms_norm(moe_cuda_stream stream, const float *x, const float *weight, float *y,
+                       uint32_t n_rows, uint32_t n, size_t x_stride, float eps)
+{
+    norm_args args = {x, weight, y, x_stride, n_rows, n, eps};
+    if (n_rows == 0)
+        return;
+    if (n <= SHORT_ROW)
+        MOE_LAUNCH(moe_rms_norm_short, (n_rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK, THREADS, 0,
+                   stream, args);
+    else
+        MOE_LAUNCH(moe_rms_norm_long, n_rows, THREADS, 0, stream, args);
+}

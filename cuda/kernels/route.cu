@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* From a router's logits to experts and weights: router_select.h, a block a row.
+ *
+ * The chosen are found without sorting: an expert's rank is the number of those that come before
+ * it, which each thread counts for its own expert and gives up on when there are more than are
+ * used. Groups are few and one thread inserts them in order, as the reference does, whose outcome
+ * depends on that order when a score is no number. */
+#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/vector_math.cuh"
+
+#define THREADS 256u
+/* Experts compared between two looks at the rank. */
+#define STRETCH 16u
+
+typedef struct route_args {
+    moe_router_gate gate;
+    const float *logits;
+    const float *bias;
+    uint32_t *experts;
+    float *weights;
+    float *probs; /* or NULL */
+} route_args;
+
+typedef struct route_shared {
+    float p[MOE_ROUTER_MAX_EXPERTS];
+    /* What selects; NaN for an expert that its group rules out, which compares with nothing. */
+    float ranking[MOE_ROUTER_MAX_EXPERTS];
+    float scores[MOE_ROUTER_MAX_EXPERTS];    /* of groups */
+    uint32_t groups[MOE_ROUTER_MAX_EXPERTS]; /* the best so far */
+    bool used[MOE_ROUTER_MAX_EXPERTS];       /* of groups */
+    float weights[MOE_ROUTER_MAX_USED];
+    uint32_t ids[MOE_ROUTER_MAX_USED];
+    float scratch[MOE_WARP + 1];
+    float divisor;
+} route_shared;
+
+__device__ static inline void probabilities(const route_args &args, const float *logits,
+                                            route_shared *shared)
+{
+    uint32_t n = args.gate.n_expert;
+    bool sigmoid = args.gate.kind == MOE_ROUTER_SIGMOID;
+    for (uint32_t e = threadIdx.x; e < n; e += THREADS)
+        shared->p[e] = sigmoid ? moe_device_sigmoid(logits[e]) : logits[e];
+    __syncthreads();
+    if (!sigmoid)
+        moe_block_softmax(shared->p, n, shared->scratch);
+}
+
+__device__ static inline float group_score(const moe_router_gate &gate, const float *ranking,
+                                           uint32_t n)
+{
+    float best = -MOE_INFINITY;
+    float second = -MOE_INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        if (ranking[i] > best) {
+            second = best;
+            best = ranking[i];
+        } else if (ranking[i] > second) {
+            second = ranking[i];
+        }
+    }
+    return gate.group_score == MOE_ROUTER_GROUP_TOP2_SUM && n > 1 ? best + second : best;
+}
+
+/* The n_group_used best of the scores; equals in ascending order. */
+__device__ static inline void choose_groups(const moe_router_gate &gate, route_shared *shared)
+{
+    uint32_t count = 0;
+    for (uint32_t g = 0; g < gate.n_group; g++) {
+        shared->used[g] = false;
+        float score = shared->scores[g];
+        if (count == gate.n_group_used) {
+            if (!(score > shared->scores[shared->groups[count - 1]]))
+                continue;
+        } else {
+            count++;
+        }
+        uint32_t at = count - 1;
+        for (; at > 0 && score > shared->scores[shared->groups[at - 1]]; at--)
+            shared->groups[at] = shared->groups[at - 1];
+        shared->groups[at] = g;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        shared->used[shared->groups[i]] = true;
+}
+
+__device__ static inline void rule_out_groups(const moe_router_gate &gate, route_shared *shared)
+{
+    uint32_t size = gate.n_expert / gate.n_group;
+    for (uint32_t g = threadIdx.x; g < gate.n_group; g += THREADS)
+        shared->scores[g] = group_score(gate, shared->ranking + g * size, size);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        choose_groups(gate, shared);
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < gate.n_expert; e += THREADS)
+        if (!shared->used[e / size])
+            shared->ranking[e] = MOE_NAN;
+    __syncthreads();
+}
+
+/* How many experts come before e; at least n_used if it is that many or more. */
+__device__ static inline uint32_t rank_of(const moe_router_gate &gate, const float *ranking,
+                                          uint32_t e)
+{
+    float own = ranking[e];
+    uint32_t rank = 0;
+    for (uint32_t first = 0; first < gate.n_expert && rank < gate.n_expert_used; first += STRETCH) {
+        uint32_t end = first + STRETCH < gate.n_expert ? first + STRETCH : gate.n_expert;
+        for (uint32_t other = first; other < end; other++)
+            rank += ranking[other] > own || (ranking[other] == own && other < e);
+    }
+    return rank;
+}
+
+__device__ static inline void select_experts(const route_args &args, const float *logits,
+                                             route_shared *shared)
+{
+    const moe_router_gate &gate = args.gate;
+    const float *base = gate.kind == MOE_ROUTER_SOFTMAX_SELECTED ? logits : shared->p;
+    for (uint32_t e = threadIdx.x; e < gate.n_expert; e += THREADS) {
+        float value = args.bias != NULL ? base[e] + args.bias[e] : base[e];
+        shared->ranking[e] = value == value ? value : -MOE_INFINITY;
+    }
+    __syncthreads();
+    if (gate.n_group > 1)
+        rule_out_groups(gate, shared);
+    for (uint32_t e = threadIdx.x; e < gate.n_expert; e += THREADS) {
+        if (shared->ranking[e] != shared->ranking[e])
+            continue;
+        uint32_t rank = rank_of(gate, shared->ranking, e);
+        if (rank < gate.n_expert_used)
+            shared->ids[rank] = e;
+    }
+    __syncthreads();
+}
+
+/* Weights of shared->ids, in their order. */
+__device__ static inline void weigh_experts(const moe_router_gate &gate, const float *logits,
+                                            route_shared *shared)
+{
+    uint32_t n = gate.n_expert_used;
+    bool over_selected = gate.kind == MOE_ROUTER_SOFTMAX_SELECTED;
+    if (threadIdx.x < n) {
+        uint32_t e = shared->ids[threadIdx.x];
+        shared->weights[threadIdx.x] = over_selected ? logits[e] : shared->p[e];
+    }
+    __syncthreads();
+    if (over_selected)
+        moe_block_softmax(shared->weights, n, shared->scratch);
+    if (threadIdx.x == 0) {
+        float sum = 0.0f;
+        for (uint32_t i = 0; i < n; i++)
+            sum += shared->weights[i];
+        shared->divisor = !over_selected && gate.renormalise ? sum + 1e-20f : 1.0f;
+    }
+    __syncthreads();
+}
+
+__global__ void moe_route_rows(route_args args)
+{
+    __shared__ route_shared shared;
+    const moe_router_gate &gate = args.gate;
+    const float *logits = args.logits + (size_t)blockIdx.x * gate.n_expert;
+    probabilities(args, logits, &shared);
+    if (args.probs != NULL)
+        for (uint32_t e = threadIdx.x; e < gate.n_expert; e += THREADS)
+            args.probs[(size_t)blockIdx.x * gate.n_expert + e] = shared.p[e];
+    select_experts(args, logits, &shared);
+    weigh_experts(gate, logits, &shared);
+    if (threadIdx.x < gate.n_expert_used) {
+        size_t at = (size_t)blockIdx.x * gate.n_expert_used + threadIdx.x;
+        args.experts[at] = shared.ids[threadIdx.x];
+        args.weights[at] = shared.weights[threadIdx.x] / shared.divisor * gate.scale;
+    }
+}
+
+void moe_cuda_route(moe_cuda_stream stream, const moe_router_gate *gate, const float *logits,
+                    const float *bias, uint32_t n_rows, uint32_t *experts, float *weights,
+                    float *probs)
+{
+    route_args args = {*gate, logits, bias, experts, weights, probs};
+    if (n_rows > 0)
+        MOE_LAUNCH(moe_route_rows, n_rows, THREADS, 0, stream, args);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* Kernels for everything of a pass that is not a weight product, as functions that put them on a
+ * stream. Arithmetic is that of cpu/kernels/vector_ops.h and router_select.h, to the bit.
+ *
+ * Every pointer is to device memory unless it says host. Calls return at once and may be made from
+ * any thread; what the kernels read must stay until the stream has passed them. A launch that fails
+ * shows in cudaGetLastError(). A call for 0 rows or elements does nothing. */
+#ifndef MOE_CUDA_VECTOR_LAUNCH_H
+#define MOE_CUDA_VECTOR_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/kernels/router_select.h"
+#include "runtime/device/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *moe_cuda_stream; /* a cudaStream_t */
+
+/* y = norm(x) * weight. x, y: [n_rows] rows of n, x_stride floats apart; y may be x. */
+void moe_cuda_rms_norm(moe_cuda_stream stream, const float *x, const float *weight, float *y,
+                       uint32_t n_rows, uint32_t n, size_t x_stride, float eps);
+
+/* As moe_device_ops.rope, but the tables are in device memory. */
+void moe_cuda_rope(moe_cuda_stream stream, const moe_rope *rope, uint32_t n_rows);
+
+void moe_cuda_clamp(moe_cuda_stream stream, float limit, float *x, size_t n);
+void moe_cuda_scale(moe_cuda_stream stream, float factor, float *x, size_t n);
+/* y may be a or b. */
+void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float *y, size_t n);
+/* y = silu(g) * u; y may be g or u. */
+void moe_cuda_silu_mul(moe_cuda_stream stream, const float *g, const float *u, float *y, size_t n);
+/* x[row] *= sigmoid(gate[row]). x: [n_rows][n], gate: [n_rows]. */
+void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x, uint32_t n_rows,
+                            uint32_t n);
+/* out[r] = x[rows[r]]. x, out: rows of n. */
+void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
+                     uint32_t n_rows, float *out);
+/* n_rows runs of n floats, a stride (in floats) apart on either side. */
+void moe_cuda_copy_rows(moe_cuda_stream stream, const float *src, size_t src_stride, float *dst,
+                        size_t dst_stride, uint32_t n, size_t n_rows);
+/* As moe_device_ops.combine, but the weights are in device memory. */
+void moe_cuda_combine(moe_cuda_stream stream, const moe_combine *combine, uint32_t n_rows);
+
+/* In place, x: [n_rows][n]. */
+void moe_cuda_softmax(moe_cuda_stream stream, float *x, uint32_t n_rows, uint32_t n);
+/* out: [n_rows] the lowest index of the greatest value of a row; NaNs never win. */
+void moe_cuda_argmax(moe_cuda_stream stream, const float *x, uint32_t n_rows, uint32_t n,
+                     uint32_t *out);
+
+/* moe_router_select of n_rows rows. logits, probs: [n_rows][n_expert]; experts, weights:
+ * [n_rows][n_expert_used]; bias and probs may be NULL. gate: host. */
+void moe_cuda_route(moe_cuda_stream stream, const moe_router_gate *gate, const float *logits,
+                    const float *bias, uint32_t n_rows, uint32_t *experts, float *weights,
+                    float *probs);
+
+/* moe_kv_row in device memory, its lists too. */
+typedef struct moe_cuda_kv_row {
+    void *const *pages;
+    const uint32_t *path; /* or NULL */
+    uint32_t path_first;
+    uint32_t position;
+    uint32_t stored;
+} moe_cuda_kv_row;
+
+/* As moe_device_ops.kv_store. layout: host. */
+void moe_cuda_kv_store(moe_cuda_stream stream, const moe_kv_layout *layout,
+                       const moe_cuda_kv_row *rows, uint32_t n_rows, const float *k,
+                       size_t k_stride, const float *v, size_t v_stride);
+
+/* As moe_device_ops.kv_move, all lists of `move` in device memory. max_head_kv: the greatest
+ * n_head_kv of the layouts. */
+void moe_cuda_kv_move(moe_cuda_stream stream, const moe_kv_move *move, uint32_t max_head_kv);
+
+typedef struct moe_cuda_attention {
+    moe_kv_layout layout;
+    const moe_cuda_kv_row *rows; /* [n_rows] */
+    uint32_t n_rows;
+    uint32_t n_visible; /* the greatest of the rows' positions + 1 */
+    /* Neighbouring rows mostly have one page table: prompts, trees. Their pages are then read once
+     * for several rows. A hint: any value gives the same bits. */
+    bool shared_pages;
+    const float *q; /* [n_rows][n_head][k_dim] */
+    uint32_t n_head;
+    float scale;
+    float *out; /* [n_rows][n_head][v_dim] */
+    /* For pages computed side by side, of moe_cuda_attention_workspace() bytes. NULL: never. */
+    void *workspace;
+    uint32_t n_multiprocessors;
+} moe_cuda_attention;
+
+/* Bytes for rows of any number and length, on a device of so many multiprocessors. */
+size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
+void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Stands in for CUDA's header of this name: as much of the language as the kernels use, on the
+ * host.
+ *
+ * A launch runs its blocks one after the other. A block's threads are fibers, each with a stack of
+ * its own (emulation.cpp): a fiber runs until it waits, at a barrier of the block or for the other
+ * threads of its warp, and goes on when all have come. What the hardware leaves undefined ends the
+ * test: a barrier that some threads never reach, a shuffle without the whole warp, more shared
+ * memory than a block has without asking. Variable shared memory begins as NaNs.
+ *
+ * What it cannot show: races within a warp or between blocks (fibers take turns), alignment, the
+ * device's own rounding (both sides are IEEE), speed. */
+#ifndef MOE_EMULATION_CUDA_RUNTIME_H
+#define MOE_EMULATION_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+#define __device__
+#define __host__
+#define __global__
+#define __shared__ static /* blocks run one at a time */
+#define __launch_bounds__(...)
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+typedef struct CUstream_st *cudaStream_t;
+
+namespace emulation
+{
+extern uint3 thread_index;
+extern uint3 block_index;
+extern dim3 block_size;
+extern dim3 grid_size;
+
+void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
+void *shared_memory(void);
+/* Returns when all threads of the block have called it. */
+void block_barrier(void);
+/* The value that the warp's thread `lane ^ mask` gave. */
+uint32_t exchange(uint32_t value, uint32_t mask);
+} // namespace emulation
+
+#define threadIdx (emulation::thread_index)
+#define blockIdx  (emulation::block_index)
+#define blockDim  (emulation::block_size)
+#define gridDim   (emulation::grid_size)
+
+/* The arguments are copied, as a launch does. */
+#define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
+    ((void)(stream),                                                                               \
+     emulation::launch((grid), (block), (shared_bytes), [=] { kernel(__VA_ARGS__); }))
+#define MOE_DYNAMIC_SHARED(type, name) type *name = (type *)emulation::shared_memory()
+
+static inline void __syncthreads(void)
+{
+    emulation::block_barrier();
+}
+
+static inline uint32_t __float_as_uint(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float __uint_as_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static inline float __int_as_float(int bits)
+{
+    return __uint_as_float((uint32_t)bits);
+}
+
+static inline uint32_t __shfl_xor_sync(uint32_t, uint32_t value, int mask)
+{
+    return emulation::exchange(value, (uint32_t)mask);
+}
+
+static inline float __shfl_xor_sync(uint32_t, float value, int mask)
+{
+    return __uint_as_float(emulation::exchange(__float_as_uint(value), (uint32_t)mask));
+}
+
+/* Fibers take turns only where they wait, so these need be no more than what they do. */
+static inline uint32_t atomicOr(uint32_t *word, uint32_t bits)
+{
+    uint32_t before = *word;
+    *word = before | bits;
+    return before;
+}
+
+static inline uint32_t atomicAdd(uint32_t *word, uint32_t value)
+{
+    uint32_t before = *word;
+    *word = before + value;
+    return before;
+}
+
+static inline uint32_t atomicCAS(uint32_t *word, uint32_t expected, uint32_t value)
+{
+    uint32_t before = *word;
+    if (before == expected)
+        *word = value;
+    return before;
+}
+
+#endif

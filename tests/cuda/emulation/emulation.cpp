@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* The threads of a block as fibers. A thread is READY until it waits or ends; a warp runs on until
+ * all of its threads are at a barrier of the block or have ended. AT_EXCHANGE becomes READY when
+ * the whole warp is there (run_warp), AT_BARRIER when the whole block is (run_block). */
+#include "cuda_runtime.h"
+#include "fiber.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <vector>
+
+namespace emulation
+{
+namespace
+{
+constexpr unsigned WARP = 32;
+constexpr unsigned MAX_THREADS = 1024;
+constexpr size_t MAX_SHARED = 48u << 10; /* without asking for more */
+
+enum state { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
+
+/* Of each thread; apart, because a round looks at one of them for all threads. */
+std::vector<moe_fiber> fibers;
+state states[MAX_THREADS];
+uint32_t n_exchanges[MAX_THREADS];
+uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
+
+std::vector<char> shared;
+const std::function<void()> *program;
+
+[[noreturn]] void broken(const char *what)
+{
+    fprintf(stderr, "emulated kernel: %s (block %u %u %u, thread %u)\n", what, block_index.x,
+            block_index.y, block_index.z, thread_index.x);
+    abort();
+}
+
+void wait_in(state s)
+{
+    unsigned self = thread_index.x;
+    states[self] = s;
+    moe_fiber_leave(&fibers[self]);
+}
+
+void run_thread()
+{
+    (*program)();
+    wait_in(ENDED);
+}
+
+unsigned count(unsigned first, unsigned n, state s)
+{
+    unsigned found = 0;
+    for (unsigned i = first; i < first + n; i++)
+        found += states[i] == s;
+    return found;
+}
+
+void release(unsigned first, unsigned n)
+{
+    for (unsigned i = first; i < first + n; i++)
+        states[i] = READY;
+}
+
+/* Until no thread of the warp can go on by itself. */
+void run_warp(unsigned first)
+{
+    for (;;) {
+        for (unsigned i = first; i < first + WARP; i++) {
+            if (states[i] != READY)
+                continue;
+            thread_index.x = i;
+            moe_fiber_enter(&fibers[i]);
+        }
+        unsigned exchanging = count(first, WARP, AT_EXCHANGE);
+        if (exchanging == 0)
+            return;
+        if (exchanging < WARP)
+            broken("a shuffle without the whole warp");
+        release(first, WARP);
+    }
+}
+
+void run_block(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        n_exchanges[i] = 0;
+        states[i] = READY;
+        moe_fiber_prepare(&fibers[i], run_thread);
+    }
+    for (;;) {
+        for (unsigned first = 0; first < n; first += WARP)
+            run_warp(first);
+        if (count(0, n, ENDED) == n)
+            return;
+        if (count(0, n, AT_BARRIER) < n)
+            broken("a barrier that not all threads reach");
+        release(0, n);
+    }
+}
+} // namespace
+
+uint3 thread_index;
+uint3 block_index;
+dim3 block_size;
+dim3 grid_size;
+
+void block_barrier(void)
+{
+    wait_in(AT_BARRIER);
+}
+
+uint32_t exchange(uint32_t value, uint32_t mask)
+{
+    unsigned self = thread_index.x;
+    unsigned turn = n_exchanges[self]++ % 2;
+    given[turn][self] = value;
+    wait_in(AT_EXCHANGE);
+    return given[turn][self ^ mask];
+}
+
+void *shared_memory(void)
+{
+    return (void *)(((uintptr_t)shared.data() + 63) / 64 * 64);
+}
+
+void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread)
+{
+    unsigned n = block.x;
+    if (n == 0 || n % WARP != 0 || n > MAX_THREADS || block.y != 1 || block.z != 1)
+        broken("a block that is not of whole warps in one dimension, 1024 threads at most");
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
+        broken("a grid that the hardware does not take");
+    if (shared_bytes > MAX_SHARED)
+        broken("more shared memory than a block has");
+    while (fibers.size() < n) {
+        fibers.push_back({});
+        fibers.back().stack = (char *)malloc(MOE_FIBER_STACK);
+        if (fibers.back().stack == nullptr)
+            broken("no memory for a stack");
+    }
+    program = &thread;
+    grid_size = grid;
+    block_size = block;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                shared.assign(shared_bytes + 64, (char)0xff);
+                block_index = {x, y, z};
+                run_block(n);
+            }
+}
+} // namespace emulation

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Fibers by the C library: on every processor, at the price of a system call a switch. The two
+ * contexts lie at the low end of the stack. */
+#include "fiber.h"
+
+#include <ucontext.h>
+
+void moe_fiber_prepare(moe_fiber *fiber, void (*entry)(void))
+{
+    ucontext_t *contexts = (ucontext_t *)fiber->stack;
+    getcontext(&contexts[0]);
+    contexts[0].uc_stack.ss_sp = &contexts[2];
+    contexts[0].uc_stack.ss_size = MOE_FIBER_STACK - 2 * sizeof(ucontext_t);
+    contexts[0].uc_link = nullptr;
+    makecontext(&contexts[0], entry, 0);
+    fiber->pointer = &contexts[0];
+    fiber->back_pointer = &contexts[1];
+}
+
+void moe_fiber_enter(moe_fiber *fiber)
+{
+    swapcontext((ucontext_t *)fiber->back_pointer, (ucontext_t *)fiber->pointer);
+}
+
+void moe_fiber_leave(moe_fiber *fiber)
+{
+    swapcontext((ucontext_t *)fiber->pointer, (ucontext_t *)fiber->back_pointer);
+}

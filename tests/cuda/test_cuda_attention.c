@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/* The KV cache's kernels against the reference C bit by bit: storing, moving, and attention of rows
+ * that decode, of prompts and of token trees, over every cache type, pages one after the other and
+ * side by side. The kernels' sources run here as they are, under the emulation. */
+#include "cuda/kernels/vector_launch.h"
+#include "tests/kernels/vector_test_util.h"
+
+#define MAX_ROWS  65
+#define MAX_PAGES 40
+
+typedef struct shape {
+    uint32_t n_head, n_head_kv, k_dim, v_dim;
+    bool v_in_k;
+} shape;
+
+/* The pages of one timeline; twins for what the reference stores. */
+typedef struct timeline {
+    void *pages[MAX_PAGES];
+    void *twins[MAX_PAGES];
+} timeline;
+
+typedef struct cache {
+    moe_kv_layout layout;
+    size_t page_bytes;
+    timeline *lines;
+    uint32_t n_lines;
+    moe_vector_kernels reference;
+} cache;
+
+static size_t align64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static void cache_open(cache *c, moe_kv_type type, const shape *s, uint32_t n_lines)
+{
+    moe_kv_layout *l = &c->layout;
+    *l = (moe_kv_layout){.type = type,
+                         .n_head_kv = s->n_head_kv,
+                         .k_dim = s->k_dim,
+                         .v_dim = s->v_dim,
+                         .k_row_bytes = moe_kv_row_bytes(type, s->k_dim),
+                         .v_row_bytes = moe_kv_row_bytes(type, s->v_dim),
+                         .k_offset = 64,
+                         .v_in_k = s->v_in_k};
+    size_t positions = (size_t)MOE_KV_PAGE * s->n_head_kv;
+    l->v_offset = align64(l->k_offset + positions * l->k_row_bytes);
+    if (s->v_in_k) {
+        l->v_offset = l->k_offset;
+        l->v_row_bytes = l->k_row_bytes;
+    }
+    c->page_bytes = align64(l->v_offset + positions * l->v_row_bytes);
+    c->n_lines = n_lines;
+    c->lines = calloc(n_lines, sizeof(*c->lines));
+    assert_non_null(c->lines);
+    for (uint32_t i = 0; i < n_lines * MAX_PAGES; i++) {
+        timeline *line = &c->lines[i / MAX_PAGES];
+        line->pages[i % MAX_PAGES] = aligned_alloc(64, c->page_bytes);
+        line->twins[i % MAX_PAGES] = aligned_alloc(64, c->page_bytes);
+        assert_non_null(line->pages[i % MAX_PAGES]);
+        assert_non_null(line->twins[i % MAX_PAGES]);
+        /* What nobody stored reads as NaNs. */
+        memset(line->pages[i % MAX_PAGES], 0xff, c->page_bytes);
+        memset(line->twins[i % MAX_PAGES], 0xff, c->page_bytes);
+    }
+    moe_vector_kernels_init(&c->reference, 0);
+}
+
+static void cache_close(cache *c)
+{
+    for (uint32_t i = 0; i < c->n_lines * MAX_PAGES; i++) {
+        free(c->lines[i / MAX_PAGES].pages[i % MAX_PAGES]);
+        free(c->lines[i / MAX_PAGES].twins[i % MAX_PAGES]);
+    }
+    free(c->lines);
+}
+
+static uint8_t *key_at(const cache *c, void *const *pages, uint32_t stored, uint32_t head)
+{
+    size_t slot = (size_t)head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
+    return (uint8_t *)pages[stored / MOE_KV_PAGE] + c->layout.k_offset +
+           slot * c->layout.k_row_bytes;
+}
+
+static uint8_t *value_at(const cache *c, void *const *pages, uint32_t stored, uint32_t head)
+{
+    size_t slot = (size_t)head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
+    return (uint8_t *)pages[stored / MOE_KV_PAGE] + c->layout.v_offset +
+           slot * c->layout.v_row_bytes;
+}
+
+/* A NaN's payload may differ. */
+static void assert_row_same(moe_kv_type type, const uint8_t *expected, const uint8_t *got,
+                            uint32_t n)
+{
+    float a[1024], b[1024];
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    k.kv_load(type, expected, a, n);
+    k.kv_load(type, got, b, n);
+    test_assert_same("a row of the cache", "cuda", a, b, n);
+    if (type == MOE_KV_Q8_0)
+        assert_memory_equal(expected, got, moe_kv_row_bytes(type, n));
+}
+
+static void assert_same_cache(const cache *c, const timeline *line, uint32_t n_stored)
+{
+    moe_kv_type type = (moe_kv_type)c->layout.type;
+    for (uint32_t p = 0; p < n_stored; p++)
+        for (uint32_t h = 0; h < c->layout.n_head_kv; h++) {
+            assert_row_same(type, key_at(c, line->twins, p, h), key_at(c, line->pages, p, h),
+                            c->layout.k_dim);
+            assert_row_same(type, value_at(c, line->twins, p, h), value_at(c, line->pages, p, h),
+                            c->layout.v_dim);
+        }
+}
+
+/* Stores rows by the kernel in the pages, by the reference in their twins. */
+static void store_rows(cache *c, timeline *line, const moe_cuda_kv_row *rows, uint32_t n_rows,
+                       uint64_t *seed, test_kind kind)
+{
+    const moe_kv_layout *l = &c->layout;
+    size_t k_stride = (size_t)l->n_head_kv * l->k_dim + 3;
+    size_t v_stride = (size_t)l->n_head_kv * l->v_dim;
+    float *k = malloc(n_rows * k_stride * sizeof(float));
+    float *v = malloc(n_rows * v_stride * sizeof(float));
+    assert_non_null(k);
+    assert_non_null(v);
+    test_fill(seed, kind, k, (uint32_t)(n_rows * k_stride));
+    test_fill(seed, kind, v, (uint32_t)(n_rows * v_stride));
+    moe_cuda_kv_store(NULL, l, rows, n_rows, k, k_stride, v, v_stride);
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t h = 0; h < l->n_head_kv; h++) {
+            moe_kv_type type = (moe_kv_type)l->type;
+            c->reference.kv_store(type, k + r * k_stride + h * l->k_dim,
+                                  key_at(c, line->twins, rows[r].stored, h), l->k_dim);
+            if (!l->v_in_k)
+                c->reference.kv_store(type, v + r * v_stride + h * l->v_dim,
+                                      value_at(c, line->twins, rows[r].stored, h), l->v_dim);
+        }
+    free(k);
+    free(v);
+}
+
+static void fill_line(cache *c, timeline *line, uint32_t n, uint64_t *seed, test_kind kind)
+{
+    float x[1024];
+    const moe_kv_layout *l = &c->layout;
+    for (uint32_t i = 0; i < n * l->n_head_kv; i++) {
+        test_fill(seed, kind, x, l->k_dim);
+        uint8_t *key = key_at(c, line->pages, i / l->n_head_kv, i % l->n_head_kv);
+        c->reference.kv_store((moe_kv_type)l->type, x, key, l->k_dim);
+        test_fill(seed, kind, x, l->v_dim);
+        uint8_t *value = value_at(c, line->pages, i / l->n_head_kv, i % l->n_head_kv);
+        if (!l->v_in_k)
+            c->reference.kv_store((moe_kv_type)l->type, x, value, l->v_dim);
+    }
+}
+
+/* One row and head, after the contract: attend_page over lists of rows, attend_merge, 1 / sum. */
+static void expect_head(const cache *c, const moe_cuda_kv_row *row, uint32_t kv_head,
+                        const float *q, float scale, float *out)
+{
+    const moe_kv_layout *l = &c->layout;
+    float max = -INFINITY, sum = 0.0f, page_max, page_sum;
+    float page_out[1024];
+    memset(out, 0, l->v_dim * sizeof(float));
+    for (uint32_t first = 0; first <= row->position; first += MOE_KV_PAGE) {
+        const void *keys[MOE_KV_PAGE], *values[MOE_KV_PAGE];
+        uint32_t left = row->position + 1 - first;
+        uint32_t n = left < MOE_KV_PAGE ? left : MOE_KV_PAGE;
+        for (uint32_t j = 0; j < n; j++) {
+            bool strays = row->path != NULL && first + j >= row->path_first;
+            uint32_t stored = strays ? row->path[first + j - row->path_first] : first + j;
+            keys[j] = key_at(c, row->pages, stored, kv_head);
+            values[j] = value_at(c, row->pages, stored, kv_head);
+        }
+        c->reference.attend_page(&(moe_attend_args){.type = (moe_kv_type)l->type,
+                                                    .k_rows = keys,
+                                                    .v_rows = values,
+                                                    .k_row_bytes = l->k_row_bytes,
+                                                    .v_row_bytes = l->v_row_bytes,
+                                                    .k_dim = l->k_dim,
+                                                    .v_dim = l->v_dim,
+                                                    .n_valid = n,
+                                                    .n_q = 1,
+                                                    .q = q,
+                                                    .scale = scale,
+                                                    .max = &page_max,
+                                                    .sum = &page_sum,
+                                                    .out = page_out});
+        c->reference.attend_merge(&max, &sum, out, page_max, page_sum, page_out, l->v_dim);
+    }
+    c->reference.scale(1.0f / sum, out, l->v_dim);
+}
+
+/* Runs the rows every way there is and holds each result to the reference. */
+static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv_row *rows,
+                               uint32_t n_rows, bool shared_pages, uint64_t *seed, test_kind kind)
+{
+    static const uint32_t multiprocessors[] = {0, 1, 132}; /* 0: no workspace */
+    size_t n_q = (size_t)n_rows * s->n_head;
+    float *q = malloc(n_q * s->k_dim * sizeof(float));
+    float *expected = malloc(n_q * s->v_dim * sizeof(float));
+    float *got = malloc((n_q * s->v_dim + 1) * sizeof(float));
+    assert_true(q != NULL && expected != NULL && got != NULL);
+    test_fill(seed, kind == TEST_WILD ? TEST_FINITE : kind, q, (uint32_t)(n_q * s->k_dim));
+    uint32_t n_visible = 0;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        n_visible = rows[r].position + 1 > n_visible ? rows[r].position + 1 : n_visible;
+        for (uint32_t h = 0; h < s->n_head; h++)
+            expect_head(c, &rows[r], h / (s->n_head / s->n_head_kv),
+                        q + (r * s->n_head + h) * s->k_dim, 0.088f,
+                        expected + (r * s->n_head + h) * s->v_dim);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i == 1 && n_rows > 1) /* blocks enough for one multiprocessor: as without workspace */
+            continue;
+        size_t workspace_bytes = moe_cuda_attention_workspace(multiprocessors[i], s->v_dim);
+        void *workspace = i == 0 ? NULL : malloc(workspace_bytes);
+        memset(got, 0xff, (n_q * s->v_dim + 1) * sizeof(float));
+        moe_cuda_attention attention = {.layout = c->layout,
+                                        .rows = rows,
+                                        .n_rows = n_rows,
+                                        .n_visible = n_visible,
+                                        .shared_pages = shared_pages,
+                                        .q = q,
+                                        .n_head = s->n_head,
+                                        .scale = 0.088f,
+                                        .out = got,
+                                        .workspace = workspace,
+                                        .n_multiprocessors = multiprocessors[i]};
+        moe_cuda_attend(NULL, &attention);
+        test_assert_same("attention", i == 0 ? "folded at once" : "pages side by side", expected,
+                         got, (uint32_t)(n_q * s->v_dim));
+        assert_int_equal(test_bits_of(got[n_q * s->v_dim]), 0xffffffffu);
+        free(workspace);
+    }
+    free(q);
+    free(expected);
+    free(got);
+}
+
+static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+
+static void stores_and_moves(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {
+        {4, 2, 64, 64, false}, {4, 1, 96, 64, true}, {3, 3, 33, 7, false}};
+    uint64_t seed = 0x243f6a8885a308d3u;
+    for (uint32_t i = 0; i < 9 * TEST_KINDS; i++) {
+        const shape *s = &shapes[i / 3 % 3];
+        if (types[i % 3] == MOE_KV_Q8_0 && s->k_dim % MOE_KV_Q8_BLOCK != 0)
+            continue;
+        cache c;
+        cache_open(&c, types[i % 3], s, 1);
+        moe_cuda_kv_row rows[200];
+        for (uint32_t r = 0; r < 200; r++)
+            rows[r] = (moe_cuda_kv_row){.pages = c.lines->pages, .position = 199, .stored = r};
+        store_rows(&c, c.lines, rows, 200, &seed, (test_kind)(i / 9));
+        assert_same_cache(&c, c.lines, 200);
+        /* A chain through a tree at 120: what is moved is the source of a later move, too. */
+        uint32_t from[] = {120, 121, 124, 125, 130, 150, 199};
+        uint32_t to[] = {119, 121, 122, 123, 124, 125, 126};
+        moe_kv_layout layouts[1] = {c.layout};
+        moe_kv_move move = {.layouts = layouts,
+                            .n_layouts = 1,
+                            .pages = c.lines->pages,
+                            .from = from,
+                            .to = to,
+                            .n = 7};
+        moe_cuda_kv_move(NULL, &move, s->n_head_kv);
+        for (uint32_t m = 0; m < 7; m++)
+            for (uint32_t h = 0; h < s->n_head_kv; h++) {
+                memmove(key_at(&c, c.lines->twins, to[m], h),
+                        key_at(&c, c.lines->twins, from[m], h), c.layout.k_row_bytes);
+                if (!s->v_in_k)
+                    memmove(value_at(&c, c.lines->twins, to[m], h),
+                            value_at(&c, c.lines->twins, from[m], h), c.layout.v_row_bytes);
+            }
+        assert_same_cache(&c, c.lines, 200);
+        cache_close(&c);
+    }
+}
+
+static const shape shapes[] = {
+    {1, 1, 64, 64, false},   {8, 1, 128, 128, false}, {6, 2, 40, 24, false},
+    {20, 1, 96, 70, false},  {16, 1, 576, 512, true}, {4, 4, 33, 1, false},
+    {18, 1, 320, 256, true}, {5, 1, 1000, 17, false},
+};
+#define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static bool fits(moe_kv_type type, const shape *s)
+{
+    return type != MOE_KV_Q8_0 ||
+           (s->k_dim % MOE_KV_Q8_BLOCK == 0 && s->v_dim % MOE_KV_Q8_BLOCK == 0);
+}
+
+/* Rows of several sessions, each at its own place. */
+static void rows_that_decode(void **state)
+{
+    (void)state;
+    static const uint32_t contexts[] = {1, 63, 64, 65, 1000};
+    uint64_t seed = 0x13198a2e03707344u;
+    for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
+        const shape *s = &shapes[i / 3];
+        test_kind kind = (test_kind)(i % 4 % TEST_KINDS);
+        if (!fits(types[i % 3], s))
+            continue;
+        cache c;
+        cache_open(&c, types[i % 3], s, 5);
+        moe_cuda_kv_row rows[5];
+        for (uint32_t r = 0; r < 5; r++) {
+            fill_line(&c, &c.lines[r], contexts[r], &seed, kind);
+            rows[r] = (moe_cuda_kv_row){.pages = c.lines[r].pages, .position = contexts[r] - 1};
+        }
+        attend_and_compare(&c, s, rows, 5, i & 1, &seed, kind);
+        cache_close(&c);
+    }
+}
+
+/* Neighbouring positions of one timeline, across the ends of pages. */
+static void rows_of_a_prompt(void **state)
+{
+    (void)state;
+    static const uint32_t firsts[] = {0, 60, 64, 130};
+    static const uint32_t counts[] = {65, 2, 33, 7};
+    uint64_t seed = 0xa4093822299f31d0u;
+    for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
+        const shape *s = &shapes[i / 3];
+        if (!fits(types[i % 3], s))
+            continue;
+        cache c;
+        cache_open(&c, types[i % 3], s, 1);
+        moe_cuda_kv_row rows[MAX_ROWS];
+        uint32_t n_rows = s->n_head * s->k_dim > 2000 ? counts[i % 4] / 3 + 1 : counts[i % 4];
+        fill_line(&c, c.lines, firsts[i % 4] + n_rows, &seed, i % 5 == 0 ? TEST_WILD : TEST_PLAIN);
+        for (uint32_t r = 0; r < n_rows; r++)
+            rows[r] = (moe_cuda_kv_row){.pages = c.lines->pages, .position = firsts[i % 4] + r};
+        attend_and_compare(&c, s, rows, n_rows, i % 4 != 3, &seed, TEST_PLAIN);
+        cache_close(&c);
+    }
+}
+
+/* Nodes of a tree whose root is at `base`: node i is stored at base + i and sees its ancestors. */
+static void rows_of_a_tree(void **state)
+{
+    (void)state;
+    static const uint32_t bases[] = {0, 50, 127, 300};
+    uint64_t seed = 0x082efa98ec4e6c89u;
+    for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
+        const shape *s = &shapes[i / 3];
+        if (!fits(types[i % 3], s))
+            continue;
+        static uint32_t paths[MAX_ROWS][MAX_ROWS], depth[MAX_ROWS];
+        moe_cuda_kv_row rows[MAX_ROWS];
+        cache c;
+        cache_open(&c, types[i % 3], s, 1);
+        uint32_t base = bases[i % 4];
+        uint32_t n = s->n_head * s->k_dim > 300 ? 6 : MAX_ROWS;
+        fill_line(&c, c.lines, base + n, &seed, TEST_PLAIN);
+        for (uint32_t node = 0; node < n; node++) {
+            uint32_t parent = node == 0 ? 0 : node - 1 - test_below(&seed, node < 3 ? node : 3);
+            depth[node] = node == 0 ? 0 : depth[parent] + 1;
+            memcpy(paths[node], paths[parent], sizeof(paths[node]));
+            paths[node][depth[node]] = base + node;
+            rows[node] = (moe_cuda_kv_row){.pages = c.lines->pages,
+                                           .path = paths[node],
+                                           .path_first = base,
+                                           .position = base + depth[node],
+                                           .stored = base + node};
+        }
+        attend_and_compare(&c, s, rows, n, true, &seed, TEST_PLAIN);
+        cache_close(&c);
+    }
+}
+
+/* So long that the parts of the pages come in several waves. */
+static void a_long_context(void **state)
+{
+    (void)state;
+    static const shape s = {16, 1, 32, 32, false};
+    uint64_t seed = 0x452821e638d01377u;
+    cache c;
+    cache_open(&c, MOE_KV_F16, &s, 1);
+    fill_line(&c, c.lines, 64 * MAX_PAGES, &seed, TEST_PLAIN);
+    moe_cuda_kv_row row = {.pages = c.lines->pages, .position = 64 * MAX_PAGES - 3};
+    attend_and_compare(&c, &s, &row, 1, false, &seed, TEST_PLAIN);
+    cache_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stores_and_moves), cmocka_unit_test(rows_that_decode),
+        cmocka_unit_test(rows_of_a_prompt), cmocka_unit_test(rows_of_a_tree),
+        cmocka_unit_test(a_long_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
