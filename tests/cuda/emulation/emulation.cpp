@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <memory>
 #include <vector>
 
 namespace emulation
@@ -22,6 +23,7 @@ enum state { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
 
 /* Of each thread; apart, because a round looks at one of them for all threads. */
 std::vector<moe_fiber> fibers;
+std::vector<std::unique_ptr<char[]>> stacks;
 state states[MAX_THREADS];
 uint32_t n_exchanges[MAX_THREADS];
 uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
@@ -135,10 +137,8 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void
     if (shared_bytes > MAX_SHARED)
         broken("more shared memory than a block has");
     while (fibers.size() < n) {
-        fibers.push_back({});
-        fibers.back().stack = (char *)malloc(MOE_FIBER_STACK);
-        if (fibers.back().stack == nullptr)
-            broken("no memory for a stack");
+        stacks.push_back(std::make_unique<char[]>(MOE_FIBER_STACK));
+        fibers.push_back({stacks.back().get(), nullptr, nullptr});
     }
     program = &thread;
     grid_size = grid;
