@@ -32,6 +32,7 @@ bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
     if (store->options.checksums != NULL) {
         move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
     }
+    store->n_asked[cause]++;
     moe_mover_submit(store->mover, slot, &move);
     return true;
 }

@@ -65,6 +65,7 @@ typedef struct moe_expert_store_stats {
     uint64_t bytes_disk_foresight;
     uint64_t bytes_read; /* from the disk: aligned supersets */
     uint64_t wait_ns;    /* passes spent waiting for experts */
+    uint64_t n_asked[MOE_CAUSE_COUNT];               /* moves asked for, by cause */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;
 } moe_expert_store_stats;

@@ -19,6 +19,8 @@ struct moe_expert_store {
     moe_mover *mover;
     moe_range_file *files;
 
+    uint64_t n_asked[MOE_CAUSE_COUNT];
+
     /* The layer at work. */
     moe_layer_request request;
     uint32_t *keys;              /* [n_expert] of the request */

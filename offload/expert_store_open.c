@@ -238,6 +238,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .bytes_disk_prefetch = moves.bytes_disk[MOE_CAUSE_PREFETCH],
         .bytes_read = moves.bytes_read,
         .wait_ns = moves.wait_ns,
+        .n_asked = {store->n_asked[0], store->n_asked[1], store->n_asked[2]},
         .n_slots = store->arena.n_slots,
         .slot_bytes_total = store->arena.bytes,
         .n_resident = moe_expert_cache_n_resident(store->cache),

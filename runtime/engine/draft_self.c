@@ -173,9 +173,18 @@ static uint32_t cut_drafts(moe_engine *engine, moe_session *const *sessions, siz
     return deepest;
 }
 
+/* Moves that somebody waits for or foretells; foresight's are not among them. */
+static uint64_t n_moves(const moe_engine *engine)
+{
+    moe_expert_store_stats stats;
+    moe_expert_store_get_stats(engine->experts, &stats);
+    return stats.n_asked[MOE_CAUSE_DEMAND] + stats.n_asked[MOE_CAUSE_PREFETCH];
+}
+
 int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     moe_speculation *s = engine->speculation;
+    uint64_t moves_before = n_moves(engine);
     level l = {.engine = engine, .rows = s->rows, .status = MOE_OK, .err = err};
     for (size_t i = 0; i < n; i++) {
         moe_draft_begin_frontier(sessions[i]);
@@ -191,5 +200,6 @@ int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, m
         cut_point cut = {&s->foresees, cut_drafts(engine, sessions, n)};
         moe_expert_store_forget(engine->experts, is_still_foreseen, &cut);
     }
+    s->stats.draft_moves += n_moves(engine) - moves_before;
     return status;
 }

@@ -415,7 +415,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     moe_expert_store_describe(engine->experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
-    bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL;
+    bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL &&
+                      !moe_speculation_by_bytes(o);
     engine->prefetch =
         o->prefetch == MOE_SWITCH_ON || (o->prefetch == MOE_SWITCH_AUTO && worthwhile);
     return MOE_OK;

@@ -11,8 +11,9 @@
 
 #include <moe/status.h>
 
-#define MOE_FORESIGHT_DEPTHS 16u /* that recall is told apart for; deeper ones count as the last   \
-                                  */
+#define MOE_FORESIGHT_DEPTHS                                                                       \
+    16u /* that recall is told apart for; deeper ones count as the last                            \
+         */
 
 typedef struct moe_foresight {
     uint32_t n_layer;

@@ -131,10 +131,7 @@ int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size
     }
     moe_foresight_reset(&s->foresees);
     int status = reset_trees(engine, sessions, n, rows, err);
-    if (rows == 0 || status != MOE_OK) {
-        return status;
-    }
-    for (int kind = 0; kind < MOE_DRAFTERS && status == MOE_OK; kind++) {
+    for (int kind = 0; kind < MOE_DRAFTERS && rows > 0 && status == MOE_OK; kind++) {
         status = run_drafter(engine, (moe_drafter)kind, sessions, n, err);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {

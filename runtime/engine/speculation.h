@@ -120,6 +120,10 @@ void moe_speculation_get_stats(const moe_speculation *speculation,
 /* Checks the options alone: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 
+/* Costs are modelled bytes: what depends on when reads arrive (prefetch, foresight) is then off
+ * unless it is asked for by name, so that residency, drafts and their lengths are the same in every
+ * run. */
+bool moe_speculation_by_bytes(const moe_engine_options *options);
 /* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 

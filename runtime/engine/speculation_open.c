@@ -35,6 +35,11 @@ static const moe_named_value affinity_kinds[] = {{"output", MOE_AFFINITY_OUTPUT}
                                                  {"none", FILL_NONE},
                                                  {NULL, 0}};
 
+bool moe_speculation_by_bytes(const moe_engine_options *o)
+{
+    return o->cost != NULL && strcmp(o->cost, "bytes") == 0;
+}
+
 static bool is_off(const moe_engine_options *o)
 {
     return o->speculate == NULL || strcmp(o->speculate, "off") == 0;
@@ -270,7 +275,7 @@ static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_o
     if (status == MOE_OK) {
         status = open_control(s, o, err);
     }
-    if (status == MOE_OK && o->cost != NULL && strcmp(o->cost, "bytes") == 0) {
+    if (status == MOE_OK && moe_speculation_by_bytes(o)) {
         status = moe_byte_cost_open(&s->byte_cost, &engine->map, engine->config.n_expert_used,
                                     engine->plan.expert_slots, err);
     }
@@ -298,7 +303,8 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
     s->max_draft = options->draft_max != 0 ? options->draft_max : DEFAULT_DRAFT_MAX;
     s->tree_nodes = options->tree_nodes;
     s->draft_experts = options->draft_experts;
-    s->foresight = options->foresight != MOE_SWITCH_OFF;
+    s->foresight = options->foresight == MOE_SWITCH_ON ||
+                   (options->foresight == MOE_SWITCH_AUTO && !moe_speculation_by_bytes(options));
     s->verify_bytes = options->verify_bytes;
     moe_random_seed(&s->random, SHUFFLE_SEED);
     int status = open_parts(s, engine, options, err);

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/* Speculation changes no text: random configurations of drafter, controller, lengths, trees,
+ * caches, batches and the rest write what plain decoding writes, and leave a timeline behind that
+ * goes on with the same bits. Usage: test_speculation MODEL.gguf DRAFT.gguf [CONFIGURATIONS] */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+
+#define N_PROMPT      29
+#define N_DECODE      48
+#define MOST_SESSIONS 5
+#define N_TAIL        3
+
+static const char *model_path, *draft_path;
+static int n_configurations = 60;
+
+/* What plain decoding writes. */
+typedef struct expected {
+    int32_t prompt[N_PROMPT];
+    int32_t tokens[N_DECODE + N_TAIL];
+    float *logits; /* after all of them */
+} expected;
+
+static expected plain[MOST_SESSIONS];
+static uint32_t n_vocab, n_used;
+
+/* A text that repeats itself, so that n-grams have something to find. */
+static void make_text(int32_t *tokens, uint32_t seed)
+{
+    make_prompt(tokens, N_PROMPT, n_vocab, seed);
+    for (uint32_t i = 12; i < N_PROMPT; i++) {
+        tokens[i] = tokens[i % (4 + seed % 5)];
+    }
+}
+
+static moe_engine_options basic_options(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.prefill_chunk = 128;
+    options.context = 256;
+    return options;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    moe_engine_options options = basic_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    n_vocab = info.n_vocab;
+    n_used = info.n_expert_used;
+    for (uint32_t i = 0; i < MOST_SESSIONS; i++) {
+        moe_session *session = greedy_session(engine);
+        make_text(plain[i].prompt, i + 1);
+        feed(session, plain[i].prompt, N_PROMPT);
+        decode(engine, session, plain[i].tokens, N_DECODE + N_TAIL);
+        plain[i].logits = malloc(n_vocab * sizeof(float));
+        memcpy(plain[i].logits, moe_session_logits(session), n_vocab * sizeof(float));
+        moe_session_close(&session);
+    }
+    moe_engine_close(&engine);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < MOST_SESSIONS; i++) {
+        free(plain[i].logits);
+    }
+    return 0;
+}
+
+/* ---- Configurations ---- */
+
+static uint32_t dice;
+
+static uint32_t roll(uint32_t n)
+{
+    dice = dice * 1664525u + 1013904223u;
+    return (dice >> 10) % n;
+}
+
+#define PICK(list) list[roll(sizeof list / sizeof list[0])]
+
+static moe_engine_options draw_options(char *model_draft, size_t size, char *text, size_t text_size)
+{
+    static const char *const controls[] = {"static", "cascade", "survival"};
+    static const char *const policies[] = {"lfru", "lru", "sieve", "s3-fifo"};
+    static const char *const fills[] = {"topk", "none", "random", "shuffled"};
+    static const uint32_t lengths[] = {1, 3, 7, 20};
+    static const uint32_t trees[] = {0, 0, 5, 17, 60};
+    static const double shares[] = {0.5, 0.75, 1.0};
+    static const char *const ios[] = {"uring", "threads", "sync"};
+    moe_engine_options o = basic_options();
+    snprintf(model_draft, size, "model:%s", draft_path);
+    const char *const modes[] = {"ngram", "self", "auto", model_draft};
+    o.speculate = PICK(modes);
+    o.length_control = PICK(controls);
+    o.draft_max = PICK(lengths);
+    o.tree_nodes = PICK(trees);
+    o.cost = roll(2) ? "bytes" : "time";
+    o.affinity = PICK(fills);
+    o.expert_cache_share = PICK(shares);
+    o.foresight = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    o.verify_bytes = roll(4) == 0 ? 200000 : 0;
+    o.n_threads = 1 + roll(2);
+    o.io = PICK(ios);
+    o.prefill_chunk = roll(3) == 0 ? 7 : 128;
+    if (roll(4) == 0) {
+        o.offload = "on-demand";
+        o.expert_cache_share = 1.0;
+        o.draft_experts = roll(2) ? n_used + 1 : 0;
+    } else {
+        o.policy = PICK(policies);
+        o.prefetch = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    }
+    snprintf(text, text_size,
+             "%s %s max %u tree %u cost %s affinity %s share %.2f foresight %d bytes %llu threads "
+             "%u io %s chunk %u %s policy %s prefetch %d experts %u",
+             o.speculate, o.length_control, o.draft_max, o.tree_nodes, o.cost, o.affinity,
+             o.expert_cache_share, o.foresight, (unsigned long long)o.verify_bytes, o.n_threads,
+             o.io, o.prefill_chunk, o.offload != NULL ? o.offload : "auto",
+             o.policy != NULL ? o.policy : "-", o.prefetch, o.draft_experts);
+    return o;
+}
+
+/* ---- One configuration ---- */
+
+typedef struct writer {
+    moe_session *session;
+    int32_t tokens[N_DECODE + 512];
+    size_t n;
+} writer;
+
+static void write_all(moe_engine *engine, writer *writers, uint32_t n)
+{
+    for (bool busy = true; busy;) {
+        moe_session *active[MOST_SESSIONS];
+        size_t n_active = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (writers[i].n < N_DECODE) {
+                active[n_active++] = writers[i].session;
+            }
+        }
+        busy = n_active > 0;
+        moe_error err = {""};
+        if (busy && moe_step(engine, active, n_active, &err) != MOE_OK) {
+            fail_msg("%s", err.message);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            writers[i].n +=
+                moe_session_take(writers[i].session, writers[i].tokens + writers[i].n,
+                                 sizeof writers[i].tokens / sizeof(int32_t) - writers[i].n);
+        }
+    }
+}
+
+/* The timeline is cut to what plain decoding had, goes on with its tokens, and ends with its bits.
+ */
+static void check_tail(moe_engine *engine, writer *w, const expected *e, const char *text)
+{
+    assert_int_equal(moe_session_truncate(w->session, N_PROMPT + N_DECODE - 4, NULL), MOE_OK);
+    feed(w->session, e->tokens + N_DECODE - 4, 4 + N_TAIL - 1);
+    while (moe_session_n_pending(w->session) > 1 || moe_session_logits(w->session) == NULL) {
+        assert_int_equal(moe_step(engine, &w->session, 1, NULL), MOE_OK);
+        int32_t token;
+        if (moe_session_take(w->session, &token, 1) > 0) {
+            break;
+        }
+    }
+    if (memcmp(moe_session_logits(w->session), e->logits, n_vocab * sizeof(float)) != 0) {
+        fail_msg("other logits after: %s", text);
+    }
+}
+
+static void run_one(const moe_engine_options *options, uint32_t n, const char *text,
+                    moe_speculation_stats *sum)
+{
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    if (moe_engine_open(&engine, options, &err) != MOE_OK) {
+        fail_msg("%s: %s", text, err.message);
+    }
+    writer writers[MOST_SESSIONS] = {{0}};
+    for (uint32_t i = 0; i < n; i++) {
+        writers[i].session = greedy_session(engine);
+        feed(writers[i].session, plain[i].prompt, N_PROMPT);
+    }
+    write_all(engine, writers, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (memcmp(writers[i].tokens, plain[i].tokens, N_DECODE * sizeof(int32_t)) != 0) {
+            fail_msg("other tokens in sequence %u of %u: %s", i, n, text);
+        }
+        check_tail(engine, &writers[i], &plain[i], text);
+    }
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    const moe_speculation_stats *s = &stats.speculation;
+    assert_true(s->accepted <= s->drafted);
+    assert_int_equal(s->draft_moves, 0);
+    assert_int_equal(s->drafted, s->drafted_by[0] + s->drafted_by[1] + s->drafted_by[2]);
+    assert_int_equal(s->accepted, s->accepted_by[0] + s->accepted_by[1] + s->accepted_by[2]);
+    sum->drafted += s->drafted;
+    sum->accepted += s->accepted;
+    sum->draft_passes += s->draft_passes;
+    for (int d = 0; d < MOE_DRAFT_KINDS; d++) {
+        sum->accepted_by[d] += s->accepted_by[d];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        moe_session_close(&writers[i].session);
+    }
+    moe_engine_close(&engine);
+}
+
+static void same_text_everywhere(void **state)
+{
+    (void)state;
+    static const uint32_t batches[] = {1, 2, MOST_SESSIONS};
+    moe_speculation_stats sum = {0};
+    dice = 7;
+    for (int i = 0; i < n_configurations; i++) {
+        char draft[1100], text[1600];
+        moe_engine_options options = draw_options(draft, sizeof draft, text, sizeof text);
+        uint32_t n = batches[roll(3)];
+        run_one(&options, n, text, &sum);
+    }
+    /* All kinds of drafters have drafted, and something of each was accepted. */
+    print_message("%d configurations: %llu drafted, %llu accepted, %llu draft passes\n",
+                  n_configurations, (unsigned long long)sum.drafted,
+                  (unsigned long long)sum.accepted, (unsigned long long)sum.draft_passes);
+    for (int d = 0; d < MOE_DRAFT_KINDS && n_configurations >= 20; d++) {
+        assert_true(sum.accepted_by[d] > 0);
+    }
+}
+
+/* With the same seed, n-grams leave the text alone at any temperature: what the sampler draws
+ * decides. */
+static void same_seed_same_text(void **state)
+{
+    (void)state;
+    int32_t texts[2][N_DECODE];
+    for (int speculates = 0; speculates < 2; speculates++) {
+        moe_engine_options options = basic_options();
+        options.speculate = speculates ? "ngram" : "off";
+        options.length_control = speculates ? "static" : NULL;
+        options.tree_nodes = speculates ? 12 : 0;
+        moe_engine *engine = open_engine(&options);
+        moe_session_options how;
+        moe_session_options_init(&how);
+        how.sampling.temperature = 0.2f;
+        how.sampling.repeat_penalty = 0.7f; /* the other way round: it likes to repeat itself */
+        how.sampling.seed = 3;
+        moe_session *session = NULL;
+        assert_int_equal(moe_session_create(&session, engine, &how, NULL), MOE_OK);
+        feed(session, plain[2].prompt, N_PROMPT);
+        int32_t tokens[N_DECODE + 64];
+        size_t n = 0;
+        while (n < N_DECODE) {
+            assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+            n += moe_session_take(session, tokens + n, sizeof tokens / sizeof *tokens - n);
+        }
+        memcpy(texts[speculates], tokens, sizeof texts[0]);
+        moe_engine_stats stats = {.struct_size = sizeof stats};
+        moe_engine_get_stats(engine, &stats);
+        assert_true(!speculates || stats.speculation.accepted > 0);
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+    assert_memory_equal(texts[0], texts[1], sizeof texts[0]);
+}
+
+/* Costs in bytes: the same run, the same lengths, and so the same passes. */
+static void same_lengths_by_bytes(void **state)
+{
+    (void)state;
+    uint64_t seen[2][3];
+    for (int threads = 1; threads <= 2; threads++) {
+        moe_engine_options options = basic_options();
+        options.speculate = "auto";
+        options.cost = "bytes";
+        options.n_threads = (uint32_t)threads;
+        options.io = threads == 1 ? "sync" : "uring";
+        options.expert_cache_share = 0.5;
+        moe_engine *engine = open_engine(&options);
+        moe_session *session = greedy_session(engine);
+        feed(session, plain[1].prompt, N_PROMPT);
+        size_t n = 0;
+        while (n < 150) {
+            int32_t tokens[64];
+            assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+            n += moe_session_take(session, tokens, 64);
+        }
+        moe_engine_stats stats = {.struct_size = sizeof stats};
+        moe_engine_get_stats(engine, &stats);
+        seen[threads - 1][0] = stats.speculation.drafted;
+        seen[threads - 1][1] = stats.passes;
+        seen[threads - 1][2] = stats.speculation.draft_passes;
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+    assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+}
+
+/* Budgets that cut nothing and buddies that may replace nothing are off to the bit. */
+static void idle_lossy_modes(void **state)
+{
+    (void)state;
+    moe_engine_options options = basic_options();
+    moe_speculation_stats sum = {0};
+    options.expert_budget = 4096;
+    options.expert_cache_share = 0.5;
+    run_one(&options, 2, "expert budget of all", &sum);
+    options.expert_budget_mode = "router,truncate,free";
+    run_one(&options, 2, "truncating expert budget of all", &sum);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_text_everywhere),
+        cmocka_unit_test(same_seed_same_text),
+        cmocka_unit_test(same_lengths_by_bytes),
+        cmocka_unit_test(idle_lossy_modes),
+    };
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s MODEL.gguf DRAFT.gguf [CONFIGURATIONS]\n", argv[0]);
+        return 2;
+    }
+    model_path = argv[1];
+    draft_path = argv[2];
+    n_configurations = argc > 3 ? atoi(argv[3]) : n_configurations;
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
