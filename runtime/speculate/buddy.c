@@ -47,7 +47,9 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
     uint32_t n = best_buddies(row, list->n_expert, self, list->max, buddies);
     double held = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        double share = ((double)row[buddies[i]] + epsilon) / total;
+        /* Never seen with any other and not smoothed: all are as likely. */
+        double share =
+            total > 0.0 ? ((double)row[buddies[i]] + epsilon) / total : 1.0 / (list->n_expert - 1);
         q[i] = (float)share;
         held += share;
         list->count[self] = i + 1;
@@ -57,11 +59,38 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
     }
 }
 
+static int check_input(const float *coactivation, uint32_t n_expert, float alpha, uint32_t max,
+                       float epsilon, moe_error *err)
+{
+    if (n_expert < 2 || n_expert > UINT16_MAX) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "buddies need 2 to 65535 experts, not %u", n_expert);
+    }
+    if (!(alpha > 0.0f && alpha <= 1.0f) || max == 0 || !(epsilon >= 0.0f && isfinite(epsilon))) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "buddies: coverage %g should be in (0, 1], at most %u at least 1, "
+                        "smoothing %g at least 0",
+                        (double)alpha, max, (double)epsilon);
+    }
+    for (size_t i = 0; i < (size_t)n_expert * n_expert; i++) {
+        if (i / n_expert != i % n_expert &&
+            !(coactivation[i] >= 0.0f && isfinite(coactivation[i]))) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "buddies: co-activation of experts %zu and %zu is %g; calibrate again",
+                            i / n_expert, i % n_expert, (double)coactivation[i]);
+        }
+    }
+    return MOE_OK;
+}
+
 int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32_t n_expert,
                          float alpha, uint32_t max, float epsilon, moe_error *err)
 {
+    *list = (moe_buddy_list){0};
+    int status = check_input(coactivation, n_expert, alpha, max, epsilon, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     max = max < n_expert ? max : n_expert - 1;
-    max = max > 0 ? max : 1;
     *list = (moe_buddy_list){.n_expert = n_expert, .max = max};
     list->count = moe_calloc(n_expert, sizeof *list->count);
     list->buddies = moe_calloc((size_t)n_expert * max, sizeof *list->buddies);
@@ -82,24 +111,32 @@ void moe_buddy_options_init(moe_buddy_options *options)
                                    .tae_threshold = -1.0f,
                                    .margin_threshold = 2.0f,
                                    .tae_temperature = 1.0f,
-                                   .residency_threshold = 1.0f,
-                                   .reuse_factor = 0.5f};
+                                   .residency_threshold = 1.0f};
+}
+
+/* Over the picks that name an expert (below n_expert). */
+static double entropy_of(const float *probs, const uint32_t *experts, uint32_t k, uint32_t n_expert,
+                         float temperature)
+{
+    double power = 1.0 / temperature;
+    double sum = 0.0;
+    double entropy = 0.0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        sum += experts[i] < n_expert ? pow(probs[experts[i]], power) : 0.0;
+        n += experts[i] < n_expert;
+    }
+    for (uint32_t i = 0; i < k; i++) {
+        double p = experts[i] < n_expert ? pow(probs[experts[i]], power) / sum : 0.0;
+        entropy -= p > 0.0 ? p * log(p) : 0.0;
+    }
+    return entropy / log(n);
 }
 
 float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
                           float temperature)
 {
-    double power = 1.0 / temperature;
-    double sum = 0.0;
-    double entropy = 0.0;
-    for (uint32_t i = 0; i < k; i++) {
-        sum += pow(probs[experts[i]], power);
-    }
-    for (uint32_t i = 0; i < k; i++) {
-        double p = pow(probs[experts[i]], power) / sum;
-        entropy -= p > 0.0 ? p * log(p) : 0.0;
-    }
-    return (float)(entropy / log(k));
+    return (float)entropy_of(probs, experts, k, MOE_EXPERT_NONE, temperature);
 }
 
 /* ---- At work ---- */
@@ -124,27 +161,39 @@ static bool serves(const row_work *w, uint32_t expert)
     return false;
 }
 
-static bool is_gated(const row_work *w)
+static void two_greatest(float p, float best[2])
 {
-    uint32_t k = w->edit->n_used;
-    const moe_buddy_options *o = w->options;
-    float first = 0.0f;
-    float second = 0.0f;
+    best[1] = p > best[0] ? best[0] : p > best[1] ? p : best[1];
+    best[0] = p > best[0] ? p : best[0];
+}
+
+/* p_max - p_2nd over the picks, renormalised. A lone pick has no second among them: its margin is
+ * over the whole router. */
+static double margin_of(const row_work *w, uint32_t n_picks)
+{
+    float best[2] = {0.0f, 0.0f};
     double sum = 0.0;
-    for (uint32_t i = 0; i < k; i++) {
-        if (w->experts[i] == MOE_EXPERT_NONE) {
-            return false; /* a budget has been here: the gates are about whole picks */
-        }
-        float p = w->probs[w->experts[i]];
-        sum += p;
-        second = p > first ? first : p > second ? p : second;
-        first = p > first ? p : first;
+    for (uint32_t e = 0; n_picks == 1 && e < w->edit->n_expert; e++) {
+        two_greatest(w->probs[e], best);
     }
-    if (k > 1 && o->tae_threshold >= 0.0f &&
-        moe_routing_entropy(w->probs, w->experts, k, o->tae_temperature) <= o->tae_threshold) {
+    for (uint32_t k = 0; n_picks > 1 && k < w->edit->n_used; k++) {
+        if (w->experts[k] < w->edit->n_expert) {
+            two_greatest(w->probs[w->experts[k]], best);
+            sum += w->probs[w->experts[k]];
+        }
+    }
+    return (double)(best[0] - best[1]) / (n_picks == 1 ? 1.0 : sum);
+}
+
+static bool is_gated(const row_work *w, uint32_t n_picks)
+{
+    const moe_buddy_options *o = w->options;
+    if (n_picks > 1 && o->tae_threshold >= 0.0f &&
+        (float)entropy_of(w->probs, w->experts, w->edit->n_used, w->edit->n_expert,
+                          o->tae_temperature) <= o->tae_threshold) {
         return true;
     }
-    return (double)(first - second) / sum >= o->margin_threshold;
+    return margin_of(w, n_picks) >= o->margin_threshold;
 }
 
 /* The mean and deviation of the row's log probabilities: a router's standardised logits. */
@@ -217,7 +266,7 @@ static void edit_row(row_work *w, uint32_t row)
     bool changed = false;
     for (uint32_t k = 0; k < w->edit->n_used; k++) {
         uint32_t wanted = w->experts[k];
-        if (wanted == MOE_EXPERT_NONE || w->edit->resident[wanted] ||
+        if (wanted >= w->edit->n_expert || w->edit->resident[wanted] ||
             n_replaced >= w->options->max_replaced) {
             continue;
         }
@@ -241,33 +290,60 @@ static void edit_row(row_work *w, uint32_t row)
     }
 }
 
-static uint32_t count_missing(const moe_route_edit *edit, uint32_t first, uint32_t n,
-                              uint32_t *n_requested)
+static uint32_t count_missing(const moe_route_edit *edit, uint32_t row, uint32_t *n_requested)
 {
+    const uint32_t *experts = edit->experts + (size_t)row * edit->n_used;
     uint32_t n_missing = 0;
     *n_requested = 0;
-    for (uint32_t i = first; i < first + n; i++) {
-        if (edit->experts[i] != MOE_EXPERT_NONE) {
+    for (uint32_t k = 0; k < edit->n_used; k++) {
+        if (experts[k] < edit->n_expert) {
             (*n_requested)++;
-            n_missing += !edit->resident[edit->experts[i]];
+            n_missing += !edit->resident[experts[k]];
         }
     }
     return n_missing;
+}
+
+static bool is_requested(const moe_route_edit *edit, uint32_t expert)
+{
+    for (size_t i = 0; i < (size_t)edit->n_rows * edit->n_used; i++) {
+        if (edit->experts[i] == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The residency gate counts distinct experts: those are what would move. */
+static bool is_bypassed(const moe_route_edit *edit, float threshold)
+{
+    if (threshold >= 1.0f) {
+        return false;
+    }
+    uint32_t n_requested = 0;
+    uint32_t n_missing = 0;
+    for (uint32_t e = 0; e < edit->n_expert; e++) {
+        bool requested = is_requested(edit, e);
+        n_requested += requested;
+        n_missing += requested && !edit->resident[e];
+    }
+    return (float)n_missing >= threshold * (float)n_requested;
 }
 
 void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
                      moe_route_edit *edit, moe_buddy_stats *stats)
 {
     uint32_t n_requested;
-    uint32_t n_missing = count_missing(edit, 0, edit->n_rows * edit->n_used, &n_requested);
-    stats->n_requested += n_requested;
+    uint64_t n_missing = 0;
+    for (uint32_t r = 0; r < edit->n_rows; r++) {
+        n_missing += count_missing(edit, r, &n_requested);
+        stats->n_requested += n_requested;
+    }
     stats->n_missing += n_missing;
     if (n_missing == 0 || options->max_replaced == 0) {
         return;
     }
-    /* Everything missing is no reason to bypass unless a threshold below 1 was asked for. */
-    if (options->residency_threshold < 1.0f &&
-        (float)n_missing >= options->residency_threshold * (float)n_requested) {
+    if (is_bypassed(edit, options->residency_threshold)) {
         stats->n_bypassed++;
         return;
     }
@@ -279,11 +355,10 @@ void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *option
                       .probs = edit->probs + (size_t)r * edit->n_expert,
                       .experts = edit->experts + (size_t)r * edit->n_used,
                       .weights = edit->weights + (size_t)r * edit->n_used};
-        uint32_t requested;
-        if (count_missing(edit, r * edit->n_used, edit->n_used, &requested) == 0) {
+        if (count_missing(edit, r, &n_requested) == 0) {
             continue;
         }
-        if (is_gated(&w)) {
+        if (is_gated(&w, n_requested)) {
             stats->n_gated++;
         } else {
             edit_row(&w, r);

@@ -20,10 +20,12 @@ typedef struct moe_draft_routing {
     moe_random *random;       /* of MOE_DRAFT_FILL_RANDOM */
 } moe_draft_routing;
 
-/* resident: those that the draft may use. With fewer of them than n_used every one is used and the
- * ranks left over are dropped; with exactly n_used all are used, in the order of their probability
- * (algorithms, 1.2). A stand-in takes the weight of the rank it serves; where picks are redone
- * (ROUTER, or fewer than or exactly n_used) the weights are the model's rule over them. */
+/* edit->resident: those that the draft may use. A row whose picks are all resident keeps its bits.
+ * Else resident picks keep their ranks and the others are served in rank order, by experts that the
+ * row does not have yet; a stand-in takes the weight of the rank it serves. With n_used resident
+ * experts or fewer every one is used, in the router's order (algorithms, 1.2), and ranks left over
+ * are dropped; then and with ROUTER the weights are the model's rule over what the row has.
+ * MOE_DRAFT_FILL_NONE always drops, the other ranks' weights stay. */
 void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
 
 /* Which experts of a layer are kept for the next draft (algorithms, 1.5). */

@@ -6,7 +6,7 @@
 /* score: [n_expert], what the shortlist is ranked by. */
 static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, float *score)
 {
-    if (budget->ranking == MOE_BUDGET_STATIC) {
+    if (budget->ranking == MOE_BUDGET_STATIC && budget->counts != NULL) {
         memcpy(score, budget->counts, edit->n_expert * sizeof *score);
         return;
     }
@@ -25,15 +25,17 @@ static void shortlist(const moe_expert_budget *budget, const moe_route_edit *edi
 {
     memset(allowed, 0, edit->n_expert * sizeof *allowed);
     for (uint32_t i = 0; budget->listed != NULL && i < budget->n_listed; i++) {
-        allowed[budget->listed[i]] = true;
+        if (budget->listed[i] < edit->n_expert) {
+            allowed[budget->listed[i]] = true;
+        }
+    }
+    for (uint32_t e = 0; e < edit->n_expert && budget->resident_is_free; e++) {
+        allowed[e] |= edit->resident[e];
     }
     if (budget->listed != NULL) {
         return;
     }
     rank(budget, edit, score);
-    for (uint32_t e = 0; e < edit->n_expert; e++) {
-        allowed[e] = budget->resident_is_free && edit->resident[e];
-    }
     for (uint32_t n = 0; n < budget->n_experts; n++) {
         uint32_t best = MOE_EXPERT_NONE;
         for (uint32_t e = 0; e < edit->n_expert; e++) {
@@ -52,9 +54,9 @@ static uint32_t n_distinct(const moe_route_edit *edit, bool *seen)
 {
     uint32_t n = 0;
     memset(seen, 0, edit->n_expert * sizeof *seen);
-    for (uint32_t i = 0; i < edit->n_rows * edit->n_used; i++) {
+    for (size_t i = 0; i < (size_t)edit->n_rows * edit->n_used; i++) {
         uint32_t e = edit->experts[i];
-        if (e != MOE_EXPERT_NONE && !seen[e]) {
+        if (e < edit->n_expert && !seen[e]) {
             seen[e] = true;
             n++;
         }
@@ -70,7 +72,7 @@ static uint32_t look_at(const moe_route_edit *edit, uint32_t row, const bool *al
     const uint32_t *experts = edit->experts + (size_t)row * edit->n_used;
     uint32_t n_off = 0;
     for (uint32_t k = 0; k < edit->n_used; k++) {
-        if (experts[k] == MOE_EXPERT_NONE) {
+        if (experts[k] >= edit->n_expert) {
             continue;
         }
         stats->n_picks++;
@@ -83,12 +85,36 @@ static uint32_t look_at(const moe_route_edit *edit, uint32_t row, const bool *al
 
 static void truncate_row(const moe_route_edit *edit, uint32_t row, const bool *allowed)
 {
-    for (uint32_t i = row * edit->n_used; i < (row + 1) * edit->n_used; i++) {
-        if (edit->experts[i] != MOE_EXPERT_NONE && !allowed[edit->experts[i]]) {
-            edit->experts[i] = MOE_EXPERT_NONE;
-            edit->weights[i] = 0.0f;
+    uint32_t *experts = edit->experts + (size_t)row * edit->n_used;
+    float *weights = edit->weights + (size_t)row * edit->n_used;
+    for (uint32_t k = 0; k < edit->n_used; k++) {
+        if (experts[k] < edit->n_expert && !allowed[experts[k]]) {
+            experts[k] = MOE_EXPERT_NONE;
+            weights[k] = 0.0f;
         }
     }
+}
+
+static uint32_t n_in_row(const moe_route_edit *edit, uint32_t row)
+{
+    const uint32_t *experts = edit->experts + (size_t)row * edit->n_used;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < edit->n_used; k++) {
+        n += experts[k] < edit->n_expert;
+    }
+    return n;
+}
+
+/* A list from outside may be shorter than a row: what it cannot fill is dropped. */
+static void substitute_row(const moe_route_edit *edit, uint32_t row, uint32_t n_off,
+                           const bool *allowed, moe_budget_stats *stats)
+{
+    uint32_t before = n_in_row(edit, row);
+    moe_route_edit_reselect(edit, row, allowed);
+    uint32_t after = n_in_row(edit, row);
+    uint32_t n_dropped = before > after ? before - after : 0;
+    stats->n_dropped += n_dropped;
+    stats->n_replaced += n_off - n_dropped;
 }
 
 void moe_expert_budget_apply(const moe_expert_budget *budget, moe_route_edit *edit, float *scratch,
@@ -109,8 +135,7 @@ void moe_expert_budget_apply(const moe_expert_budget *budget, moe_route_edit *ed
             truncate_row(edit, r, allowed);
             stats->n_dropped += n_off;
         } else {
-            moe_route_edit_reselect(edit, r, allowed);
-            stats->n_replaced += n_off;
+            substitute_row(edit, r, n_off, allowed, stats);
         }
     }
     stats->n_experts_used += n_distinct(edit, seen);

@@ -34,6 +34,9 @@ static double log_sum_exp(const float *x, uint32_t n, uint32_t *greatest)
 void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const float *lossy,
                            uint32_t n_vocab)
 {
+    if (n_vocab == 0) {
+        return;
+    }
     uint32_t best_exact, best_lossy;
     double exact_total = log_sum_exp(exact, n_vocab, &best_exact);
     double lossy_total = log_sum_exp(lossy, n_vocab, &best_lossy);
@@ -43,8 +46,9 @@ void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const f
         double p = exp(log_p);
         kl += p > 0.0 ? p * (log_p - ((double)lossy[i] - lossy_total)) : 0.0;
     }
-    /* Rounding can leave a KL of equals a hair below 0. */
-    kl = kl > 0.0 ? kl : 0.0;
+    /* Rounding can leave a KL of equals a hair below 0; logits that are no numbers are as far from
+     * the exact ones as can be. */
+    kl = isnan(kl) ? INFINITY : kl > 0.0 ? kl : 0.0;
     meter->n_sampled++;
     meter->n_agreed += best_exact == best_lossy;
     meter->kl_sum += kl;

@@ -22,7 +22,9 @@ typedef struct moe_quality_meter {
 void moe_quality_meter_init(moe_quality_meter *meter, double share, double limit, uint64_t seed);
 /* Whether the next position is one to check: a function of the seed and of how many came before. */
 bool moe_quality_meter_next(moe_quality_meter *meter);
-/* KL(exact || lossy) of the softmaxes, in nats, and whether the argmaxes agree. */
+/* KL(exact || lossy) of the softmaxes, in nats and double, and whether the argmaxes (ties: the
+ * lower id) agree. exact, lossy: [n_vocab] logits; -infinity is a probability of 0; a NaN makes the
+ * KL infinite. Once exceeded, the meter stays so. */
 void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const float *lossy,
                            uint32_t n_vocab);
 double moe_quality_meter_mean_kl(const moe_quality_meter *meter);

@@ -30,10 +30,14 @@ typedef struct moe_route_edit {
     moe_mixing_rule mixing;
 } moe_route_edit;
 
-/* A row's weights, by the model's rule over its experts. */
+/* Ids of n_expert or more are dropped ranks to every editor, and are left as they are. */
+
+/* A row's weights, by the model's rule over its experts: p, or p over the sum in rank order plus
+ * 1e-20f, times the scale; 0 for dropped ranks. */
 void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
-/* A row's experts anew: the best of those allowed ([n_expert]), and their weights. Ranks without
- * one are dropped. */
+/* A row's experts anew, and their weights: those it has that are allowed ([n_expert]) stay, the
+ * best of the other allowed ones (p plus the selection bias, ties to the lower id) fill the row,
+ * all in the router's order. Ranks for which there is none are the last and dropped. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
 
 #endif
