@@ -5,6 +5,7 @@
 #define RUNS        (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
 #define ENGINE      (RUNS | CLI_PLAN | CLI_CALIBRATE)
 #define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
+#define BENCHES      (CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE)
 #define SPECULATES   (CLI_RUN | CLI_PLAN)
 #define TRACES      (CLI_SIMULATE | CLI_ANALYZE)
 #define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
@@ -13,15 +14,17 @@
 const cli_option_row cli_option_rows[] = {
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
-     .commands = ENGINE | CLI_BENCH_OFFLOAD | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES},
+
+     .commands = ENGINE | CLI_BENCH_OFFLOAD | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |
+                 CLI_BENCH_SPECULATE},
     {{"-p", "--prompt"}, "TEXT", "the prompt", .offset = AT(prompt), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT},
     {{"-p", "--prompt-tokens"}, "N", "prompt tokens of each sequence (default 512)",
      .offset = AT(bench_prompt), .kind = OPTION_COUNT, .min = 1, .max = INT32_MAX,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
+     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"-f", "--file"}, "FILE", "read the text from FILE; one newline at its end is dropped",
      .offset = AT(prompt_file), .kind = OPTION_TEXT,
-     .commands = TAKES_TEXT | CLI_PERPLEXITY | CLI_CALIBRATE},
+     .commands = TAKES_TEXT | CLI_PERPLEXITY | CLI_CALIBRATE | CLI_BENCH_SPECULATE},
     {{"--tokens"}, "IDS", "token ids instead of a text: \"1 2 3\"", .offset = AT(tokens),
      .kind = OPTION_TEXT, .commands = CLI_LOGITS},
     {{"-o", "--output"}, "FILE.npy", "write float32 [n_tokens][n_vocab] here",
@@ -43,12 +46,13 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_RUN},
     {{"-n", "--predict"}, "N", "tokens to write in each sequence (default 128)",
      .offset = AT(predict), .kind = OPTION_SIGNED, .min = 0, .max = INT32_MAX,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
+     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"--parallel"}, "N", "sequences decoded as one batch (default 1)",
      .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = CLI_BENCH_DECODE},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
-     .kind = OPTION_COUNT, .min = 1, .max = 10000, .commands = CLI_BENCH_DECODE},
+     .kind = OPTION_COUNT, .min = 1, .max = 10000,
+     .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE},
     {{"-c", "--ctx-size"}, "N", "context: most tokens of the timeline; 0: the model's (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
      .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN},
@@ -59,10 +63,10 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_COUNT, .min = 8, .max = INT32_MAX, .commands = CLI_PERPLEXITY},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores at hand)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
-     .commands = ENGINE | CLI_BENCH_OFFLOAD},
+     .commands = ENGINE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
-     .commands = ENGINE},
+     .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, told in the statistics "
      "(default -1)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = -1, .max = LARGEST_INT,
      .commands = CLI_RUN},
@@ -85,37 +89,38 @@ const cli_option_row cli_option_rows[] = {
     {{"--ignore-eos"}, NULL, "go on after the tokens that end a text", .offset = AT(ignore_eos),
      .kind = OPTION_FLAG, .commands = CLI_RUN},
     {{"--kv"}, "f16|f32|q8_0", "type of the KV cache (default f16)", .offset = AT(kv),
-     .kind = OPTION_CHOICE, .commands = ENGINE},
+     .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--device"}, "cpu|sim:...", "the device tier; sim:memory=2G,link=16GB/s,latency=10us "
      "simulates memory behind a link (default cpu)", .offset = AT(device), .kind = OPTION_TEXT,
-     .commands = ENGINE},
+     .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--kernels"}, "native|reference|avx2|avx512", "instruction set; the results are the same "
-     "(default native)", .offset = AT(kernels), .kind = OPTION_NAME, .commands = ENGINE},
+     "(default native)", .offset = AT(kernels), .kind = OPTION_NAME,
+     .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
      "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE},
     {{"--host-memory"}, "SIZE", "ceiling on the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
-     .kind = OPTION_SIZE, .commands = ENGINE},
+     .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--device-memory"}, "SIZE", "ceiling of what lies on a device with memory of its own "
      "(default: all that it has)", .offset = AT(device_memory), .kind = OPTION_SIZE,
-     .commands = ENGINE},
+     .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
      "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE},
     {{"--offload"}, "auto|on-demand|overlap|caching", "auto: keep experts and read ahead; "
      "baselines: on-demand: fetch at use, keep nothing; overlap: likewise, but an oracle names the "
      "next layer's experts; caching: keep the tenth of each layer that calibration found hottest",
-     .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE},
+     .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
      "plug-in's FILE.so",
-     .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE},
+     .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside "
      "the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
-     .commands = ENGINE},
+     .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
-     .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE},
+     .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as pays (default auto)", .offset = AT(host_compute),
-     .kind = OPTION_CHOICE, .commands = ENGINE},
+     .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--speculate"}, "off|auto|ngram|self|model:FILE", "draft tokens and verify several in one "
      "pass; the text stays what it is. auto: by the text's own n-grams, else by the experts in "
      "memory, each only while it pays (default off)",
@@ -158,7 +163,7 @@ const cli_option_row cli_option_rows[] = {
      "0.02)", .offset = AT(quality_share), .kind = OPTION_REAL, .min = 0, .min_open = true,
      .max = 1, .commands = SPECULATES},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
-     .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE},
+     .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
@@ -168,7 +173,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),
      .kind = OPTION_FLAG,
      .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
-                 CLI_PLAN | TRACES | CLI_BENCH_OFFLOAD},
+                 CLI_PLAN | TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
      .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
@@ -200,11 +205,22 @@ const cli_option_row cli_option_rows[] = {
     {{"--expert-cache"}, "LIST", "sizes: slots or percentages (default 5%,10%,25%,50%)",
      .offset = AT(cache_sizes), .kind = OPTION_TEXT, .commands = CLI_SIMULATE},
     {{"--expert-cache"}, "LIST", "sizes: percentages of all experts (default 15%,25%,50%,100%)",
-     .offset = AT(cache_sizes), .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+     .offset = AT(cache_sizes), .kind = OPTION_TEXT,
+     .commands = CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"--io"}, "LIST", "auto, uring, threads, sync (default auto)", .offset = AT(io),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
     {{"--prefetch"}, "LIST", "auto, on, off (default auto)", .offset = AT(prefetches),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+    {{"--configs"}, "LIST", "configurations between semicolons; the first is what the others are "
+     "compared with (default \"off; auto; ngram; self\")", .offset = AT(configs),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE},
+    {{"--parallel"}, "LIST", "sequences decoded as one batch (default 1)", .offset = AT(batches),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE},
+    {{"--prompts"}, "N", "groups of prompts, one after the other (default 1)",
+     .offset = AT(trace_prompts), .kind = OPTION_COUNT, .min = 1, .max = 1000000,
+     .commands = CLI_BENCH_SPECULATE},
+    {{"--temp"}, "T", "temperature; 0: greedy (default 0)", .offset = AT(bench_temperature),
+     .kind = OPTION_REAL, .min = 0, .max = 1000, .commands = CLI_BENCH_SPECULATE},
     {{"--route-trace"}, "FILE", "replay this recorded routing instead of the routers' choices; the "
      "text is then meaningless", .offset = AT(route_trace), .kind = OPTION_TEXT,
      .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
@@ -237,9 +253,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--export"}, "FILE", "also write the trace: JSON lines, or NAME.oracleGeneral",
      .offset = AT(export_path), .kind = OPTION_TEXT, .commands = CLI_ANALYZE},
     {{"--format"}, "table|csv|json|gnuplot", "form of the result; gnuplot needs -o (default table)",
-     .offset = AT(format), .kind = OPTION_CHOICE, .commands = TRACES | CLI_BENCH_OFFLOAD},
+     .offset = AT(format), .kind = OPTION_CHOICE,
+     .commands = TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
     {{"-o", "--output"}, "PREFIX", "of gnuplot's files: PREFIX.gp and PREFIX.dat",
-     .offset = AT(output), .kind = OPTION_TEXT, .commands = TRACES | CLI_BENCH_OFFLOAD},
+     .offset = AT(output), .kind = OPTION_TEXT,
+     .commands = TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
 };
 /* clang-format on */
 

@@ -227,7 +227,7 @@ void cli_print_overview(void)
          "Runs mixture-of-experts language models (GGUF files).\n");
     for (const cli_command *command = cli_commands; command->name != NULL; command++) {
         char title[64];
-        printf("  %-14s%s\n", command_title(command, title, sizeof title), command->summary);
+        printf("  %-16s%s\n", command_title(command, title, sizeof title), command->summary);
     }
     puts("\n'moe-offload COMMAND --help' lists a command's options; "
          "'moe-offload --version' the version.\n"
@@ -244,9 +244,23 @@ static int unknown_option(const char *name, const char *title, bool known)
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code)
 {
+    *options = cli_option_defaults;
+    if (!cli_options_apply(options, command, argc, argv, exit_code)) {
+        return false;
+    }
+    if (command->needs_model && options->model == NULL) {
+        char title[64];
+        command_title(command, title, sizeof title);
+        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: -m FILE", title);
+    }
+    return *exit_code == CLI_EXIT_OK;
+}
+
+bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
+                       char *const *argv, int *exit_code)
+{
     char title[64];
     command_title(command, title, sizeof title);
-    *options = cli_option_defaults;
     *exit_code = CLI_EXIT_OK;
     for (int i = 0; i < argc && *exit_code == CLI_EXIT_OK; i++) {
         const char *name = argv[i];
@@ -276,9 +290,6 @@ bool cli_options_parse(cli_options *options, const cli_command *command, int arg
     }
     if (*exit_code == CLI_EXIT_OK) {
         *exit_code = check_together(options, title);
-    }
-    if (*exit_code == CLI_EXIT_OK && command->needs_model && options->model == NULL) {
-        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: -m FILE", title);
     }
     return *exit_code == CLI_EXIT_OK;
 }

@@ -21,6 +21,7 @@ enum {
     CLI_PLAN = 1 << 7,
     CLI_BENCH_OFFLOAD = 1 << 8,
     CLI_CALIBRATE = 1 << 9,
+    CLI_BENCH_SPECULATE = 1 << 10,
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17
 };
@@ -63,6 +64,9 @@ typedef struct cli_options {
     double quality_limit;
     double quality_share;
     unsigned foresight;
+    const char *configs; /* bench speculate: a list; NULL: the default */
+    const char *batches; /* bench speculate: a list; NULL: 1 */
+    double bench_temperature;
     const char *trace; /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
     cli_size device_memory;
@@ -133,6 +137,10 @@ extern const cli_command cli_commands[];
 /* Parses the arguments after the command's words. Returns true to go on; else *exit_code holds what
  * main() returns: an error has been printed, or the help that was asked for. */
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
+                       char *const *argv, int *exit_code);
+
+/* Likewise, on top of what the options are already. */
+bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 
 /* The list of commands, on stdout. */

@@ -13,6 +13,7 @@ int cmd_bench_decode(const cli_options *options);
 int cmd_calibrate(const cli_options *options);
 int cmd_plan(const cli_options *options);
 int cmd_bench_offload(const cli_options *options);
+int cmd_bench_speculate(const cli_options *options);
 int cmd_inspect(const cli_options *options);
 int cmd_devices(const cli_options *options);
 int cmd_simulate(const cli_options *options);

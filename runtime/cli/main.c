@@ -30,6 +30,14 @@ const cli_command cli_commands[] = {
      "speed and reads under cache sizes, policies, I/O engines",
      "One run for every combination of the lists, each opened anew; all must write the same\n"
      "tokens, or the command fails. Decoding is counted, after the prompt has warmed the cache."},
+    {"bench", "speculate", CLI_BENCH_SPECULATE, cmd_bench_speculate, true,
+     "configurations of speculation and lossy modes against each other",
+     "A configuration is a --speculate mode and options of run: \"self --draft-max 4 --affinity "
+     "none\"."
+     "\nEach is run with every cache size and batch, on windows of the text spread evenly over "
+     "it,\n"
+     "as many as --prompts times the batch. At temperature 0 all but lossy ones must write the\n"
+     "tokens of the first, or the command fails."},
     {"plan", NULL, CLI_PLAN, cmd_plan, true, "where memory would go; nothing is loaded",
      "A budget below the floor is refused (exit 1) after the plan that shows it."},
     {"calibrate", NULL, CLI_CALIBRATE, cmd_calibrate, true,
