@@ -21,6 +21,7 @@
 
 #define SHARED_LIMIT (48u << 10) /* what a block may have without asking */
 #define MAX_GRID_Z   65535u
+#define LINE         128u /* bytes */
 /* With fewer blocks a multiprocessor than this, pages become blocks of their own, ... */
 #define FEW_BLOCKS 2u
 /* ... so many of them at once that the last ones' end weighs little. */
@@ -79,9 +80,13 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
                               : position;
         const uint8_t *base = (const uint8_t *)row.pages[stored / MOE_KV_PAGE];
         size_t slot = (size_t)tile.kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
-        if (threadIdx.x % SCORE_THREADS == 0)
-            shared->values[threadIdx.x / SCORE_THREADS] =
-                base + layout.v_offset + slot * layout.v_row_bytes;
+        const uint8_t *values = base + layout.v_offset + slot * layout.v_row_bytes;
+        uint32_t part = threadIdx.x % SCORE_THREADS;
+        if (part == 0)
+            shared->values[threadIdx.x / SCORE_THREADS] = values;
+        /* Few threads read values, and late: have them near by then. Of MLA they are in the key. */
+        for (uint32_t b = LINE * part; b < job.v_bytes && !layout.v_in_k; b += LINE * SCORE_THREADS)
+            MOE_PREFETCH(values + b);
         return base + layout.k_offset + slot * layout.k_row_bytes;
     }
     return NULL;
@@ -205,6 +210,13 @@ static void launch_any(moe_cuda_stream stream, const moe_attend_job &job, uint32
         launch_type<MOE_KV_Q8_0>(stream, job, n_waved);
 }
 
+/* moe_kv_row_bytes(), which is C's. */
+static uint32_t bytes_of(int type, uint32_t n)
+{
+    return type == MOE_KV_Q8_0 ? n / MOE_KV_Q8_BLOCK * MOE_KV_Q8_BYTES
+                               : n * (type == MOE_KV_F32 ? 4 : 2);
+}
+
 /* Whether four elements of every key and value lie as one aligned word. Pages are 64-aligned. */
 static bool rows_are_wide(const moe_kv_layout *layout)
 {
@@ -270,6 +282,7 @@ void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
     job.scale = attention->scale;
     job.group = attention->n_head / job.layout.n_head_kv;
     job.q_stride = (job.layout.k_dim + 3) / 4 * 4;
+    job.v_bytes = bytes_of(job.layout.type, job.layout.v_dim);
     job.wide = rows_are_wide(&job.layout);
     choose_tile(attention, &job);
     job.split = attention->workspace != NULL && attention->n_visible > MOE_KV_PAGE &&

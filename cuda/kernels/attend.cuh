@@ -24,6 +24,7 @@ typedef struct moe_attend_job {
     uint32_t tile_heads; /* ... of a block */
     uint32_t tile_rows;  /* rows of a block */
     uint32_t q_stride;   /* floats of a query in shared memory */
+    uint32_t v_bytes;    /* of a position's values */
     bool wide;           /* four elements of a key or value may be one load */
     bool split;          /* a block is one page and leaves its part */
     uint32_t first_page; /* when split: of this wave */

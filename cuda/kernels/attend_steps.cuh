@@ -166,21 +166,23 @@ __device__ static inline void weigh_values(const moe_attend_job &job, const atte
         most = most > visible ? most : visible;
         acc[n][0] = acc[n][1] = 0.0f;
     }
+    constexpr uint32_t RUN = 8; /* positions loaded before the first is used */
     bool two = column + 1 < job.layout.v_dim;
     weights += first * WEIGHT_STRIDE;
     uint32_t j = 0;
-    for (; two && j + 4 <= least; j += 4) {
-        float v[4][2];
+    for (; two && j + RUN <= least; j += RUN) {
+        float v[RUN][2];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < RUN; i++)
             moe_kv_load<TYPE, 2>(shared->values[j + i], column, job.wide, v[i]);
 #pragma unroll
         for (int n = 0; n < COUNT; n++) {
-            moe_float4 four = *(const moe_float4 *)(weights + n * WEIGHT_STRIDE + j);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                acc[n][0] = fmaf(four.v[i], v[i][0], acc[n][0]);
-                acc[n][1] = fmaf(four.v[i], v[i][1], acc[n][1]);
+            for (uint32_t i = 0; i < RUN; i++) {
+                moe_float4 four =
+                    *(const moe_float4 *)(weights + n * WEIGHT_STRIDE + j + i / 4 * 4);
+                acc[n][0] = fmaf(four.v[i % 4], v[i][0], acc[n][0]);
+                acc[n][1] = fmaf(four.v[i % 4], v[i][1], acc[n][1]);
             }
         }
     }

@@ -20,6 +20,8 @@
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
 /* The block's variable shared memory as an array of `type`. Once a kernel. */
 #define MOE_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+/* Has the line at `address` brought from memory to the second-level cache. */
+#define MOE_PREFETCH(address) asm volatile("prefetch.global.L2 [%0];" ::"l"(address))
 #endif
 
 #define MOE_INFINITY __int_as_float(0x7f800000)

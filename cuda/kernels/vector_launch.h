@@ -97,6 +97,72 @@ typedef struct moe_cuda_attention {
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
 void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
+/* moe_route_edit of runtime/speculate/route_edit.h in device memory. */
+typedef struct moe_cuda_route_edit {
+    uint32_t n_rows;
+    uint32_t n_expert; /* up to MOE_ROUTER_MAX_EXPERTS */
+    uint32_t n_used;   /* up to MOE_ROUTER_MAX_USED */
+    uint32_t *experts; /* in and out: [n_rows][n_used] */
+    float *weights;    /* in and out: [n_rows][n_used] */
+    const float *probs;
+    const bool *resident; /* [n_expert] */
+    bool renormalise;
+    float scale;
+    const float *bias; /* [n_expert] or NULL */
+} moe_cuda_route_edit;
+
+#define MOE_CUDA_EXPERT_NONE UINT32_MAX
+
+typedef enum moe_cuda_fill {
+    MOE_CUDA_FILL_AFFINITY,
+    MOE_CUDA_FILL_ROUTER,
+    MOE_CUDA_FILL_NONE
+} moe_cuda_fill;
+
+typedef struct moe_cuda_draft_routing {
+    moe_cuda_fill fill;
+    const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
+} moe_cuda_draft_routing;
+
+/* As moe_draft_route() of runtime/speculate/draft_route.h, whose random fill is the host's alone.
+ */
+void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                          const moe_cuda_draft_routing *routing);
+
+/* They grow; zeroed by the caller. leave_alone is the kernels' own. */
+typedef struct moe_cuda_buddy_stats {
+    uint32_t n_requested;
+    uint32_t n_missing;
+    uint32_t n_replaced;
+    uint32_t n_dropped;
+    uint32_t n_gated;
+    uint32_t n_bypassed;
+    uint32_t n_unserved;
+    uint32_t leave_alone;
+} moe_cuda_buddy_stats;
+
+/* Fields as in moe_buddy_list and moe_buddy_options. */
+typedef struct moe_cuda_buddy_options {
+    const uint32_t *count;   /* [n_expert] */
+    const uint16_t *buddies; /* [n_expert][max] */
+    uint32_t max;
+    uint32_t max_replaced;
+    uint32_t search;
+    float tae_threshold;
+    float margin_threshold;
+    float tae_temperature;
+    float residency_threshold;
+    bool own_weight;
+    bool drop_unserved;
+    moe_cuda_buddy_stats *stats;
+} moe_cuda_buddy_options;
+
+/* Lossy. As moe_buddy_apply() of runtime/speculate/buddy.h without novelty and without the random
+ * baseline, which are the host's alone. Entropies are doubles of the device's log and pow: one
+ * that is within their last bits of the threshold may be decided otherwise than on the host. */
+void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                          const moe_cuda_buddy_options *options);
+
 #ifdef __cplusplus
 }
 #endif

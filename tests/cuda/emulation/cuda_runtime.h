@@ -64,10 +64,16 @@ uint32_t exchange(uint32_t value, uint32_t mask);
     ((void)(stream),                                                                               \
      emulation::launch((grid), (block), (shared_bytes), [=] { kernel(__VA_ARGS__); }))
 #define MOE_DYNAMIC_SHARED(type, name) type *name = (type *)emulation::shared_memory()
+#define MOE_PREFETCH(address)          ((void)(address))
 
 static inline void __syncthreads(void)
 {
     emulation::block_barrier();
+}
+
+static inline void __syncwarp(void)
+{
+    emulation::exchange(0, 0);
 }
 
 static inline uint32_t __float_as_uint(float value)

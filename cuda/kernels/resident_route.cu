@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/* Editing what the routers chose by what is in the device's memory, without asking the host: the
+ * draft that may use only resident experts (SpecMoE, section 4) and, lossy, buddies in place of
+ * missing experts (BuddyMoE, section 4). Results are those of runtime/speculate/draft_route.h and
+ * buddy.h, which say what the rules are.
+ *
+ * A block is a row. Ranks are served one after the other, because each takes what those before have
+ * left; the search for one rank's expert, the first of a list that is resident and free, is shared
+ * by the threads of a warp. Who is taken is a set of bits in shared memory. */
+#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/vector_math.cuh"
+
+#define THREADS   128u
+#define NOWHERE   0xffffffffu
+#define SET_WORDS (MOE_ROUTER_MAX_EXPERTS / 32)
+
+typedef struct row_shared {
+    float merit[MOE_ROUTER_MAX_EXPERTS];
+    float candidate[MOE_ROUTER_MAX_EXPERTS];
+    uint32_t taken[SET_WORDS]; /* experts that serve the row */
+    uint32_t experts[MOE_ROUTER_MAX_USED];
+    float weights[MOE_ROUTER_MAX_USED];
+    uint32_t n_requested;
+    uint32_t n_missing;
+    uint32_t n_resident;
+    uint32_t n_kept;
+    bool gated;
+} row_shared;
+
+__device__ static inline bool has(const uint32_t *set, uint32_t expert)
+{
+    return set[expert / 32] >> (expert % 32) & 1;
+}
+
+/* Ids of n_expert or more are dropped ranks. */
+__device__ static inline bool is_missing(const moe_cuda_route_edit &edit, uint32_t expert)
+{
+    return expert < edit.n_expert && !edit.resident[expert];
+}
+
+/* The row's choice into shared memory, and what is to be known of it. */
+__device__ static inline void begin_row(const moe_cuda_route_edit &edit, row_shared *row)
+{
+    for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
+        row->taken[w] = 0;
+    if (threadIdx.x == 0)
+        row->n_requested = row->n_missing = row->n_resident = 0;
+    __syncthreads();
+    if (threadIdx.x < edit.n_used) {
+        size_t at = (size_t)blockIdx.x * edit.n_used + threadIdx.x;
+        uint32_t expert = edit.experts[at];
+        row->experts[threadIdx.x] = expert;
+        row->weights[threadIdx.x] = edit.weights[at];
+        if (expert < edit.n_expert) {
+            atomicOr(&row->taken[expert / 32], 1u << (expert % 32));
+            atomicAdd(&row->n_requested, 1u);
+            if (!edit.resident[expert])
+                atomicAdd(&row->n_missing, 1u);
+        }
+    }
+    for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS)
+        if (edit.resident[e])
+            atomicAdd(&row->n_resident, 1u);
+    __syncthreads();
+}
+
+__device__ static inline void end_row(const moe_cuda_route_edit &edit, const row_shared *row)
+{
+    __syncthreads();
+    if (threadIdx.x < edit.n_used) {
+        size_t at = (size_t)blockIdx.x * edit.n_used + threadIdx.x;
+        edit.experts[at] = row->experts[threadIdx.x];
+        edit.weights[at] = row->weights[threadIdx.x];
+    }
+}
+
+/* The first of n experts in a list that is resident and does not serve the row, or none. By the
+ * first warp, all of it; all its threads have the result. */
+__device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, const row_shared *row,
+                                             const uint16_t *list, uint32_t n)
+{
+    for (uint32_t first = 0; first < n; first += MOE_WARP) {
+        uint32_t i = first + threadIdx.x;
+        bool fits =
+            i < n && list[i] < edit.n_expert && edit.resident[list[i]] && !has(row->taken, list[i]);
+        uint32_t found = fits ? i : NOWHERE;
+        for (int half = 16; half > 0; half /= 2) {
+            uint32_t other = __shfl_xor_sync(MOE_ALL_WARP, found, half);
+            found = other < found ? other : found;
+        }
+        if (found != NOWHERE)
+            return list[found];
+    }
+    return MOE_CUDA_EXPERT_NONE;
+}
+
+/* The model's rule for mixing weights over what serves the row. One thread: the sum has an order.
+ */
+__device__ static inline void mix(const moe_cuda_route_edit &edit, row_shared *row)
+{
+    const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
+    float sum = 0.0f;
+    for (uint32_t k = 0; k < edit.n_used; k++) {
+        uint32_t expert = row->experts[k];
+        row->weights[k] = expert < edit.n_expert ? probs[expert] : 0.0f;
+        sum += row->weights[k];
+    }
+    for (uint32_t k = 0; k < edit.n_used; k++) {
+        if (edit.renormalise)
+            row->weights[k] /= sum + 1e-20f;
+        row->weights[k] *= edit.scale;
+    }
+}
+
+/* ---- The draft ---- */
+
+/* Resident picks to the front, in their order; returns how many. One thread. */
+__device__ static inline uint32_t keep_resident(const moe_cuda_route_edit &edit, row_shared *row)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < edit.n_used; k++) {
+        uint32_t expert = row->experts[k];
+        if (expert < edit.n_expert && edit.resident[expert])
+            row->experts[n++] = expert;
+    }
+    for (uint32_t k = n; k < edit.n_used; k++)
+        row->experts[k] = MOE_CUDA_EXPERT_NONE;
+    return n;
+}
+
+/* Each of those behind n_kept goes before what is worse. One thread. */
+__device__ static inline void put_in_order(const moe_cuda_route_edit &edit, row_shared *row)
+{
+    for (uint32_t i = row->n_kept; i < edit.n_used; i++) {
+        uint32_t expert = row->experts[i];
+        uint32_t at = i;
+        if (expert == MOE_CUDA_EXPERT_NONE)
+            break;
+        for (; at > 0 && row->merit[expert] > row->merit[row->experts[at - 1]]; at--)
+            row->experts[at] = row->experts[at - 1];
+        row->experts[at] = expert;
+    }
+}
+
+/* Resident picks stay, the best of the other resident ones by what routers choose by fill the row;
+ * ranks that are left over are dropped. */
+__device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_shared *row)
+{
+    const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
+    for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
+        float merit = edit.bias != NULL ? probs[e] + edit.bias[e] : probs[e];
+        row->merit[e] = merit == merit ? merit : -MOE_INFINITY;
+        /* NaN: no candidate, and before or behind none. */
+        bool candidate = edit.resident[e] && !has(row->taken, e);
+        row->candidate[e] = candidate ? row->merit[e] : MOE_NAN;
+    }
+    if (threadIdx.x == 0)
+        row->n_kept = keep_resident(edit, row);
+    __syncthreads();
+    uint32_t n_places = edit.n_used - row->n_kept;
+    for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
+        float own = row->candidate[e];
+        uint32_t rank = own == own ? 0 : n_places;
+        for (uint32_t other = 0; other < edit.n_expert && rank < n_places; other++) {
+            float its = row->candidate[other];
+            rank += its > own || (its == own && other < e);
+        }
+        if (rank < n_places)
+            row->experts[row->n_kept + rank] = e;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        put_in_order(edit, row);
+        mix(edit, row);
+    }
+}
+
+/* Resident picks keep their ranks; the others are served in rank order. By the first warp. */
+__device__ static inline void stand_in(const moe_cuda_route_edit &edit,
+                                       const moe_cuda_draft_routing &routing, row_shared *row)
+{
+    for (uint32_t k = 0; k < edit.n_used; k++) {
+        uint32_t wanted = row->experts[k];
+        if (!is_missing(edit, wanted))
+            continue;
+        uint32_t expert = MOE_CUDA_EXPERT_NONE;
+        if (routing.fill == MOE_CUDA_FILL_AFFINITY)
+            expert = first_free(edit, row, routing.affinity + (size_t)wanted * edit.n_expert,
+                                edit.n_expert);
+        __syncwarp();
+        if (threadIdx.x == 0) {
+            row->experts[k] = expert;
+            if (expert == MOE_CUDA_EXPERT_NONE)
+                row->weights[k] = 0.0f;
+            else
+                row->taken[expert / 32] |= 1u << (expert % 32);
+        }
+        __syncwarp();
+    }
+}
+
+__global__ void moe_draft_rows(moe_cuda_route_edit edit, moe_cuda_draft_routing routing)
+{
+    __shared__ row_shared row;
+    begin_row(edit, &row);
+    if (row.n_missing == 0)
+        return;
+    bool again = routing.fill == MOE_CUDA_FILL_ROUTER ||
+                 (routing.fill == MOE_CUDA_FILL_AFFINITY && routing.affinity == NULL) ||
+                 (row.n_resident <= edit.n_used && routing.fill != MOE_CUDA_FILL_NONE);
+    if (again)
+        choose_again(edit, &row);
+    else if (threadIdx.x < MOE_WARP)
+        stand_in(edit, routing, &row);
+    end_row(edit, &row);
+}
+
+void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                          const moe_cuda_draft_routing *routing)
+{
+    if (edit->n_rows > 0)
+        MOE_LAUNCH(moe_draft_rows, edit->n_rows, THREADS, 0, stream, *edit, *routing);
+}
+
+/* ---- Buddies ---- */
+
+/* -sum p log p / log n of the n picks, renormalised. */
+__device__ static inline float entropy_of(const moe_cuda_route_edit &edit, const row_shared *row,
+                                          const float *probs, float temperature)
+{
+    double power = 1.0 / temperature;
+    double sum = 0.0;
+    double entropy = 0.0;
+    for (uint32_t k = 0; k < edit.n_used; k++)
+        sum += row->experts[k] < edit.n_expert ? pow((double)probs[row->experts[k]], power) : 0.0;
+    for (uint32_t k = 0; k < edit.n_used; k++) {
+        uint32_t expert = row->experts[k];
+        double p = expert < edit.n_expert ? pow((double)probs[expert], power) / sum : 0.0;
+        entropy -= p > 0.0 ? p * log(p) : 0.0;
+    }
+    return (float)(entropy / log((double)row->n_requested));
+}
+
+__device__ static inline void two_greatest(float p, float best[2])
+{
+    best[1] = p > best[0] ? best[0] : p > best[1] ? p : best[1];
+    best[0] = p > best[0] ? p : best[0];
+}
+
+/* Between the two best picks, renormalised; of a lone pick over the whole router. */
+__device__ static inline double margin_of(const moe_cuda_route_edit &edit, const row_shared *row,
+                                          const float *probs)
+{
+    float best[2] = {0.0f, 0.0f};
+    double sum = 0.0;
+    bool lone = row->n_requested == 1;
+    for (uint32_t e = 0; lone && e < edit.n_expert; e++)
+        two_greatest(probs[e], best);
+    for (uint32_t k = 0; !lone && k < edit.n_used; k++) {
+        if (row->experts[k] < edit.n_expert) {
+            two_greatest(probs[row->experts[k]], best);
+            sum += probs[row->experts[k]];
+        }
+    }
+    return (double)(best[0] - best[1]) / (lone ? 1.0 : sum);
+}
+
+/* Whether a gate keeps the row as it is: it is too sure of its experts. One thread. */
+__device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
+                                       const moe_cuda_buddy_options &options, const row_shared *row)
+{
+    const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
+    if (row->n_requested > 1 && options.tae_threshold >= 0.0f &&
+        entropy_of(edit, row, probs, options.tae_temperature) <= options.tae_threshold)
+        return true;
+    return margin_of(edit, row, probs) >= options.margin_threshold;
+}
+
+/* Missing experts in rank order, each by the first of its buddies that is free. By the first warp.
+ */
+__device__ static inline void take_buddies(const moe_cuda_route_edit &edit,
+                                           const moe_cuda_buddy_options &options, row_shared *row)
+{
+    uint32_t n_replaced = 0;
+    uint32_t n_unserved = 0;
+    for (uint32_t k = 0; k < edit.n_used && n_replaced < options.max_replaced; k++) {
+        uint32_t wanted = row->experts[k];
+        if (!is_missing(edit, wanted))
+            continue;
+        uint32_t n = options.count[wanted];
+        n = options.search > 0 && options.search < n ? options.search : n;
+        uint32_t buddy = first_free(edit, row, options.buddies + (size_t)wanted * options.max, n);
+        n_replaced += buddy != MOE_CUDA_EXPERT_NONE;
+        n_unserved += buddy == MOE_CUDA_EXPERT_NONE;
+        __syncwarp();
+        if (threadIdx.x == 0 && buddy != MOE_CUDA_EXPERT_NONE) {
+            row->experts[k] = buddy;
+            row->taken[buddy / 32] |= 1u << (buddy % 32);
+        } else if (threadIdx.x == 0 && options.drop_unserved) {
+            row->experts[k] = MOE_CUDA_EXPERT_NONE;
+            row->weights[k] = 0.0f;
+        }
+        __syncwarp();
+    }
+    if (threadIdx.x > 0)
+        return;
+    if (n_replaced > 0 && options.own_weight)
+        mix(edit, row);
+    atomicAdd(&options.stats->n_replaced, n_replaced);
+    atomicAdd(&options.stats->n_unserved, n_unserved);
+    if (options.drop_unserved)
+        atomicAdd(&options.stats->n_dropped, n_unserved);
+}
+
+typedef struct census {
+    uint32_t seen[SET_WORDS]; /* experts that any row asks for */
+    uint32_t n_requested;     /* picks */
+    uint32_t n_missing;
+    uint32_t n_distinct; /* experts */
+    uint32_t n_distinct_missing;
+} census;
+
+/* Counts the whole layer before any row changes, and decides whether to leave it alone: by distinct
+ * experts, which are what would move. One block. */
+__global__ void moe_buddy_census(moe_cuda_route_edit edit, moe_cuda_buddy_options options)
+{
+    __shared__ census all;
+    for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
+        all.seen[w] = 0;
+    if (threadIdx.x == 0)
+        all.n_requested = all.n_missing = all.n_distinct = all.n_distinct_missing = 0;
+    __syncthreads();
+    for (size_t i = threadIdx.x; i < (size_t)edit.n_rows * edit.n_used; i += THREADS) {
+        uint32_t expert = edit.experts[i];
+        if (expert >= edit.n_expert)
+            continue;
+        atomicOr(&all.seen[expert / 32], 1u << (expert % 32));
+        atomicAdd(&all.n_requested, 1u);
+        if (!edit.resident[expert])
+            atomicAdd(&all.n_missing, 1u);
+    }
+    __syncthreads();
+    for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
+        if (!has(all.seen, e))
+            continue;
+        atomicAdd(&all.n_distinct, 1u);
+        if (!edit.resident[e])
+            atomicAdd(&all.n_distinct_missing, 1u);
+    }
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    bool idle = all.n_missing == 0 || options.max_replaced == 0;
+    float share = options.residency_threshold;
+    bool bypass =
+        !idle && share < 1.0f && (float)all.n_distinct_missing >= share * (float)all.n_distinct;
+    options.stats->n_requested += all.n_requested;
+    options.stats->n_missing += all.n_missing;
+    options.stats->n_bypassed += bypass;
+    options.stats->leave_alone = idle || bypass;
+}
+
+__global__ void moe_buddy_rows(moe_cuda_route_edit edit, moe_cuda_buddy_options options)
+{
+    __shared__ row_shared row;
+    if (options.stats->leave_alone)
+        return;
+    begin_row(edit, &row);
+    if (row.n_missing == 0)
+        return;
+    if (threadIdx.x == 0) {
+        row.gated = is_gated(edit, options, &row);
+        if (row.gated)
+            atomicAdd(&options.stats->n_gated, 1u);
+    }
+    __syncthreads();
+    if (row.gated)
+        return;
+    if (threadIdx.x < MOE_WARP)
+        take_buddies(edit, options, &row);
+    end_row(edit, &row);
+}
+
+void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                          const moe_cuda_buddy_options *options)
+{
+    if (edit->n_rows == 0)
+        return;
+    MOE_LAUNCH(moe_buddy_census, 1, THREADS, 0, stream, *edit, *options);
+    MOE_LAUNCH(moe_buddy_rows, edit->n_rows, THREADS, 0, stream, *edit, *options);
+}

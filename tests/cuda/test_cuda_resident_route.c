@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/* Routing edited on the device against the host's editors, bit by bit: the draft on resident
+ * experts and buddies of missing ones, over random routings, residents and options. */
+#include "cuda/kernels/vector_launch.h"
+#include "runtime/speculate/buddy.h"
+#include "runtime/speculate/draft_route.h"
+#include "tests/kernels/vector_test_util.h"
+
+#define MAX_ROWS   65
+#define MAX_EXPERT 256
+#define MAX_USED   16
+#define ROUNDS     400
+
+typedef struct routing {
+    uint32_t n_rows, n_expert, n_used;
+    uint32_t experts[MAX_ROWS * MAX_USED];
+    float weights[MAX_ROWS * MAX_USED];
+    float probs[MAX_ROWS * MAX_EXPERT];
+    float bias[MAX_EXPERT];
+    bool resident[MAX_EXPERT];
+    bool biased, renormalise;
+    float scale;
+} routing;
+
+static void random_routing(uint64_t *seed, uint32_t round, routing *r)
+{
+    static const uint32_t sizes[][2] = {{8, 2}, {16, 1}, {64, 8}, {60, 4}, {256, 16}, {33, 16}};
+    r->n_expert = sizes[round % 6][0];
+    r->n_used = sizes[round % 6][1];
+    r->n_rows = round % 9 == 0 ? MAX_ROWS : 1 + test_below(seed, 5);
+    r->biased = test_below(seed, 2);
+    r->renormalise = test_below(seed, 2);
+    r->scale = test_below(seed, 2) ? 1.0f : 2.5f;
+    for (uint32_t e = 0; e < r->n_expert; e++)
+        r->bias[e] = 0.1f * test_unit(seed);
+    moe_router_gate gate = {.kind = MOE_ROUTER_SOFTMAX,
+                            .n_expert = r->n_expert,
+                            .n_expert_used = r->n_used,
+                            .renormalise = r->renormalise,
+                            .scale = r->scale};
+    float logits[MAX_EXPERT];
+    for (uint32_t row = 0; row < r->n_rows; row++) {
+        test_fill(seed, TEST_PLAIN, logits, r->n_expert);
+        for (uint32_t e = 0; round % 5 == 0 && e < r->n_expert; e++)
+            logits[e] = (float)test_below(seed, 3); /* ties */
+        if (round % 50 == 17)
+            logits[0] = NAN;
+        moe_router_select_c(
+            &gate, logits, r->biased ? r->bias : NULL, r->experts + (size_t)row * r->n_used,
+            r->weights + (size_t)row * r->n_used, r->probs + (size_t)row * r->n_expert);
+    }
+    /* Ranks that an editor before has dropped. */
+    for (uint32_t i = 0; round % 7 == 3 && i < r->n_rows * r->n_used; i++)
+        if (test_below(seed, 4) == 0) {
+            r->experts[i] = MOE_EXPERT_NONE;
+            r->weights[i] = 0.0f;
+        }
+    uint32_t share = test_below(seed, 11); /* tenths; none and all among them */
+    for (uint32_t e = 0; e < r->n_expert; e++)
+        r->resident[e] = test_below(seed, 10) < share;
+    if (round % 4 == 1) { /* as many as are used, give or take one */
+        memset(r->resident, 0, sizeof(r->resident));
+        for (uint32_t n = r->n_used + round % 3 - 1; n > 0; n--)
+            r->resident[test_below(seed, r->n_expert)] = true;
+    }
+}
+
+static moe_route_edit host_edit(routing *r)
+{
+    return (moe_route_edit){.n_rows = r->n_rows,
+                            .n_expert = r->n_expert,
+                            .n_used = r->n_used,
+                            .experts = r->experts,
+                            .weights = r->weights,
+                            .probs = r->probs,
+                            .resident = r->resident,
+                            .mixing = {r->renormalise, r->scale, r->biased ? r->bias : NULL}};
+}
+
+static moe_cuda_route_edit device_edit(routing *r)
+{
+    return (moe_cuda_route_edit){.n_rows = r->n_rows,
+                                 .n_expert = r->n_expert,
+                                 .n_used = r->n_used,
+                                 .experts = r->experts,
+                                 .weights = r->weights,
+                                 .probs = r->probs,
+                                 .resident = r->resident,
+                                 .renormalise = r->renormalise,
+                                 .scale = r->scale,
+                                 .bias = r->biased ? r->bias : NULL};
+}
+
+static void assert_same_routing(const char *what, const routing *expected, const routing *got)
+{
+    uint32_t n = expected->n_rows * expected->n_used;
+    for (uint32_t i = 0; i < n; i++)
+        if (expected->experts[i] != got->experts[i])
+            fail_msg("%s: row %u rank %u is %u, on the host %u", what, i / expected->n_used,
+                     i % expected->n_used, got->experts[i], expected->experts[i]);
+    test_assert_same(what, "weights", expected->weights, got->weights, n);
+}
+
+/* Every expert's others in random order, itself first. */
+static void random_orders(uint64_t *seed, uint32_t n, uint16_t *orders)
+{
+    for (uint32_t e = 0; e < n; e++) {
+        uint16_t *order = orders + (size_t)e * n;
+        for (uint32_t i = 0; i < n; i++)
+            order[i] = (uint16_t)((e + i) % n);
+        for (uint32_t i = n - 1; i > 1; i--) {
+            uint32_t other = 1 + test_below(seed, i);
+            uint16_t swap = order[i];
+            order[i] = order[other];
+            order[other] = swap;
+        }
+    }
+}
+
+static void drafts_on_residents(void **state)
+{
+    (void)state;
+    static routing expected, got;
+    static uint16_t orders[MAX_EXPERT * MAX_EXPERT];
+    static const moe_draft_fill fills[] = {MOE_DRAFT_FILL_AFFINITY, MOE_DRAFT_FILL_ROUTER,
+                                           MOE_DRAFT_FILL_NONE};
+    static const moe_cuda_fill device_fills[] = {MOE_CUDA_FILL_AFFINITY, MOE_CUDA_FILL_ROUTER,
+                                                 MOE_CUDA_FILL_NONE};
+    uint64_t seed = 0xbe5466cf34e90c6cu;
+    uint32_t n_changed = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        random_routing(&seed, round, &expected);
+        random_orders(&seed, expected.n_expert, orders);
+        got = expected;
+        uint32_t fill = test_below(&seed, 3);
+        const uint16_t *affinity = round % 11 == 0 ? NULL : orders;
+        moe_draft_routing routing_host = {.fill = fills[fill], .affinity = affinity};
+        moe_cuda_draft_routing routing_device = {.fill = device_fills[fill], .affinity = affinity};
+        moe_route_edit edit = host_edit(&expected);
+        moe_cuda_route_edit edit_device = device_edit(&got);
+        moe_draft_route(&routing_host, &edit);
+        n_changed += memcmp(expected.experts, got.experts, sizeof(got.experts)) != 0;
+        moe_cuda_draft_route(NULL, &edit_device, &routing_device);
+        assert_same_routing("draft", &expected, &got);
+    }
+    assert_true(n_changed > ROUNDS / 2);
+}
+
+static moe_buddy_options random_options(uint64_t *seed, uint32_t n_used)
+{
+    static const float entropies[] = {-1.0f, 0.3f, 0.8f, 0.95f};
+    static const float margins[] = {2.0f, 0.05f, 0.3f};
+    static const float residencies[] = {1.0f, 0.5f, 0.9f};
+    moe_buddy_options o;
+    moe_buddy_options_init(&o);
+    o.max_replaced = test_below(seed, n_used + 2);
+    o.search = test_below(seed, 4);
+    o.tae_threshold = entropies[test_below(seed, 4)];
+    o.margin_threshold = margins[test_below(seed, 3)];
+    o.residency_threshold = residencies[test_below(seed, 3)];
+    o.tae_temperature = test_below(seed, 2) ? 1.0f : 0.8f;
+    o.weight = test_below(seed, 2) ? MOE_BUDDY_OWN : MOE_BUDDY_INHERIT;
+    o.drop_unserved = test_below(seed, 2);
+    return o;
+}
+
+static void buddies_of_the_missing(void **state)
+{
+    (void)state;
+    static routing expected, got;
+    static float together[MAX_EXPERT * MAX_EXPERT];
+    uint64_t seed = 0xc0ac29b7c97c50ddu;
+    moe_buddy_stats total = {0};
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        moe_buddy_list list;
+        moe_error err;
+        random_routing(&seed, round, &expected);
+        for (uint32_t i = 0; i < expected.n_expert * expected.n_expert; i++)
+            together[i] = (float)test_below(&seed, 50);
+        assert_int_equal(
+            moe_buddy_list_build(&list, together, expected.n_expert, 0.9f, 16, 1.0f, &err), MOE_OK);
+        got = expected;
+        moe_buddy_options o = random_options(&seed, expected.n_used);
+        moe_buddy_stats stats = {0};
+        moe_route_edit edit = host_edit(&expected);
+        moe_buddy_apply(&list, &o, &edit, &stats);
+        moe_cuda_buddy_stats counted = {0};
+        moe_cuda_route_edit edit_device = device_edit(&got);
+        moe_cuda_buddy_options options = {.count = list.count,
+                                          .buddies = list.buddies,
+                                          .max = list.max,
+                                          .max_replaced = o.max_replaced,
+                                          .search = o.search,
+                                          .tae_threshold = o.tae_threshold,
+                                          .margin_threshold = o.margin_threshold,
+                                          .tae_temperature = o.tae_temperature,
+                                          .residency_threshold = o.residency_threshold,
+                                          .own_weight = o.weight == MOE_BUDDY_OWN,
+                                          .drop_unserved = o.drop_unserved,
+                                          .stats = &counted};
+        moe_cuda_buddy_route(NULL, &edit_device, &options);
+        assert_same_routing("buddies", &expected, &got);
+        assert_int_equal(counted.n_requested, stats.n_requested);
+        assert_int_equal(counted.n_missing, stats.n_missing);
+        assert_int_equal(counted.n_replaced, stats.n_replaced);
+        assert_int_equal(counted.n_dropped, stats.n_dropped);
+        assert_int_equal(counted.n_gated, stats.n_gated);
+        assert_int_equal(counted.n_bypassed, stats.n_bypassed);
+        assert_int_equal(counted.n_unserved, stats.n_unserved);
+        total.n_replaced += stats.n_replaced;
+        total.n_dropped += stats.n_dropped;
+        total.n_gated += stats.n_gated;
+        total.n_bypassed += stats.n_bypassed;
+        moe_buddy_list_free(&list);
+    }
+    /* Every rule was met. */
+    assert_true(total.n_replaced > 100 && total.n_dropped > 100 && total.n_gated > 50 &&
+                total.n_bypassed > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drafts_on_residents),
+        cmocka_unit_test(buddies_of_the_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
