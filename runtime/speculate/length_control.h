@@ -47,12 +47,14 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
 /* While drafting. The calibrated probability that a token at this depth (1: the first) whose
  * drafter gave it `confidence` in [0, 1] is accepted, given that its parent is. */
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
-/* Whether one more token after a path that survives with this probability is worth its draft and
- * its row in the verification. static and cascade: until K. */
+/* Whether one more token after a path of `depth` tokens (0: the root) that survives with this
+ * probability is worth its draft and its row in the verification. Never beyond K. static and
+ * cascade: until K. */
 bool moe_length_go_on(const moe_length_control *control, uint32_t depth, double path_survival);
 /* Of a drafted chain, how many tokens to verify: survival[i]: of the path to token i + 1;
  * fetch_cost (may be NULL): [n + 1] expected cost of what verification of the first i tokens has to
- * bring in. static and cascade: n. */
+ * bring in, in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much.
+ * At most K; static and cascade: n up to K. */
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
                         const double *fetch_cost, uint32_t n);
 

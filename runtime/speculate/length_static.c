@@ -1,43 +1,66 @@
 /* SPDX-License-Identifier: MIT */
-/* Always K. */
-#include "runtime/speculate/length_internal.h"
+/* Always K. Also the answers that a controller without prices gives while drafting. */
+#include "runtime/speculate/length_fixed.h"
 
-static void init(moe_length_control *c)
+uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
+                              const double *fetch_cost, uint32_t n)
 {
-    (void)c;
-}
-
-static uint32_t begin(moe_length_control *c)
-{
-    return c->options.max_draft;
-}
-
-static bool go_on(const moe_length_control *c, uint32_t depth, double path_survival)
-{
-    (void)path_survival;
-    return depth < c->length;
-}
-
-static uint32_t cut(const moe_length_control *c, const double *survival, const double *fetch_cost,
-                    uint32_t n)
-{
-    (void)c;
     (void)survival;
     (void)fetch_cost;
-    return n;
+    return n < control->draft_length ? n : control->draft_length;
 }
 
-static void end(moe_length_control *c, const moe_length_iteration *iteration, double utility)
+double moe_length_fixed_survival(const moe_length_control *control, uint32_t depth,
+                                 float confidence)
 {
-    (void)c;
-    (void)iteration;
-    (void)utility;
+    (void)control;
+    (void)depth;
+    return confidence;
 }
 
-const moe_length_kind_ops moe_length_static = {.state_size = 1,
-                                               .init = init,
-                                               .begin = begin,
-                                               .go_on = go_on,
-                                               .cut = cut,
-                                               .end = end,
-                                               .restart = init};
+bool moe_length_fixed_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
+{
+    (void)path_survival;
+    return depth < control->draft_length;
+}
+
+void moe_length_fixed_note(moe_length_control *control, uint32_t depth, float confidence,
+                           bool accepted)
+{
+    (void)control;
+    (void)depth;
+    (void)confidence;
+    (void)accepted;
+}
+
+static int static_create(moe_length_control *control, moe_error *err)
+{
+    (void)control;
+    (void)err;
+    return MOE_OK;
+}
+
+static uint32_t static_begin(moe_length_control *control)
+{
+    return control->options.max_draft;
+}
+
+/* Static drafting measures no baseline of its own; iterations that drafted nothing are one. */
+static void static_end(moe_length_control *control, const moe_length_iteration *iteration)
+{
+    moe_length_base *base = control->base;
+    if (moe_length_is_plain(iteration)) {
+        double cost = iteration->verify_cost / iteration->n_sequences;
+        base->n_samples += base->n_samples < MOE_LENGTH_WINDOW;
+        base->cost += (cost - base->cost) / base->n_samples;
+        base->age = 0;
+    }
+}
+
+const moe_length_ops moe_length_static = {.create = static_create,
+                                          .begin = static_begin,
+                                          .survival = moe_length_fixed_survival,
+                                          .go_on = moe_length_fixed_go_on,
+                                          .cut = moe_length_fixed_cut,
+                                          .note_token = moe_length_fixed_note,
+                                          .end = static_end};

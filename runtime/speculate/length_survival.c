@@ -1,185 +1,430 @@
 /* SPDX-License-Identifier: MIT */
-/* Every drafted token has a price and a worth. Its worth is the probability that it survives (the
- * calibrated acceptances of its path multiplied), in units of what a plainly decoded token costs;
- * its price is its share of the draft, one more row in verification, and the experts that this row
- * alone brings in. A draft goes on while the next token's worth covers its price, and is then cut
- * to the prefix with the most expected tokens per cost, which may be none.
+/* Prices a token before it is drafted or verified, under a guard that owns a budget of lost time.
  *
- * Prices are learnt of iterations, so they can be wrong; the guard is what keeps the promise. It
- * watches utility over runs of iterations that did speculate:
+ * Prices. A token is worth its row when
+ *     P(path is accepted)  >  rate * (cost of one row more, with its misses),
+ * where rate is the greater of plain decoding's tokens per cost and of what speculation has reached
+ * lately: the stationary optimum of tokens per cost. P is calibrated: counts by depth and
+ * confidence bucket, decayed, on a prior that is the bucket's count over all depths, whose own
+ * prior is the confidence. Costs are kept as ratios to t_base, by rows and with fetches apart, so
+ * everything (a longer KV cache, a slower clock) moves none of them. Plain samples far off their
+ * median are left out of t_base and speculating ones are clipped at a multiple of what was
+ * expected, so that a stalled machine is not taken for the price of a draft.
  *
- *     OFF for n iterations --> PROBE (4) --U >= 1--> ON (runs of 16) --U < 1--> OFF for 2n
- *          ^ 2n                   | U < 1                   |  U >= 1: n starts over
- *          +----------------------+                         +--> ON
+ * Guard. `budget` is time in units of t_base: every iteration adds BUDGET_SHARE of its cost, every
+ * speculating one adds what it won and takes what it lost; it never exceeds BUDGET_MAX.
  *
- * A probe that fails costs a few tokens' time, and comes half as often each time. */
-#include <string.h>
+ *             plain iterations         wait over, budget enough
+ *   WARM_UP -------------------> OFF --------------------------> PROBE
+ *                                 ^  <-- probe_end(): U < 1 ------ |
+ *                                 |                                | probe_end(): U >= 1, or the
+ *                                 |  window's U < 1, or no budget  v prices say that it pays
+ *                                 +------------------------------ ON
+ *
+ * Losses beyond gains are so at most BUDGET_MAX + BUDGET_SHARE of the time, whatever happens, up to
+ * one iteration and to the error of t_base; the wait doubles with each failure as well, which
+ * keeps hopeless text far below that. t_base is measured in all plain iterations; while ON one in
+ * REFRESH_INTERVAL is made plain for it, or in REFRESH_CLOSE where little is won. */
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/speculate/length_controller.h"
 
-#include "runtime/speculate/length_internal.h"
+#define N_DEPTH  16u
+#define N_BUCKET 8u
+#define N_WIDTH  32u
 
-#define COST_WEIGHT 0.15 /* of the newest sample in moving averages */
-#define LEARN_PLAIN 4u   /* iterations before the first draft */
-#define PROBE       4u
-#define RUN         16u
-#define FIRST_OFF   16u
-#define MOST_OFF    8192u
-#define REFRESH     64u /* drafting iterations between two plain ones */
-#define OUTLIER     4.0 /* a cost this many times the usual is taken for the machine's */
+#define CALIBRATION_DECAY 0.98 /* of a count, for each new one: a memory of 50 */
+#define PRIOR_STRENGTH    4.0
+#define BASE_MEMORY       16u /* samples of a running mean */
+#define COST_MEMORY       64u
+#define FIRST_SAMPLES     8u
+#define OUTLIER           2.5
+#define COST_CLIP         3.0
+#define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
+#define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
 
-typedef enum guard_state { GUARD_PROBE, GUARD_ON, GUARD_OFF } guard_state;
+#define BUDGET_SHARE     0.007
+#define BUDGET_MAX       6.0
+#define PROBE_ITERATIONS 6u
+#define PROBE_RESERVE    2.0 /* of budget, to begin a probe */
+#define FIRST_WAIT       16u
+#define MAX_WAIT         2048u
+#define WINDOW           32u
+#define REFRESH_INTERVAL 32u
+#define REFRESH_CLOSE    12u /* ... where little is won, so that an old t_base could hide a loss */
+#define CLOSE            1.15
+#define RATE_MEMORY      64.0
+#define EXPLORE_INTERVAL 16u
+#define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
 
-typedef struct survival {
-    guard_state guard;
-    uint32_t off_left, off_length;
-    uint32_t run_n;
-    double run_tokens, run_cost;
-    double utility; /* of the last run that paid; at least 1 */
-    uint32_t since_plain;
-    double draft_pass; /* cost of one */
-    double row;        /* of one more row in verification, without waiting */
-    double row_fetch;  /* waiting that one more row has added */
-} survival;
+typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
-static void begin_run(survival *s)
+typedef struct survival_count {
+    double seen, accepted;
+} survival_count;
+
+typedef struct survival_mean {
+    double mean;
+    uint32_t n;
+} survival_mean;
+
+typedef struct survival_state {
+    survival_count cells[N_DEPTH][N_BUCKET];
+    survival_count buckets[N_BUCKET];
+    survival_count depths[N_DEPTH];
+    double plain[BASE_MEMORY]; /* ring of the latest plain costs of a sequence's token */
+    uint32_t n_plain;
+    /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
+    survival_mean compute[N_WIDTH], fetch[N_WIDTH];
+    survival_mean draft_pass;
+    double slope, fetch_slope;     /* a row more, where no width was seen */
+    double rate_tokens, rate_cost; /* running means while ON, of an iteration */
+    survival_mode mode;
+    double budget;
+    uint32_t wait, waited; /* plain iterations before a probe */
+    uint32_t probe_depth, n_probes;
+    /* The probe, or the window while ON. */
+    uint32_t n_done;
+    double tokens, cost;
+    uint32_t n_on; /* iterations in this stay */
+    bool refreshing, exploring;
+} survival_state;
+
+static void mean_add(survival_mean *m, double value, uint32_t memory)
 {
-    s->run_n = 0;
-    s->run_tokens = s->run_cost = 0.0;
+    if (m->n > 0 && m->mean > 0 && value > COST_CLIP * m->mean) {
+        value = COST_CLIP * m->mean;
+    }
+    m->n += m->n < memory;
+    m->mean += (value - m->mean) / m->n;
 }
 
-static void init(moe_length_control *c)
+/* Of 1 to BASE_MEMORY values: the mean of those that are no more than OUTLIER times the (lower)
+ * median. */
+static double mean_without_outliers(const double *values, uint32_t n)
 {
-    survival *s = c->state;
-    memset(s, 0, sizeof *s);
-    s->off_length = FIRST_OFF;
-    s->utility = 1.0;
-}
-
-/* Other costs: they are learnt anew; the guard's patience stays as it is. */
-static void restart(moe_length_control *c)
-{
-    survival *s = c->state;
-    s->draft_pass = s->row = s->row_fetch = 0.0;
-    s->since_plain = 0;
-    begin_run(s);
-}
-
-static uint32_t begin(moe_length_control *c)
-{
-    const survival *s = c->state;
-    bool learning = c->n_plain < LEARN_PLAIN || s->since_plain >= REFRESH;
-    return learning || s->guard == GUARD_OFF ? 0 : c->options.max_draft;
-}
-
-/* What a token is worth: the cost of getting it otherwise, at the rate that is being reached. */
-static double worth_of_token(const moe_length_control *c, const survival *s)
-{
-    return c->base / s->utility;
-}
-
-static bool go_on(const moe_length_control *c, uint32_t depth, double path_survival)
-{
-    const survival *s = c->state;
-    double price = (s->draft_pass + s->row + s->row_fetch) / c->n_sequences;
-    /* The next token is accepted about as often as this path's tokens were. */
-    double next = path_survival * (path_survival < 0.95 ? path_survival : 0.95);
-    return depth < c->length && next * worth_of_token(c, s) / c->n_sequences >= price;
-}
-
-static uint32_t cut(const moe_length_control *c, const double *survival_of,
-                    const double *fetch_cost, uint32_t n)
-{
-    const survival *s = c->state;
-    double tokens = 1.0;
-    double best_rate = 0.0;
-    uint32_t best = 0;
-    double plain = c->base - c->base_fetch;
-    for (uint32_t i = 0; i <= n; i++) {
-        tokens += i > 0 ? survival_of[i - 1] : 0.0;
-        double fetch = fetch_cost != NULL ? fetch_cost[i] : c->base_fetch + i * s->row_fetch;
-        double rate = tokens / (plain + i * s->row + fetch);
-        if (rate > best_rate) {
-            best_rate = rate;
-            best = i;
+    double sorted[BASE_MEMORY];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && sorted[at - 1] > values[i]; at--) {
+            sorted[at] = sorted[at - 1];
         }
+        sorted[at] = values[i];
+    }
+    double sum = 0, limit = OUTLIER * sorted[(n - 1) / 2];
+    uint32_t n_summed = 0;
+    while (n_summed < n && sorted[n_summed] <= limit) {
+        sum += sorted[n_summed++];
+    }
+    return sum / n_summed;
+}
+
+static uint32_t bucket_of(float confidence)
+{
+    uint32_t b = (uint32_t)(confidence * N_BUCKET);
+    return b < N_BUCKET ? b : N_BUCKET - 1;
+}
+
+static uint32_t depth_index(uint32_t depth)
+{
+    return depth == 0 ? 0 : depth > N_DEPTH ? N_DEPTH - 1 : depth - 1;
+}
+
+static double posterior(const survival_count *count, double prior)
+{
+    return (count->accepted + PRIOR_STRENGTH * prior) / (count->seen + PRIOR_STRENGTH);
+}
+
+static void count_add(survival_count *count, bool accepted)
+{
+    count->seen = count->seen * CALIBRATION_DECAY + 1;
+    count->accepted = count->accepted * CALIBRATION_DECAY + accepted;
+}
+
+static double survival_of(const moe_length_control *control, uint32_t depth, float confidence)
+{
+    const survival_state *s = control->state;
+    uint32_t b = bucket_of(confidence);
+    double prior = posterior(&s->buckets[b], 0.05 + 0.85 * confidence);
+    return posterior(&s->cells[depth_index(depth)][b], prior);
+}
+
+static void survival_note(moe_length_control *control, uint32_t depth, float confidence,
+                          bool accepted)
+{
+    survival_state *s = control->state;
+    uint32_t b = bucket_of(confidence);
+    count_add(&s->cells[depth_index(depth)][b], accepted);
+    count_add(&s->buckets[b], accepted);
+    count_add(&s->depths[depth_index(depth)], accepted);
+}
+
+/* A running mean where there is one, drawn to the line through the widths seen. */
+static double width_ratio(const survival_mean *widths, double slope, uint32_t rows)
+{
+    double line = widths[0].mean + slope * rows;
+    if (rows >= N_WIDTH) {
+        return line;
+    }
+    const survival_mean *m = &widths[rows];
+    return (m->n * m->mean + COST_STRENGTH * line) / (m->n + COST_STRENGTH);
+}
+
+/* Of a verification of rows drafted ones, in t_base; fetch < 0: not known, as usual. */
+static double verify_ratio(const survival_state *s, uint32_t rows, double fetch)
+{
+    double usual = fetch >= 0 ? fetch : width_ratio(s->fetch, s->fetch_slope, rows);
+    return width_ratio(s->compute, s->slope, rows) + usual;
+}
+
+/* Least squares through the plain cost, with the prior as if one sample at one row had shown it. */
+static double fit_slope(const survival_mean *widths, double prior)
+{
+    double product = prior, square = 1;
+    for (uint32_t r = 1; r < N_WIDTH; r++) {
+        product += widths[r].n * (double)r * (widths[r].mean - widths[0].mean);
+        square += widths[r].n * (double)r * r;
+    }
+    double slope = product / square;
+    return slope > 0 ? slope : 0;
+}
+
+static double rate_in_use(const survival_state *s)
+{
+    bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
+    return faster ? s->rate_tokens / s->rate_cost : 1;
+}
+
+static double depth_survival(const survival_state *s, uint32_t depth)
+{
+    const survival_count *nearest = &s->depths[depth_index(depth)];
+    return posterior(nearest, depth > 1 ? posterior(&s->depths[depth_index(depth - 1)], 0.5) : 0.5);
+}
+
+/* The best utility that any fixed depth promises. */
+static double predicted_utility(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    double path = 1, tokens = 1, best = 0;
+    for (uint32_t d = 1; d <= control->options.max_draft && d <= N_DEPTH; d++) {
+        path *= depth_survival(s, d);
+        tokens += path;
+        double utility = tokens / (verify_ratio(s, d, -1) + d * s->draft_pass.mean);
+        best = utility > best ? utility : best;
     }
     return best;
 }
 
-static void average(double *value, double sample)
+static bool survival_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
 {
-    sample = sample > 0.0 ? sample : 0.0;
-    if (*value > 0.0 && sample > OUTLIER * *value) {
-        sample = OUTLIER * *value;
+    const survival_state *s = control->state;
+    if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
+        return true; /* up to K */
     }
-    *value += (*value == 0.0 ? 1.0 : COST_WEIGHT) * (sample - *value);
+    double gain = (s->exploring ? 1.5 : 1) * path_survival * depth_survival(s, depth + 1);
+    double row = verify_ratio(s, depth + 1, -1) - verify_ratio(s, depth, -1);
+    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->draft_pass.mean);
 }
 
-static void learn_prices(const moe_length_control *c, survival *s, const moe_length_iteration *i)
+/* What is drafted is paid for: of tokens - rate * cost the greatest, ties to the shorter. */
+static uint32_t survival_cut(const moe_length_control *control, const double *survival,
+                             const double *fetch_cost, uint32_t n)
 {
-    uint32_t extra = i->n_rows > i->n_sequences ? i->n_rows - i->n_sequences : 0;
-    if (i->n_draft_passes > 0) {
-        average(&s->draft_pass, i->draft_cost / i->n_draft_passes);
+    const survival_state *s = control->state;
+    n = n < control->draft_length ? n : control->draft_length;
+    if (s->mode == MODE_PROBE || n == 0) {
+        return n;
     }
-    if (extra > 0 && c->base > 0.0) {
-        double computing = i->verify_cost - i->fetch_cost - (c->base - c->base_fetch);
-        average(&s->row, computing / extra);
-        average(&s->row_fetch, (i->fetch_cost - c->base_fetch) / extra);
-    }
-}
-
-static void turn_off(moe_length_control *c, survival *s)
-{
-    s->guard = GUARD_OFF;
-    s->off_left = s->off_length;
-    s->off_length = s->off_length < MOST_OFF ? 2 * s->off_length : s->off_length;
-    s->utility = 1.0;
-    c->report.n_disabled++;
-}
-
-static void end_run(moe_length_control *c, survival *s)
-{
-    double utility = s->run_tokens * c->base / s->run_cost;
-    if (utility < 1.0) {
-        turn_off(c, s);
-    } else if (s->guard == GUARD_ON) {
-        s->utility = utility;
-        s->off_length = FIRST_OFF;
-    }
-    if (s->guard == GUARD_PROBE) {
-        s->guard = GUARD_ON;
-    }
-    begin_run(s);
-}
-
-static void end(moe_length_control *c, const moe_length_iteration *i, double utility)
-{
-    survival *s = c->state;
-    (void)utility;
-    bool drafted = i->n_drafted > 0 || i->n_draft_passes > 0;
-    learn_prices(c, s, i);
-    if (s->guard == GUARD_OFF) {
-        if (--s->off_left == 0) {
-            s->guard = GUARD_PROBE;
-            begin_run(s);
+    double base = control->base->cost, rate = rate_in_use(s);
+    double tokens = 0, best = 0;
+    uint32_t best_length = 0;
+    for (uint32_t i = 0; i <= n; i++) {
+        double fetch = fetch_cost != NULL && base > 0 ? fetch_cost[i] / base : -1;
+        double value = tokens - rate * verify_ratio(s, i, fetch);
+        if (i == 0 || value > best) {
+            best = value;
+            best_length = i;
         }
+        tokens += i < n ? survival[i] : 0;
+    }
+    uint32_t explore = best_length + 2 < n ? best_length + 2 : n;
+    return s->exploring ? explore : best_length;
+}
+
+static void turn_off(moe_length_control *control, bool failed)
+{
+    survival_state *s = control->state;
+    if (s->mode == MODE_ON) {
+        control->report.n_disabled++;
+    }
+    if (failed && s->wait < MAX_WAIT) {
+        s->wait *= 2;
+    }
+    s->mode = MODE_OFF;
+    s->waited = 0;
+}
+
+static void part_reset(survival_state *s)
+{
+    s->n_done = 0;
+    s->tokens = s->cost = 0;
+}
+
+static uint32_t survival_begin(moe_length_control *control)
+{
+    static const uint32_t depths[] = {2, 1, 4};
+    survival_state *s = control->state;
+    const moe_length_base *base = control->base;
+    s->refreshing = s->exploring = false;
+    if (control->n_sequences_changed) {
+        s->n_plain = 0;
+    }
+    if (base->n_samples < FIRST_SAMPLES) {
+        return 0;
+    }
+    if (s->mode == MODE_OFF && s->waited >= s->wait && s->budget >= PROBE_RESERVE) {
+        s->mode = MODE_PROBE;
+        uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
+        uint32_t max = control->options.max_draft;
+        s->probe_depth = depth < max ? depth : max;
+        part_reset(s);
+    }
+    if (s->mode == MODE_OFF) {
+        return 0;
+    }
+    if (base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
+        s->refreshing = true;
+        return 0;
+    }
+    s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
+                   s->budget > BUDGET_MAX / 2;
+    return s->mode == MODE_PROBE ? s->probe_depth : control->options.max_draft;
+}
+
+static void learn_costs(moe_length_control *control, const moe_length_iteration *it, bool plain)
+{
+    survival_state *s = control->state;
+    moe_length_base *base = control->base;
+    double n = it->n_sequences;
+    if (plain) {
+        double cost = it->verify_cost / n;
+        s->plain[s->n_plain++ % BASE_MEMORY] = cost;
+        base->n_samples += base->n_samples < BASE_MEMORY;
+        uint32_t n_kept = s->n_plain < BASE_MEMORY ? s->n_plain : BASE_MEMORY;
+        if (n_kept >= FIRST_SAMPLES || base->n_samples <= n_kept) {
+            base->cost = mean_without_outliers(s->plain, n_kept);
+        }
+        base->age = 0;
+    }
+    double unit = base->cost * n;
+    if (unit <= 0) {
         return;
     }
-    s->since_plain = drafted ? s->since_plain + 1 : 0;
-    if (!drafted || c->base <= 0.0) {
-        return;
+    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    uint32_t rows = (extra + it->n_sequences / 2) / it->n_sequences;
+    if (rows < N_WIDTH) {
+        /* The first sample of a width may be an outlier: the line says what to expect. */
+        double limit = OUTLIER * verify_ratio(s, rows, -1) * unit;
+        double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;
+        mean_add(&s->compute[rows], kept * (it->verify_cost - it->fetch_cost) / unit, COST_MEMORY);
+        mean_add(&s->fetch[rows], kept * it->fetch_cost / unit, COST_MEMORY);
     }
-    s->run_tokens += (double)i->n_emitted / i->n_sequences;
-    s->run_cost += i->draft_cost + i->verify_cost;
-    s->run_n++;
-    if (s->run_n == (s->guard == GUARD_PROBE ? PROBE : RUN)) {
-        end_run(c, s);
+    if (it->n_draft_passes > 0) {
+        mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);
+    }
+    if (!plain) {
+        s->slope = fit_slope(s->compute, ROW_COST_PRIOR);
+        s->fetch_slope = fit_slope(s->fetch, 0);
     }
 }
 
-const moe_length_kind_ops moe_length_survival_ops = {.state_size = sizeof(survival),
-                                                     .init = init,
-                                                     .begin = begin,
-                                                     .go_on = go_on,
-                                                     .cut = cut,
-                                                     .end = end,
-                                                     .restart = restart};
+static void part_end(moe_length_control *control)
+{
+    survival_state *s = control->state;
+    double utility = s->cost > 0 ? s->tokens / s->cost : 1;
+    if (s->mode == MODE_PROBE) {
+        bool measured = utility >= 1;
+        if (measured || predicted_utility(control) >= PAYS) {
+            s->mode = MODE_ON;
+            s->n_on = 0;
+            s->rate_tokens = s->tokens / s->n_done;
+            s->rate_cost = s->cost / s->n_done;
+        } else {
+            turn_off(control, true);
+        }
+    } else if (utility < 1) {
+        turn_off(control, true);
+    } else {
+        s->wait = FIRST_WAIT;
+    }
+    part_reset(s);
+}
+
+/* An iteration with K > 0: its account, in t_base, and the end of a probe or window. */
+static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
+{
+    survival_state *s = control->state;
+    double unit = control->base->cost * it->n_sequences;
+    if (unit <= 0) {
+        return;
+    }
+    double tokens = (double)it->n_emitted / it->n_sequences;
+    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    double expected = verify_ratio(s, (extra + it->n_sequences - 1) / it->n_sequences, -1);
+    double verify = it->verify_cost / unit;
+    verify = verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
+    /* A plain iteration has lost what drafting cost, whatever the noise of its measurement. */
+    double cost = (plain ? tokens : verify) + it->draft_cost / unit;
+    s->budget += tokens - cost;
+    s->tokens += tokens;
+    s->cost += cost;
+    s->rate_tokens += (tokens - s->rate_tokens) / RATE_MEMORY;
+    s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
+    s->n_on += s->mode == MODE_ON;
+    if (s->budget <= 0) {
+        part_reset(s);
+        turn_off(control, true);
+        return;
+    }
+    /* Where the drafter had nothing to say, a probe has learnt nothing. */
+    s->n_done += !plain;
+    if (s->n_done >= (s->mode == MODE_PROBE ? PROBE_ITERATIONS : WINDOW)) {
+        part_end(control);
+    }
+}
+
+static void survival_end(moe_length_control *control, const moe_length_iteration *it)
+{
+    survival_state *s = control->state;
+    bool plain = moe_length_is_plain(it);
+    /* Priced before it is learnt from: an outlier must not raise what it is clipped at. */
+    if (control->draft_length > 0) {
+        account(control, it, plain);
+    }
+    learn_costs(control, it, plain);
+    s->waited += s->mode == MODE_OFF;
+    s->budget += BUDGET_SHARE;
+    s->budget = s->budget < BUDGET_MAX ? s->budget : BUDGET_MAX;
+}
+
+static int survival_create(moe_length_control *control, moe_error *err)
+{
+    survival_state *s = moe_calloc(1, sizeof *s);
+    if (s == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
+    }
+    control->state = s;
+    s->budget = BUDGET_MAX;
+    s->slope = ROW_COST_PRIOR;
+    s->wait = FIRST_WAIT;
+    s->waited = FIRST_WAIT; /* the first probe follows the first baseline */
+    return MOE_OK;
+}
+
+const moe_length_ops moe_length_survival_ops = {.create = survival_create,
+                                                .begin = survival_begin,
+                                                .survival = survival_of,
+                                                .go_on = survival_go_on,
+                                                .cut = survival_cut,
+                                                .note_token = survival_note,
+                                                .end = survival_end};

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/speculate/length_process.h"
+
+#include <stddef.h>
+
+#include "runtime/base/random.h"
+
+typedef struct draft {
+    uint32_t n, n_verified;
+    double confidence[UINT8_MAX];
+    double survival[UINT8_MAX];
+} draft;
+
+static void make_draft(const length_process *p, moe_length_control *control, double accept,
+                       uint32_t limit, moe_random *random, draft *d)
+{
+    double path = 1;
+    d->n = d->n_verified = 0;
+    if (limit == 0 || moe_random_uniform(random) < p->no_match) {
+        return;
+    }
+    while (d->n < limit && moe_length_go_on(control, d->n, path)) {
+        double c = accept + p->spread * (2 * moe_random_uniform(random) - 1);
+        c = c < 0 ? 0 : c > 1 ? 1 : c;
+        d->confidence[d->n] = c;
+        path *= moe_length_survival(control, d->n + 1, (float)c);
+        d->survival[d->n++] = path;
+        accept *= p->fade;
+    }
+    d->n_verified = d->n > 0 ? moe_length_cut(control, d->survival, NULL, d->n) : 0;
+}
+
+static uint32_t accept_tokens(const draft *d, moe_length_control *control, moe_random *random)
+{
+    uint32_t accepted = 0;
+    bool stands = true;
+    for (uint32_t i = 0; i < d->n_verified && stands; i++) {
+        stands = moe_random_uniform(random) < d->confidence[i];
+        accepted += stands;
+        moe_length_note_token(control, i + 1, (float)d->confidence[i], stands);
+    }
+    return accepted;
+}
+
+void length_process_run(const length_process *p, moe_length_control *control,
+                        length_outcome *outcome)
+{
+    moe_random random;
+    moe_random_seed(&random, p->seed);
+    double true_cost = 0, plain_cost = 0;
+    *outcome = (length_outcome){0};
+    for (uint32_t t = 0; t < p->n_iterations; t++) {
+        bool other = p->phase > 0 && t / p->phase % 2 == 1;
+        uint32_t limit = moe_length_begin(control, 1);
+        draft d;
+        make_draft(p, control, other ? p->accept_other : p->accept, limit, &random, &d);
+        uint32_t n_passes = p->draft > 0 ? d.n : 0;
+        double scale = 1 + p->drift * t / p->n_iterations;
+        double exact_draft = scale * p->draft * n_passes;
+        double exact_verify = scale * (1 + p->row * d.n_verified);
+        double noise = 1 + p->noise * (2 * moe_random_uniform(&random) - 1);
+        noise *= moe_random_uniform(&random) < p->outliers ? 5 : 1;
+        uint32_t accepted = accept_tokens(&d, control, &random);
+        moe_length_iteration iteration = {.n_sequences = 1,
+                                          .n_drafted = d.n,
+                                          .n_draft_passes = n_passes,
+                                          .n_rows = 1 + d.n_verified,
+                                          .n_emitted = 1 + accepted,
+                                          .draft_cost = exact_draft * noise,
+                                          .verify_cost = exact_verify * noise};
+        moe_length_end(control, &iteration);
+        outcome->tokens += 1 + accepted;
+        outcome->cost += (exact_draft + exact_verify) * noise;
+        true_cost += exact_draft + exact_verify;
+        plain_cost += scale * (1 + accepted);
+    }
+    outcome->excess = true_cost / plain_cost - 1;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* A process of iterations to hold controllers against: acceptance by depth and confidence, costs by
+ * rows with noise, outliers and drift. A simulated process, not a model: its rates say how a
+ * controller reacts and nothing about what a model would reach. */
+#ifndef MOE_TESTS_SPECULATE_LENGTH_PROCESS_H
+#define MOE_TESTS_SPECULATE_LENGTH_PROCESS_H
+
+#include "runtime/speculate/length_control.h"
+
+typedef struct length_process {
+    double accept;       /* mean probability of acceptance at depth 1, in odd phases if phase > 0 */
+    double accept_other; /* ... in even phases */
+    uint32_t phase;      /* iterations of a phase; 0: one phase */
+    double fade;         /* factor on it for each further depth */
+    double spread;       /* confidences are within accept +- spread, and calibrated */
+    double row;          /* cost of a row more; a plain iteration costs 1 */
+    double draft;        /* cost of a draft pass, one a token; 0: n-grams */
+    double no_match;     /* share of iterations in which there is nothing to draft */
+    double noise;        /* uniform, +- this share */
+    double outliers;     /* share of the iterations that cost 5 times as much */
+    double drift;        /* all costs are 1 + drift * progress */
+    uint32_t n_iterations;
+    uint64_t seed;
+} length_process;
+
+typedef struct length_outcome {
+    double tokens;
+    double cost;   /* as noisy as the controller saw it */
+    double excess; /* 1 - what the same tokens would have cost plainly, over the noiseless cost */
+} length_outcome;
+
+void length_process_run(const length_process *process, moe_length_control *control,
+                        length_outcome *outcome);
+
+#endif
