@@ -80,7 +80,8 @@ typedef struct moe_cuda_attention {
     moe_kv_layout layout;
     const moe_cuda_kv_row *rows; /* [n_rows] */
     uint32_t n_rows;
-    uint32_t n_visible; /* the greatest of the rows' positions + 1 */
+    uint32_t n_visible; /* the greatest of the rows' positions + 1, or more: a recorded launch has
+                         * to know a bound alone */
     /* Neighbouring rows mostly have one page table: prompts, trees. Their pages are then read once
      * for several rows. A hint: any value gives the same bits. */
     bool shared_pages;

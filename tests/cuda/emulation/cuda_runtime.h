@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands in for CUDA's header of this name: as much of the language as the kernels use, on the
- * host.
+/* Stands in for CUDA's header of this name: as much of the language as the kernels use.
  *
  * A launch runs its blocks one after the other. A block's threads are fibers, each with a stack of
  * its own (emulation.cpp): a fiber runs until it waits, at a barrier of the block or for the other
@@ -8,8 +7,8 @@
  * test: a barrier that some threads never reach, a shuffle without the whole warp, more shared
  * memory than a block has without asking. Variable shared memory begins as NaNs.
  *
- * What it cannot show: races within a warp or between blocks (fibers take turns), alignment, the
- * device's own rounding (both sides are IEEE), speed. */
+ * What it cannot show: races within a warp or between blocks (fibers take turns), what a compiler
+ * for the device makes of the arithmetic, speed. */
 #ifndef MOE_EMULATION_CUDA_RUNTIME_H
 #define MOE_EMULATION_CUDA_RUNTIME_H
 
