@@ -21,6 +21,7 @@
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/speculation.h"
 #include "runtime/engine/trace_recorder.h"
+#include "runtime/engine/trial_gate.h"
 #include "runtime/engine/weights.h"
 #include "runtime/host/team.h"
 #include "runtime/model/chat_template.h"
@@ -32,6 +33,12 @@ typedef enum moe_offload_mode {
     MOE_OFFLOAD_OVERLAP,
     MOE_OFFLOAD_CACHING
 } moe_offload_mode;
+
+typedef enum moe_prefetch_mode {
+    MOE_PREFETCH_OFF,
+    MOE_PREFETCH_ON,
+    MOE_PREFETCH_TRIED /* while it is the faster way; prefetch_gate says when */
+} moe_prefetch_mode;
 
 struct moe_engine {
     /* Set at open, never changed. */
@@ -54,7 +61,7 @@ struct moe_engine {
     const moe_policy *policy;
     void *policy_plugin;
     char io[128]; /* how experts are read, in words */
-    bool prefetch;
+    moe_prefetch_mode prefetch;
     moe_offload_mode offload;
     moe_memory_plan plan;
     moe_team *team;
@@ -68,6 +75,9 @@ struct moe_engine {
     moe_expert_store *experts;
     moe_kv_pool kv;
     moe_pass_buffers buffers;
+    moe_trial_gate prefetch_gate;
+    bool prefetches;         /* this pass does */
+    uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
     uint64_t n_predicted, n_predicted_right;
     uint64_t n_sessions;           /* created so far */

@@ -417,8 +417,10 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
     bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL &&
                       !moe_speculation_by_bytes(o);
-    engine->prefetch =
-        o->prefetch == MOE_SWITCH_ON || (o->prefetch == MOE_SWITCH_AUTO && worthwhile);
+    engine->prefetch = o->prefetch == MOE_SWITCH_ON                   ? MOE_PREFETCH_ON
+                       : o->prefetch == MOE_SWITCH_AUTO && worthwhile ? MOE_PREFETCH_TRIED
+                                                                      : MOE_PREFETCH_OFF;
+    moe_trial_gate_init(&engine->prefetch_gate);
     return MOE_OK;
 }
 

@@ -160,6 +160,7 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
                                  .n_rows = b->n_rows_of,
                                  .gates = b->gates,
                                  .n = b->plan.n_experts};
+    engine->n_pass_experts += b->plan.n_experts;
     moe_choose_kept(engine, &request);
     moe_score_prediction(engine, layer);
     uint32_t n_host = 0;
@@ -167,7 +168,7 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
     if (status == MOE_OK) {
         status = start_host_share(engine, n_rows, &n_host, err);
     }
-    if (status == MOE_OK && engine->prefetch) {
+    if (status == MOE_OK && engine->prefetches) {
         status = moe_predict_next_layer(engine, layer, n_rows, err);
     }
     if (status == MOE_OK && engine->oracle != NULL) {

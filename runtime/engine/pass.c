@@ -4,8 +4,11 @@
 
 #include <math.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+
+#define MOST_TRIED_ROWS 64u
 
 /* Angles are computed in double: positions run to millions, and a rounded product would turn far
  * positions by visible angles. */
@@ -93,11 +96,33 @@ int moe_pass_run_draft(moe_engine *engine, const moe_pass *pass, moe_error *err)
     return status != MOE_OK ? status : output_logits(engine, pass, err);
 }
 
+/* Passes that read ahead by prediction only while that is the faster way; wide ones always. */
+static bool is_tried(const moe_engine *engine, const moe_pass *pass)
+{
+    return engine->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
+}
+
+/* Passes are compared by their time for an expert, which widths change little. */
+static int run_counted_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    bool tried = is_tried(engine, pass);
+    engine->prefetches =
+        tried ? moe_trial_gate_is_on(&engine->prefetch_gate) : engine->prefetch != MOE_PREFETCH_OFF;
+    engine->n_pass_experts = 0;
+    uint64_t begin = moe_now_ns();
+    int status = moe_pass_run_layers(engine, pass, err);
+    if (tried && status == MOE_OK && engine->n_pass_experts > 0) {
+        double ns = (double)(moe_now_ns() - begin);
+        moe_trial_gate_note(&engine->prefetch_gate, ns / (double)engine->n_pass_experts);
+    }
+    return status;
+}
+
 int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     int status = engine->oracle != NULL ? moe_overlap_record(engine, pass, err) : MOE_OK;
     if (status == MOE_OK) {
-        status = moe_pass_run_layers(engine, pass, err);
+        status = run_counted_layers(engine, pass, err);
     }
     if (status == MOE_OK) {
         status = output_logits(engine, pass, err);

@@ -181,13 +181,16 @@ static int check_draft_experts(const moe_speculation *s, const moe_engine *engin
                         "draft_experts must be %u (what a token uses) to %u, not %u",
                         c->n_expert_used, c->n_expert, s->draft_experts);
     }
-    uint64_t kept = (uint64_t)s->draft_experts * c->n_layer;
+    uint32_t n_layer = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        n_layer += moe_layer_has_experts(c, l);
+    }
+    uint64_t kept = (uint64_t)s->draft_experts * n_layer;
     if (kept + c->n_expert_used > engine->plan.expert_slots) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "%u experts of each of %u layers are to stay for the draft, but %llu slots "
                         "leave no room beside them; lower --draft-experts or raise the cache",
-                        s->draft_experts, c->n_layer,
-                        (unsigned long long)engine->plan.expert_slots);
+                        s->draft_experts, n_layer, (unsigned long long)engine->plan.expert_slots);
     }
     if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && engine->calibration == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

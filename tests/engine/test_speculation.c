@@ -122,7 +122,7 @@ static moe_engine_options draw_options(char *model_draft, size_t size, char *tex
     if (roll(4) == 0) {
         o.offload = "on-demand";
         o.expert_cache_share = 1.0;
-        o.draft_experts = roll(2) ? n_used + 1 : 0;
+        o.draft_experts = roll(2) ? n_used : 0;
     } else {
         o.policy = PICK(policies);
         o.prefetch = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
