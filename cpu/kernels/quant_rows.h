@@ -16,6 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define MOE_Q8_BLOCK 32
 
 /* Storage for n_rows rows; every array starts on a 64-byte boundary, a row's q is padded with zeros
@@ -48,5 +52,9 @@ typedef struct moe_q8_row {
 
 /* For the quantisers: zeros in the padding of a row, whose parts it returns. */
 moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

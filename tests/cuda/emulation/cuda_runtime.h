@@ -104,6 +104,34 @@ static inline float __shfl_xor_sync(uint32_t, float value, int mask)
     return __uint_as_float(emulation::exchange(__float_as_uint(value), (uint32_t)mask));
 }
 
+/* c + the products of four signed bytes */
+static inline int __dp4a(int a, int b, int c)
+{
+    for (int i = 0; i < 32; i += 8)
+        c += (int8_t)((uint32_t)a >> i) * (int8_t)((uint32_t)b >> i);
+    return c;
+}
+
+/* The bytes of y:x that the lower four nibbles of `select` name; a nibble's upper bit asks for the
+ * byte's sign instead. */
+static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t select)
+{
+    uint64_t bytes = (uint64_t)y << 32 | x;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t nibble = select >> 4 * i & 15;
+        uint32_t byte = (uint32_t)(bytes >> (nibble & 7) * 8) & 255;
+        out |= ((nibble & 8) != 0 ? (byte >> 7) * 255u : byte) << 8 * i;
+    }
+    return out;
+}
+
+/* The lower word of high:low, shifted to the right by shift mod 32. */
+static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift)
+{
+    return (uint32_t)(((uint64_t)high << 32 | low) >> (shift & 31));
+}
+
 /* Fibers take turns only where they wait, so these need be no more than what they do. */
 static inline uint32_t atomicOr(uint32_t *word, uint32_t bits)
 {

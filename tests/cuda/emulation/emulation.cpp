@@ -2,13 +2,14 @@
 /* The threads of a block as fibers. A thread is READY until it waits or ends; a warp runs on until
  * all of its threads are at a barrier of the block or have ended. AT_EXCHANGE becomes READY when
  * the whole warp is there (run_warp), AT_BARRIER when the whole block is (run_block). */
-#include "cuda_runtime.h"
+#include "cuda_pipeline_primitives.h"
 #include "fiber.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <memory>
+#include <deque>
 #include <vector>
 
 namespace emulation
@@ -27,6 +28,14 @@ std::vector<std::unique_ptr<char[]>> stacks;
 state states[MAX_THREADS];
 uint32_t n_exchanges[MAX_THREADS];
 uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
+
+struct copy {
+    void *shared;
+    const void *global;
+    size_t bytes;
+};
+/* Of each thread: the commitments that it has not waited for, the last one still open. */
+std::deque<std::vector<copy>> copies[MAX_THREADS];
 
 std::vector<char> shared;
 const std::function<void()> *program;
@@ -89,6 +98,7 @@ void run_block(unsigned n)
     for (unsigned i = 0; i < n; i++) {
         n_exchanges[i] = 0;
         states[i] = READY;
+        copies[i].assign(1, {});
         moe_fiber_prepare(&fibers[i], run_thread);
     }
     for (;;) {
@@ -120,6 +130,30 @@ uint32_t exchange(uint32_t value, uint32_t mask)
     given[turn][self] = value;
     wait_in(AT_EXCHANGE);
     return given[turn][self ^ mask];
+}
+
+void copy_async(void *target, const void *global, size_t bytes)
+{
+    if ((bytes != 4 && bytes != 8 && bytes != 16) ||
+        ((uintptr_t)target | (uintptr_t)global) % bytes != 0)
+        broken("a copy to shared memory that the hardware does not take");
+    memset(target, 0xff, bytes);
+    copies[thread_index.x].back().push_back({target, global, bytes});
+}
+
+void commit_copies(void)
+{
+    copies[thread_index.x].push_back({});
+}
+
+void wait_for_copies(size_t commits_under_way)
+{
+    auto &own = copies[thread_index.x];
+    while (own.size() > commits_under_way + 1) {
+        for (const copy &c : own.front())
+            memcpy(c.shared, c.global, c.bytes);
+        own.pop_front();
+    }
 }
 
 void *shared_memory(void)

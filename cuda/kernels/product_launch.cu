@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* From descriptors to launches: products of one type, linear maps, experts.
+ *
+ * Experts are three products over all works: gate and up (two descriptors a work, side by side),
+ * then silu(gate) * up quantised on the way, then down. Inner rows are numbered through all works.
+ * Descriptors of neighbours that agree in type go together, so a layer of experts in one type is
+ * one launch a step and class of row counts. */
+#include "cuda/kernels/product.cuh"
+
+#define MAX_PRODUCTS 65535u /* of a grid's third side */
+/* Fewer warps than this leave multiprocessors idle if they come four a block. */
+#define MANY_WARPS 1024u
+
+static uint32_t class_of(uint32_t n_rows)
+{
+    uint32_t rows = tile_rows_of(n_rows);
+    return rows == 8 ? 3 : rows / 2;
+}
+
+static bool is_float(moe_dtype type)
+{
+    return type == MOE_DTYPE_F32 || type == MOE_DTYPE_F16 || type == MOE_DTYPE_BF16;
+}
+
+void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
+{
+    uint32_t max_rows[4] = {0, 0, 0, 0};
+    for (uint32_t p = 0; p < products->n_products; p++) {
+        uint32_t n =
+            products->host_list != NULL ? products->host_list[p].n_rows : products->first.n_rows;
+        if (n > max_rows[class_of(n)])
+            max_rows[class_of(n)] = n;
+    }
+    if (products->n_out == 0)
+        return;
+    uint64_t warps =
+        (uint64_t)(products->n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * products->n_products;
+    uint32_t warps_a_block = warps >= MANY_WARPS ? MAX_WARPS : 1;
+    if (!moe_cuda_product_floats(stream, *products, warps_a_block, max_rows) &&
+        !moe_cuda_product_blocks32(stream, *products, warps_a_block, max_rows))
+        moe_cuda_product_blocks256(stream, *products, warps_a_block, max_rows);
+}
+
+static moe_cuda_products products_of(const moe_weight *weight)
+{
+    moe_cuda_products products = {};
+    products.type = weight->type;
+    products.n_in = weight->n_in;
+    products.n_out = weight->n_out;
+    products.row_bytes = weight->row_bytes;
+    products.first.weights = weight->data;
+    return products;
+}
+
+void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const float *x,
+                     const moe_q8_rows *x_q8, uint32_t n_rows)
+{
+    moe_cuda_products products = products_of(&linear->weight);
+    if (!is_float(products.type))
+        products.x_q8 = *x_q8;
+    products.x_stride = linear->weight.n_in;
+    products.out_stride = linear->weight.n_out;
+    products.n_products = 1;
+    products.first.x = x;
+    products.first.out = linear->out;
+    products.first.bias = linear->bias;
+    products.first.n_rows = n_rows;
+    moe_cuda_matmul(stream, &products);
+}
+
+void moe_cuda_head_linear(moe_cuda_stream stream, const moe_head_linear *linear, uint32_t n_rows,
+                          void *q8_memory)
+{
+    if (linear->n_head == 0)
+        return;
+    moe_cuda_products products = products_of(&linear->weight);
+    products.n_out /= linear->n_head;
+    if (!is_float(products.type)) {
+        moe_q8_rows_bind(&products.x_q8, q8_memory, n_rows * linear->n_head, products.n_in);
+        moe_cuda_quantize quantize = {};
+        quantize.x = linear->x;
+        quantize.x_stride = linear->x_row_stride;
+        quantize.outer_stride = linear->x_head_stride;
+        quantize.n_inner = n_rows;
+        quantize.n_rows = n_rows * linear->n_head;
+        quantize.out = products.x_q8;
+        moe_cuda_quantize_rows(stream, &quantize);
+    }
+    products.x_stride = linear->x_row_stride;
+    products.out_stride = linear->out_row_stride;
+    products.n_products = linear->n_head;
+    products.weights_step = products.n_out * products.row_bytes;
+    products.x_step = linear->x_head_stride;
+    products.out_step = linear->out_head_stride;
+    products.row_step = n_rows;
+    products.first.x = linear->x;
+    products.first.out = linear->out;
+    products.first.n_rows = n_rows;
+    moe_cuda_matmul(stream, &products);
+}
+
+void moe_cuda_experts_list(const moe_cuda_experts *experts)
+{
+    uint32_t first = 0;
+    for (uint32_t w = 0; w < experts->n_works; w++) {
+        const moe_expert_work *work = &experts->works[w];
+        size_t inner = (size_t)first * work->gate.n_out;
+        moe_cuda_product gate = {};
+        gate.weights = work->gate.data;
+        gate.x = experts->x;
+        gate.out = experts->gate + inner;
+        gate.x_index = work->x_index;
+        gate.n_rows = work->n_rows;
+        moe_cuda_product up = gate;
+        up.weights = work->up.data;
+        up.out = experts->up + inner;
+        moe_cuda_product down = {};
+        down.weights = work->down.data;
+        down.x = experts->gate + inner;
+        down.out = experts->out;
+        down.out_index = work->out_index;
+        down.first_row = first;
+        down.n_rows = work->n_rows;
+        experts->host_list[2 * w] = gate;
+        experts->host_list[2 * w + 1] = up;
+        experts->host_list[2 * experts->n_works + w] = down;
+        first += work->n_rows;
+    }
+}
+
+/* Matrix i of the two first steps, or of the last. */
+static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
+{
+    uint32_t n_first = 2 * experts->n_works;
+    if (i >= n_first)
+        return &experts->works[i - n_first].down;
+    return i % 2 == 0 ? &experts->works[i / 2].gate : &experts->works[i / 2].up;
+}
+
+/* Descriptors begin .. end, neighbours of one type together. */
+static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
+                     const moe_q8_rows *x_q8, size_t x_stride, size_t out_stride, uint32_t begin,
+                     uint32_t end)
+{
+    while (begin < end) {
+        const moe_weight *weight = weight_of(experts, begin);
+        uint32_t n = 1;
+        while (begin + n < end && n < MAX_PRODUCTS &&
+               weight_of(experts, begin + n)->type == weight->type &&
+               weight_of(experts, begin + n)->row_bytes == weight->row_bytes)
+            n++;
+        moe_cuda_products products = products_of(weight);
+        products.x_q8 = *x_q8;
+        products.x_stride = x_stride;
+        products.out_stride = out_stride;
+        products.n_products = n;
+        products.list = experts->list + begin;
+        products.host_list = experts->host_list + begin;
+        moe_cuda_matmul(stream, &products);
+        begin += n;
+    }
+}
+
+/* Floats for down matrices of floats, in place of the gate; quantised rows for the others. */
+static void activate(moe_cuda_stream stream, const moe_cuda_experts *experts, uint32_t n_inner,
+                     uint32_t n_ff, const moe_q8_rows *h_q8)
+{
+    bool floats = false, quantised = false;
+    for (uint32_t w = 0; w < experts->n_works; w++) {
+        bool down = is_float(experts->works[w].down.type);
+        floats |= down;
+        quantised |= !down;
+    }
+    if (quantised) {
+        moe_cuda_quantize quantize = {};
+        quantize.x = experts->gate;
+        quantize.up = experts->up;
+        quantize.x_stride = n_ff;
+        quantize.n_rows = n_inner;
+        quantize.out = *h_q8;
+        moe_cuda_quantize_rows(stream, &quantize);
+    }
+    if (floats)
+        moe_cuda_silu_mul(stream, experts->gate, experts->up, experts->gate,
+                          (size_t)n_inner * n_ff);
+}
+
+void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts)
+{
+    if (experts->n_works == 0)
+        return;
+    uint32_t n_ff = experts->works[0].gate.n_out;
+    uint32_t n_inner = 0;
+    for (uint32_t w = 0; w < experts->n_works; w++)
+        n_inner += experts->works[w].n_rows;
+    uint32_t n = experts->n_works;
+    run_list(stream, experts, &experts->x_q8, experts->n_in, n_ff, 0, 2 * n);
+    moe_q8_rows h_q8 = {};
+    if (n_ff % MOE_Q8_BLOCK == 0)
+        moe_q8_rows_bind(&h_q8, experts->h_q8_memory, n_inner, n_ff);
+    activate(stream, experts, n_inner, n_ff, &h_q8);
+    run_list(stream, experts, &h_q8, n_ff, experts->out_stride, 2 * n, 3 * n);
+}

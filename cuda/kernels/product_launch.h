@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Kernels for weight products and what feeds them, as functions that put them on a stream.
+ * Arithmetic is that of cpu/kernels/matmul.h and quant_rows.h, to the bit.
+ *
+ * Every pointer is to device memory unless it says host; descriptors themselves are host memory and
+ * are read before the call returns. Calls may be made from any thread; what kernels read must stay
+ * until the stream has passed them. A launch that fails shows in cudaGetLastError(). A call for 0
+ * rows, outputs or products does nothing. */
+#ifndef MOE_CUDA_PRODUCT_LAUNCH_H
+#define MOE_CUDA_PRODUCT_LAUNCH_H
+
+#include "cpu/kernels/quant_rows.h"
+#include "cuda/kernels/vector_launch.h"
+#include "runtime/base/dtype.h"
+#include "runtime/device/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One matrix and the rows that it is multiplied with. */
+typedef struct moe_cuda_product {
+    const void *weights; /* n_out rows; no alignment beyond that of moe_matmul_args */
+    const float *x;      /* for float weights */
+    float *out;
+    const float *bias;         /* [n_out], added to the finished sum; or NULL */
+    const uint32_t *x_index;   /* [n_rows] or NULL: 0, 1, .. */
+    const uint32_t *out_index; /* [n_rows] or NULL: 0, 1, .. */
+    uint32_t first_row;        /* of x_q8: what index 0 means, for quantised weights */
+    uint32_t n_rows;
+} moe_cuda_product;
+
+/* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more). */
+typedef struct moe_cuda_products {
+    moe_dtype type;
+    uint32_t n_in;
+    uint32_t n_out;
+    size_t row_bytes;
+    moe_q8_rows x_q8; /* arrays in device memory; for quantised weights */
+    size_t x_stride;  /* in floats, as the others */
+    size_t out_stride;
+    uint32_t n_products; /* at most 65535 */
+    /* [n_products] in device memory and the same on the host; or both NULL: product p is `first`
+     * with its weights, x, out and first_row p steps further. */
+    const moe_cuda_product *list;
+    const moe_cuda_product *host_list;
+    moe_cuda_product first;
+    size_t weights_step; /* bytes */
+    size_t x_step;       /* floats */
+    size_t out_step;     /* floats */
+    uint32_t row_step;
+} moe_cuda_products;
+
+void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);
+
+/* Rows first_row .. of `out`, padding too. Row r is at x + r / n_inner * outer_stride +
+ * r % n_inner * x_stride, in floats; n_inner 0: at x + r * x_stride. */
+typedef struct moe_cuda_quantize {
+    const float *x;
+    const float *up; /* not NULL: silu(x) * up is quantised; up lies like x */
+    size_t x_stride;
+    size_t outer_stride;
+    uint32_t n_inner;
+    uint32_t n_rows;
+    uint32_t first_row;
+    moe_q8_rows out;
+} moe_cuda_quantize;
+
+void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *quantize);
+
+/* out[r] = scale * (table row tokens[r]), tokens in device memory. As moe_device_ops.embed. */
+void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
+                    uint32_t n_rows, float scale, float *out);
+
+/* moe_device_ops.linear for one of its maps. x_q8: of the rows, for quantised weights. */
+void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const float *x,
+                     const moe_q8_rows *x_q8, uint32_t n_rows);
+
+/* moe_device_ops.head_linear. q8_memory: moe_q8_rows_bytes(n_rows * n_head, n_in), for quantised
+ * weights. */
+void moe_cuda_head_linear(moe_cuda_stream stream, const moe_head_linear *linear, uint32_t n_rows,
+                          void *q8_memory);
+
+/* moe_device_ops.experts. Works may differ in type, not in shape. */
+typedef struct moe_cuda_experts {
+    const moe_expert_work *works; /* host; their index lists are in device memory */
+    uint32_t n_works;
+    const float *x; /* [..][n_in] */
+    uint32_t n_in;
+    moe_q8_rows x_q8;             /* rows of x; read if a gate or an up is quantised */
+    moe_cuda_product *host_list;  /* host, [3 * n_works]: moe_cuda_experts_list() fills it */
+    const moe_cuda_product *list; /* its copy in device memory, when _experts_run() is passed */
+    float *gate;                  /* [rows of all works][n_ff], scratch */
+    float *up;                    /* likewise */
+    void *h_q8_memory;            /* moe_q8_rows_bytes(rows of all works, n_ff), scratch */
+    float *out;
+    size_t out_stride;
+} moe_cuda_experts;
+
+void moe_cuda_experts_list(const moe_cuda_experts *experts);
+void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

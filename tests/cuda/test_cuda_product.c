@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: MIT */
+/* Weight products, quantised activations, embeddings and experts on a GPU, under the emulation,
+ * against the reference of cpu/kernels bit by bit. Weights end at an inaccessible page and begin
+ * wherever their size puts them, so every alignment comes up. */
+#include "cuda/kernels/product_launch.h"
+#include "matmul_cases.h"
+
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/vector_ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MAX_ROWS = 33, MAX_OUT = 41, X_ROWS = 40, CANARY = 3 };
+
+static void *memory_of(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    assert_non_null(memory);
+    memset(memory, 0x77, (bytes + 127) / 64 * 64);
+    return memory;
+}
+
+static bool same(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void check_same(const char *what, moe_dtype type, const float *expected, const float *got,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!same(expected[i], got[i])) {
+            fail_msg("%s %s: element %zu of %zu is %a, not %a", what, moe_dtype_name(type), i, n,
+                     (double)got[i], (double)expected[i]);
+        }
+    }
+}
+
+typedef enum fill_kind { FILL_PLAIN, FILL_AWKWARD, FILL_WILD } fill_kind;
+
+/* AWKWARD: zeros, tiny and huge blocks, ties. WILD: infinities and NaNs besides; floats only. */
+static void fill(fill_kind kind, float *x, size_t n, uint64_t *random)
+{
+    static const float magnitudes[] = {1, 0, 0x1p100f, 0x1p-100f, 0x1p-127f, 0x1p-149f, 4e-37f};
+    for (size_t i = 0; i < n; i++) {
+        x[i] = random_normal(random);
+        if (kind == FILL_AWKWARD)
+            x[i] *= magnitudes[i / 32 % 7];
+        if (kind == FILL_AWKWARD && i / 32 % 11 == 10) /* amax 127: halves are ties */
+            x[i] = i % 32 == 0 ? 127 : (float)(i % 32) - 0.5f;
+        if (kind == FILL_WILD && i % 97 == 0)
+            x[i] = (const float[]){INFINITY, -INFINITY, NAN, -0.0f}[random_bits(random) % 4];
+    }
+}
+
+/* A weight matrix with activations and the reference's products. */
+typedef struct product_case {
+    moe_dtype type;
+    uint32_t n_in;
+    size_t row_bytes;
+    uint8_t *weights; /* [MAX_OUT] */
+    float *x;         /* [X_ROWS][n_in] */
+    moe_q8_rows x_q8;
+    void *scratch;
+    float *expected; /* [X_ROWS][MAX_OUT] */
+} product_case;
+
+static product_case case_new(moe_dtype type, uint32_t n_in, fill_kind kind, uint64_t *random)
+{
+    product_case c = {.type = type, .n_in = n_in};
+    moe_matmul_kernels reference;
+    moe_matmul_kernels_init(&reference, 0);
+    c.row_bytes = moe_dtype_row_bytes(type, n_in);
+    c.weights = memory_of(MAX_OUT * c.row_bytes);
+    c.expected = memory_of(X_ROWS * MAX_OUT * sizeof *c.expected);
+    c.x = memory_of(X_ROWS * (size_t)n_in * sizeof *c.x);
+    random_blocks(type, c.weights, (size_t)MAX_OUT * n_in, random);
+    fill(kind, c.x, X_ROWS * (size_t)n_in, random);
+    memset(c.x + n_in, 0, n_in * sizeof *c.x); /* row 1 */
+    if (!moe_dtype_info_of(type)->is_float) {
+        c.x_q8 = q8_rows_new(X_ROWS, n_in, &c.scratch);
+        reference.quantize_rows(c.x, n_in, X_ROWS, n_in, &c.x_q8, 0);
+    }
+    reference.matmul[type](&(moe_matmul_args){.type = type,
+                                              .weights = c.weights,
+                                              .row_bytes = c.row_bytes,
+                                              .n_in = n_in,
+                                              .n_out = MAX_OUT,
+                                              .n_rows = X_ROWS,
+                                              .x_q8 = &c.x_q8,
+                                              .x = c.x,
+                                              .x_stride = n_in,
+                                              .out = c.expected,
+                                              .out_stride = MAX_OUT});
+    return c;
+}
+
+static void case_free(product_case *c)
+{
+    free(c->weights);
+    free(c->expected);
+    free(c->x);
+    free(c->scratch);
+}
+
+/* With `indexed`, rows go through lists, and rows that no list names must stay as they were. */
+static void check_shape(const product_case *c, uint32_t n_rows, uint32_t n_out, bool indexed)
+{
+    guarded weights = guarded_new(n_out * c->row_bytes);
+    memcpy(weights.data, c->weights, n_out * c->row_bytes);
+    uint32_t x_index[MAX_ROWS], out_index[MAX_ROWS];
+    for (uint32_t r = 0; r < n_rows; r++) {
+        x_index[r] = (r * 7 + 3) % X_ROWS;
+        out_index[r] = (n_rows - 1 - r) * 2 % MAX_ROWS; /* distinct: 33 is odd */
+    }
+    const size_t stride = n_out + CANARY;
+    float *out = memory_of(MAX_ROWS * stride * sizeof *out);
+    float *expected = memory_of(MAX_ROWS * stride * sizeof *out);
+    for (uint32_t r = 0; r < n_rows; r++)
+        memcpy(expected + (indexed ? out_index[r] : r) * stride,
+               c->expected + (indexed ? x_index[r] : r) * MAX_OUT, n_out * sizeof *out);
+    moe_cuda_products products = {.type = c->type,
+                                  .n_in = c->n_in,
+                                  .n_out = n_out,
+                                  .row_bytes = c->row_bytes,
+                                  .x_q8 = c->x_q8,
+                                  .x_stride = c->n_in,
+                                  .out_stride = stride,
+                                  .n_products = 1,
+                                  .first = {.weights = weights.data,
+                                            .x = c->x,
+                                            .out = out,
+                                            .x_index = indexed ? x_index : NULL,
+                                            .out_index = indexed ? out_index : NULL,
+                                            .n_rows = n_rows}};
+    moe_cuda_matmul(NULL, &products);
+    check_same("product", c->type, expected, out, MAX_ROWS * stride);
+    free(out);
+    free(expected);
+    guarded_free(&weights);
+}
+
+static void products_equal_the_reference(void **state)
+{
+    (void)state;
+    static const uint32_t blocks32[] = {32, 96, 256, 288, 544, 2080};
+    static const uint32_t blocks256[] = {256, 512, 768, 1024, 2304};
+    static const uint32_t floats[] = {1, 3, 15, 17, 64, 100, 258, 1056, 2079};
+    static const uint32_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33};
+    static const uint32_t outs[] = {1, 7, 8, 9, 16, 33, 41};
+    uint64_t random = 1;
+    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
+        const moe_dtype_info *info = moe_dtype_info_of(type);
+        if (info == NULL)
+            continue;
+        const bool large = info->block_elems == 256;
+        const uint32_t *sizes = info->is_float ? floats : large ? blocks256 : blocks32;
+        const uint32_t n_sizes = info->is_float ? 9 : large ? 5 : 6;
+        for (uint32_t s = 0; s < n_sizes; s++) {
+            fill_kind kind = s % 3 == 1 ? FILL_AWKWARD : FILL_PLAIN;
+            kind = info->is_float && s % 3 == 2 ? FILL_WILD : kind;
+            product_case c = case_new((moe_dtype)type, sizes[s], kind, &random);
+            for (uint32_t i = 0; i < 10; i++) {
+                check_shape(&c, rows[i], outs[(i + s) % 7], i % 2 != 0);
+                check_shape(&c, rows[i], outs[(i + 2 * s + 3) % 7], i % 2 == 0);
+            }
+            case_free(&c);
+        }
+    }
+}
+
+/* Blocks of four warps, as large launches have them. */
+static void large_launches_equal_small_ones(void **state)
+{
+    (void)state;
+    enum { N_OUT = 8200, N_IN = 64 };
+    moe_matmul_kernels reference;
+    moe_matmul_kernels_init(&reference, 0);
+    uint64_t random = 2;
+    size_t row_bytes = moe_dtype_row_bytes(MOE_DTYPE_Q5_1, N_IN);
+    uint8_t *weights = memory_of(N_OUT * row_bytes);
+    float x[2 * N_IN], bias[N_OUT];
+    random_blocks(MOE_DTYPE_Q5_1, weights, (size_t)N_OUT * N_IN, &random);
+    fill(FILL_PLAIN, x, 2 * N_IN, &random);
+    fill(FILL_PLAIN, bias, N_OUT, &random);
+    void *scratch;
+    moe_q8_rows x_q8 = q8_rows_new(2, N_IN, &scratch);
+    reference.quantize_rows(x, N_IN, 2, N_IN, &x_q8, 0);
+    float *expected = memory_of(2 * N_OUT * sizeof(float));
+    float *got = memory_of(2 * N_OUT * sizeof(float));
+    reference.matmul[MOE_DTYPE_Q5_1](&(moe_matmul_args){.type = MOE_DTYPE_Q5_1,
+                                                        .weights = weights,
+                                                        .row_bytes = row_bytes,
+                                                        .n_in = N_IN,
+                                                        .n_out = N_OUT,
+                                                        .n_rows = 2,
+                                                        .x_q8 = &x_q8,
+                                                        .out = expected,
+                                                        .out_stride = N_OUT});
+    for (uint32_t i = 0; i < 2 * N_OUT; i++)
+        expected[i] = expected[i] + bias[i % N_OUT];
+    moe_linear linear = {
+        .weight = {MOE_DTYPE_Q5_1, weights, N_IN, N_OUT, row_bytes}, .bias = bias, .out = got};
+    moe_cuda_linear(NULL, &linear, x, &x_q8, 2);
+    check_same("linear", MOE_DTYPE_Q5_1, expected, got, 2 * N_OUT);
+    free(weights);
+    free(scratch);
+    free(expected);
+    free(got);
+}
+
+static void empty_products_are_zero(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
+        float out[2] = {7, 7};
+        moe_cuda_products products = {.type = (moe_dtype)type,
+                                      .n_out = 1,
+                                      .out_stride = 1,
+                                      .n_products = 1,
+                                      .first = {.weights = out, .x = out, .out = out}};
+        if (moe_dtype_info_of(type) == NULL)
+            continue;
+        moe_cuda_matmul(NULL, &products); /* no rows */
+        assert_true(out[0] == 7 && out[1] == 7);
+        products.first.n_rows = 1;
+        moe_cuda_matmul(NULL, &products); /* rows of nothing */
+        assert_true(out[0] == 0 && out[1] == 7);
+    }
+}
+
+/* Rows in two nested strides, behind rows that must stay as they are. */
+static void quantised_rows_equal_the_reference(void **state)
+{
+    (void)state;
+    enum { OUTER = 3, INNER = 5, ROWS = OUTER * INNER };
+    static const uint32_t sizes[] = {32, 64, 224, 256, 1056};
+    moe_matmul_kernels reference;
+    moe_vector_kernels vector;
+    moe_matmul_kernels_init(&reference, 0);
+    moe_vector_kernels_init(&vector, 0);
+    uint64_t random = 3;
+    for (uint32_t i = 0; i < 20; i++) {
+        uint32_t n = sizes[i / 4];
+        bool silu = i % 2 != 0;
+        size_t x_stride = (size_t)OUTER * n + 5, outer_stride = n;
+        size_t count = INNER * x_stride + OUTER * outer_stride;
+        float *x = memory_of(count * sizeof(float)), *up = memory_of(count * sizeof(float));
+        float *h = memory_of(n * sizeof(float));
+        fill(i % 4 < 2 ? FILL_PLAIN : FILL_AWKWARD, x, count, &random);
+        fill(FILL_PLAIN, up, count, &random);
+        void *expected_memory, *got_memory;
+        moe_q8_rows expected = q8_rows_new(ROWS + 2, n, &expected_memory);
+        moe_q8_rows got = q8_rows_new(ROWS + 2, n, &got_memory);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            size_t at = r / INNER * outer_stride + r % INNER * x_stride;
+            memcpy(h, x + at, n * sizeof(float));
+            if (silu)
+                vector.silu_mul(x + at, up + at, h, n);
+            reference.quantize_rows(h, n, 1, n, &expected, 1 + r);
+        }
+        moe_cuda_quantize quantize = {.x = x,
+                                      .up = silu ? up : NULL,
+                                      .x_stride = x_stride,
+                                      .outer_stride = outer_stride,
+                                      .n_inner = INNER,
+                                      .n_rows = ROWS,
+                                      .first_row = 1,
+                                      .out = got};
+        moe_cuda_quantize_rows(NULL, &quantize);
+        assert_memory_equal(expected_memory, got_memory, moe_q8_rows_bytes(ROWS + 2, n));
+        free(x);
+        free(up);
+        free(h);
+        free(expected_memory);
+        free(got_memory);
+    }
+}
+
+static void embeddings_equal_the_reference(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {6, 0, 3, 3, 1};
+    moe_matmul_kernels reference;
+    moe_vector_kernels vector;
+    moe_matmul_kernels_init(&reference, 0);
+    moe_vector_kernels_init(&vector, 0);
+    uint64_t random = 4;
+    for (uint32_t i = 0; i < 2 * MOE_DTYPE_LIMIT; i++) {
+        const moe_dtype_info *info = moe_dtype_info_of(i / 2);
+        if (info == NULL)
+            continue;
+        moe_dtype type = (moe_dtype)(i / 2);
+        uint32_t n = info->is_float ? 131 : info->block_elems == 256 ? 2304 : 2080;
+        float scale = i % 2 != 0 ? 0.37f : 1.0f;
+        size_t row_bytes = moe_dtype_row_bytes(type, n);
+        guarded table = guarded_new(7 * row_bytes);
+        random_blocks(type, table.data, 7 * (size_t)n, &random);
+        float *expected = memory_of(5 * n * sizeof(float)), *got = memory_of(5 * n * sizeof(float));
+        for (uint32_t r = 0; r < 5; r++) {
+            reference.dequantize[type](table.data + (size_t)tokens[r] * row_bytes,
+                                       expected + (size_t)r * n, n);
+            vector.scale(scale, expected + (size_t)r * n, n);
+        }
+        moe_weight weight = {type, table.data, n, 7, row_bytes};
+        moe_cuda_embed(NULL, &weight, tokens, 5, scale, got);
+        check_same("embedding", type, expected, got, 5 * (size_t)n);
+        free(expected);
+        free(got);
+        guarded_free(&table);
+    }
+}
+
+/* Each head's rows by themselves. */
+static void heads_equal_the_reference(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, OUT = 9, ROWS = 5, N_IN = 96, X_STRIDE = 333, OUT_STRIDE = 40 };
+    static const moe_dtype types[] = {MOE_DTYPE_Q8_0, MOE_DTYPE_Q4_1, MOE_DTYPE_F32, MOE_DTYPE_BF16,
+                                      MOE_DTYPE_F16};
+    moe_matmul_kernels reference;
+    moe_matmul_kernels_init(&reference, 0);
+    uint64_t random = 5;
+    for (uint32_t i = 0; i < 5; i++) {
+        size_t row_bytes = moe_dtype_row_bytes(types[i], N_IN);
+        uint8_t *weights = memory_of(HEADS * OUT * row_bytes);
+        float x[ROWS * X_STRIDE], expected[ROWS * OUT_STRIDE], got[ROWS * OUT_STRIDE];
+        memset(expected, 0x55, sizeof expected);
+        memset(got, 0x55, sizeof got);
+        random_blocks(types[i], weights, (size_t)HEADS * OUT * N_IN, &random);
+        fill(FILL_PLAIN, x, ROWS * X_STRIDE, &random);
+        void *scratch, *q8_memory = memory_of(moe_q8_rows_bytes(ROWS * HEADS, N_IN));
+        moe_q8_rows x_q8 = q8_rows_new(ROWS, N_IN, &scratch);
+        for (uint32_t h = 0; h < HEADS; h++) {
+            reference.quantize_rows(x + 101 * h, X_STRIDE, ROWS, N_IN, &x_q8, 0);
+            reference.matmul[types[i]](&(moe_matmul_args){.type = types[i],
+                                                          .weights = weights + h * OUT * row_bytes,
+                                                          .row_bytes = row_bytes,
+                                                          .n_in = N_IN,
+                                                          .n_out = OUT,
+                                                          .n_rows = ROWS,
+                                                          .x_q8 = &x_q8,
+                                                          .x = x + 101 * h,
+                                                          .x_stride = X_STRIDE,
+                                                          .out = expected + 11 * h,
+                                                          .out_stride = OUT_STRIDE});
+        }
+        moe_head_linear linear = {.weight = {types[i], weights, N_IN, HEADS * OUT, row_bytes},
+                                  .n_head = HEADS,
+                                  .x = x,
+                                  .x_row_stride = X_STRIDE,
+                                  .x_head_stride = 101,
+                                  .out = got,
+                                  .out_row_stride = OUT_STRIDE,
+                                  .out_head_stride = 11};
+        moe_cuda_head_linear(NULL, &linear, ROWS, q8_memory);
+        check_same("heads", types[i], expected, got, ROWS * OUT_STRIDE);
+        free(weights);
+        free(scratch);
+        free(q8_memory);
+    }
+}
+
+enum { EXPERTS = 7, FF_IN = 512, FF = 256, FF_ROWS = 60, FF_X_ROWS = 12 };
+
+typedef struct expert_case {
+    moe_expert_work works[EXPERTS];
+    uint8_t *weights[3 * EXPERTS];
+    uint32_t x_index[FF_ROWS];
+    uint32_t out_index[FF_ROWS];
+    uint32_t n_inner;
+} expert_case;
+
+static moe_weight random_weight(moe_dtype type, uint32_t n_in, uint32_t n_out, uint8_t **memory,
+                                uint64_t *random)
+{
+    size_t row_bytes = moe_dtype_row_bytes(type, n_in);
+    *memory = memory_of(n_out * row_bytes);
+    random_blocks(type, *memory, (size_t)n_out * n_in, random);
+    return (moe_weight){type, *memory, n_in, n_out, row_bytes};
+}
+
+static void expert_case_open(expert_case *c, const moe_dtype types[EXPERTS][3], uint64_t *random)
+{
+    static const uint32_t rows[EXPERTS] = {1, 9, 2, 3, 33, 4, 5};
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < FF_ROWS; i++) {
+        c->x_index[i] = random_bits(random) % FF_X_ROWS;
+        c->out_index[i] = i * 7 % FF_ROWS; /* distinct: 7 and 60 have no divisor in common */
+    }
+    for (uint32_t w = 0; w < EXPERTS; w++) {
+        moe_expert_work *work = &c->works[w];
+        work->gate = random_weight(types[w][0], FF_IN, FF, &c->weights[3 * w], random);
+        work->up = random_weight(types[w][1], FF_IN, FF, &c->weights[3 * w + 1], random);
+        work->down = random_weight(types[w][2], FF, FF_IN, &c->weights[3 * w + 2], random);
+        work->x_index = c->x_index + first;
+        work->out_index = c->out_index + first;
+        work->n_rows = rows[w];
+        first += rows[w];
+    }
+    c->n_inner = first;
+}
+
+static void reference_product(const moe_weight *weight, const float *x, const uint32_t *x_index,
+                              uint32_t n_x_rows, const uint32_t *out_index, uint32_t n_rows,
+                              float *out)
+{
+    moe_matmul_kernels reference;
+    moe_matmul_kernels_init(&reference, 0);
+    void *scratch;
+    moe_q8_rows x_q8 = q8_rows_new(n_x_rows, weight->n_in, &scratch);
+    reference.quantize_rows(x, weight->n_in, n_x_rows, weight->n_in, &x_q8, 0);
+    reference.matmul[weight->type](&(moe_matmul_args){.type = weight->type,
+                                                      .weights = weight->data,
+                                                      .row_bytes = weight->row_bytes,
+                                                      .n_in = weight->n_in,
+                                                      .n_out = weight->n_out,
+                                                      .n_rows = n_rows,
+                                                      .x_q8 = &x_q8,
+                                                      .x = x,
+                                                      .x_stride = weight->n_in,
+                                                      .x_index = x_index,
+                                                      .out_index = out_index,
+                                                      .out = out,
+                                                      .out_stride = weight->n_out});
+    free(scratch);
+}
+
+static void check_experts(const moe_dtype types[EXPERTS][3], uint64_t *random)
+{
+    expert_case c;
+    expert_case_open(&c, types, random);
+    moe_vector_kernels vector;
+    moe_vector_kernels_init(&vector, 0);
+    float *x = memory_of(FF_X_ROWS * FF_IN * sizeof(float));
+    float *gate = memory_of(FF_ROWS * FF * sizeof(float));
+    float *up = memory_of(FF_ROWS * FF * sizeof(float));
+    float *expected = memory_of(FF_ROWS * FF_IN * sizeof(float));
+    float *got = memory_of(FF_ROWS * FF_IN * sizeof(float));
+    fill(FILL_PLAIN, x, (size_t)FF_X_ROWS * FF_IN, random);
+    for (uint32_t w = 0; w < EXPERTS; w++) {
+        const moe_expert_work *work = &c.works[w];
+        reference_product(&work->gate, x, work->x_index, FF_X_ROWS, NULL, work->n_rows, gate);
+        reference_product(&work->up, x, work->x_index, FF_X_ROWS, NULL, work->n_rows, up);
+        for (uint32_t r = 0; r < work->n_rows; r++)
+            vector.silu_mul(gate + r * FF, up + r * FF, gate + r * FF, FF);
+        reference_product(&work->down, gate, NULL, work->n_rows, work->out_index, work->n_rows,
+                          expected);
+    }
+    void *x_memory, *h_memory = memory_of(moe_q8_rows_bytes(c.n_inner, FF));
+    moe_cuda_product list[3 * EXPERTS];
+    moe_cuda_experts experts = {.works = c.works,
+                                .n_works = EXPERTS,
+                                .x = x,
+                                .n_in = FF_IN,
+                                .x_q8 = q8_rows_new(FF_X_ROWS, FF_IN, &x_memory),
+                                .host_list = list,
+                                .list = list,
+                                .gate = gate,
+                                .up = up,
+                                .h_q8_memory = h_memory,
+                                .out = got,
+                                .out_stride = FF_IN};
+    moe_cuda_quantize quantize = {
+        .x = x, .x_stride = FF_IN, .n_rows = FF_X_ROWS, .out = experts.x_q8};
+    moe_cuda_quantize_rows(NULL, &quantize);
+    moe_cuda_experts_list(&experts);
+    moe_cuda_experts_run(NULL, &experts);
+    check_same("experts", types[0][2], expected, got, FF_ROWS * FF_IN);
+    for (uint32_t i = 0; i < 3 * EXPERTS; i++)
+        free(c.weights[i]);
+    free(x);
+    free(gate);
+    free(up);
+    free(expected);
+    free(got);
+    free(x_memory);
+    free(h_memory);
+}
+
+static void experts_equal_the_reference(void **state)
+{
+    (void)state;
+    static const moe_dtype same_type[][3] = {
+        {MOE_DTYPE_Q4_K, MOE_DTYPE_Q4_K, MOE_DTYPE_Q6_K},
+        {MOE_DTYPE_MXFP4, MOE_DTYPE_MXFP4, MOE_DTYPE_MXFP4},
+        {MOE_DTYPE_Q8_0, MOE_DTYPE_Q8_0, MOE_DTYPE_F16},
+        {MOE_DTYPE_F32, MOE_DTYPE_F32, MOE_DTYPE_Q2_K},
+    };
+    /* Products of one launch and of several; floats and blocks side by side. */
+    static const moe_dtype mixed[EXPERTS][3] = {
+        {MOE_DTYPE_Q4_K, MOE_DTYPE_Q6_K, MOE_DTYPE_Q3_K},
+        {MOE_DTYPE_Q4_K, MOE_DTYPE_Q4_K, MOE_DTYPE_Q3_K},
+        {MOE_DTYPE_IQ4_XS, MOE_DTYPE_Q8_0, MOE_DTYPE_Q8_0},
+        {MOE_DTYPE_Q5_1, MOE_DTYPE_Q5_0, MOE_DTYPE_Q5_K},
+        {MOE_DTYPE_F16, MOE_DTYPE_F32, MOE_DTYPE_BF16},
+        {MOE_DTYPE_Q4_0, MOE_DTYPE_Q4_1, MOE_DTYPE_IQ4_NL},
+        {MOE_DTYPE_Q2_K, MOE_DTYPE_Q2_K, MOE_DTYPE_Q2_K},
+    };
+    uint64_t random = 6;
+    for (uint32_t i = 0; i < 4; i++) {
+        moe_dtype types[EXPERTS][3];
+        for (uint32_t w = 0; w < EXPERTS; w++)
+            memcpy(types[w], same_type[i], sizeof types[w]);
+        check_experts(types, &random);
+    }
+    check_experts(mixed, &random);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(large_launches_equal_small_ones),
+        cmocka_unit_test(empty_products_are_zero),
+        cmocka_unit_test(quantised_rows_equal_the_reference),
+        cmocka_unit_test(embeddings_equal_the_reference),
+        cmocka_unit_test(heads_equal_the_reference),
+        cmocka_unit_test(experts_equal_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
