@@ -6,6 +6,7 @@
 #define ENGINE      (RUNS | CLI_PLAN | CLI_CALIBRATE)
 #define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define BENCHES      (CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE)
+#define LOSSY        (CLI_RUN | CLI_PLAN | CLI_PERPLEXITY)
 #define SPECULATES   (CLI_RUN | CLI_PLAN)
 #define TRACES      (CLI_SIMULATE | CLI_ANALYZE)
 #define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
@@ -139,8 +140,9 @@ const cli_option_row cli_option_rows[] = {
      .max = 4096, .commands = SPECULATES},
     {{"--draft-pin"}, "hot-temporal|hot-global|random", "which those are (default hot-temporal)",
      .offset = AT(draft_pin), .kind = OPTION_NAME, .commands = SPECULATES},
-    {{"--affinity"}, "output|weight|coact|router|shuffled|random|topk|none", "self draft: what "
-     "stands in for an expert that is not there (default output, without calibration topk)",
+    {{"--affinity"}, "topk|output|weight|coact|router|shuffled|random|none", "self draft: what "
+     "stands in for an expert that is not there; topk: the router's next best that is (default "
+     "topk)",
      .offset = AT(affinity), .kind = OPTION_NAME, .commands = SPECULATES},
     {{"--foresight"}, "auto|on|off", "read what the self draft's routers chose (default auto: on)",
      .offset = AT(foresight), .kind = OPTION_CHOICE, .commands = SPECULATES},
@@ -149,19 +151,19 @@ const cli_option_row cli_option_rows[] = {
      .commands = SPECULATES},
     {{"--expert-budget"}, "N", "LOSSY: at most N experts of a layer in a pass that writes "
      "(default: off)", .offset = AT(expert_budget), .kind = OPTION_COUNT, .min = 1, .max = 4096,
-     .commands = SPECULATES},
+     .commands = LOSSY},
     {{"--expert-budget-mode"}, "LIST", "router or static, substitute or truncate, free (resident "
      "experts do not count) (default router,substitute)", .offset = AT(expert_budget_mode),
-     .kind = OPTION_TEXT, .commands = SPECULATES},
+     .kind = OPTION_TEXT, .commands = LOSSY},
     {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
      "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch, or random (default off)",
-     .offset = AT(buddy), .kind = OPTION_TEXT, .commands = SPECULATES},
+     .offset = AT(buddy), .kind = OPTION_TEXT, .commands = LOSSY},
     {{"--quality-limit"}, "KL", "turns lossy modes off when their mean KL to the exact pass is "
      "above this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,
-     .min = 0, .min_open = true, .max = 1000, .commands = SPECULATES},
+     .min = 0, .min_open = true, .max = 1000, .commands = LOSSY},
     {{"--quality-share"}, "F", "share of the passes that lossy modes are compared in (default "
      "0.02)", .offset = AT(quality_share), .kind = OPTION_REAL, .min = 0, .min_open = true,
-     .max = 1, .commands = SPECULATES},
+     .max = 1, .commands = LOSSY},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",

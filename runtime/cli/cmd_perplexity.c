@@ -30,19 +30,26 @@ typedef struct scoring {
     uint64_t n_bytes; /* of the scored tokens' text */
     double nll;       /* nats */
     double nll_squares;
+    uint64_t n_right; /* the likeliest token was the text's */
     /* For progress. */
     cli_progress progress;
     size_t n_done;
     size_t n_total;
 } scoring;
 
+static uint32_t likeliest(const float *logits, uint32_t n_vocab)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n_vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return best;
+}
+
 /* -log softmax(logits)[token] in double precision, the largest logit taken out first. */
 static double negative_log_likelihood(const float *logits, uint32_t n_vocab, int32_t token)
 {
-    float largest = logits[0];
-    for (uint32_t i = 1; i < n_vocab; i++) {
-        largest = logits[i] > largest ? logits[i] : largest;
-    }
+    float largest = logits[likeliest(logits, n_vocab)];
     double sum = 0;
     for (uint32_t i = 0; i < n_vocab; i++) {
         sum += exp((double)logits[i] - (double)largest);
@@ -62,6 +69,7 @@ static bool on_logits(size_t position, const float *logits, void *user)
         s->nll_squares += nll * nll;
         s->n_bytes += size;
         s->n_scored++;
+        s->n_right += (int32_t)likeliest(logits, s->n_vocab) == next;
     }
     s->n_done++;
     cli_progress_show(&s->progress, (double)s->n_done / (double)s->n_total);
@@ -89,12 +97,16 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     moe_engine_get_info(engine, &info);
     double n = (double)s->n_scored;
     double mean = s->nll / n;
+    double accuracy = (double)s->n_right / n;
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
     double variance = s->nll_squares / n - mean * mean;
     double perplexity = exp(mean);
     double error = n > 1 && variance > 0 ? perplexity * sqrt(variance / (n - 1)) : 0;
     double bits = s->n_bytes == 0 ? 0 : s->nll / log(2) / (double)s->n_bytes;
     if (!options->json) {
-        printf("perplexity %.4f +/- %.5f, %.4f bits per byte\n", perplexity, error, bits);
+        printf("perplexity %.4f +/- %.5f, %.4f bits per byte, %.2f %% of next tokens right%s\n",
+               perplexity, error, bits, 100 * accuracy, stats.lossy.picks > 0 ? " (LOSSY)" : "");
         if (!options->quiet) {
             fprintf(stderr,
                     "%zu chunks of %zu tokens (of %zu), %" PRIu64 " tokens scored, %.1f tokens/s\n",
@@ -109,6 +121,11 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     cli_json_real(object, "standard_error", error);
     cli_json_put(object, "bits_per_byte", json_object_new_double(bits));
     cli_json_put(object, "negative_log_likelihood", json_object_new_double(s->nll));
+    cli_json_real(object, "accuracy", accuracy);
+    cli_json_put(object, "lossy", json_object_new_boolean(stats.lossy.picks > 0));
+    cli_json_u64(object, "lossy_replaced", stats.lossy.replaced);
+    cli_json_u64(object, "lossy_dropped", stats.lossy.dropped);
+    cli_json_u64(object, "lossy_picks", stats.lossy.picks);
     cli_json_u64(object, "text_tokens", n_tokens);
     cli_json_u64(object, "chunk_tokens", s->n_chunk);
     cli_json_u64(object, "chunks", n_chunks);

@@ -281,7 +281,7 @@ void moe_lossy_close(moe_lossy **lossy)
     free(l->lists);
     free(l->counts);
     free(l->scratch);
-    free(l->exact);
+    free(l->kept);
     free(l);
     *lossy = NULL;
 }
@@ -312,17 +312,17 @@ void moe_lossy_edit(moe_lossy *l, moe_route_edit *edit)
     }
 }
 
-static int reserve_exact(moe_lossy *l, size_t n_floats, moe_error *err)
+static int reserve_kept(moe_lossy *l, size_t n_floats, moe_error *err)
 {
-    if (n_floats <= l->exact_capacity) {
+    if (n_floats <= l->kept_capacity) {
         return MOE_OK;
     }
-    float *bigger = moe_realloc_array(l->exact, n_floats, sizeof *bigger);
+    float *bigger = moe_realloc_array(l->kept, n_floats, sizeof *bigger);
     if (bigger == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for comparing with the exact pass");
     }
-    l->exact = bigger;
-    l->exact_capacity = n_floats;
+    l->kept = bigger;
+    l->kept_capacity = n_floats;
     return MOE_OK;
 }
 
@@ -333,20 +333,71 @@ typedef struct comparison {
     uint32_t n_seen;
 } comparison;
 
-static bool keep_exact(uint32_t row, const float *logits, void *user)
+static bool keep_lossy(uint32_t row, const float *logits, void *user)
+{
+    comparison *c = user;
+    memcpy(c->lossy->kept + (size_t)c->n_seen++ * c->n_vocab, logits, c->n_vocab * sizeof *logits);
+    return c->pass->on_logits(row, logits, c->pass->user);
+}
+
+static bool compare_exact(uint32_t row, const float *logits, void *user)
 {
     comparison *c = user;
     (void)row;
-    memcpy(c->lossy->exact + (size_t)c->n_seen++ * c->n_vocab, logits, c->n_vocab * sizeof *logits);
+    const float *lossy = c->lossy->kept + (size_t)c->n_seen++ * c->n_vocab;
+    moe_quality_meter_add(&c->lossy->meter, logits, lossy, c->n_vocab);
     return true;
 }
 
-static bool compare_lossy(uint32_t row, const float *logits, void *user)
+/* The exact pass keeps its keys and values beside the lossy ones, as another branch of the tree:
+ * its row of n is stored n places further on, and so are those of its ancestors that are in the
+ * pass. */
+static void place_beside(const moe_pass *pass, moe_kv_row *rows, uint32_t *paths)
 {
-    comparison *c = user;
-    const float *exact = c->lossy->exact + (size_t)c->n_seen++ * c->n_vocab;
-    moe_quality_meter_add(&c->lossy->meter, exact, logits, c->n_vocab);
-    return c->pass->on_logits(row, logits, c->pass->user);
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        const moe_kv_row *from = &pass->kv_rows[r];
+        uint32_t depth = pass->depths[r];
+        uint32_t base = from->position - depth;
+        uint32_t n = 0; /* rows of this timeline */
+        for (uint32_t k = 0; k < pass->n_rows; k++) {
+            n += pass->kv_rows[k].pages == from->pages;
+        }
+        for (uint32_t d = 0; d <= depth; d++) {
+            paths[d] = moe_kv_row_stored(from, base + d) + n;
+        }
+        rows[r] = (moe_kv_row){.pages = from->pages,
+                               .position = from->position,
+                               .stored = from->stored + n,
+                               .path = paths,
+                               .path_first = base};
+        paths += depth + 1;
+    }
+}
+
+static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison *c, moe_error *err)
+{
+    size_t n_path = 0;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        n_path += pass->depths[r] + 1;
+    }
+    moe_kv_row *rows = moe_calloc(pass->n_rows, sizeof *rows);
+    uint32_t *paths = moe_calloc(n_path, sizeof *paths);
+    int status = MOE_ERR_MEMORY;
+    if (rows != NULL && paths != NULL) {
+        place_beside(pass, rows, paths);
+        c->n_seen = 0;
+        moe_pass exact = *pass;
+        exact.kind = MOE_PASS_EXACT;
+        exact.kv_rows = rows;
+        exact.on_logits = compare_exact;
+        exact.user = c;
+        status = moe_pass_run(engine, &exact, err);
+    } else {
+        moe_fail(err, status, "no memory for comparing with the exact pass");
+    }
+    free(rows);
+    free(paths);
+    return status;
 }
 
 int moe_metered_pass(moe_engine *engine, const moe_pass *pass, moe_error *err)
@@ -356,22 +407,14 @@ int moe_metered_pass(moe_engine *engine, const moe_pass *pass, moe_error *err)
         return moe_pass_run(engine, pass, err);
     }
     comparison c = {.pass = pass, .lossy = l, .n_vocab = engine->config.n_vocab};
-    int status = reserve_exact(l, (size_t)pass->n_logit_rows * c.n_vocab, err);
-    moe_pass exact = *pass;
-    exact.kind = MOE_PASS_EXACT;
-    exact.on_logits = keep_exact;
-    exact.user = &c;
-    if (status == MOE_OK) {
-        status = moe_pass_run(engine, &exact, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    c.n_seen = 0;
+    int status = reserve_kept(l, (size_t)pass->n_logit_rows * c.n_vocab, err);
     moe_pass lossy = *pass;
-    lossy.on_logits = compare_lossy;
+    lossy.on_logits = keep_lossy;
     lossy.user = &c;
-    return moe_pass_run(engine, &lossy, err);
+    if (status == MOE_OK) {
+        status = moe_pass_run(engine, &lossy, err);
+    }
+    return status != MOE_OK ? status : run_exact_beside(engine, pass, &c, err);
 }
 
 void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)

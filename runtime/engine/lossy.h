@@ -27,8 +27,8 @@ typedef struct moe_lossy {
     float *scratch; /* [2 * n_expert] */
     moe_random random;
     moe_quality_meter meter;
-    float *exact; /* [rows][n_vocab]: of a metered step */
-    size_t exact_capacity;
+    float *kept; /* [rows][n_vocab]: logits of a metered pass */
+    size_t kept_capacity;
     moe_budget_stats budget_stats;
     moe_buddy_stats buddy_stats;
 } moe_lossy;
@@ -41,9 +41,10 @@ int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 bool moe_lossy_acts(const moe_lossy *lossy);
 void moe_lossy_edit(moe_lossy *lossy, moe_route_edit *edit);
 struct moe_pass;
-/* The pass, and for the share of steps that the meter picks the exact one before it; the logits of
- * both are compared row by row. What the exact pass leaves in the KV cache the lossy one writes
- * anew, but the experts that it needs do move. */
+/* The pass, and, for the share of passes that the meter picks, the exact one after it (before it,
+ * it would bring in what the lossy one then does not miss). Their logits are compared row by row.
+ * The exact pass keeps its keys and values beside the lossy ones: every timeline needs as many
+ * positions again as it has rows in the pass. */
 int moe_metered_pass(moe_engine *engine, const struct moe_pass *pass, moe_error *err);
 /* lossy NULL: *stats stays. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);

@@ -142,7 +142,7 @@ static uint16_t *shuffled_table(const moe_model_config *c)
 static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_engine_options *o,
                        moe_error *err)
 {
-    int kind = engine->calibration != NULL ? MOE_AFFINITY_OUTPUT : FILL_TOPK;
+    int kind = FILL_TOPK;
     if (o->affinity != NULL) {
         (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
     }

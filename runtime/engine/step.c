@@ -93,7 +93,9 @@ static int reserve_pages(step *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
-        uint32_t end = session->n_evaluated + s->n_rows_of[i];
+        /* A lossy pass that is compared with the exact one has both side by side. */
+        uint32_t n_places = s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
+        uint32_t end = session->n_evaluated + n_places;
         int status = s->n_rows_of[i] == 0 ? MOE_OK
                                           : moe_kv_table_reserve(&s->engine->kv, &session->kv,
                                                                  session->n_evaluated, end, err);
@@ -290,11 +292,12 @@ static uint64_t wait_ns(const moe_engine *engine)
     return stats.wait_ns;
 }
 
-/* The pass, lossy where that is asked for; its cost goes to speculation. */
-static int run_pass(step *s, moe_pass *pass, moe_error *err)
+/* The pass, lossy where that is asked for; its cost goes to speculation. Scoring given tokens is
+ * verification: lossy modes act on it, so that a text's perplexity under them can be told. */
+static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
 {
     moe_engine *engine = s->engine;
-    bool lossy = moe_lossy_acts(engine->lossy) && is_decoding(s);
+    bool lossy = moe_lossy_acts(engine->lossy) && (scores || is_decoding(s));
     pass->kind = lossy ? MOE_PASS_LOSSY : MOE_PASS_EXACT;
     uint64_t begin = moe_now_ns();
     uint64_t waited = engine->speculation != NULL ? wait_ns(engine) : 0;
@@ -335,7 +338,7 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                      .is_cancelled = step_is_cancelled,
                      .cancel_user = s};
     if (status == MOE_OK) {
-        status = run_pass(s, &pass, err);
+        status = run_pass(s, &pass, all_logits, err);
     }
     if (status == MOE_ERR_CANCELLED) {
         clear_cancel_requests(s);

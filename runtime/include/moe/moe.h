@@ -134,9 +134,10 @@ typedef struct moe_engine_options {
      * of the last pass), "hot-global" (calibration), "random". NULL: hot-temporal */
     uint32_t draft_experts;
     const char *draft_pin;
-    /* What stands in for an expert that is not there: its nearest by "output", "weight", "coact" or
-     * "router" (of the calibration), "shuffled" (a random table, for comparison), "random", "topk"
-     * (the router's next best), "none" (nothing). NULL: output, or topk without calibration */
+    /* What stands in for an expert that is not there: "topk" (the router's next best of those that
+     * are), its nearest by "output", "weight", "coact" or "router" (SpecMoE's affinities, of the
+     * calibration), "shuffled" (a random table, for comparison), "random", "none" (nothing). NULL:
+     * topk, which is better than all affinities where that was measured (bench/RESULTS.md) */
     const char *affinity;
     moe_switch foresight; /* reads begin for what the self draft's routers chose. Auto: on */
     /* Verification is cut to the longest prefix of a draft whose missing experts are at most so
