@@ -38,6 +38,8 @@
 #define BASE_MEMORY       16u /* samples of a running mean */
 #define COST_MEMORY       64u
 #define FIRST_SAMPLES     8u
+#define COLD_SAMPLES      8u   /* the first of all: caches are cold, and they say nothing */
+#define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
 #define OUTLIER           2.5
 #define COST_CLIP         3.0
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
@@ -74,6 +76,8 @@ typedef struct survival_state {
     survival_count depths[N_DEPTH];
     double plain[BASE_MEMORY]; /* ring of the latest plain costs of a sequence's token */
     uint32_t n_plain;
+    uint32_t n_cold;
+    double last_plain;
     /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
     survival_mean compute[N_WIDTH], fetch[N_WIDTH];
     survival_mean draft_pass;
@@ -301,11 +305,26 @@ static uint32_t survival_begin(moe_length_control *control)
     return s->mode == MODE_PROBE ? s->probe_depth : control->options.max_draft;
 }
 
+/* A t_base that is too high hides losses, and while ON its memory reaches far back. */
+static void forget_slower(survival_state *s, double base, double cost)
+{
+    if (s->last_plain < FASTER * base && cost < FASTER * base && s->n_plain > 2) {
+        s->plain[0] = s->last_plain;
+        s->plain[1] = cost;
+        s->n_plain = 2;
+    }
+    s->last_plain = cost;
+}
+
 static void learn_costs(moe_length_control *control, const moe_length_iteration *it, bool plain)
 {
     survival_state *s = control->state;
     moe_length_base *base = control->base;
     double n = it->n_sequences;
+    if (plain && s->n_cold < COLD_SAMPLES) {
+        s->n_cold++;
+        return;
+    }
     if (plain) {
         double cost = it->verify_cost / n;
         s->plain[s->n_plain++ % BASE_MEMORY] = cost;
@@ -313,6 +332,7 @@ static void learn_costs(moe_length_control *control, const moe_length_iteration 
         uint32_t n_kept = s->n_plain < BASE_MEMORY ? s->n_plain : BASE_MEMORY;
         if (n_kept >= FIRST_SAMPLES || base->n_samples <= n_kept) {
             base->cost = mean_without_outliers(s->plain, n_kept);
+            forget_slower(s, base->cost, cost);
         }
         base->age = 0;
     }
