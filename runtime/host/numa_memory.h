@@ -10,4 +10,8 @@
  * False, and nothing done, where there is one node or the kernel has no NUMA policy. */
 bool moe_numa_interleave(void *memory, size_t bytes);
 
+/* Fresh pages come from the node, as long as it has some: it is the one that a GPU is attached to.
+ * False, and nothing done, where there is one node, or this one is not for this process. */
+bool moe_numa_prefer(void *memory, size_t bytes, unsigned node);
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -26,6 +27,11 @@ void open_device(device_fixture *fixture, const char *spec)
             moe_sim_device_open(&fixture->device, &parsed, fixture->device, &err) != MOE_OK) {
             fail_msg("%s", err.message);
         }
+    } else if (strcmp(spec, "cpu") != 0) {
+        fixture->device->ops->close(fixture->device);
+        if (open_other_device(&fixture->device, spec, &err) != MOE_OK) {
+            fail_msg("%s", err.message);
+        }
     }
 }
 
@@ -33,12 +39,6 @@ void close_device(device_fixture *fixture)
 {
     fixture->device->ops->close(fixture->device);
     moe_team_destroy(&fixture->team);
-}
-
-const char *device_spec_at(size_t n)
-{
-    static const char *const specs[] = {"cpu", FIXTURE_SIM};
-    return n < sizeof specs / sizeof specs[0] ? specs[n] : NULL;
 }
 
 void for_every_device(void (*check)(moe_device *device))

@@ -13,11 +13,13 @@ typedef struct device_fixture {
 
 #define FIXTURE_SIM "sim:memory=64M,link=4GB/s,latency=20us"
 
-/* spec: "cpu" or "sim:..."; fails the test when it cannot. */
+/* spec: of device_spec_at(); fails the test when it cannot. */
 void open_device(device_fixture *fixture, const char *spec);
 void close_device(device_fixture *fixture);
-/* The n-th kind of device that the contract holds for, or NULL. */
+/* The n-th kind of device that the contract holds for, or NULL. device_kinds.c and others of its
+ * kind have this, and open what is neither "cpu" nor "sim:...". */
 const char *device_spec_at(size_t n);
+int open_other_device(moe_device **out, const char *spec, moe_error *err);
 /* Opens each kind in turn. */
 void for_every_device(void (*check)(moe_device *device));
 

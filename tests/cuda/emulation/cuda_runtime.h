@@ -19,6 +19,8 @@
 
 #include <functional>
 
+#include "cuda_runtime_api.h"
+
 #define __device__
 #define __host__
 #define __global__
@@ -36,8 +38,6 @@ struct dim3 {
     }
 };
 
-typedef struct CUstream_st *cudaStream_t;
-
 namespace emulation
 {
 extern uint3 thread_index;
@@ -45,7 +45,16 @@ extern uint3 block_index;
 extern dim3 block_size;
 extern dim3 grid_size;
 
-void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread);
+void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()> &thread);
+/* Who runs kernels in their streams' order (fake_runtime.cpp); NULL: launch() itself, at once. */
+extern void (*defer)(cudaStream_t stream, std::function<void()> kernel);
+template <typename Kernel, typename... Arguments>
+std::function<void()> bind(Kernel kernel, Arguments... arguments)
+{
+    return [=] { kernel(arguments...); };
+}
+
 void *shared_memory(void);
 /* Returns when all threads of the block have called it. */
 void block_barrier(void);
@@ -58,10 +67,11 @@ uint32_t exchange(uint32_t value, uint32_t mask);
 #define blockDim  (emulation::block_size)
 #define gridDim   (emulation::grid_size)
 
-/* The arguments are copied, as a launch does. */
+/* The arguments are copied when the launch is asked for, whenever it runs. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
-    ((void)(stream),                                                                               \
-     emulation::launch((grid), (block), (shared_bytes), [=] { kernel(__VA_ARGS__); }))
+    emulation::launch(                                                                             \
+        (stream), (grid), (block), (shared_bytes),                                                 \
+        emulation::bind([](auto... arguments) { kernel(arguments...); }, __VA_ARGS__))
 #define MOE_DYNAMIC_SHARED(type, name) type *name = (type *)emulation::shared_memory()
 #define MOE_PREFETCH(address)          ((void)(address))
 

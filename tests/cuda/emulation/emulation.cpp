@@ -113,6 +113,7 @@ void run_block(unsigned n)
 }
 } // namespace
 
+void (*defer)(cudaStream_t stream, std::function<void()> kernel);
 uint3 thread_index;
 uint3 block_index;
 dim3 block_size;
@@ -161,15 +162,10 @@ void *shared_memory(void)
     return (void *)(((uintptr_t)shared.data() + 63) / 64 * 64);
 }
 
-void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &thread)
+static void run_grid(dim3 grid, dim3 block, size_t shared_bytes,
+                     const std::function<void()> &thread)
 {
     unsigned n = block.x;
-    if (n == 0 || n % WARP != 0 || n > MAX_THREADS || block.y != 1 || block.z != 1)
-        broken("a block that is not of whole warps in one dimension, 1024 threads at most");
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
-        broken("a grid that the hardware does not take");
-    if (shared_bytes > MAX_SHARED)
-        broken("more shared memory than a block has");
     while (fibers.size() < n) {
         stacks.push_back(std::make_unique<char[]>(MOE_FIBER_STACK));
         fibers.push_back({stacks.back().get(), nullptr, nullptr});
@@ -184,5 +180,20 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void
                 block_index = {x, y, z};
                 run_block(n);
             }
+}
+void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()> &thread)
+{
+    unsigned n = block.x;
+    if (n == 0 || n % WARP != 0 || n > MAX_THREADS || block.y != 1 || block.z != 1)
+        broken("a block that is not of whole warps in one dimension, 1024 threads at most");
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
+        broken("a grid that the hardware does not take");
+    if (shared_bytes > MAX_SHARED)
+        broken("more shared memory than a block has");
+    if (defer != nullptr)
+        defer(stream, [=] { run_grid(grid, block, shared_bytes, thread); });
+    else
+        run_grid(grid, block, shared_bytes, thread);
 }
 } // namespace emulation

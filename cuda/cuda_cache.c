@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* The KV cache and attention. Page tables and paths are host memory to the contract and device
+ * memory to the kernels; rows that follow one another with the same table share its copy. */
+#include "cuda/cuda_internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+#include "cpu/kernels/vector_ops.h"
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t path_length(const moe_kv_row *row)
+{
+    return row->path == NULL ? 0 : row->position - row->path_first + 1;
+}
+
+/* Entries of the page table that a row may look at. */
+static uint32_t pages_of(const moe_kv_row *row)
+{
+    uint32_t last = max_u32(row->stored, row->path == NULL ? row->position : 0);
+    if (row->path != NULL && row->path_first > 0) {
+        last = max_u32(last, row->path_first - 1);
+    }
+    for (uint32_t i = 0; i < path_length(row); i++) {
+        last = max_u32(last, row->path[i]);
+    }
+    return last / MOE_KV_PAGE + 1;
+}
+
+/* The end of the run of rows from `first` on that have one page table; *n_pages: of that table. */
+static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first, uint32_t *n_pages)
+{
+    uint32_t end = first;
+    *n_pages = 0;
+    for (; end < n_rows && rows[end].pages == rows[first].pages; end++) {
+        *n_pages = max_u32(*n_pages, pages_of(&rows[end]));
+    }
+    return end;
+}
+
+static size_t rows_room(const moe_kv_row *rows, uint32_t n_rows)
+{
+    size_t bytes = moe_cuda_parcel_room(n_rows, sizeof(moe_cuda_kv_row));
+    for (uint32_t r = 0; r < n_rows;) {
+        uint32_t n_pages;
+        uint32_t end = run_end(rows, n_rows, r, &n_pages);
+        bytes += moe_cuda_parcel_room(n_pages, sizeof(void *));
+        for (; r < end; r++) {
+            bytes += moe_cuda_parcel_room(path_length(&rows[r]), sizeof(uint32_t));
+        }
+    }
+    return bytes;
+}
+
+/* *n_runs: how many page tables there are. */
+static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_rows,
+                      const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
+{
+    moe_cuda_parcel parcel;
+    *n_runs = 0;
+    int status = moe_cuda_parcel_begin(cuda, rows_room(rows, n_rows), &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    void *place;
+    *out = moe_cuda_parcel_put(&parcel, NULL, n_rows, sizeof(moe_cuda_kv_row), &place);
+    moe_cuda_kv_row *staged = place;
+    for (uint32_t r = 0; r < n_rows; ++*n_runs) {
+        uint32_t n_pages;
+        uint32_t end = run_end(rows, n_rows, r, &n_pages);
+        void *pages = moe_cuda_parcel_put(&parcel, rows[r].pages, n_pages, sizeof(void *), NULL);
+        for (; r < end; r++) {
+            const uint32_t *path = NULL;
+            if (rows[r].path != NULL) {
+                path = moe_cuda_parcel_put(&parcel, rows[r].path, path_length(&rows[r]),
+                                           sizeof(uint32_t), NULL);
+            }
+            staged[r] = (moe_cuda_kv_row){.pages = pages,
+                                          .path = path,
+                                          .path_first = rows[r].path_first,
+                                          .position = rows[r].position,
+                                          .stored = rows[r].stored};
+        }
+    }
+    return moe_cuda_parcel_send(cuda, &parcel, err);
+}
+
+int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                         uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                         size_t v_stride, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_cuda_kv_row *staged;
+    uint32_t n_runs;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = stage_rows(cuda, rows, n_rows, &staged, &n_runs, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_kv_store(cuda->stream, layout, staged, n_rows, k, k_stride, v, v_stride);
+    return moe_cuda_launched(cuda, "storing keys and values", err);
+}
+
+int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK || move->n == 0 || move->n_layouts == 0) {
+        return status;
+    }
+    /* Ascending, and no target is behind its source. */
+    uint32_t n_pages = move->from[move->n - 1] / MOE_KV_PAGE + 1;
+    uint32_t max_head_kv = 0;
+    for (uint32_t l = 0; l < move->n_layouts; l++) {
+        max_head_kv = max_u32(max_head_kv, move->layouts[l].n_head_kv);
+    }
+    moe_cuda_parcel parcel;
+    status = moe_cuda_parcel_begin(cuda,
+                                   moe_cuda_parcel_room(move->n_layouts, sizeof *move->layouts) +
+                                       moe_cuda_parcel_room(n_pages, sizeof(void *)) +
+                                       2 * moe_cuda_parcel_room(move->n, sizeof(uint32_t)),
+                                   &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_kv_move staged = *move;
+    staged.layouts =
+        moe_cuda_parcel_put(&parcel, move->layouts, move->n_layouts, sizeof *move->layouts, NULL);
+    staged.pages = moe_cuda_parcel_put(&parcel, move->pages, n_pages, sizeof(void *), NULL);
+    staged.from = moe_cuda_parcel_put(&parcel, move->from, move->n, sizeof(uint32_t), NULL);
+    staged.to = moe_cuda_parcel_put(&parcel, move->to, move->n, sizeof(uint32_t), NULL);
+    status = moe_cuda_parcel_send(cuda, &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_kv_move(cuda->stream, &staged, max_head_kv);
+    return moe_cuda_launched(cuda, "moving positions of the KV cache", err);
+}
+
+int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                          moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_cuda_kv_row *staged;
+    uint32_t n_runs;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = stage_rows(cuda, attention->rows, n_rows, &staged, &n_runs, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    uint32_t last = 0;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        last = max_u32(last, attention->rows[r].position);
+    }
+    bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;
+    moe_cuda_attention job = {.layout = attention->layout,
+                              .rows = staged,
+                              .n_rows = n_rows,
+                              .n_visible = last + 1,
+                              .shared_pages = n_runs <= n_rows / 2,
+                              .q = attention->q,
+                              .n_head = attention->n_head,
+                              .scale = attention->scale,
+                              .out = attention->out,
+                              .workspace = has_workspace ? cuda->attention_workspace : NULL,
+                              .n_multiprocessors = cuda->n_multiprocessors};
+    moe_cuda_attend(cuda->stream, &job);
+    return moe_cuda_launched(cuda, "attention", err);
+}

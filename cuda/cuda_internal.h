@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/* Shared by the files of the CUDA device; nobody else includes it.
+ *
+ * Arithmetic is queued on one stream, copies of the link on another. Host arrays that an operation
+ * is given go through a ring of page-locked memory (cuda_staging.c) and are read before the call
+ * returns. What the host is given back waits for the stream. */
+#ifndef MOE_CUDA_INTERNAL_H
+#define MOE_CUDA_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/cuda_module.h"
+#include "cuda/kernels/product_launch.h"
+#include "cuda/kernels/vector_launch.h"
+#include "runtime/device/device.h"
+
+#define MOE_CUDA_STAGES 4u  /* parts of the ring */
+#define MOE_CUDA_USES   16u /* calls of experts() that copies may have to wait for */
+
+/* Host arrays on their way to the device. */
+typedef struct moe_cuda_ring {
+    uint8_t *host;   /* page-locked, MOE_CUDA_STAGES * part_bytes */
+    uint8_t *device; /* as large */
+    size_t part_bytes;
+    size_t used; /* of the part that is being filled */
+    uint32_t part;
+    bool left[MOE_CUDA_STAGES];          /* the event of a part has been recorded */
+    cudaEvent_t passed[MOE_CUDA_STAGES]; /* the stream has passed the last use of a part */
+} moe_cuda_ring;
+
+/* Host and device memory of one size, for results. */
+typedef struct moe_cuda_results {
+    uint8_t *host; /* page-locked */
+    uint8_t *device;
+    size_t bytes;
+} moe_cuda_results;
+
+typedef struct moe_cuda_span {
+    uintptr_t begin, end;
+} moe_cuda_span;
+
+/* One call of experts(): the memory that its kernels read, and when they are done. */
+typedef struct moe_cuda_use {
+    cudaEvent_t done;
+    moe_cuda_span *spans;
+    uint32_t n_spans;
+    uint32_t max_spans;
+} moe_cuda_use;
+
+typedef struct moe_cuda_host_block {
+    struct moe_cuda_host_block *next;
+    void *memory;
+    size_t bytes;
+    bool registered; /* mapped by us and registered; else of cudaHostAlloc() */
+} moe_cuda_host_block;
+
+typedef struct moe_cuda_device {
+    moe_device base;
+    /* Set at open, never changed. */
+    int index;
+    int numa_node; /* -1: not known */
+    uint32_t n_multiprocessors;
+    char name[192];
+    cudaStream_t stream; /* arithmetic */
+    cudaStream_t copies; /* the link */
+
+    /* Of the thread that calls operations. */
+    moe_cuda_ring ring;
+    moe_cuda_results results;
+    moe_expert_work *works;
+    uint32_t max_works;
+
+    /* Set by reserve(). */
+    uint8_t *scratch;
+    void *x_q8_memory;
+    void *h_q8_memory;
+    float *ff_gate, *ff_up;
+    void *attention_workspace; /* for values of at most workspace_v_dim */
+    uint32_t workspace_v_dim;
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    bool failed;       /* for good: everything but closing is refused */
+    moe_error failure; /* why */
+    moe_cuda_host_block *host_blocks;
+    moe_cuda_use uses[MOE_CUDA_USES]; /* call u at u % MOE_CUDA_USES */
+    uint64_t n_uses;                  /* calls of experts() so far */
+    uint64_t n_uses_done;             /* of which the stream has certainly passed */
+    uint64_t n_begun;                 /* copies */
+    uint64_t first_failed;            /* ticket; UINT64_MAX: none */
+    bool stop;
+    pthread_cond_t begun;
+    pthread_cond_t done;
+    cudaEvent_t copied[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
+
+    bool has_thread;
+    pthread_t thread; /* waits for copies */
+
+    /* Held while telling, so that copy_notify() waits for the telling to end. */
+    pthread_mutex_t notify_lock;
+    moe_copy_notify_fn notify;
+    void *notify_user;
+
+    _Atomic uint64_t n_done; /* copies: tickets below it are done */
+} moe_cuda_device;
+
+static inline moe_cuda_device *moe_cuda_device_of(moe_device *device)
+{
+    return (moe_cuda_device *)device;
+}
+
+/* ---- cuda_status.c ---- */
+
+/* The library's status for CUDA's, with a message that names the call, what it was for and what
+ * would help. Takes the code out of the thread's last error. */
+int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe_error *err);
+/* As translate, and the device has failed for good. */
+int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
+                     moe_error *err);
+/* Makes the device this thread's; refuses when it has failed. Every operation begins with it. */
+int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
+/* MOE_OK, or gives up. */
+int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
+                   moe_error *err);
+/* The same for kernels that have just been launched. */
+int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
+/* Waits for the stream of arithmetic. */
+int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
+
+/* ---- cuda_staging.c ---- */
+
+/* Room for an operation's host arrays: filled in place, then sent as one copy. */
+typedef struct moe_cuda_parcel {
+    uint8_t *host;
+    uint8_t *device;
+    size_t bytes;
+    size_t used;
+} moe_cuda_parcel;
+
+/* What n elements take in a parcel. */
+static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
+{
+    return (n * element_bytes + 63) / 64 * 64;
+}
+
+int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
+void moe_cuda_staging_close(moe_cuda_device *cuda);
+/* bytes: the sum of the rooms of what will be put. One parcel is filled at a time. */
+int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                          moe_error *err);
+/* Copies an array into the parcel, or leaves room for one (src NULL) at *host; returns where it
+ * will be on the device. */
+void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, size_t element_bytes,
+                          void **host);
+int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, moe_error *err);
+/* One array, put and sent. */
+int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **device,
+                   moe_error *err);
+/* At least so many bytes of results.host and results.device; what was there is lost. */
+int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
+
+int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+
+/* ---- cuda_link.c ---- */
+
+int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
+/* Ends the thread; copies under way are waited for. */
+void moe_cuda_link_close(moe_cuda_device *cuda);
+/* experts() has been queued: later copies over what it reads wait for it. */
+int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
+                      moe_error *err);
+extern const moe_link_ops moe_cuda_link_ops;
+
+/* ---- cuda_query.c ---- */
+
+int moe_cuda_list(moe_cuda_device_list *out, moe_error *err);
+
+/* ---- cuda_open.c ---- */
+
+int moe_cuda_device_open(moe_device **out, uint32_t index, moe_error *err);
+
+/* ---- Operations, by file ---- */
+
+/* cuda_products.c */
+int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                      uint32_t n_rows, float scale, float *out, moe_error *err);
+int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
+                       const moe_linear *linears, uint32_t n_linears, moe_error *err);
+int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
+                            moe_error *err);
+int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                        const moe_expert_work *works, uint32_t n_works, float *out,
+                        size_t out_stride, moe_error *err);
+
+/* cuda_cache.c */
+int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
+                         uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                         size_t v_stride, moe_error *err);
+int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
+int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
+                          moe_error *err);
+
+/* cuda_vectors.c */
+int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                       uint32_t n_rows, float *out, moe_error *err);
+int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
+                          size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
+int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err);
+int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err);
+int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                    moe_error *err);
+int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
+int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
+                        moe_error *err);
+int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                              uint32_t n, moe_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* What the library and the CUDA module say to each other.
+ *
+ * All that needs CUDA is in a shared object of its own, so that the library starts where there is
+ * no driver, and is built where there is no compiler for it. The module has one symbol,
+ * MOE_CUDA_MODULE_ENTRY, a moe_cuda_module_fn; cuda_loader.h finds it. Both sides are built
+ * together: the module is refused unless number, size and version below are the library's own. */
+#ifndef MOE_CUDA_MODULE_H
+#define MOE_CUDA_MODULE_H
+
+#include "runtime/device/device.h"
+
+/* Goes up with every change to this file or to device.h. */
+#define MOE_CUDA_MODULE_ABI   1u
+#define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
+#define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
+#define MOE_CUDA_MAX_DEVICES  16u
+
+typedef struct moe_cuda_device_info {
+    char name[128];
+    char pci[32];   /* "0000:17:00.0", or empty */
+    char link[64];  /* "32.0 GT/s PCIe x16", or empty: not known */
+    uint32_t major; /* compute capability */
+    uint32_t minor;
+    uint32_t n_multiprocessors;
+    int32_t numa_node; /* -1: not known */
+    uint64_t memory_bytes;
+    char why_not[256]; /* why it cannot be used; empty when it can */
+} moe_cuda_device_info;
+
+typedef struct moe_cuda_device_list {
+    uint32_t driver_version; /* 1000 * major + 10 * minor: the newest CUDA that the driver knows */
+    uint32_t runtime_version;
+    uint32_t n;
+    moe_cuda_device_info devices[MOE_CUDA_MAX_DEVICES];
+} moe_cuda_device_list;
+
+typedef struct moe_cuda_module {
+    uint32_t abi;        /* MOE_CUDA_MODULE_ABI */
+    uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
+    const char *version; /* MOE_VERSION of <moe/version.h> */
+    /* MOE_ERR_UNSUPPORTED, with the reason and a remedy, when there is no driver, one too old, or
+     * no device. Versions are filled in as far as they are known. Any thread. */
+    int (*list)(moe_cuda_device_list *out, moe_error *err);
+    /* index: of list(). */
+    int (*open)(moe_device **out, uint32_t index, moe_error *err);
+} moe_cuda_module;
+
+typedef const moe_cuda_module *(*moe_cuda_module_fn)(void);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening, memory and scratch of a CUDA device. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/cuda_internal.h"
+#include "cuda/cuda_module.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+#define MIB 1048576.0
+/* Of the free memory, one part in so many is left alone: kernels' code and stacks, pages that an
+ * allocation is rounded up to, rings that grow. */
+#define HEADROOM_DIVISOR 32u
+#define LEAST_HEADROOM   (64u << 20)
+/* The link is measured at open by copies of so much, the best of a few. */
+#define PROBE_BYTES   (16u << 20)
+#define PROBE_REPEATS 3
+
+/* ---- Memory ---- */
+
+static int device_alloc_memory(moe_device *device, size_t bytes, void **memory, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    *memory = NULL;
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return moe_fail(err, MOE_ERR_MEMORY,
+                        "the GPU has no %.1f MiB left (cudaMalloc: %s); lower --device-memory or "
+                        "the context, or end other programs on it",
+                        (double)bytes / MIB, cudaGetErrorString(code));
+    }
+    return moe_cuda_check(cuda, code, "cudaMalloc", "device memory", err);
+}
+
+/* cudaFree() waits for all that the device does, so nothing queued can still use the memory. */
+static void device_free_memory(moe_device *device, void *memory, size_t bytes)
+{
+    (void)bytes;
+    (void)cudaSetDevice(moe_cuda_device_of(device)->index);
+    (void)cudaFree(memory);
+}
+
+static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    return moe_cuda_check(cuda,
+                          cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, cuda->stream),
+                          "cudaMemcpyAsync", "a copy on the device", err);
+}
+
+static int device_sync(moe_device *device, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    return status != MOE_OK ? status : moe_cuda_wait(cuda, "waiting for the GPU", err);
+}
+
+/* ---- Scratch ---- */
+
+typedef struct scratch_sizes {
+    size_t x_q8, h_q8, ff, workspace, total;
+} scratch_sizes;
+
+static scratch_sizes measure_scratch(const moe_cuda_device *cuda, const moe_device_limits *limits)
+{
+    scratch_sizes sizes = {0};
+    size_t heads =
+        moe_align64(moe_q8_rows_bytes(limits->head_linear.n_rows, limits->head_linear.n));
+    sizes.x_q8 = moe_align64(moe_q8_rows_bytes(limits->linear.n_rows, limits->linear.n));
+    sizes.x_q8 = sizes.x_q8 > heads ? sizes.x_q8 : heads;
+    for (int i = 0; i < MOE_MAX_FF_LIMITS; i++) {
+        const moe_rows_limit *ff = &limits->ff[i];
+        size_t values = moe_align64((size_t)ff->n_rows * ff->n * sizeof(float));
+        size_t bytes = moe_align64(moe_q8_rows_bytes(ff->n_rows, ff->n));
+        sizes.ff = values > sizes.ff ? values : sizes.ff;
+        sizes.h_q8 = bytes > sizes.h_q8 ? bytes : sizes.h_q8;
+    }
+    if (limits->max_v_dim > 0) {
+        sizes.workspace =
+            moe_align64(moe_cuda_attention_workspace(cuda->n_multiprocessors, limits->max_v_dim));
+    }
+    sizes.total = sizes.x_q8 + sizes.h_q8 + 2 * sizes.ff + sizes.workspace;
+    return sizes;
+}
+
+static uint64_t device_scratch_need(const moe_device *device, const moe_device_limits *limits)
+{
+    return measure_scratch((const moe_cuda_device *)device, limits).total;
+}
+
+static int device_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    scratch_sizes sizes = measure_scratch(cuda, limits);
+    void *memory;
+    int status = device_alloc_memory(device, sizes.total, &memory, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    uint8_t *p = memory;
+    cuda->scratch = p;
+    cuda->x_q8_memory = p;
+    cuda->h_q8_memory = p += sizes.x_q8;
+    cuda->ff_gate = (float *)(p += sizes.h_q8);
+    cuda->ff_up = (float *)(p += sizes.ff);
+    cuda->attention_workspace = p + sizes.ff;
+    cuda->workspace_v_dim = limits->max_v_dim;
+    return MOE_OK;
+}
+
+/* ---- Opening ---- */
+
+/* Also of a device that is half open. What the stream still holds is waited for. */
+static void device_close(moe_device *device)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    (void)cudaSetDevice(cuda->index);
+    if (cuda->stream != NULL) {
+        (void)cudaStreamSynchronize(cuda->stream);
+    }
+    moe_cuda_link_close(cuda);
+    moe_cuda_staging_close(cuda);
+    if (cuda->scratch != NULL) {
+        (void)cudaFree(cuda->scratch);
+    }
+    if (cuda->stream != NULL) {
+        (void)cudaStreamDestroy(cuda->stream);
+    }
+    if (cuda->copies != NULL) {
+        (void)cudaStreamDestroy(cuda->copies);
+    }
+    (void)cudaGetLastError();
+    pthread_cond_destroy(&cuda->begun);
+    pthread_cond_destroy(&cuda->done);
+    pthread_mutex_destroy(&cuda->lock);
+    pthread_mutex_destroy(&cuda->notify_lock);
+    free(cuda->works);
+    free(cuda);
+}
+
+static const moe_device_ops cuda_ops = {
+    .close = device_close,
+    .reserve = device_reserve,
+    .scratch_need = device_scratch_need,
+    .alloc = device_alloc_memory,
+    .free = device_free_memory,
+    .upload = moe_cuda_upload,
+    .download = moe_cuda_download,
+    .copy = device_copy,
+    .copy_rows = moe_cuda_op_copy_rows,
+    .sync = device_sync,
+    .embed = moe_cuda_op_embed,
+    .gather = moe_cuda_op_gather,
+    .rms_norm = moe_cuda_op_rms_norm,
+    .linear = moe_cuda_op_linear,
+    .head_linear = moe_cuda_op_head_linear,
+    .clamp = moe_cuda_op_clamp,
+    .scale = moe_cuda_op_scale,
+    .add = moe_cuda_op_add,
+    .rope = moe_cuda_op_rope,
+    .kv_store = moe_cuda_op_kv_store,
+    .kv_move = moe_cuda_op_kv_move,
+    .attention = moe_cuda_op_attention,
+    .route = moe_cuda_op_route,
+    .experts = moe_cuda_op_experts,
+    .combine = moe_cuda_op_combine,
+    .sigmoid_scale = moe_cuda_op_sigmoid_scale,
+};
+
+/* The link's copies come first where both want the engines: arithmetic waits for experts. */
+static int open_streams(moe_cuda_device *cuda, moe_error *err)
+{
+    int lowest = 0;
+    int highest = 0;
+    const char *call = "cudaDeviceGetStreamPriorityRange";
+    cudaError_t code = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+    if (code == cudaSuccess) {
+        call = "cudaStreamCreateWithPriority";
+        code = cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, lowest);
+    }
+    if (code == cudaSuccess) {
+        code = cudaStreamCreateWithPriority(&cuda->copies, cudaStreamNonBlocking, highest);
+    }
+    return code == cudaSuccess ? MOE_OK : moe_cuda_translate(code, call, "opening the GPU", err);
+}
+
+/* Milliseconds of one copy to the device, by the device's clock. */
+static cudaError_t time_copy(moe_cuda_device *cuda, const cudaEvent_t events[2], void *dst,
+                             const void *src, size_t bytes, float *ms)
+{
+    cudaError_t code = cudaEventRecord(events[0], cuda->copies);
+    if (code == cudaSuccess) {
+        code = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->copies);
+    }
+    if (code == cudaSuccess) {
+        code = cudaEventRecord(events[1], cuda->copies);
+    }
+    if (code == cudaSuccess) {
+        code = cudaEventSynchronize(events[1]);
+    }
+    return code == cudaSuccess ? cudaEventElapsedTime(ms, events[0], events[1]) : code;
+}
+
+static cudaError_t probe_link(moe_cuda_device *cuda, const cudaEvent_t events[2], void *dst,
+                              const void *src)
+{
+    float whole_ms = 0.0f;
+    float small_ms = 0.0f;
+    cudaError_t code = cudaSuccess;
+    for (int i = 0; code == cudaSuccess && i < PROBE_REPEATS; i++) {
+        float ms;
+        code = time_copy(cuda, events, dst, src, PROBE_BYTES, &ms);
+        whole_ms = code == cudaSuccess && (i == 0 || ms < whole_ms) ? ms : whole_ms;
+        if (code == cudaSuccess) {
+            code = time_copy(cuda, events, dst, src, 64, &ms);
+            small_ms = code == cudaSuccess && (i == 0 || ms < small_ms) ? ms : small_ms;
+        }
+    }
+    /* Between the events lies the latency too; a clock too coarse to see a copy is not believed. */
+    double transfer_ms =
+        (double)(whole_ms - small_ms) > 1e-3 ? (double)(whole_ms - small_ms) : 1e-3;
+    cuda->base.link_bytes_per_s = (uint64_t)(PROBE_BYTES * 1e3 / transfer_ms);
+    cuda->base.link_latency_ns = (uint64_t)((double)small_ms * 1e6);
+    return code;
+}
+
+static int measure_link(moe_cuda_device *cuda, moe_error *err)
+{
+    cudaEvent_t events[2] = {NULL, NULL};
+    void *dst = NULL;
+    void *src = NULL;
+    cudaError_t code = cudaHostAlloc(&src, PROBE_BYTES, cudaHostAllocDefault);
+    if (code == cudaSuccess) {
+        code = cudaMalloc(&dst, PROBE_BYTES);
+    }
+    for (int i = 0; code == cudaSuccess && i < 2; i++) {
+        code = cudaEventCreateWithFlags(&events[i], cudaEventDefault);
+    }
+    if (code == cudaSuccess) {
+        code = probe_link(cuda, events, dst, src);
+    }
+    int status = code == cudaSuccess
+                     ? MOE_OK
+                     : moe_cuda_translate(code, "a timed copy", "measuring the link", err);
+    for (int i = 0; i < 2; i++) {
+        if (events[i] != NULL) {
+            (void)cudaEventDestroy(events[i]);
+        }
+    }
+    if (dst != NULL) {
+        (void)cudaFree(dst);
+    }
+    if (src != NULL) {
+        (void)cudaFreeHost(src);
+    }
+    return status;
+}
+
+/* After everything that open allocates by itself. */
+static int measure_memory(moe_cuda_device *cuda, moe_error *err)
+{
+    size_t free_bytes = 0;
+    size_t total = 0;
+    cudaError_t code = cudaMemGetInfo(&free_bytes, &total);
+    if (code != cudaSuccess) {
+        return moe_cuda_translate(code, "cudaMemGetInfo", "opening the GPU", err);
+    }
+    size_t headroom = free_bytes / HEADROOM_DIVISOR;
+    headroom = headroom > LEAST_HEADROOM ? headroom : LEAST_HEADROOM;
+    if (free_bytes <= headroom) {
+        return moe_fail(err, MOE_ERR_MEMORY,
+                        "%s has %.1f MiB free of %.1f, too little to work in; end other programs "
+                        "on it",
+                        cuda->name, (double)free_bytes / MIB, (double)total / MIB);
+    }
+    cuda->base.memory_bytes = free_bytes - headroom;
+    return MOE_OK;
+}
+
+static int open_parts(moe_cuda_device *cuda, moe_error *err)
+{
+    cudaError_t code = cudaSetDevice(cuda->index);
+    if (code != cudaSuccess) {
+        return moe_cuda_translate(code, "cudaSetDevice", "opening the GPU", err);
+    }
+    int status = open_streams(cuda, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_staging_open(cuda, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_link_open(cuda, err);
+    }
+    if (status == MOE_OK) {
+        status = measure_link(cuda, err);
+    }
+    return status != MOE_OK ? status : measure_memory(cuda, err);
+}
+
+static int choose(uint32_t index, moe_cuda_device_info *info, moe_error *err)
+{
+    moe_cuda_device_list list;
+    int status = moe_cuda_list(&list, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (index >= list.n) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "device cuda:%u: there %s %u: cuda:0 to cuda:%u",
+                        index, list.n == 1 ? "is" : "are", list.n, list.n - 1);
+    }
+    *info = list.devices[index];
+    if (info->why_not[0] != '\0') {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "device cuda:%u (%s) cannot be used: %s", index,
+                        info->name, info->why_not);
+    }
+    return MOE_OK;
+}
+
+int moe_cuda_device_open(moe_device **out, uint32_t index, moe_error *err)
+{
+    moe_cuda_device_info info;
+    *out = NULL;
+    int status = choose(index, &info, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_device *cuda = moe_calloc(1, sizeof *cuda);
+    if (cuda == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a CUDA device");
+    }
+    cuda->index = (int)index;
+    cuda->numa_node = info.numa_node;
+    cuda->n_multiprocessors = info.n_multiprocessors;
+    cuda->first_failed = UINT64_MAX;
+    snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);
+    cuda->base = (moe_device){.ops = &cuda_ops, .name = cuda->name, .link = &moe_cuda_link_ops};
+    pthread_mutex_init(&cuda->lock, NULL);
+    pthread_mutex_init(&cuda->notify_lock, NULL);
+    pthread_cond_init(&cuda->begun, NULL);
+    pthread_cond_init(&cuda->done, NULL);
+    status = open_parts(cuda, err);
+    if (status != MOE_OK) {
+        device_close(&cuda->base);
+        return status;
+    }
+    *out = &cuda->base;
+    return MOE_OK;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* Products with weights: linear maps, heads, experts, and the table of embeddings. */
+#include <stdlib.h>
+
+#include "cuda/cuda_internal.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static bool is_quantized(const moe_weight *weight)
+{
+    return !moe_dtype_info_of(weight->type)->is_float;
+}
+
+int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
+                      uint32_t n_rows, float scale, float *out, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    void *staged;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_stage(cuda, tokens, n_rows * sizeof *tokens, &staged, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_embed(cuda->stream, table, staged, n_rows, scale, out);
+    return moe_cuda_launched(cuda, "embedding tokens", err);
+}
+
+static void quantize(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
+                     moe_q8_rows *rows)
+{
+    moe_q8_rows_bind(rows, cuda->x_q8_memory, n_rows, n_in);
+    moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
+    moe_cuda_quantize_rows(cuda->stream, &job);
+}
+
+int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
+                       const moe_linear *linears, uint32_t n_linears, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    bool quantized = false;
+    for (uint32_t i = 0; i < n_linears; i++) {
+        quantized |= is_quantized(&linears[i].weight);
+    }
+    moe_q8_rows x_q8 = {0};
+    if (quantized) {
+        quantize(cuda, x, n_rows, n_in, &x_q8);
+    }
+    for (uint32_t i = 0; i < n_linears; i++) {
+        moe_cuda_linear(cuda->stream, &linears[i], x, &x_q8, n_rows);
+    }
+    return moe_cuda_launched(cuda, "linear maps", err);
+}
+
+int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
+                            moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_head_linear(cuda->stream, linear, n_rows, cuda->x_q8_memory);
+    return moe_cuda_launched(cuda, "a linear map by heads", err);
+}
+
+static int need_works(moe_cuda_device *cuda, uint32_t n, moe_error *err)
+{
+    if (n <= cuda->max_works) {
+        return MOE_OK;
+    }
+    moe_expert_work *works = moe_realloc_array(cuda->works, n, sizeof *works);
+    if (works == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the work of %u experts", n);
+    }
+    cuda->works = works;
+    cuda->max_works = n;
+    return MOE_OK;
+}
+
+/* The works with their index lists on the device, and room for the list of products. */
+static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
+                       moe_cuda_experts *experts, moe_cuda_parcel *parcel, moe_error *err)
+{
+    size_t bytes = moe_cuda_parcel_room(3 * (size_t)n_works, sizeof(moe_cuda_product));
+    for (uint32_t w = 0; w < n_works; w++) {
+        bytes += 2 * moe_cuda_parcel_room(works[w].n_rows, sizeof(uint32_t));
+    }
+    int status = need_works(cuda, n_works, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_parcel_begin(cuda, bytes, parcel, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    void *list;
+    experts->list =
+        moe_cuda_parcel_put(parcel, NULL, 3 * (size_t)n_works, sizeof(moe_cuda_product), &list);
+    experts->host_list = list;
+    for (uint32_t w = 0; w < n_works; w++) {
+        moe_expert_work *work = &cuda->works[w];
+        *work = works[w];
+        if (work->x_index != NULL) {
+            work->x_index =
+                moe_cuda_parcel_put(parcel, work->x_index, work->n_rows, sizeof(uint32_t), NULL);
+        }
+        if (work->out_index != NULL) {
+            work->out_index =
+                moe_cuda_parcel_put(parcel, work->out_index, work->n_rows, sizeof(uint32_t), NULL);
+        }
+    }
+    experts->works = cuda->works;
+    experts->n_works = n_works;
+    return MOE_OK;
+}
+
+int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                        const moe_expert_work *works, uint32_t n_works, float *out,
+                        size_t out_stride, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK || n_works == 0) {
+        return status;
+    }
+    moe_cuda_experts experts = {.x = x,
+                                .n_in = n_in,
+                                .gate = cuda->ff_gate,
+                                .up = cuda->ff_up,
+                                .h_q8_memory = cuda->h_q8_memory,
+                                .out = out,
+                                .out_stride = out_stride};
+    moe_cuda_parcel parcel;
+    status = stage_works(cuda, works, n_works, &experts, &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_experts_list(&experts);
+    status = moe_cuda_parcel_send(cuda, &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    bool quantized = false;
+    for (uint32_t w = 0; w < n_works; w++) {
+        quantized |= is_quantized(&works[w].gate) || is_quantized(&works[w].up);
+    }
+    if (quantized) {
+        quantize(cuda, x, n_x_rows, n_in, &experts.x_q8);
+    }
+    moe_cuda_experts_run(cuda->stream, &experts);
+    status = moe_cuda_launched(cuda, "experts", err);
+    return status != MOE_OK ? status : moe_cuda_note_use(cuda, works, n_works, err);
+}

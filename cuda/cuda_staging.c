@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* Host arrays on their way to the device, and results on their way back.
+ *
+ * The ring is in parts, each with an event:
+ *
+ *     | part 0 | part 1 | part 2 | part 3 |    page-locked on the host, and the same on the device
+ *                  ^ used
+ *
+ * An operation's arrays lie together in a part and are copied to the same place on the device, in
+ * the order of the stream: on the device a place is written again only when the kernels that read
+ * it are through. On the host the copy must be through, so a part that is entered again is waited
+ * for by the event that was recorded when it was left. */
+#include <string.h>
+
+#include "cuda/cuda_internal.h"
+
+#define PART_BYTES    (512u << 10)
+#define RESULTS_BYTES (256u << 10)
+
+static void release_ring(moe_cuda_ring *ring)
+{
+    for (uint32_t i = 0; i < MOE_CUDA_STAGES; i++) {
+        if (ring->passed[i] != NULL) {
+            (void)cudaEventDestroy(ring->passed[i]);
+        }
+    }
+    if (ring->host != NULL) {
+        (void)cudaFreeHost(ring->host);
+    }
+    if (ring->device != NULL) {
+        (void)cudaFree(ring->device);
+    }
+    *ring = (moe_cuda_ring){0};
+}
+
+/* Not being able to is no failure of the device. */
+static int make_ring(moe_cuda_ring *ring, size_t part_bytes, moe_error *err)
+{
+    const char *what = "memory for the arrays of operations";
+    *ring = (moe_cuda_ring){.part_bytes = part_bytes};
+    const char *call = "cudaHostAlloc";
+    cudaError_t code =
+        cudaHostAlloc((void **)&ring->host, MOE_CUDA_STAGES * part_bytes, cudaHostAllocDefault);
+    if (code == cudaSuccess) {
+        call = "cudaMalloc";
+        code = cudaMalloc((void **)&ring->device, MOE_CUDA_STAGES * part_bytes);
+    }
+    for (uint32_t i = 0; code == cudaSuccess && i < MOE_CUDA_STAGES; i++) {
+        call = "cudaEventCreateWithFlags";
+        code = cudaEventCreateWithFlags(&ring->passed[i], cudaEventDisableTiming);
+    }
+    if (code == cudaSuccess) {
+        return MOE_OK;
+    }
+    release_ring(ring);
+    return moe_cuda_translate(code, call, what, err);
+}
+
+static void release_results(moe_cuda_results *results)
+{
+    if (results->host != NULL) {
+        (void)cudaFreeHost(results->host);
+    }
+    if (results->device != NULL) {
+        (void)cudaFree(results->device);
+    }
+    *results = (moe_cuda_results){0};
+}
+
+static int make_results(moe_cuda_results *results, size_t bytes, moe_error *err)
+{
+    const char *call = "cudaHostAlloc";
+    *results = (moe_cuda_results){.bytes = bytes};
+    cudaError_t code = cudaHostAlloc((void **)&results->host, bytes, cudaHostAllocDefault);
+    if (code == cudaSuccess) {
+        call = "cudaMalloc";
+        code = cudaMalloc((void **)&results->device, bytes);
+    }
+    if (code == cudaSuccess) {
+        return MOE_OK;
+    }
+    release_results(results);
+    return moe_cuda_translate(code, call, "memory for results", err);
+}
+
+int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err)
+{
+    int status = make_ring(&cuda->ring, PART_BYTES, err);
+    return status != MOE_OK ? status : make_results(&cuda->results, RESULTS_BYTES, err);
+}
+
+void moe_cuda_staging_close(moe_cuda_device *cuda)
+{
+    release_ring(&cuda->ring);
+    release_results(&cuda->results);
+}
+
+/* A larger ring in place of one that is in use. */
+static int grow_ring(moe_cuda_device *cuda, size_t bytes, moe_error *err)
+{
+    size_t part_bytes = cuda->ring.part_bytes;
+    while (part_bytes < bytes) {
+        part_bytes *= 2;
+    }
+    int status = moe_cuda_wait(cuda, "a larger staging ring", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_ring larger;
+    status = make_ring(&larger, part_bytes, err);
+    if (status == MOE_OK) {
+        release_ring(&cuda->ring);
+        cuda->ring = larger;
+    }
+    return status;
+}
+
+static int next_part(moe_cuda_device *cuda, moe_error *err)
+{
+    moe_cuda_ring *ring = &cuda->ring;
+    const char *what = "staging the arrays of an operation";
+    int status = moe_cuda_check(cuda, cudaEventRecord(ring->passed[ring->part], cuda->stream),
+                                "cudaEventRecord", what, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    ring->left[ring->part] = true;
+    ring->part = (ring->part + 1) % MOE_CUDA_STAGES;
+    ring->used = 0;
+    if (!ring->left[ring->part]) {
+        return MOE_OK;
+    }
+    return moe_cuda_check(cuda, cudaEventSynchronize(ring->passed[ring->part]),
+                          "cudaEventSynchronize", what, err);
+}
+
+int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                          moe_error *err)
+{
+    moe_cuda_ring *ring = &cuda->ring;
+    int status = MOE_OK;
+    if (bytes > ring->part_bytes) {
+        status = grow_ring(cuda, bytes, err);
+    } else if (ring->used + bytes > ring->part_bytes) {
+        status = next_part(cuda, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    size_t at = ring->part * ring->part_bytes + ring->used;
+    ring->used += bytes;
+    *parcel =
+        (moe_cuda_parcel){.host = ring->host + at, .device = ring->device + at, .bytes = bytes};
+    return MOE_OK;
+}
+
+void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, size_t element_bytes,
+                          void **host)
+{
+    uint8_t *place = parcel->host + parcel->used;
+    void *device = parcel->device + parcel->used;
+    if (src != NULL && n > 0) {
+        memcpy(place, src, n * element_bytes);
+    }
+    if (host != NULL) {
+        *host = place;
+    }
+    parcel->used += moe_cuda_parcel_room(n, element_bytes);
+    return device;
+}
+
+int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, moe_error *err)
+{
+    return moe_cuda_check(cuda,
+                          cudaMemcpyAsync(parcel->device, parcel->host, parcel->used,
+                                          cudaMemcpyHostToDevice, cuda->stream),
+                          "cudaMemcpyAsync", "sending the arrays of an operation", err);
+}
+
+int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **device,
+                   moe_error *err)
+{
+    moe_cuda_parcel parcel;
+    int status = moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(bytes, 1), &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    *device = moe_cuda_parcel_put(&parcel, src, bytes, 1, NULL);
+    return moe_cuda_parcel_send(cuda, &parcel, err);
+}
+
+int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err)
+{
+    if (bytes <= cuda->results.bytes) {
+        return MOE_OK;
+    }
+    int status = moe_cuda_wait(cuda, "a larger buffer for results", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_results larger;
+    status = make_results(&larger, bytes, err);
+    if (status == MOE_OK) {
+        release_results(&cuda->results);
+        cuda->results = larger;
+    }
+    return status;
+}
+
+/* By way of the ring, a part at a time: the caller's memory is free when this returns, and the
+ * device takes one part while the next is filled. */
+int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    for (size_t at = 0; status == MOE_OK && at < bytes;) {
+        size_t n = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+        moe_cuda_parcel parcel;
+        status = moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(n, 1), &parcel, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        memcpy(parcel.host, (const uint8_t *)src + at, n);
+        status = moe_cuda_check(cuda,
+                                cudaMemcpyAsync((uint8_t *)dst + at, parcel.host, n,
+                                                cudaMemcpyHostToDevice, cuda->stream),
+                                "cudaMemcpyAsync", "an upload", err);
+        at += n;
+    }
+    return status;
+}
+
+int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    for (size_t at = 0; status == MOE_OK && at < bytes;) {
+        size_t n = bytes - at < cuda->results.bytes ? bytes - at : cuda->results.bytes;
+        status = moe_cuda_check(cuda,
+                                cudaMemcpyAsync(cuda->results.host, (const uint8_t *)src + at, n,
+                                                cudaMemcpyDeviceToHost, cuda->stream),
+                                "cudaMemcpyAsync", "a download", err);
+        if (status == MOE_OK) {
+            status = moe_cuda_wait(cuda, "a download", err);
+        }
+        if (status == MOE_OK) {
+            memcpy((uint8_t *)dst + at, cuda->results.host, n);
+        }
+        at += n;
+    }
+    return bytes > 0 || status != MOE_OK ? status : moe_cuda_wait(cuda, "a download", err);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations of a pass that are neither weight products nor attention. */
+#include <string.h>
+
+#include "cuda/cuda_internal.h"
+
+int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                       uint32_t n_rows, float *out, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    void *staged;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_stage(cuda, rows, n_rows * sizeof *rows, &staged, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_gather(cuda->stream, x, n, staged, n_rows, out);
+    return moe_cuda_launched(cuda, "gathering rows", err);
+}
+
+int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
+                          size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_copy_rows(cuda->stream, src, src_stride, dst, dst_stride, n, n_rows);
+    return moe_cuda_launched(cuda, "copying rows", err);
+}
+
+int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_rms_norm(cuda->stream, x, weight, y, n_rows, n, x_stride, eps);
+    return moe_cuda_launched(cuda, "a norm", err);
+}
+
+int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_clamp(cuda->stream, limit, x, n);
+    return moe_cuda_launched(cuda, "clamping", err);
+}
+
+int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_scale(cuda->stream, factor, x, n);
+    return moe_cuda_launched(cuda, "scaling", err);
+}
+
+int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                    moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_add(cuda->stream, a, b, y, n);
+    return moe_cuda_launched(cuda, "an addition", err);
+}
+
+int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    size_t n = (size_t)n_rows * (rope->n_rot / 2);
+    moe_cuda_parcel parcel;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status =
+            moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_rope staged = *rope;
+    staged.cos = moe_cuda_parcel_put(&parcel, rope->cos, n, sizeof(float), NULL);
+    staged.sin = moe_cuda_parcel_put(&parcel, rope->sin, n, sizeof(float), NULL);
+    status = moe_cuda_parcel_send(cuda, &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_rope(cuda->stream, &staged, n_rows);
+    return moe_cuda_launched(cuda, "the rotary embedding", err);
+}
+
+/* What comes back lies together: experts, weights, probabilities; one copy and one wait. */
+int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    size_t n = (size_t)n_rows * route->n_used;
+    size_t n_probs = route->probs != NULL ? (size_t)n_rows * route->n_expert : 0;
+    size_t bytes = n * (sizeof(uint32_t) + sizeof(float)) + n_probs * sizeof(float);
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_results_need(cuda, bytes, err);
+    }
+    if (status != MOE_OK || n == 0) {
+        return status;
+    }
+    moe_router_gate gate = {.kind = (moe_router_kind)route->gate,
+                            .n_expert = route->n_expert,
+                            .n_expert_used = route->n_used,
+                            .n_group = route->n_group,
+                            .n_group_used = route->n_group_used,
+                            .group_score = (moe_router_group_score)route->group_score,
+                            .renormalise = route->renormalise,
+                            .scale = route->scale};
+    uint32_t *experts = (uint32_t *)cuda->results.device;
+    float *weights = (float *)(experts + n);
+    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, n_rows, experts,
+                   weights, n_probs > 0 ? weights + n : NULL);
+    status = moe_cuda_launched(cuda, "routing", err);
+    if (status == MOE_OK) {
+        status = moe_cuda_check(cuda,
+                                cudaMemcpyAsync(cuda->results.host, cuda->results.device, bytes,
+                                                cudaMemcpyDeviceToHost, cuda->stream),
+                                "cudaMemcpyAsync", "the routing's way back", err);
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_wait(cuda, "routing", err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    const uint8_t *back = cuda->results.host;
+    memcpy(route->experts, back, n * sizeof(uint32_t));
+    memcpy(route->weights, back + n * sizeof(uint32_t), n * sizeof(float));
+    if (n_probs > 0) {
+        memcpy(route->probs, back + n * (sizeof(uint32_t) + sizeof(float)),
+               n_probs * sizeof(float));
+    }
+    return MOE_OK;
+}
+
+int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
+                        moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    void *weights;
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_stage(cuda, combine->weights,
+                                (size_t)n_rows * combine->n_ranks * sizeof(float), &weights, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_combine staged = *combine;
+    staged.weights = weights;
+    moe_cuda_combine(cuda->stream, &staged, n_rows);
+    return moe_cuda_launched(cuda, "adding up experts", err);
+}
+
+int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
+                              uint32_t n, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_sigmoid_scale(cuda->stream, gate, x, n_rows, n);
+    return moe_cuda_launched(cuda, "the shared expert's gate", err);
+}

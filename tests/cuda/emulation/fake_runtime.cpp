@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: MIT
+/* CUDA's runtime, as far as the device's host side uses it, on the host.
+ *
+ * A stream is a thread that does what it was given, in order: copies, kernels (which the emulation
+ * hands over instead of running them at once), events. So what CUDA only promises to happen later
+ * does happen later, and what the host side forgot to wait for goes wrong.
+ *
+ * Strict where CUDA is lenient: memory of an asynchronous copy must be page-locked or the device's,
+ * a kernel's stream of the device that the thread has chosen. Device memory begins as NaNs, ends at
+ * a page that nobody may touch, and is out of the reach of the host's threads where the processor
+ * has protection keys. */
+#include "cuda_runtime.h"
+#include "fake_runtime.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace
+{
+struct moment {
+    std::mutex lock;
+    std::condition_variable reached;
+    uint64_t n_recorded = 0;
+    uint64_t n_done = 0;
+    uint64_t done_ns = 0;
+};
+
+struct block {
+    size_t bytes;
+    size_t mapped;
+    void *mapping;
+    int device;
+};
+
+std::mutex machine_lock;
+fake_machine machine = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, 0};
+uint32_t n_matches;
+cudaError_t sticky;
+fake_usage usage;
+std::map<uintptr_t, block> device_blocks;
+std::map<uintptr_t, block> host_blocks; /* allocated or registered */
+int memory_key = -2;                    /* -1: none */
+
+thread_local int chosen_device;
+thread_local cudaError_t last_error;
+
+uint64_t now_ns()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Under the lock. */
+bool fails_now(const char *call)
+{
+    if (machine.fail_call == nullptr || strcmp(machine.fail_call, call) != 0)
+        return false;
+    if (n_matches++ != machine.fail_after)
+        return false;
+    usage.n_failures++;
+    if (machine.fail_for_good)
+        sticky = machine.fail_code;
+    return true;
+}
+
+cudaError_t failed(cudaError_t code)
+{
+    last_error = code;
+    return code;
+}
+
+/* Every call begins with it. */
+cudaError_t enter(const char *call)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (sticky != cudaSuccess)
+        return failed(sticky);
+    if (machine.driver_version == 0 || machine.driver_version < 13000)
+        return failed(cudaErrorInsufficientDriver);
+    if (machine.n_devices == 0)
+        return failed(cudaErrorNoDevice);
+    if (fails_now(call))
+        return failed(machine.fail_code);
+    return cudaSuccess;
+}
+
+bool contains(const std::map<uintptr_t, block> &blocks, const void *memory, size_t bytes)
+{
+    auto next = blocks.upper_bound((uintptr_t)memory);
+    if (next == blocks.begin())
+        return false;
+    --next;
+    return (uintptr_t)memory + bytes <= next->first + next->second.bytes;
+}
+
+void let_reach_device_memory()
+{
+    if (memory_key >= 0)
+        pkey_set(memory_key, 0);
+}
+} // namespace
+
+struct CUevent_st {
+    std::shared_ptr<moment> when = std::make_shared<moment>();
+    bool timed;
+    int device;
+};
+
+struct CUstream_st {
+    int device;
+    uint32_t seed;
+    std::mutex lock;
+    std::condition_variable given;
+    std::condition_variable idle;
+    std::deque<std::function<void()>> tasks;
+    bool busy = false;
+    bool stop = false;
+    std::thread thread;
+
+    void put(std::function<void()> task)
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        tasks.push_back(std::move(task));
+        given.notify_one();
+    }
+
+    void nap()
+    {
+        uint32_t most;
+        {
+            std::lock_guard<std::mutex> guard(machine_lock);
+            most = machine.nap_us;
+        }
+        seed = seed * 1664525u + 1013904223u;
+        if (most > 0 && seed >> 30 == 0)
+            usleep((seed >> 8) % most);
+    }
+
+    void work()
+    {
+        let_reach_device_memory();
+        std::unique_lock<std::mutex> guard(lock);
+        for (;;) {
+            if (tasks.empty()) {
+                idle.notify_all();
+                if (stop)
+                    return;
+                given.wait(guard);
+                continue;
+            }
+            std::function<void()> task = std::move(tasks.front());
+            tasks.pop_front();
+            busy = true;
+            guard.unlock();
+            nap();
+            task();
+            guard.lock();
+            busy = false;
+        }
+    }
+
+    void drain()
+    {
+        std::unique_lock<std::mutex> guard(lock);
+        idle.wait(guard, [this] { return tasks.empty() && !busy; });
+    }
+};
+
+namespace
+{
+std::map<cudaStream_t, int> streams;
+
+bool has_failed()
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    return sticky != cudaSuccess;
+}
+
+void run_kernel(const std::function<void()> &kernel)
+{
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        if (fails_now("fault"))
+            sticky = machine.fail_code;
+        if (sticky != cudaSuccess)
+            return;
+        usage.n_kernels++;
+    }
+    /* The emulation has one block at a time. */
+    static std::mutex processor;
+    std::lock_guard<std::mutex> guard(processor);
+    kernel();
+}
+
+void defer_kernel(cudaStream_t stream, std::function<void()> kernel)
+{
+    cudaError_t code = enter("kernel");
+    if (code != cudaSuccess)
+        return;
+    if (stream->device != chosen_device) {
+        (void)failed(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    stream->put([kernel] { run_kernel(kernel); });
+}
+
+void drain_device(int device)
+{
+    std::map<cudaStream_t, int> all;
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        all = streams;
+    }
+    for (auto &s : all)
+        if (s.second == device)
+            s.first->drain();
+}
+} // namespace
+
+/* ---- Control ---- */
+
+void fake_machine_init(fake_machine *out)
+{
+    *out = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, 0};
+}
+
+void fake_machine_set(const fake_machine *wanted)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    machine = *wanted;
+    n_matches = 0;
+    sticky = cudaSuccess;
+    usage.n_kernels = usage.n_copies = usage.n_failures = 0;
+}
+
+void fake_get_usage(fake_usage *out)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    *out = usage;
+    out->device_blocks = device_blocks.size();
+    out->host_blocks = host_blocks.size();
+    out->streams = streams.size();
+    out->memory_is_guarded = memory_key >= 0;
+}
+
+/* ---- Errors and devices ---- */
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = last_error;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    last_error = sticky;
+    return code;
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    switch (code) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInsufficientDriver:
+        return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorIllegalAddress:
+        return "an illegal memory access was encountered";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
+    default:
+        return "another failure";
+    }
+}
+
+const char *cudaGetErrorName(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : code == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress"
+           : code == cudaErrorLaunchFailure  ? "cudaErrorLaunchFailure"
+                                             : "cudaErrorUnknown";
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    *version = machine.driver_version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 0;
+    cudaError_t code = enter(__func__);
+    if (code == cudaSuccess)
+        *count = machine.n_devices;
+    return code;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    if (device < 0 || device >= machine.n_devices)
+        return failed(cudaErrorInvalidDevice);
+    chosen_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+    cudaError_t code = enter(__func__);
+    memset(properties, 0, sizeof *properties);
+    if (code == cudaSuccess) {
+        std::string name = "Emulated GPU " + std::to_string(device);
+        memcpy(properties->name, name.c_str(), name.size() + 1);
+        properties->totalGlobalMem = machine.memory_bytes;
+    }
+    return code;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int)
+{
+    *value = attribute == cudaDevAttrComputeCapabilityMajor   ? machine.major
+             : attribute == cudaDevAttrComputeCapabilityMinor ? machine.minor
+                                                              : 2;
+    return enter(__func__);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
+{
+    cudaError_t code = enter(__func__);
+    if (code == cudaSuccess)
+        snprintf(id, (size_t)length, "FFFF:0%d:00.0", device);
+    return code;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
+{
+    *lowest = 0;
+    *highest = -5;
+    return enter(__func__);
+}
+
+/* ---- Memory ---- */
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    *memory = nullptr;
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (bytes > machine.memory_bytes - usage.device_bytes)
+        return failed(cudaErrorMemoryAllocation);
+    if (memory_key == -2)
+        memory_key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t size = (bytes + 255) / 256 * 256;
+    size_t body = (size + page - 1) / page * page;
+    char *mapping = (char *)mmap(nullptr, body + page, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == (char *)MAP_FAILED)
+        return failed(cudaErrorMemoryAllocation);
+    memset(mapping, 0xff, body);
+    if (memory_key >= 0)
+        (void)pkey_mprotect(mapping, body, PROT_READ | PROT_WRITE, memory_key);
+    (void)mprotect(mapping + body, page, PROT_NONE);
+    *memory = mapping + body - size;
+    device_blocks[(uintptr_t)*memory] = {bytes, body + page, mapping, chosen_device};
+    usage.device_bytes += bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (memory == nullptr)
+        return cudaSuccess;
+    cudaError_t code = enter(__func__);
+    drain_device(chosen_device);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    auto found = device_blocks.find((uintptr_t)memory);
+    if (found == device_blocks.end())
+        return failed(cudaErrorInvalidValue);
+    munmap(found->second.mapping, found->second.mapped);
+    usage.device_bytes -= found->second.bytes;
+    device_blocks.erase(found);
+    return code;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    *memory = nullptr;
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    host_blocks[(uintptr_t)*memory] = {bytes, 0, *memory, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    cudaError_t code = enter(__func__);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (host_blocks.erase((uintptr_t)memory) == 0)
+        return failed(cudaErrorInvalidValue);
+    free(memory);
+    return code;
+}
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    host_blocks[(uintptr_t)memory] = {bytes, 0, nullptr, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    cudaError_t code = enter(__func__);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    return host_blocks.erase((uintptr_t)memory) == 0 ? failed(cudaErrorInvalidValue) : code;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    cudaError_t code = enter(__func__);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    *total = machine.memory_bytes;
+    *free_bytes = machine.memory_bytes - usage.device_bytes;
+    return code;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        const auto &from = kind == cudaMemcpyHostToDevice ? host_blocks : device_blocks;
+        const auto &to = kind == cudaMemcpyDeviceToHost ? host_blocks : device_blocks;
+        if (bytes > 0 && (!contains(from, src, bytes) || !contains(to, dst, bytes)))
+            return failed(cudaErrorInvalidValue);
+        usage.n_copies++;
+    }
+    stream->put([=] {
+        if (!has_failed())
+            memcpy(dst, src, bytes);
+    });
+    return cudaSuccess;
+}
+
+/* ---- Streams and events ---- */
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int priority)
+{
+    *stream = nullptr;
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    cudaStream_t s = new CUstream_st;
+    s->device = chosen_device;
+    s->seed = (uint32_t)(priority + 77);
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        if (memory_key == -2)
+            memory_key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+        streams[s] = s->device;
+        emulation::defer = defer_kernel;
+    }
+    s->thread = std::thread([s] { s->work(); });
+    *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    cudaError_t code = enter(__func__);
+    {
+        std::lock_guard<std::mutex> guard(stream->lock);
+        stream->stop = true;
+        stream->given.notify_one();
+    }
+    stream->thread.join();
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        streams.erase(stream);
+    }
+    delete stream;
+    return code;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    stream->drain();
+    std::lock_guard<std::mutex> guard(machine_lock);
+    return sticky == cudaSuccess ? cudaSuccess : failed(sticky);
+}
+
+static void await(moment &when, uint64_t n)
+{
+    std::unique_lock<std::mutex> guard(when.lock);
+    when.reached.wait(guard, [&] { return when.n_done >= n; });
+}
+
+static uint64_t recorded(moment &when)
+{
+    std::lock_guard<std::mutex> guard(when.lock);
+    return when.n_recorded;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    std::shared_ptr<moment> when = event->when;
+    uint64_t n = recorded(*when);
+    stream->put([when, n] { await(*when, n); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    *event = nullptr;
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    *event = new CUevent_st;
+    (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+    (*event)->device = chosen_device;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.events++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    cudaError_t code = enter(__func__);
+    delete event;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.events--;
+    return code;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    if (event->device != stream->device)
+        return failed(cudaErrorInvalidResourceHandle);
+    std::shared_ptr<moment> when = event->when;
+    uint64_t n;
+    {
+        std::lock_guard<std::mutex> guard(when->lock);
+        n = ++when->n_recorded;
+    }
+    stream->put([when, n] {
+        std::lock_guard<std::mutex> guard(when->lock);
+        when->n_done = n;
+        when->done_ns = now_ns();
+        when->reached.notify_all();
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    cudaError_t code = enter(__func__);
+    if (code != cudaSuccess)
+        return code;
+    await(*event->when, recorded(*event->when));
+    std::lock_guard<std::mutex> guard(machine_lock);
+    return sticky == cudaSuccess ? cudaSuccess : failed(sticky);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    cudaError_t code = enter(__func__);
+    if (!begin->timed || !end->timed)
+        return failed(cudaErrorInvalidResourceHandle);
+    *ms = (float)((double)(end->when->done_ns - begin->when->done_ns) * 1e-6);
+    return code;
+}

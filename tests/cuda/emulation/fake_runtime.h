@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* What tests ask of the stand-in for CUDA's runtime (fake_runtime.cpp), and what they can make it
+ * do. One at a time; with no device open. */
+#ifndef MOE_EMULATION_FAKE_RUNTIME_H
+#define MOE_EMULATION_FAKE_RUNTIME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda_runtime_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fake_machine {
+    int n_devices;
+    int major, minor;
+    int driver_version; /* 0: no driver */
+    size_t memory_bytes;
+    /* The n-th call (from 0) of this function fails with this code; NULL: none does. "kernel" is
+     * the launch, "fault" a kernel that was launched well and goes wrong when it runs. */
+    const char *fail_call;
+    uint32_t fail_after;
+    cudaError_t fail_code;
+    /* From then on every call fails with the code, as after a kernel's fault. */
+    bool fail_for_good;
+    /* Streams stop for up to so long before each thing they do, the one in shorter naps than the
+     * other, so that what relies on luck fails. 0: never. */
+    uint32_t nap_us;
+} fake_machine;
+
+/* One device of compute capability 9.0 with 1 GiB, a driver, no failures. */
+void fake_machine_init(fake_machine *machine);
+void fake_machine_set(const fake_machine *machine);
+
+typedef struct fake_usage {
+    uint64_t device_blocks, host_blocks, streams, events; /* alive */
+    uint64_t device_bytes;
+    uint64_t n_kernels, n_copies, n_failures; /* since fake_machine_set() */
+    /* Device memory is out of the host's reach: a pointer to it that is followed there ends the
+     * test. False where the processor has no such means. */
+    bool memory_is_guarded;
+} fake_usage;
+
+void fake_get_usage(fake_usage *usage);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
