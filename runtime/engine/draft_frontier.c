@@ -4,7 +4,12 @@
  * A chain adds one token a level: at temperature 0 the likeliest; above, one drawn from the
  * sampler's distribution, which is kept for rejection sampling. A branching tree adds the likeliest
  * tokens of every node of the frontier, whatever the temperature (picked, not drawn), goes on from
- * those whose paths the draft is surest of, and ends with the surest nodes that fit. */
+ * those whose paths the draft is surest of, and ends with the surest nodes that fit.
+ *
+ * A drawn token must be verified whatever it turned out to be: were it dropped for being unlikely,
+ * or for what came after it, those that remain would no longer be distributed as q, and what is
+ * emitted no longer as p. So a drawn chain ends by decisions made before the next token was drawn
+ * (go_on_from), and no cut looks back on it. */
 #include <math.h>
 
 #include "runtime/engine/engine_internal.h"
@@ -198,6 +203,9 @@ void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch
     uint32_t moved[MOE_TREE_MAX_NODES];
     uint32_t before = d->tree.n;
     if (before == 1) {
+        return;
+    }
+    if (d->is_drawn) {
         return;
     }
     if (engine->speculation->tree_nodes == 0) {

@@ -128,17 +128,17 @@ static void count_missing(moe_engine *engine, uint32_t max_depth, uint32_t *miss
 }
 
 /* Drafted tokens whose verification stays within verify_bytes; the last token of a draft has not
- * been through the draft's routers, so it is taken to need what the one before it added. */
+ * been through the draft's routers, so it is taken to need what the one before it added. Whether a
+ * token stays depends on those before it alone: a drawn one must not be judged by what it is. */
 static uint32_t affordable(const moe_engine *engine, const uint32_t *missing, uint32_t n)
 {
     const moe_speculation *s = engine->speculation;
     uint64_t expert_bytes = engine->map.expert_bytes / engine->plan.experts;
-    while (s->verify_bytes > 0 && n > 0) {
-        uint32_t last = n > 1 ? missing[n - 1] - missing[n - 2] : missing[n - 1];
-        if ((missing[n - 1] + last) * expert_bytes <= s->verify_bytes) {
-            break;
+    for (uint32_t i = 0; i < n && s->verify_bytes > 0; i++) {
+        uint32_t last = i > 0 ? missing[i] - missing[i - 1] : missing[i];
+        if ((missing[i] + last) * expert_bytes > s->verify_bytes) {
+            return i;
         }
-        n--;
     }
     return n;
 }

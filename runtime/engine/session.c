@@ -44,8 +44,10 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     session->evaluate_only = options->evaluate_only;
     status = moe_sampler_init(&session->sampler, &options->sampling, engine->config.n_vocab, err);
     if (status == MOE_OK && engine->speculation != NULL) {
-        status = moe_session_draft_create(&session->draft, engine->speculation,
-                                          options->sampling.seed, err);
+        status = moe_session_draft_create(&session->draft, engine->speculation, err);
+    }
+    if (status == MOE_OK && session->draft != NULL) {
+        moe_session_draft_seed(session->draft, &session->sampler.random);
     }
     if (status != MOE_OK) {
         moe_session_close(&session);
@@ -230,6 +232,9 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         return status;
     }
     fork->sampler.random = session->sampler.random;
+    if (fork->draft != NULL) {
+        fork->draft->random = session->draft->random;
+    }
     fork->n_evaluated = session->n_evaluated;
     fork->n_sampled = session->n_sampled;
     fork->n_sampled_pending = session->n_sampled_pending;
@@ -243,6 +248,9 @@ int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
     if (status == MOE_OK) {
         session->sampler.settings = *sampling;
         moe_sampler_seed(&session->sampler, sampling->seed);
+        if (session->draft != NULL) {
+            moe_session_draft_seed(session->draft, &session->sampler.random);
+        }
     }
     return status;
 }

@@ -16,8 +16,13 @@
 /* So that drawing drafts and accepting them use different numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
 
-int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, uint64_t seed,
-                             moe_error *err)
+void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler)
+{
+    const uint64_t *state = sampler->state;
+    moe_random_seed(&draft->random, state[0] ^ (state[1] << 1) ^ DRAFT_SEED);
+}
+
+int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, moe_error *err)
 {
     *out = NULL;
     uint32_t n = 1 + (s->tree_nodes > 0 ? MOE_TREE_MAX_NODES - 1 : s->max_draft);
@@ -43,7 +48,6 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, 
     if (status == MOE_OK && s->use[MOE_DRAFTER_NGRAM]) {
         status = moe_suffix_index_create(&d->suffix, err);
     }
-    moe_random_seed(&d->random, seed ^ DRAFT_SEED);
     if (status != MOE_OK) {
         moe_session_draft_free(&d);
         return status;

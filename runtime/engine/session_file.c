@@ -279,6 +279,9 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
                           in->path);
     }
     memcpy(s->sampler.random.state, h->random_state, sizeof s->sampler.random.state);
+    if (s->draft != NULL) {
+        moe_session_draft_seed(s->draft, &s->sampler.random);
+    }
     return status;
 }
 

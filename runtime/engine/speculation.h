@@ -128,7 +128,11 @@ bool moe_speculation_by_bytes(const moe_engine_options *options);
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
-                             uint64_t seed, moe_error *err);
+                             moe_error *err);
+/* Restarts the numbers that drafts are drawn with from the state of the session's sampler: when
+ * that is created, seeded anew or loaded. A number that the timeline already depends on must never
+ * be used again. */
+void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
 
 /* ---- One step, in this order; step.c calls ---- */
@@ -166,8 +170,8 @@ void moe_draft_begin_frontier(moe_session *session);
 void moe_draft_narrow_frontier(moe_session *session, uint32_t most);
 /* What is deeper goes; returns how many nodes. */
 uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth);
-/* After the last level: what is not worth its row goes. fetch_cost (may be NULL): [depth + 1], of
- * chains. */
+/* After the last level: what is not worth its row goes; nothing of a drawn chain does. fetch_cost
+ * (may be NULL): [depth + 1], of chains. */
 void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch_cost);
 
 #endif

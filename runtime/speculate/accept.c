@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/speculate/accept.h"
 
+#include <stdlib.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
@@ -85,14 +87,29 @@ uint32_t moe_distribution_draw_distinct(const moe_distribution *d, uint32_t n, m
     return n_drawn;
 }
 
-/* target <- max(p - q, 0), both taken as normalised. */
-static void subtract(moe_distribution *target, const moe_distribution *draft)
+static int by_token(const void *a, const void *b)
+{
+    int32_t x = ((const moe_choice *)a)->token;
+    int32_t y = ((const moe_choice *)b)->token;
+    return (x > y) - (x < y);
+}
+
+/* target <- max(p - q, 0), both taken as normalised. Both are sorted by token for it, so that a
+ * whole vocabulary does not take the square of its size. */
+static void subtract(moe_distribution *target, moe_distribution *draft)
 {
     double p_sum = total(target);
     double q_sum = total(draft);
+    qsort(target->choices, target->n, sizeof *target->choices, by_token);
+    qsort(draft->choices, draft->n, sizeof *draft->choices, by_token);
+    uint32_t k = 0;
     for (uint32_t i = 0; i < target->n; i++) {
         moe_choice *choice = &target->choices[i];
-        double p = choice->p / p_sum - weight_of(draft, choice->token) / q_sum;
+        while (k < draft->n && draft->choices[k].token < choice->token) {
+            k++;
+        }
+        bool is_drafted = k < draft->n && draft->choices[k].token == choice->token;
+        double p = choice->p / p_sum - (is_drafted ? draft->choices[k].p / q_sum : 0.0);
         choice->p = p > 0.0 ? p : 0.0;
     }
 }

@@ -26,7 +26,8 @@ typedef struct moe_distribution {
 uint32_t moe_accept_exact(const moe_token_tree *tree, uint32_t node, int32_t choice);
 
 /* Rejection sampling. target is changed (it becomes the residual). draft: the distribution that the
- * node's children were drawn from, without replacement, in their order (changed too); NULL when
+ * node's children were drawn from, without replacement, in their order (changed too). Every drawn
+ * token must be among the children, whatever it is. NULL when
  * they were picked rather than drawn (the most likely ones, an n-gram's): each is then accepted
  * with p(x), and else p(x) becomes 0. Returns the child accepted, or MOE_NODE_NONE and in *token
  * what is emitted instead. A node without children just draws *token. */
