@@ -26,9 +26,10 @@ typedef struct moe_suffix_options {
 } moe_suffix_options;
 
 /* Adds continuations after `node` (whose path continues the timeline; the root is the timeline's
- * last token) and returns how many nodes were added. q is the share of the occurrences of the
- * matched suffix that went on like this. Deterministic: longest match first, then the more
- * frequent, then the more recent continuation. */
+ * last token) and returns how many nodes were added. q estimates how likely it is that the token
+ * comes, given its parent: the share of the occurrences of the matched suffix that went on like
+ * this, less where they are few or the match is short. Deterministic: longest match first, then the
+ * more frequent, then the more recent continuation. */
 uint32_t moe_suffix_propose(const moe_suffix_index *index, const moe_suffix_options *options,
                             uint32_t node, moe_token_tree *tree);
 /* Tokens of the timeline's end that the best proposal matched; 0: none. */
