@@ -7,6 +7,8 @@
 #define MOST_HOLD  1024u
 /* On has to be better by this share, or it is off: it costs what is not measured here too. */
 #define LEAST_GAIN 0.01
+#define MOST_BUSY  0.85
+#define N_DEAREST  2u
 
 void moe_trial_gate_init(moe_trial_gate *gate)
 {
@@ -15,7 +17,7 @@ void moe_trial_gate_init(moe_trial_gate *gate)
 
 static bool run_is_on(uint32_t n)
 {
-    return n / MOE_TRIAL_RUN % 2 == 0;
+    return n / MOE_TRIAL_RUN % 2 == 1;
 }
 
 bool moe_trial_gate_is_on(const moe_trial_gate *gate)
@@ -30,17 +32,26 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, uint32_t n)
+static double mean_without_dearest(double *values, uint32_t n)
 {
+    double sum = 0.0;
     qsort(values, n, sizeof *values, compare);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    n -= n > 2 * N_DEAREST ? N_DEAREST : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    return sum / n;
 }
 
-static void decide(moe_trial_gate *gate)
+static bool pays_off(moe_trial_gate *gate)
 {
-    double off = median(gate->costs[0], gate->n_costs[0]);
-    double on = median(gate->costs[1], gate->n_costs[1]);
-    bool pays = on < (1.0 - LEAST_GAIN) * off;
+    double off = mean_without_dearest(gate->costs[0], gate->n_costs[0]);
+    double on = mean_without_dearest(gate->costs[1], gate->n_costs[1]);
+    return on < (1.0 - LEAST_GAIN) * off;
+}
+
+static void hold(moe_trial_gate *gate, bool pays)
+{
     bool same = gate->n_trials > 0 && pays == gate->on;
     gate->hold = !same ? FIRST_HOLD : gate->hold < MOST_HOLD ? 2 * gate->hold : MOST_HOLD;
     gate->on = pays;
@@ -49,7 +60,7 @@ static void decide(moe_trial_gate *gate)
     gate->n_trials++;
 }
 
-void moe_trial_gate_note(moe_trial_gate *gate, double cost)
+void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, double busy_ns)
 {
     if (gate->holding) {
         gate->n_held_on += gate->on;
@@ -57,14 +68,21 @@ void moe_trial_gate_note(moe_trial_gate *gate, double cost)
         if (--gate->left == 0) {
             gate->holding = false;
             gate->n = gate->n_costs[0] = gate->n_costs[1] = 0;
+            gate->busy_ns = gate->time_ns = 0.0;
         }
         return;
     }
     bool on = run_is_on(gate->n);
     if (gate->n % MOE_TRIAL_RUN != 0) {
-        gate->costs[on][gate->n_costs[on]++] = cost;
+        gate->costs[on][gate->n_costs[on]++] = time_ns / work;
     }
-    if (++gate->n == MOE_TRIAL_RUN * MOE_TRIAL_RUNS) {
-        decide(gate);
+    if (gate->n < MOE_TRIAL_RUN) {
+        gate->busy_ns += busy_ns;
+        gate->time_ns += time_ns;
+    }
+    if (++gate->n == MOE_TRIAL_RUN && gate->busy_ns > MOST_BUSY * gate->time_ns) {
+        hold(gate, false);
+    } else if (gate->n == MOE_TRIAL_RUN * MOE_TRIAL_RUNS) {
+        hold(gate, pays_off(gate));
     }
 }

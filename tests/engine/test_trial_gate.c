@@ -27,7 +27,8 @@ static double run(moe_trial_gate *gate, double on_cost, uint32_t n, moe_random *
     for (uint32_t i = 0; i < n; i++) {
         double cost = moe_trial_gate_is_on(gate) ? on_cost : 1.0;
         sum += cost;
-        moe_trial_gate_note(gate, noisy(cost, random));
+        double ns = noisy(cost, random);
+        moe_trial_gate_note(gate, 1.0, ns, 0.6 * ns);
     }
     return sum / n;
 }
@@ -55,10 +56,30 @@ static void a_tie_is_off(void **state)
     moe_trial_gate gate;
     moe_trial_gate_init(&gate);
     for (int i = 0; i < 1000; i++) {
-        moe_trial_gate_note(&gate, 1.0);
+        moe_trial_gate_note(&gate, 1.0, 1.0, 0.6);
     }
     assert_true(gate.n_trials > 1);
     assert_int_equal(gate.n_held_on, 0);
+}
+
+static void no_trial_without_room(void **state)
+{
+    (void)state;
+    moe_trial_gate gate;
+    moe_trial_gate_init(&gate);
+    for (int i = 0; i < 1000; i++) {
+        assert_false(moe_trial_gate_is_on(&gate));
+        moe_trial_gate_note(&gate, 1.0, 1.0, 0.95);
+    }
+    assert_true(gate.n_trials > 1);
+    moe_trial_gate_init(&gate);
+    uint32_t n_on = 0;
+    for (int i = 0; i < 1000; i++) {
+        n_on += moe_trial_gate_is_on(&gate);
+        double ns = moe_trial_gate_is_on(&gate) ? 0.8 : 1.0;
+        moe_trial_gate_note(&gate, 1.0, ns, 0.6 * ns);
+    }
+    assert_true(n_on > 900);
 }
 
 static void notices_changes(void **state)
@@ -80,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_better_way),
         cmocka_unit_test(a_tie_is_off),
+        cmocka_unit_test(no_trial_without_room),
         cmocka_unit_test(notices_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
