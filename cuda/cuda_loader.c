@@ -26,7 +26,7 @@ static bool own_folder(char folder[PATH_MAX])
 {
     Dl_info info;
     char path[PATH_MAX];
-    if (dladdr((const void *)&moe_cuda_library_load, &info) == 0 || info.dli_fname == NULL) {
+    if (dladdr((const void *)&moe_cuda_module_load, &info) == 0 || info.dli_fname == NULL) {
         return false;
     }
     /* A program's name is what it was started by, and may not be a path. */
@@ -67,43 +67,30 @@ static int check_module(const moe_cuda_module *module, const char *path, moe_err
                     path, module->abi, MOE_CUDA_MODULE_ABI);
 }
 
-int moe_cuda_library_load(moe_cuda_library *library, moe_error *err)
+int moe_cuda_module_load(const moe_cuda_module **out, moe_error *err)
 {
     char folder[PATH_MAX];
     char path[PATH_MAX];
-    *library = (moe_cuda_library){0};
+    *out = NULL;
     if (!own_folder(folder) || !find_module(path, folder)) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "there is no CUDA module (" MOE_CUDA_MODULE_FILE "): it is built where "
                         "nvcc is found (-Dcuda=enabled) and lies beside the library");
     }
-    /* Not to be unmapped: CUDA's runtime has threads and handlers of its own until the end. */
-    library->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library->handle == NULL) {
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "the CUDA module cannot be loaded: %s",
                         dlerror());
     }
     moe_cuda_module_fn entry;
-    *(void **)&entry = dlsym(library->handle, MOE_CUDA_MODULE_ENTRY);
-    int status;
-    if (entry == NULL) {
-        status = moe_fail(err, MOE_ERR_UNSUPPORTED, "%s has no %s", path, MOE_CUDA_MODULE_ENTRY);
-    } else {
-        library->module = entry();
-        status = check_module(library->module, path, err);
-    }
-    if (status != MOE_OK) {
-        moe_cuda_library_unload(library);
-    }
+    *(void **)&entry = dlsym(handle, MOE_CUDA_MODULE_ENTRY);
+    const moe_cuda_module *module = entry != NULL ? entry() : NULL;
+    int status = module != NULL
+                     ? check_module(module, path, err)
+                     : moe_fail(err, MOE_ERR_UNSUPPORTED, "%s has no " MOE_CUDA_MODULE_ENTRY, path);
+    (void)dlclose(handle); /* it stays mapped: RTLD_NODELETE */
+    *out = status == MOE_OK ? module : NULL;
     return status;
-}
-
-void moe_cuda_library_unload(moe_cuda_library *library)
-{
-    if (library->handle != NULL) {
-        (void)dlclose(library->handle);
-    }
-    *library = (moe_cuda_library){0};
 }
 
 bool moe_cuda_gpu_seen(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds the CUDA module and keeps it while it is used.
+/* Finds the CUDA module.
  *
  * Looked for, in this order, from the folder of the object that holds this code (the library, or
  * the program that it is linked into): there, in cuda/module/ below it (a build folder), in
@@ -11,15 +11,10 @@
 
 #include "cuda/cuda_module.h"
 
-typedef struct moe_cuda_library {
-    void *handle;
-    const moe_cuda_module *module;
-} moe_cuda_library;
-
-/* MOE_ERR_UNSUPPORTED says why there is none: not found, cannot be loaded, of another build. */
-int moe_cuda_library_load(moe_cuda_library *library, moe_error *err);
-/* After every device of it is closed. Nothing for one that was not loaded. */
-void moe_cuda_library_unload(moe_cuda_library *library);
+/* MOE_ERR_UNSUPPORTED says why there is none: not found, cannot be loaded, of another build. A
+ * module stays until the process ends, because CUDA's runtime has threads and handlers of its own
+ * in it; loading it again costs nothing. Any thread. */
+int moe_cuda_module_load(const moe_cuda_module **out, moe_error *err);
 
 /* Whether the machine seems to have an NVIDIA GPU, usable or not: its driver shows one. */
 bool moe_cuda_gpu_seen(void);

@@ -91,8 +91,9 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_FLAG, .commands = CLI_RUN},
     {{"--kv"}, "f16|f32|q8_0", "type of the KV cache (default f16)", .offset = AT(kv),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
-    {{"--device"}, "cpu|sim:...", "the device tier; sim:memory=2G,link=16GB/s,latency=10us "
-     "simulates memory behind a link (default cpu)", .offset = AT(device), .kind = OPTION_TEXT,
+    {{"--device"}, "auto|cpu|cuda[:N]|sim:...", "the device tier; sim:memory=2G,link=16GB/s,"
+     "latency=10us simulates memory behind a link (default auto: a GPU if there is one)",
+     .offset = AT(device), .kind = OPTION_TEXT,
      .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--kernels"}, "native|reference|avx2|avx512", "instruction set; the results are the same "
      "(default native)", .offset = AT(kernels), .kind = OPTION_NAME,

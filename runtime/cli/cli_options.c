@@ -173,6 +173,14 @@ static int store(const cli_option_row *row, const char *name, cli_options *optio
     }
 }
 
+/* By its kind; the library looks at the rest. */
+static bool is_device(const char *text)
+{
+    return text == NULL || strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 ||
+           strcmp(text, "cuda") == 0 || strncmp(text, "cuda:", 5) == 0 ||
+           strncmp(text, "sim:", 4) == 0;
+}
+
 /* What two options together cannot mean. */
 static int check_together(const cli_options *options, const char *title)
 {
@@ -182,11 +190,11 @@ static int check_together(const cli_options *options, const char *title)
     if (options->tokens != NULL && (options->prompt != NULL || options->prompt_file != NULL)) {
         return cli_fail(CLI_EXIT_USAGE, "%s: --tokens stands instead of -p or -f: give one", title);
     }
-    if (options->device != NULL && strcmp(options->device, "cpu") != 0 &&
-        strncmp(options->device, "sim:", 4) != 0) {
+    if (!is_device(options->device)) {
         return cli_fail(CLI_EXIT_USAGE,
-                        "%s: --device must be cpu or sim:memory=...,link=...GB/s, not '%s'", title,
-                        options->device);
+                        "%s: --device must be auto, cpu, cuda, cuda:1 or "
+                        "sim:memory=...,link=...GB/s, not '%s'",
+                        title, options->device);
     }
     if (options->raw && options->chat) {
         return cli_fail(CLI_EXIT_USAGE, "%s: --raw and --chat exclude each other", title);

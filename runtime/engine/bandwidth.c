@@ -48,6 +48,12 @@ int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_er
 {
     void *buffer;
     *bytes_per_s = 0.0;
+    if (engine->plan.has_device_memory && !engine->device->simulated) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "the threads' read bandwidth is no bound for %s, which has memory of its "
+                        "own",
+                        engine->device->name);
+    }
     if (engine->plan.total + BUFFER_BYTES > engine->plan.budget) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "the memory budget has no room for the %zu MiB that measuring takes",

@@ -33,6 +33,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe
     options.context = o->context;
     options.prefill_chunk = o->prefill_chunk;
     options.kernels = o->kernels;
+    options.device = "cpu"; /* the memory of a GPU is for the model that is sped up */
     options.host_memory = o->host_memory;
     options.calibration = "none";
     options.log = o->log;

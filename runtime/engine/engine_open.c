@@ -6,14 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/cpu_device.h"
 #include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
+#include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
-#include "runtime/device/sim_device.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
@@ -142,26 +141,6 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
     return keeps_nothing(mode) ? check_baseline_options(o, err) : MOE_OK;
 }
 
-static int check_device_option(const moe_engine_options *o, moe_error *err)
-{
-    const char *device = o->device != NULL ? o->device : "cpu";
-    if (moe_sim_spec_is(device)) {
-        moe_sim_spec spec;
-        return moe_sim_spec_parse(&spec, device, err);
-    }
-    if (strcmp(device, "cpu") != 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "device '%s' is not known to this build; it has: cpu, "
-                        "sim:memory=2G,link=16GB/s,latency=10us",
-                        device);
-    }
-    if (o->host_compute == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "host computing cannot act: the device cpu computes in host memory anyway");
-    }
-    return MOE_OK;
-}
-
 int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
 {
     if (o->struct_size != sizeof *o) {
@@ -185,7 +164,7 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
                         (int)o->float_gemm);
     }
-    int status = check_device_option(o, err);
+    int status = moe_device_choice_check(o, err);
     if (status == MOE_OK) {
         status = check_offload_options(o, err);
     }
@@ -286,17 +265,8 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     if (status != MOE_OK) {
         return status;
     }
-    moe_cpu_device_options options = {.team = engine->team,
-                                      .cpu_features = cpu_features,
-                                      .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    status = moe_cpu_device_open(&engine->device, &options, err);
-    moe_sim_spec spec;
-    if (status == MOE_OK && o->device != NULL && moe_sim_spec_is(o->device)) {
-        status = moe_sim_spec_parse(&spec, o->device, err);
-        if (status == MOE_OK) {
-            status = moe_sim_device_open(&engine->device, &spec, engine->device, err);
-        }
-    }
+    moe_device_choice choice = {.options = o, .team = engine->team, .cpu_features = cpu_features};
+    status = moe_device_choice_open(&engine->device, &choice, err);
     if (status != MOE_OK) {
         return status;
     }

@@ -16,6 +16,7 @@
 #include <moe/moe.h>
 
 #include "cpu/kernels/cpu_features.h"
+#include "cuda/cuda_loader.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/host/cgroup.h"
@@ -208,12 +209,53 @@ static struct json_object *describe_io(void)
     return io;
 }
 
-/* There is no CUDA module in this build: GPUs that the machine may have are not looked for. */
+static void put_version(struct json_object *object, const char *key, uint32_t version)
+{
+    char text[32] = "";
+    if (version != 0) {
+        snprintf(text, sizeof text, "%u.%u", version / 1000, version % 1000 / 10);
+    }
+    put_text(object, key, text);
+}
+
+static struct json_object *describe_gpu(const moe_cuda_device_info *info)
+{
+    struct json_object *gpu = json_object_new_object();
+    char capability[32];
+    snprintf(capability, sizeof capability, "%u.%u", info->major, info->minor);
+    put_text(gpu, "name", info->name);
+    put_text(gpu, "compute_capability", capability);
+    put_u64(gpu, "multiprocessors", info->n_multiprocessors);
+    put_u64(gpu, "memory_bytes", info->memory_bytes);
+    put_text(gpu, "pci", info->pci);
+    put_text(gpu, "link", info->link);
+    put(gpu, "numa_node", info->numa_node >= 0 ? json_object_new_int(info->numa_node) : NULL);
+    if (info->why_not[0] != '\0') {
+        put_text(gpu, "why_not", info->why_not);
+    }
+    return gpu;
+}
+
 static struct json_object *describe_gpus(void)
 {
     struct json_object *gpus = json_object_new_object();
-    put(gpus, "devices", json_object_new_array());
-    put_text(gpus, "why_none", "this build has no CUDA module: the device is the CPU");
+    struct json_object *devices = json_object_new_array();
+    const moe_cuda_module *module;
+    moe_error why_none = {""};
+    moe_cuda_device_list *list = moe_calloc(1, sizeof *list);
+    if (list != NULL && moe_cuda_module_load(&module, &why_none) == MOE_OK) {
+        if (module->list(list, &why_none) == MOE_OK) {
+            why_none.message[0] = '\0';
+        }
+        put_version(gpus, "driver_cuda", list->driver_version);
+        put_version(gpus, "runtime_cuda", list->runtime_version);
+        for (uint32_t i = 0; i < list->n; i++) {
+            append(devices, describe_gpu(&list->devices[i]));
+        }
+    }
+    free(list);
+    put(gpus, "devices", devices);
+    put_text(gpus, "why_none", why_none.message);
     return gpus;
 }
 

@@ -55,7 +55,8 @@ typedef enum moe_kv_cache_type {
 
 typedef enum moe_float_gemm {
     MOE_FLOAT_GEMM_EXACT = 0, /* the library's own kernels: same bits for any number of rows */
-    MOE_FLOAT_GEMM_BLAS = 1   /* OpenBLAS for float weights in prefill: last bits may differ */
+    /* OpenBLAS for float weights in prefill: last bits may differ. For the CPU alone. */
+    MOE_FLOAT_GEMM_BLAS = 1
 } moe_float_gemm;
 
 /* fraction in [0, 1] of what opening has to read. Return false to cancel. Called on the opening
@@ -69,7 +70,10 @@ typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
-    const char *device;     /* "cpu", "sim:memory=2G,link=16GB/s,latency=10us"; NULL: the best */
+    /* "cpu"; "cuda", "cuda:1": a GPU, by its number; "sim:memory=2G,link=16GB/s,latency=10us". NULL
+     * and "auto": the first GPU that can be used, else the CPU. moe_machine_describe() lists GPUs
+     * and says why there is none; a GPU that is there and not used is told by one log line. */
+    const char *device;
     uint32_t n_threads;     /* worker threads; 0: the physical cores this process may use */
     uint32_t context;       /* most tokens of a session; 0: what the model was trained for */
     uint32_t prefill_chunk; /* most rows of one pass, 1..4096; 0: 256 */
@@ -309,7 +313,7 @@ MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *st
 
 /* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
  * it; MOE_ERR_BUDGET where the plan leaves no room), best of three: with active_bytes the bound of
- * decoding one sequence from memory. */
+ * decoding one sequence from memory. MOE_ERR_UNSUPPORTED on a GPU, whose threads they are not. */
 MOE_API int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err);
 
 /* ---- Text --------------------------------------------------------------------------------- */

@@ -7,8 +7,8 @@
  *
  * Strict where CUDA is lenient: memory of an asynchronous copy must be page-locked or the device's,
  * a kernel's stream of the device that the thread has chosen. Device memory begins as NaNs, ends at
- * a page that nobody may touch, and is out of the reach of the host's threads where the processor
- * has protection keys. */
+ * a page that nobody may touch, and is out of the host's reach: by a protection key that only the
+ * streams' threads have, or, on a processor without such, for everybody while no stream works. */
 #include "cuda_runtime.h"
 #include "fake_runtime.h"
 
@@ -37,7 +37,8 @@ struct moment {
 
 struct block {
     size_t bytes;
-    size_t mapped;
+    size_t body;   /* of the mapping: what can be used */
+    size_t mapped; /* and the page at its end */
     void *mapping;
     int device;
 };
@@ -102,6 +103,35 @@ bool contains(const std::map<uintptr_t, block> &blocks, const void *memory, size
         return false;
     --next;
     return (uintptr_t)memory + bytes <= next->first + next->second.bytes;
+}
+
+uint32_t n_working; /* streams */
+
+/* Under the lock. Without a key memory is there for all threads or for none. */
+void protect(const std::pair<const uintptr_t, block> &b)
+{
+    if (memory_key >= 0)
+        (void)pkey_mprotect(b.second.mapping, b.second.body, PROT_READ | PROT_WRITE, memory_key);
+    else
+        (void)mprotect(b.second.mapping, b.second.body,
+                       n_working > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+/* Around whatever a stream does. */
+void begin_work()
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (n_working++ == 0 && memory_key < 0)
+        for (const auto &b : device_blocks)
+            protect(b);
+}
+
+void end_work()
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (--n_working == 0 && memory_key < 0)
+        for (const auto &b : device_blocks)
+            protect(b);
 }
 
 void let_reach_device_memory()
@@ -200,7 +230,9 @@ void run_kernel(const std::function<void()> &kernel)
     /* The emulation has one block at a time. */
     static std::mutex processor;
     std::lock_guard<std::mutex> guard(processor);
+    begin_work();
     kernel();
+    end_work();
 }
 
 void defer_kernel(cudaStream_t stream, std::function<void()> kernel)
@@ -251,7 +283,6 @@ void fake_get_usage(fake_usage *out)
     out->device_blocks = device_blocks.size();
     out->host_blocks = host_blocks.size();
     out->streams = streams.size();
-    out->memory_is_guarded = memory_key >= 0;
 }
 
 /* ---- Errors and devices ---- */
@@ -381,11 +412,10 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     if (mapping == (char *)MAP_FAILED)
         return failed(cudaErrorMemoryAllocation);
     memset(mapping, 0xff, body);
-    if (memory_key >= 0)
-        (void)pkey_mprotect(mapping, body, PROT_READ | PROT_WRITE, memory_key);
     (void)mprotect(mapping + body, page, PROT_NONE);
     *memory = mapping + body - size;
-    device_blocks[(uintptr_t)*memory] = {bytes, body + page, mapping, chosen_device};
+    block b = {bytes, body, body + page, mapping, chosen_device};
+    protect(*device_blocks.emplace((uintptr_t)*memory, b).first);
     usage.device_bytes += bytes;
     return cudaSuccess;
 }
@@ -414,7 +444,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    host_blocks[(uintptr_t)*memory] = {bytes, 0, *memory, 0};
+    host_blocks[(uintptr_t)*memory] = {bytes, 0, 0, *memory, 0};
     return cudaSuccess;
 }
 
@@ -434,7 +464,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
     if (code != cudaSuccess)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
-    host_blocks[(uintptr_t)memory] = {bytes, 0, nullptr, 0};
+    host_blocks[(uintptr_t)memory] = {bytes, 0, 0, nullptr, 0};
     return cudaSuccess;
 }
 
@@ -469,8 +499,11 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         usage.n_copies++;
     }
     stream->put([=] {
-        if (!has_failed())
-            memcpy(dst, src, bytes);
+        if (has_failed())
+            return;
+        begin_work();
+        memcpy(dst, src, bytes);
+        end_work();
     });
     return cudaSuccess;
 }

@@ -38,9 +38,6 @@ typedef struct fake_usage {
     uint64_t device_blocks, host_blocks, streams, events; /* alive */
     uint64_t device_bytes;
     uint64_t n_kernels, n_copies, n_failures; /* since fake_machine_set() */
-    /* Device memory is out of the host's reach: a pointer to it that is followed there ends the
-     * test. False where the processor has no such means. */
-    bool memory_is_guarded;
 } fake_usage;
 
 void fake_get_usage(fake_usage *usage);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/device_choice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu_device.h"
+#include "cuda/cuda_loader.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/device/sim_device.h"
+
+static bool is_auto(const moe_engine_options *o)
+{
+    return o->device == NULL || strcmp(o->device, "auto") == 0;
+}
+
+int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
+{
+    uint32_t index;
+    moe_sim_spec spec;
+    if (is_auto(o) || strcmp(o->device, "cpu") == 0) {
+        return MOE_OK;
+    }
+    if (moe_sim_spec_is(o->device)) {
+        return moe_sim_spec_parse(&spec, o->device, err);
+    }
+    if (!moe_cuda_parse_name(o->device, &index)) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "device '%s' is not known; use auto, cpu, cuda, cuda:1, or "
+                        "sim:memory=2G,link=16GB/s,latency=10us",
+                        o->device);
+    }
+    if (o->float_gemm == MOE_FLOAT_GEMM_BLAS) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "float products by BLAS are for the CPU: they cannot act on device '%s'",
+                        o->device);
+    }
+    return MOE_OK;
+}
+
+static int open_cpu(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    moe_cpu_device_options options = {.team = choice->team,
+                                      .cpu_features = choice->cpu_features,
+                                      .blas_prefill =
+                                          choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
+    return moe_cpu_device_open(out, &options, err);
+}
+
+static int open_simulated(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    moe_sim_spec spec;
+    int status = moe_sim_spec_parse(&spec, choice->options->device, err);
+    if (status == MOE_OK) {
+        status = open_cpu(out, choice, err);
+    }
+    return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
+}
+
+static int open_cuda(moe_device **out, uint32_t index, moe_error *err)
+{
+    const moe_cuda_module *module;
+    int status = moe_cuda_module_load(&module, err);
+    return status != MOE_OK ? status : module->open(out, index, err);
+}
+
+/* The first GPU that can be used; if none can, why the first cannot. */
+static int open_any_cuda(moe_device **out, moe_error *err)
+{
+    const moe_cuda_module *module;
+    int status = moe_cuda_module_load(&module, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_device_list *list = moe_calloc(1, sizeof *list);
+    if (list == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a list of GPUs");
+    }
+    status = module->list(list, err);
+    if (status == MOE_OK) {
+        uint32_t index = 0;
+        while (index < list->n && list->devices[index].why_not[0] != '\0') {
+            index++;
+        }
+        status = module->open(out, index < list->n ? index : 0, err);
+    }
+    free(list);
+    return status;
+}
+
+static int open_best(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    const moe_engine_options *o = choice->options;
+    moe_error why_not = {""};
+    if (o->float_gemm != MOE_FLOAT_GEMM_BLAS && open_any_cuda(out, &why_not) == MOE_OK) {
+        return MOE_OK;
+    }
+    if (why_not.message[0] != '\0' && o->log != NULL && moe_cuda_gpu_seen()) {
+        char line[MOE_ERROR_MESSAGE_SIZE + 64];
+        snprintf(line, sizeof line, "the GPU is not used: %s", why_not.message);
+        o->log(line, o->user);
+    }
+    return open_cpu(out, choice, err);
+}
+
+int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    const moe_engine_options *o = choice->options;
+    uint32_t index = 0;
+    int status;
+    if (is_auto(o)) {
+        status = open_best(out, choice, err);
+    } else if (strcmp(o->device, "cpu") == 0) {
+        status = open_cpu(out, choice, err);
+    } else if (moe_cuda_parse_name(o->device, &index)) {
+        status = open_cuda(out, index, err);
+    } else {
+        status = open_simulated(out, choice, err);
+    }
+    if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && (*out)->link == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "host computing cannot act: the device %s computes in host memory anyway",
+                        (*out)->name);
+    }
+    return status;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+/* An engine on the emulated GPU: the module is found beside the program, the tokens and the bits of
+ * the logits are the CPU's whatever the device's memory, the offload mode and where experts are
+ * computed; and what goes wrong is told, leaves nothing behind, and hangs nobody. Run on a model
+ * given by path. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../engine/engine_fixture.h"
+#include "cuda/cuda_loader.h"
+#include "emulation/fake_runtime.h"
+
+#define N_PROMPT 20
+#define N_DECODE 6
+
+static const char *model_path;
+
+/* Of the module, which has the stand-in for the runtime in it. */
+static struct {
+    void (*init)(fake_machine *machine);
+    void (*set)(const fake_machine *machine);
+    void (*usage)(fake_usage *usage);
+} fake;
+
+static struct {
+    int32_t tokens[N_DECODE];
+    float *logits;
+    uint32_t n_vocab;
+} expected;
+
+static moe_engine_options default_options(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.prefill_chunk = 8;
+    options.context = 64;
+    return options;
+}
+
+static fake_machine napping_machine(void)
+{
+    fake_machine machine;
+    fake.init(&machine);
+    machine.nap_us = 100;
+    return machine;
+}
+
+static void find_fake(void)
+{
+    const moe_cuda_module *module;
+    moe_error err = {""};
+    if (moe_cuda_module_load(&module, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    Dl_info info;
+    assert_int_not_equal(dladdr((const void *)module, &info), 0);
+    void *handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(handle);
+    *(void **)&fake.init = dlsym(handle, "fake_machine_init");
+    *(void **)&fake.set = dlsym(handle, "fake_machine_set");
+    *(void **)&fake.usage = dlsym(handle, "fake_get_usage");
+    assert_true(fake.init != NULL && fake.set != NULL && fake.usage != NULL);
+    dlclose(handle);
+}
+
+static moe_session *generate(moe_engine *engine, int32_t *tokens)
+{
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    decode(engine, session, tokens, N_DECODE);
+    return session;
+}
+
+static int make_reference(void **state)
+{
+    (void)state;
+    find_fake();
+    moe_engine_options options = default_options();
+    options.device = "cpu";
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    expected.n_vocab = info.n_vocab;
+    moe_session *session = generate(engine, expected.tokens);
+    expected.logits = malloc(info.n_vocab * sizeof(float));
+    memcpy(expected.logits, moe_session_logits(session), info.n_vocab * sizeof(float));
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    return 0;
+}
+
+static int free_reference(void **state)
+{
+    (void)state;
+    free(expected.logits);
+    return 0;
+}
+
+static void assert_nothing_left(void)
+{
+    fake_usage usage;
+    fake.usage(&usage);
+    assert_int_equal(usage.device_blocks, 0);
+    assert_int_equal(usage.host_blocks, 0);
+    assert_int_equal(usage.streams, 0);
+    assert_int_equal(usage.events, 0);
+}
+
+static void check_exact(const moe_engine_options *options, moe_engine_stats *stats)
+{
+    fake_machine machine = napping_machine();
+    fake_usage usage;
+    fake.set(&machine);
+    moe_engine *engine = open_engine(options);
+    moe_engine_info info;
+    int32_t tokens[N_DECODE];
+    moe_session *session = generate(engine, tokens);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    assert_memory_equal(moe_session_logits(session), expected.logits,
+                        expected.n_vocab * sizeof(float));
+    moe_engine_get_info(engine, &info);
+    assert_non_null(strstr(info.device, "Emulated GPU"));
+    assert_true(info.memory.has_device_memory && !info.device_simulated);
+    stats->struct_size = sizeof *stats;
+    moe_engine_get_stats(engine, stats);
+    fake.usage(&usage);
+    assert_true(usage.n_kernels > 0);
+    double bytes_per_s;
+    assert_int_equal(moe_engine_measure_bandwidth(engine, &bytes_per_s, NULL), MOE_ERR_UNSUPPORTED);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left();
+}
+
+/* All experts on the device; some; as few as work. */
+static void residency(void **state)
+{
+    (void)state;
+    moe_engine_stats stats;
+    moe_engine_options options = default_options();
+    check_exact(&options, &stats); /* by itself the engine takes the GPU */
+    options.device = "cuda";
+    options.expert_cache_share = 0.5;
+    options.host_compute = MOE_SWITCH_OFF;
+    check_exact(&options, &stats);
+    assert_true(stats.bytes_moved_link > 0);
+    assert_int_equal(stats.host_computed, 0);
+    options.expert_cache_share = 0;
+    moe_memory_plan plan;
+    assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
+    options.device_memory = plan.device_floor;
+    check_exact(&options, &stats);
+    assert_true(stats.expert_misses > 0);
+}
+
+static void modes(void **state)
+{
+    (void)state;
+    const char *const names[] = {"on-demand", "overlap"};
+    for (size_t i = 0; i < 2; i++) {
+        moe_engine_options options = default_options();
+        moe_engine_stats stats;
+        options.device = "cuda:0";
+        options.offload = names[i];
+        check_exact(&options, &stats);
+    }
+}
+
+static void host_compute(void **state)
+{
+    (void)state;
+    for (int how = MOE_SWITCH_AUTO; how <= MOE_SWITCH_ON; how++) {
+        moe_engine_options options = default_options();
+        moe_engine_stats stats;
+        options.device = "cuda";
+        options.expert_cache_share = 0.5;
+        options.host_compute = (moe_switch)how;
+        check_exact(&options, &stats);
+        assert_true(how == MOE_SWITCH_AUTO || stats.host_computed > 0);
+    }
+}
+
+static void expect_refusal(const fake_machine *machine, const char *device, const char *words)
+{
+    moe_engine_options options = default_options();
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    options.device = device;
+    fake.set(machine);
+    assert_int_not_equal(moe_engine_open(&engine, &options, &err), MOE_OK);
+    assert_null(engine);
+    if (strstr(err.message, words) == NULL) {
+        fail_msg("\"%s\" is not in: %s", words, err.message);
+    }
+    assert_nothing_left();
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake.init(&machine);
+    machine.driver_version = 0;
+    expect_refusal(&machine, "cuda", "no NVIDIA driver");
+    machine.driver_version = 11080;
+    expect_refusal(&machine, "cuda", "it knows CUDA 11.8, and 13.0 is needed");
+    fake.init(&machine);
+    machine.n_devices = 0;
+    expect_refusal(&machine, "cuda", "has no GPU");
+    fake.init(&machine);
+    machine.major = 7;
+    machine.minor = 5;
+    expect_refusal(&machine, "cuda", "compute capability is 7.5");
+    fake.init(&machine);
+    expect_refusal(&machine, "cuda:1", "there is 1");
+    expect_refusal(&machine, "cuda:", "not known");
+    machine.memory_bytes = 48u << 20;
+    expect_refusal(&machine, "cuda", "too little to work in");
+    fake.init(&machine);
+    moe_engine_options options = default_options();
+    moe_engine *engine;
+    options.device = "cuda";
+    options.float_gemm = MOE_FLOAT_GEMM_BLAS;
+    assert_int_equal(moe_engine_open(&engine, &options, NULL), MOE_ERR_ARGUMENT);
+}
+
+/* Without a GPU that can be used an engine that may choose works on the CPU. */
+static void falls_back(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake.init(&machine);
+    machine.driver_version = 0;
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    assert_string_equal(info.device, "cpu");
+    moe_engine_close(&engine);
+}
+
+/* Opens and writes until something fails. True when nothing did. */
+static bool run_until_failure(const char *call, uint32_t after, bool for_good, cudaError_t code,
+                              moe_error *err)
+{
+    fake_machine machine = napping_machine();
+    machine.fail_call = call;
+    machine.fail_after = after;
+    machine.fail_for_good = for_good;
+    machine.fail_code = code;
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    options.device = "cuda";
+    options.expert_cache_share = 0.5;
+    moe_engine *engine = NULL;
+    moe_session *session = NULL;
+    int status = moe_engine_open(&engine, &options, err);
+    if (status == MOE_OK) {
+        int32_t prompt[N_PROMPT];
+        make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+        session = greedy_session(engine);
+        feed(session, prompt, N_PROMPT);
+    }
+    for (int i = 0; status == MOE_OK && i < N_PROMPT + N_DECODE; i++) {
+        status = moe_step(engine, &session, 1, err);
+    }
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    return status == MOE_OK;
+}
+
+static void faults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        cudaError_t code;
+        bool for_good;
+        uint32_t step;
+    } cases[] = {
+        {"cudaMalloc", cudaErrorMemoryAllocation, false, 1},
+        {"cudaHostAlloc", cudaErrorMemoryAllocation, false, 1},
+        {"cudaStreamCreateWithPriority", cudaErrorMemoryAllocation, false, 1},
+        {"cudaEventCreateWithFlags", cudaErrorMemoryAllocation, false, 11},
+        {"cudaMemGetInfo", cudaErrorLaunchFailure, false, 1},
+        {"cudaMemcpyAsync", cudaErrorLaunchFailure, true, 97},
+        {"cudaEventRecord", cudaErrorLaunchFailure, true, 41},
+        {"cudaEventSynchronize", cudaErrorIllegalAddress, true, 13},
+        {"cudaStreamSynchronize", cudaErrorIllegalAddress, true, 23},
+        {"cudaStreamWaitEvent", cudaErrorLaunchFailure, true, 1},
+        {"kernel", cudaErrorLaunchOutOfResources, false, 201},
+        {"fault", cudaErrorIllegalAddress, true, 307},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool ran_through = false;
+        for (uint32_t n = 0; n < 5 && !ran_through; n++) {
+            moe_error err = {""};
+            fake_usage usage;
+            ran_through = run_until_failure(cases[i].call, n * cases[i].step, cases[i].for_good,
+                                            cases[i].code, &err);
+            fake.usage(&usage);
+            if (ran_through && usage.n_failures > 0) {
+                fail_msg("%s failed and nobody was told", cases[i].call);
+            }
+            if (!ran_through && strstr(err.message, "; ") == NULL) {
+                fail_msg("%s, %u: no remedy in: %s", cases[i].call, n, err.message);
+            }
+            assert_nothing_left();
+        }
+    }
+}
+
+/* Page-locking pages of our own may be refused: then CUDA's are used, and all goes well. */
+static void other_host_memory(void **state)
+{
+    (void)state;
+    moe_error err = {""};
+    assert_true(run_until_failure("cudaHostRegister", 0, false, cudaErrorInvalidValue, &err));
+    assert_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_cuda_engine MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(residency),         cmocka_unit_test(modes),
+        cmocka_unit_test(host_compute),      cmocka_unit_test(refusals),
+        cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
+        cmocka_unit_test(other_host_memory),
+    };
+    return cmocka_run_group_tests(tests, make_reference, free_reference);
+}
