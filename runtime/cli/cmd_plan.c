@@ -23,6 +23,15 @@ static void print_slots(const char *what, uint64_t bytes, uint64_t slots, uint64
     print_row(what, bytes, note);
 }
 
+static void print_hits(const moe_memory_plan *plan)
+{
+    if (plan->expert_slots < plan->experts) {
+        printf("%-20s%11.0f%%  %s\n", "expected hits", 100 * plan->expected_hit_rate,
+               plan->hit_rate_is_calibrated ? "if the calibration's hottest experts stay"
+                                            : "at least: no locality assumed, no calibration");
+    }
+}
+
 static void print_session_rows(const moe_memory_plan *plan)
 {
     char note[128];
@@ -45,6 +54,7 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("scratch", plan->scratch, "");
     if (fits) {
         print_slots("expert cache", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_hits(plan);
         print_row("total", plan->total, "");
     }
     print_row("floor", plan->floor, "the least that works");
@@ -58,6 +68,7 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("device scratch", plan->device_scratch, "");
     if (fits) {
         print_slots("device experts", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_hits(plan);
         print_row("device total", plan->device_total, "");
     }
     print_row("device floor", plan->device_floor, "the least that works");
@@ -85,6 +96,9 @@ static int print_json(const moe_memory_plan *plan, bool fits)
     cli_json_u64(object, "expert_cache_bytes", plan->expert_cache);
     cli_json_u64(object, "expert_slots", plan->expert_slots);
     cli_json_u64(object, "experts", plan->experts);
+    cli_json_real(object, "expected_hit_rate", plan->expected_hit_rate);
+    cli_json_put(object, "hit_rate_is_calibrated",
+                 json_object_new_boolean(plan->hit_rate_is_calibrated));
     cli_json_u64(object, "expert_bytes", plan->expert_bytes);
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);

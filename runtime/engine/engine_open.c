@@ -306,6 +306,39 @@ static uint64_t process_bytes(const moe_engine *engine)
     return now > draft ? now : draft;
 }
 
+static int compare_hotness(const void *a, const void *b)
+{
+    float x = *(const float *)a;
+    float y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+static int expect_hits(moe_engine *engine, moe_error *err)
+{
+    moe_memory_plan *plan = &engine->plan;
+    plan->expected_hit_rate = (double)plan->expert_slots / (double)plan->experts;
+    plan->hit_rate_is_calibrated = engine->hotness != NULL;
+    if (engine->hotness == NULL) {
+        return MOE_OK;
+    }
+    size_t n = (size_t)engine->config.n_layer * engine->config.n_expert;
+    float *hotness = moe_calloc(n, sizeof *hotness);
+    if (hotness == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for planning");
+    }
+    memcpy(hotness, engine->hotness, n * sizeof *hotness);
+    qsort(hotness, n, sizeof *hotness, compare_hotness);
+    double kept = 0.0;
+    double all = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        kept += i < plan->expert_slots ? hotness[i] : 0.0;
+        all += hotness[i];
+    }
+    free(hotness);
+    plan->expected_hit_rate = all > 0.0 ? kept / all : plan->expected_hit_rate;
+    return MOE_OK;
+}
+
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -330,7 +363,10 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     };
     int status =
         moe_expert_store_sizes(&engine->map, engine->device->link != NULL, &input.slots, err);
-    return status != MOE_OK ? status : moe_memory_plan_make(&input, &engine->plan, err);
+    if (status == MOE_OK) {
+        status = moe_memory_plan_make(&input, &engine->plan, err);
+    }
+    return status != MOE_OK ? status : expect_hits(engine, err);
 }
 
 static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_error *err)

@@ -198,6 +198,12 @@ typedef struct moe_memory_plan {
     uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
     uint64_t host_cache;   /* expert slots in RAM */
     uint64_t host_slots;   /* experts that they hold */
+    /* Of the experts that a token asks the device's slots for, the share found there: what keeping
+     * the hottest experts of the calibration text would give on such a text (policies that follow
+     * the text do better), or, without a calibration, the share of the experts that fit, which even
+     * routing without any locality reaches. */
+    double expected_hit_rate;
+    bool hit_rate_is_calibrated;
 } moe_memory_plan;
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
