@@ -63,9 +63,9 @@ typedef struct moe_expert_store_stats {
     uint64_t bytes_link;      /* the sum of these, if the device has a link */
     uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause; */
     uint64_t bytes_disk_foresight;
-    uint64_t bytes_read; /* from the disk: aligned supersets */
-    uint64_t wait_ns;    /* passes spent waiting for experts */
-    uint64_t n_asked[MOE_CAUSE_COUNT];               /* moves asked for, by cause */
+    uint64_t bytes_read;               /* from the disk: aligned supersets */
+    uint64_t wait_ns;                  /* passes spent waiting for experts */
+    uint64_t n_asked[MOE_CAUSE_COUNT]; /* moves asked for, by cause */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;
 } moe_expert_store_stats;
@@ -148,6 +148,8 @@ bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
+/* Of the statistics: the time that passes have spent waiting for experts. */
+uint64_t moe_expert_store_wait_ns(moe_expert_store *store);
 /* "io_uring, O_DIRECT, ..." */
 void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size);
 

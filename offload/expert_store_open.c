@@ -248,6 +248,13 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
     };
 }
 
+uint64_t moe_expert_store_wait_ns(moe_expert_store *store)
+{
+    moe_mover_stats moves;
+    moe_mover_get_stats(store->mover, &moves);
+    return moves.wait_ns;
+}
+
 void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size)
 {
     moe_mover_describe(store->mover, out, size);

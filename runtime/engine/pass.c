@@ -102,13 +102,6 @@ static bool is_tried(const moe_engine *engine, const moe_pass *pass)
     return engine->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
 }
 
-static uint64_t wait_ns(const moe_engine *engine)
-{
-    moe_expert_store_stats stats;
-    moe_expert_store_get_stats(engine->experts, &stats);
-    return stats.wait_ns;
-}
-
 /* Passes are compared by their time for an expert, which widths change little. */
 static int run_counted_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
@@ -116,13 +109,13 @@ static int run_counted_layers(moe_engine *engine, const moe_pass *pass, moe_erro
     engine->prefetches =
         tried ? moe_trial_gate_is_on(&engine->prefetch_gate) : engine->prefetch != MOE_PREFETCH_OFF;
     engine->n_pass_experts = 0;
-    uint64_t waited = tried ? wait_ns(engine) : 0;
+    uint64_t waited = tried ? moe_expert_store_wait_ns(engine->experts) : 0;
     uint64_t begin = moe_now_ns();
     int status = moe_pass_run_layers(engine, pass, err);
     if (tried && status == MOE_OK && engine->n_pass_experts > 0) {
         double ns = (double)(moe_now_ns() - begin);
         moe_trial_gate_note(&engine->prefetch_gate, (double)engine->n_pass_experts, ns,
-                            (double)(wait_ns(engine) - waited));
+                            (double)(moe_expert_store_wait_ns(engine->experts) - waited));
     }
     return status;
 }

@@ -285,13 +285,6 @@ static bool is_decoding(const step *s)
     return true;
 }
 
-static uint64_t wait_ns(const moe_engine *engine)
-{
-    moe_expert_store_stats stats;
-    moe_expert_store_get_stats(engine->experts, &stats);
-    return stats.wait_ns;
-}
-
 /* The pass, lossy where that is asked for; its cost goes to speculation. Scoring given tokens is
  * verification: lossy modes act on it, so that a text's perplexity under them can be told. */
 static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
@@ -300,7 +293,7 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
     bool lossy = moe_lossy_acts(engine->lossy) && (scores || is_decoding(s));
     pass->kind = lossy ? MOE_PASS_LOSSY : MOE_PASS_EXACT;
     uint64_t begin = moe_now_ns();
-    uint64_t waited = engine->speculation != NULL ? wait_ns(engine) : 0;
+    uint64_t waited = engine->speculation != NULL ? moe_expert_store_wait_ns(engine->experts) : 0;
     int status = lossy ? moe_metered_pass(engine, pass, err) : moe_pass_run(engine, pass, err);
     if (status == MOE_OK && engine->speculation != NULL) {
         uint32_t n_emitted = 0;
@@ -309,7 +302,7 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
         moe_speculation_end(engine, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
-                            wait_ns(engine) - waited);
+                            moe_expert_store_wait_ns(engine->experts) - waited);
     }
     return status;
 }
