@@ -1,8 +1,8 @@
 """The three training domains, their held-out parts, and an endless batch stream over them.
 
 Domains: grade-school mathematics (GSM8K's training split), Shakespeare, Python source. They are
-mixed evenly by bytes seen, not by tokens, since a token of Shakespeare is shorter than one of
-mathematics. The held-out part is chosen by a hash or by position, never by a random state, so it
+mixed by bytes seen, not by tokens, since a token of Shakespeare is shorter than one of
+mathematics; evenly if not told otherwise. The held-out part is chosen by a hash or by position, never by a random state, so it
 is the same in every run.
 """
 
@@ -152,10 +152,12 @@ class EncodedDomain:
 
 
 class MixedStream:
-    """Sequences from the three domains, evenly by bytes; its state is a few integers."""
+    """Sequences from the three domains, bytes seen in proportion to `mix`; its state is integers."""
 
-    def __init__(self, encoded: dict[str, EncodedDomain], byte_length: np.ndarray, seed: int):
+    def __init__(self, encoded: dict[str, EncodedDomain], byte_length: np.ndarray, seed: int,
+                 mix: dict[str, float] | None = None):
         self.encoded = encoded
+        self.mix = mix or dict.fromkeys(encoded, 1.0)
         self.byte_length = byte_length
         self.seed = seed
         self.state = {name: {"epoch": 0, "offset": 0, "bytes": 0} for name in encoded}
@@ -173,8 +175,8 @@ class MixedStream:
         return cached[1]
 
     def sequence(self, length: int) -> np.ndarray:
-        """`length` + 1 tokens from the domain that has been seen least, in bytes."""
-        name = min(self.state, key=lambda n: self.state[n]["bytes"])
+        """`length` + 1 tokens from the domain that is furthest behind its share of the bytes."""
+        name = min(self.mix, key=lambda n: self.state[n]["bytes"] / self.mix[n])
         state = self.state[name]
         parts, missing = [], length + 1
         while missing > 0:

@@ -45,6 +45,13 @@ QUICK_HELD_OUT_TOKENS = 12 * QUICK_WINDOW
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+def parse_mix(text: str) -> dict[str, float]:
+    shares = [float(share) for share in text.split(":")]
+    if len(shares) != len(DOMAINS) or min(shares) <= 0:
+        raise argparse.ArgumentTypeError(f"needs {len(DOMAINS)} shares above 0, as in 4:1:4")
+    return dict(zip(DOMAINS, shares))
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=sorted(SIZES), default="ship")
@@ -59,6 +66,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--init", type=Path, metavar="GGUF",
                         help="begin with this file's weights, dequantised, and its folder's "
                              "tokenizer.json, instead of random ones")
+    parser.add_argument("--mix", type=parse_mix, default=dict.fromkeys(DOMAINS, 1.0),
+                        metavar="A:B:C", help="shares of " + ", ".join(DOMAINS)
+                        + " in the bytes seen (default: even)")
     parser.add_argument("--batch-tokens", type=int, default=16384)
     parser.add_argument("--lr", type=float, default=2.5e-3)
     parser.add_argument("--dropout", type=float, default=0.1)
@@ -115,7 +125,7 @@ class Trainer:
         self.tokenizer = DemoTokenizer(tokenizer_path)
         self.stream = MixedStream(
             {n: EncodedDomain(splits[n].train, self.tokenizer) for n in DOMAINS},
-            self.tokenizer.byte_length, arguments.seed)
+            self.tokenizer.byte_length, arguments.seed, arguments.mix)
         self.held_out = {
             n: EncodedDomain(splits[n].held_out, self.tokenizer).stream(None).astype(np.int64)
             for n in DOMAINS}
