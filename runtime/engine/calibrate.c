@@ -298,7 +298,8 @@ static int write_sidecar(calibration_run *run, const moe_weight_reader *reader, 
     size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
     const char *name = run->options->text_name != NULL ? run->options->text_name : "";
     moe_calibration *tables = NULL;
-    int status = moe_calibration_create(&tables, &s->shape, name, s->with_gram, err);
+    moe_calibration_extent extent = s->with_gram ? MOE_CALIBRATION_GRAM : MOE_CALIBRATION_TABLES;
+    int status = moe_calibration_create(&tables, &s->shape, name, extent, err);
     if (status == MOE_OK) {
         status = moe_calibration_state_finish(s, tables, err);
     }

@@ -12,9 +12,11 @@
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_writer.h"
 
-#define VERSION    1u
+/* 1: the fingerprint did not cover the weights, and there was no .tables. */
+#define VERSION    2u
 #define N_TABLES   10u /* without gram */
 #define TABLE_GRAM N_TABLES
+#define MAX_TOKENS (UINT64_C(1) << 53) /* so that sums cannot overflow */
 /* GGUF's numbers of tensor types that hold no weights. */
 #define TYPE_F32 0u
 #define TYPE_I16 25u
@@ -64,8 +66,20 @@ static void list_tables(moe_calibration *c, table *tables)
     }
 }
 
+static uint32_t n_tables_of(moe_calibration_extent extent)
+{
+    return extent == MOE_CALIBRATION_HOTNESS  ? 1
+           : extent == MOE_CALIBRATION_TABLES ? N_TABLES
+                                              : N_TABLES + 1;
+}
+
+bool moe_calibration_has_tables(const moe_calibration *calibration)
+{
+    return calibration->checksums != NULL;
+}
+
 int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
-                           const char *text_name, bool with_gram, moe_error *err)
+                           const char *text_name, moe_calibration_extent extent, moe_error *err)
 {
     *out = NULL;
     moe_calibration *c = moe_calloc(1, sizeof *c);
@@ -76,7 +90,7 @@ int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *s
         c->text_name = moe_strdup(text_name);
         complete = c->text_name != NULL;
         list_tables(c, tables);
-        for (uint32_t i = 0; i < N_TABLES + with_gram; i++) {
+        for (uint32_t i = 0; i < n_tables_of(extent); i++) {
             *tables[i].memory = moe_calloc(tables[i].bytes, 1);
             complete &= *tables[i].memory != NULL;
         }
@@ -116,9 +130,10 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
     moe_calibration copy = *calibration; /* the list wants a place to write to */
     table tables[N_TABLES + 1];
     list_tables(&copy, tables);
-    uint32_t n_tables = N_TABLES + (copy.gram != NULL);
+    uint32_t n_checked = moe_calibration_has_tables(&copy) ? N_TABLES : 1;
+    uint32_t n_tables = n_checked + (copy.gram != NULL);
     uint64_t checksum = copy.shape.fingerprint;
-    for (uint32_t i = 0; i < N_TABLES; i++) {
+    for (uint32_t i = 0; i < n_checked; i++) {
         checksum = mix_table(checksum, &tables[i]);
     }
     moe_gguf_writer *w = moe_gguf_writer_create();
@@ -127,6 +142,7 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
     }
     moe_gguf_writer_string(w, "general.architecture", "moe-calibration");
     moe_gguf_writer_u32(w, "moe-cal.version", VERSION);
+    moe_gguf_writer_u32(w, "moe-cal.tables", n_checked);
     moe_gguf_writer_u64(w, "moe-cal.model.fingerprint", copy.shape.fingerprint);
     moe_gguf_writer_u32(w, "moe-cal.n_layer", copy.shape.n_layer);
     moe_gguf_writer_u32(w, "moe-cal.n_expert", copy.shape.n_expert);
@@ -134,6 +150,7 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
     moe_gguf_writer_u32(w, "moe-cal.n_embd", copy.shape.n_embd);
     moe_gguf_writer_string(w, "moe-cal.text.name", copy.text_name);
     moe_gguf_writer_u64(w, "moe-cal.text.tokens", copy.n_tokens);
+    moe_gguf_writer_u64(w, "moe-cal.learned.tokens", copy.n_learned);
     moe_gguf_writer_u64(w, "moe-cal.checksum", checksum);
     if (copy.gram != NULL) {
         moe_gguf_writer_u64(w, "moe-cal.gram.checksum",
@@ -179,21 +196,34 @@ static int check_number(const sidecar *s, const char *key, uint64_t expected)
     return status;
 }
 
-/* The fingerprint comes first: whatever else differs, another model is the reason to be told. */
-static int check_shape(const sidecar *s, const moe_calibration_shape *expected)
+static int check_fingerprint(const sidecar *s, uint64_t expected)
 {
+    uint64_t version = 0;
     uint64_t fingerprint = 0;
-    int status = check_number(s, "moe-cal.version", VERSION);
+    int status = get_number(s, "moe-cal.version", &version);
+    if (status == MOE_OK && version < VERSION) {
+        return moe_fail(s->err, MOE_ERR_MISMATCH,
+                        "%s is of an earlier version, which cannot tell whether it was made for "
+                        "other weights; run moe-offload calibrate",
+                        s->path);
+    }
+    status = status == MOE_OK ? check_number(s, "moe-cal.version", VERSION) : status;
     if (status == MOE_OK) {
         status = get_number(s, "moe-cal.model.fingerprint", &fingerprint);
     }
-    if (status == MOE_OK && fingerprint != expected->fingerprint) {
+    if (status == MOE_OK && fingerprint != expected) {
         return moe_fail(s->err, MOE_ERR_MISMATCH,
-                        "%s was made from another model (fingerprint %016llx, this one is "
-                        "%016llx); run moe-offload calibrate",
-                        s->path, (unsigned long long)fingerprint,
-                        (unsigned long long)expected->fingerprint);
+                        "%s was made for another model or for other weights (fingerprint %016llx, "
+                        "this one is %016llx); run moe-offload calibrate",
+                        s->path, (unsigned long long)fingerprint, (unsigned long long)expected);
     }
+    return status;
+}
+
+/* The fingerprint comes first: whatever else differs, another model is the reason to be told. */
+static int check_shape(const sidecar *s, const moe_calibration_shape *expected)
+{
+    int status = check_fingerprint(s, expected->fingerprint);
     const struct {
         const char *key;
         uint32_t value;
@@ -300,42 +330,73 @@ static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_e
     return true;
 }
 
-/* A file may have a right checksum and still hold what no calibration writes. */
-static int check_contents(const sidecar *s, const moe_calibration *c)
+/* NULL, or the name of what holds impossible values, of all tables but counts. */
+static const char *find_impossible(const moe_calibration *c)
 {
     const moe_calibration_shape *shape = &c->shape;
     size_t n_keys = (size_t)shape->n_layer * shape->n_expert;
     size_t n_pairs = n_keys * shape->n_expert;
-    const char *wrong = NULL;
-    for (size_t i = 0; i < n_keys; i++) {
+    if (!floats_are_valid(c->coactivation, n_pairs, (float)c->n_tokens)) {
+        return "coactivation";
+    }
+    if (!floats_are_valid(c->coactivation_weighted, n_pairs, (float)c->n_tokens)) {
+        return "coactivation.weighted";
+    }
+    if (!percentiles_are_valid(c->tae, shape->n_layer)) {
+        return "tae.percentiles";
+    }
+    if (!percentiles_are_valid(c->margin, shape->n_layer)) {
+        return "margin.percentiles";
+    }
+    for (int kind = 0; kind < MOE_AFFINITY_KINDS; kind++) {
+        if (!affinity_is_valid(c->affinity[kind], n_keys, shape->n_expert)) {
+            return "affinity";
+        }
+    }
+    return NULL;
+}
+
+/* A file may have a right checksum and still hold what no calibration writes. */
+static int check_contents(const sidecar *s, const moe_calibration *c)
+{
+    const char *wrong = c->n_tokens > MAX_TOKENS || c->n_learned > c->n_tokens ? "counts" : NULL;
+    for (size_t i = 0; i < (size_t)c->shape.n_layer * c->shape.n_expert; i++) {
         wrong = c->counts[i] > c->n_tokens ? "counts" : wrong;
     }
-    if (!floats_are_valid(c->coactivation, n_pairs, (float)c->n_tokens)) {
-        wrong = "coactivation";
-    } else if (!floats_are_valid(c->coactivation_weighted, n_pairs, (float)c->n_tokens)) {
-        wrong = "coactivation.weighted";
-    } else if (!percentiles_are_valid(c->tae, shape->n_layer)) {
-        wrong = "tae.percentiles";
-    } else if (!percentiles_are_valid(c->margin, shape->n_layer)) {
-        wrong = "margin.percentiles";
-    }
-    for (int kind = 0; kind < MOE_AFFINITY_KINDS && wrong == NULL; kind++) {
-        if (!affinity_is_valid(c->affinity[kind], n_keys, shape->n_expert)) {
-            wrong = "affinity";
-        }
+    if (wrong == NULL && moe_calibration_has_tables(c)) {
+        wrong = find_impossible(c);
     }
     return wrong == NULL ? MOE_OK
                          : moe_fail(s->err, MOE_ERR_FORMAT, "%s: tensor %s holds impossible values",
                                     s->path, wrong);
 }
 
+/* How much of it is there, and to be loaded. */
+static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent *extent)
+{
+    uint64_t n_tables = 0;
+    int status = get_number(s, "moe-cal.tables", &n_tables);
+    if (status == MOE_OK && n_tables != 1) {
+        status = check_number(s, "moe-cal.tables", N_TABLES);
+    }
+    with_gram = with_gram && moe_gguf_find_tensor(s->gguf, "gram") != NULL;
+    *extent = n_tables == 1 ? MOE_CALIBRATION_HOTNESS
+              : with_gram   ? MOE_CALIBRATION_GRAM
+                            : MOE_CALIBRATION_TABLES;
+    return status;
+}
+
 static int load_from(const sidecar *s, moe_calibration **out, const moe_calibration_shape *expected,
                      bool with_gram)
 {
     moe_string_view name = {"", 0};
+    moe_calibration_extent extent = MOE_CALIBRATION_HOTNESS;
     int status = check_shape(s, expected);
     if (status == MOE_OK) {
         status = moe_gguf_get_string(s->gguf, "moe-cal.text.name", &name, s->err);
+    }
+    if (status == MOE_OK) {
+        status = find_extent(s, with_gram, &extent);
     }
     if (status != MOE_OK) {
         return status;
@@ -343,16 +404,19 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
     char text_name[256];
     snprintf(text_name, sizeof text_name, "%.*s", (int)(name.size < 255 ? name.size : 255),
              name.data);
-    with_gram = with_gram && moe_gguf_find_tensor(s->gguf, "gram") != NULL;
-    status = moe_calibration_create(out, expected, text_name, with_gram, s->err);
+    status = moe_calibration_create(out, expected, text_name, extent, s->err);
     if (status == MOE_OK) {
         status = get_number(s, "moe-cal.text.tokens", &(*out)->n_tokens);
     }
     if (status == MOE_OK) {
+        status = get_number(s, "moe-cal.learned.tokens", &(*out)->n_learned);
+    }
+    if (status == MOE_OK) {
         table tables[N_TABLES + 1];
+        uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : N_TABLES;
         list_tables(*out, tables);
-        status = read_tables(s, tables, N_TABLES, "moe-cal.checksum", expected->fingerprint);
-        if (status == MOE_OK && with_gram) {
+        status = read_tables(s, tables, n, "moe-cal.checksum", expected->fingerprint);
+        if (status == MOE_OK && extent == MOE_CALIBRATION_GRAM) {
             status = read_tables(s, &tables[TABLE_GRAM], 1, "moe-cal.gram.checksum",
                                  expected->fingerprint);
         }
@@ -378,6 +442,15 @@ int moe_calibration_load(moe_calibration **out, const char *path,
 }
 
 /* ---- Derived ---- */
+
+void moe_calibration_learn(moe_calibration *c, const uint64_t *counts, uint64_t n_tokens)
+{
+    for (size_t i = 0; i < (size_t)c->shape.n_layer * c->shape.n_expert; i++) {
+        c->counts[i] += counts[i];
+    }
+    c->n_tokens += n_tokens;
+    c->n_learned += n_tokens;
+}
 
 char *moe_calibration_default_path(const char *model_path)
 {

@@ -3,8 +3,8 @@
  * file of these keys and tensors (N experts, L layers; a layer without experts has zeros, and
  * neighbours in the order of their numbers).
  *
- *   moe-cal.version, .n_layer, .n_expert, .n_expert_used, .n_embd   u32
- *   moe-cal.model.fingerprint, .text.tokens, .checksum, .gram.checksum  u64
+ *   moe-cal.version, .tables, .n_layer, .n_expert, .n_expert_used, .n_embd   u32
+ *   moe-cal.model.fingerprint, .text.tokens, .learned.tokens, .checksum, .gram.checksum  u64
  *   moe-cal.text.name                                               string
  *   counts                 I64 [L][N]      tokens that chose the expert
  *   coactivation           F32 [L][N][N]   tokens that chose both; the diagonal is 0
@@ -17,11 +17,16 @@
  *   checksums              I64 [L][N][3]   XXH3 of the expert's gate, up and down bytes
  *   gram                   F32 [L][n_embd][n_embd]  X^T X of what the routers saw; optional
  *
+ * .tables is 10, or 1 where nobody has calibrated and conversations alone were counted (/learn):
+ * then counts is all there is. .text.tokens is the number of tokens in counts; .learned.tokens, how
+ * many of them were added by conversations. What they added is in counts and nowhere else.
+ *
  * .checksum is XXH3 over the tensors in that order, seeded with the fingerprint; the Gram matrices
  * have their own, .gram.checksum, so that only who wants them reads them. */
 #ifndef MOE_ENGINE_CALIBRATION_H
 #define MOE_ENGINE_CALIBRATION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <moe/status.h>
@@ -48,10 +53,19 @@ typedef struct moe_calibration_shape {
     uint32_t n_embd;
 } moe_calibration_shape;
 
+/* Which tables there are. */
+typedef enum moe_calibration_extent {
+    MOE_CALIBRATION_HOTNESS, /* counts */
+    MOE_CALIBRATION_TABLES,  /* all but gram */
+    MOE_CALIBRATION_GRAM     /* and gram */
+} moe_calibration_extent;
+
+/* Tables that are not there are NULL. */
 typedef struct moe_calibration {
     moe_calibration_shape shape;
     char *text_name;
-    uint64_t n_tokens;
+    uint64_t n_tokens;                      /* in counts */
+    uint64_t n_learned;                     /* ... of which conversations added so many */
     uint64_t *counts;                       /* [n_layer][n_expert] */
     float *coactivation;                    /* [n_layer][n_expert][n_expert] */
     float *coactivation_weighted;           /* likewise */
@@ -64,14 +78,21 @@ typedef struct moe_calibration {
 
 /* Tables of zeros. */
 int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
-                           const char *text_name, bool with_gram, moe_error *err);
+                           const char *text_name, moe_calibration_extent extent, moe_error *err);
 void moe_calibration_free(moe_calibration **calibration);
 
 /* Atomically: the old file or the new one. */
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err);
 
-/* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model.
- * Gram matrices are left in the file unless asked for. */
+/* False for a sidecar that holds hotness alone. */
+bool moe_calibration_has_tables(const moe_calibration *calibration);
+
+/* Adds what n_tokens chose; counts: [n_layer][n_expert], none above n_tokens. */
+void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
+
+/* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model,
+ * of other weights, or of an earlier version that could not tell. Gram matrices are left in the
+ * file unless asked for. */
 int moe_calibration_load(moe_calibration **out, const char *path,
                          const moe_calibration_shape *expected, bool with_gram, moe_error *err);
 

@@ -67,6 +67,16 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
     return status;
 }
 
+int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err)
+{
+    return moe_calibration_has_tables(engine->calibration)
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "%s needs more than the hotness that conversations have left in the "
+                          "sidecar; calibrate: moe-offload calibrate -m %s -f TEXT",
+                          what, engine->model_path);
+}
+
 int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_kept, uint32_t **keys, uint32_t *n,
                             moe_error *err)
 {

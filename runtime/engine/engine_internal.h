@@ -137,12 +137,16 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options
 
 /* True for options->offload == mode; "auto" when it is NULL. */
 bool moe_offload_is(const moe_engine_options *options, const char *mode);
+/* MOE_ERR_ARGUMENT when the engine's calibration holds hotness alone, because conversations made
+ * it: `what` needs more. */
+int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err);
 /* Keys of the n_of_layer hottest experts of every layer. Needs a calibration; release *keys with
  * free(). */
 int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_of_layer, uint32_t **keys,
                             uint32_t *n, moe_error *err);
 
-/* The fingerprint of a model: its metadata, tensor table and file sizes. */
-uint64_t moe_model_fingerprint(const moe_gguf *gguf);
+/* The fingerprint of a model: its metadata, tensor table and file sizes, and a sample of its
+ * weights, which is read (at most 256 KiB). */
+int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error *err);
 
 #endif

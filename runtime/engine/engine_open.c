@@ -251,11 +251,10 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
             return status;
         }
     }
-    engine->fingerprint = moe_model_fingerprint(engine->gguf);
     engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
     (void)find_offload_mode(o->offload, &engine->offload);
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
-    return MOE_OK;
+    return moe_model_fingerprint(engine->gguf, &engine->fingerprint, err);
 }
 
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* XXH3 over what tells two models apart without reading their weights: every metadata entry, every
- * row of the tensor table, and the sizes of the files. */
+/* XXH3 over what tells two models apart without reading all of their weights: every metadata entry,
+ * every row of the tensor table, the sizes of the files, and a sample of the weights, because two
+ * trainings of one shape have all the rest in common.
+ *
+ * The sample is the first and the last 4 KiB of 32 tensors: 256 KiB at most, however large the
+ * model. Which tensors: those at the multiples of the golden ratio, modulo 1, of the tensor table.
+ * Such points are spread evenly for any number of tensors, and, unlike every n-th, cannot keep step
+ * with the layers and meet the same kind of tensor each time. A copy that differs in other tensors
+ * alone has the same fingerprint: it guards against mistakes, not against forgery. */
 #include <xxhash.h>
 
+#include "offload/file_read.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+
+/* What is covered, and how: a change of it makes every fingerprint another. 1: no weights. */
+#define FINGERPRINT_VERSION 2u
+#define N_SAMPLED_TENSORS   32u
+#define SAMPLE_BYTES        4096u
+#define GOLDEN_RATIO        2654435769u /* (sqrt(5) - 1) / 2, times 2^32 */
 
 static uint64_t mix(uint64_t hash, const void *data, size_t size)
 {
@@ -58,9 +72,36 @@ static uint64_t mix_kv(uint64_t hash, const moe_gguf_kv *kv)
     return hash;
 }
 
-uint64_t moe_model_fingerprint(const moe_gguf *gguf)
+static int mix_sample(uint64_t *hash, const moe_gguf *gguf, const moe_gguf_tensor *tensor,
+                      moe_error *err)
 {
-    uint64_t hash = 0;
+    uint8_t bytes[SAMPLE_BYTES];
+    const moe_gguf_file *file = moe_gguf_file_at(gguf, tensor->file_index);
+    uint64_t size = tensor->size < SAMPLE_BYTES ? tensor->size : SAMPLE_BYTES;
+    int status = moe_file_read(file, tensor->offset, bytes, size, err);
+    if (status == MOE_OK) {
+        *hash = mix(*hash, bytes, size);
+        status = moe_file_read(file, tensor->offset + tensor->size - size, bytes, size, err);
+    }
+    *hash = status == MOE_OK ? mix(*hash, bytes, size) : *hash;
+    return status;
+}
+
+static int mix_weights(uint64_t *hash, const moe_gguf *gguf, moe_error *err)
+{
+    uint64_t n_tensors = moe_gguf_n_tensors(gguf);
+    uint32_t n = n_tensors < N_SAMPLED_TENSORS ? (uint32_t)n_tensors : N_SAMPLED_TENSORS;
+    int status = MOE_OK;
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        uint64_t at = n < N_SAMPLED_TENSORS ? i : (uint64_t)(i * GOLDEN_RATIO) * n_tensors >> 32;
+        status = mix_sample(hash, gguf, moe_gguf_tensor_at(gguf, at), err);
+    }
+    return status;
+}
+
+int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error *err)
+{
+    uint64_t hash = FINGERPRINT_VERSION;
     for (size_t i = 0; i < moe_gguf_n_kvs(gguf); i++) {
         hash = mix_kv(hash, moe_gguf_kv_at(gguf, i));
     }
@@ -73,5 +114,6 @@ uint64_t moe_model_fingerprint(const moe_gguf *gguf)
     for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
         hash = mix_number(hash, moe_gguf_file_at(gguf, i)->size);
     }
-    return hash;
+    *fingerprint = hash;
+    return mix_weights(fingerprint, gguf, err);
 }

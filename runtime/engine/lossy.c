@@ -216,6 +216,9 @@ static int open_buddies(moe_lossy *l, const moe_engine *engine, const moe_engine
     l->buddy.random_source = &l->random;
     l->tae_percentile = settings.tae_percentile;
     int status = need_calibration(engine, "buddy substitution", err);
+    if (status == MOE_OK) {
+        status = moe_engine_need_tables(engine, "buddy substitution", err);
+    }
     if (status != MOE_OK) {
         return status;
     }

@@ -173,10 +173,11 @@ static int check_header(const session_header *h, const moe_engine *engine, check
                         VERSION);
     }
     if (h->fingerprint != engine->fingerprint) {
-        return moe_fail(
-            in->err, MOE_ERR_MISMATCH,
-            "%s was saved with another model (fingerprint %016llx, this one is %016llx)", in->path,
-            (unsigned long long)h->fingerprint, (unsigned long long)engine->fingerprint);
+        return moe_fail(in->err, MOE_ERR_MISMATCH,
+                        "%s was saved with another model, or other weights (fingerprint %016llx, "
+                        "this one is %016llx)",
+                        in->path, (unsigned long long)h->fingerprint,
+                        (unsigned long long)engine->fingerprint);
     }
     if (h->kv_type != (uint32_t)engine->kv.layers[0].type ||
         h->page_bytes != engine->kv.page_bytes) {

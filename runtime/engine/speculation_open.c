@@ -167,7 +167,7 @@ static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_e
                         o->affinity, o->model_path);
     }
     s->affinity = engine->calibration->affinity[kind];
-    return MOE_OK;
+    return moe_engine_need_tables(engine, "an affinity table", err);
 }
 
 static int check_draft_experts(const moe_speculation *s, const moe_engine *engine, moe_error *err)

@@ -626,7 +626,7 @@ static void damaged_model(void **state)
 
 static void count_notice(const char *line, void *user)
 {
-    *(int *)user += strstr(line, "another model") != NULL;
+    *(int *)user += strstr(line, "made for another model or for other weights") != NULL;
 }
 
 /* Named, a sidecar of another model is an error; beside the model it is left out with a notice. */

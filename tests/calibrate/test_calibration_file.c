@@ -30,7 +30,8 @@ static char path[64];
 static moe_calibration *make_valid(void)
 {
     moe_calibration *c = NULL;
-    assert_int_equal(moe_calibration_create(&c, &shape, "a text", true, NULL), MOE_OK);
+    assert_int_equal(moe_calibration_create(&c, &shape, "a text", MOE_CALIBRATION_GRAM, NULL),
+                     MOE_OK);
     c->n_tokens = 100;
     for (uint32_t i = 0; i < N_LAYER * N_EXPERT; i++) {
         c->counts[i] = 10 * i;
@@ -92,6 +93,42 @@ static void round_trip(void **state)
     moe_calibration_free(&c);
 }
 
+/* What conversations leave where nobody has calibrated; and what they add to a calibration. */
+static void learned(void **state)
+{
+    (void)state;
+    uint64_t counts[N_LAYER * N_EXPERT] = {3, 0, 1, 0, 0, 4, 0, 0};
+    moe_calibration *c = NULL;
+    moe_calibration *read = NULL;
+    moe_error error;
+    assert_int_equal(moe_calibration_create(&c, &shape, "", MOE_CALIBRATION_HOTNESS, NULL), MOE_OK);
+    moe_calibration_learn(c, counts, 4);
+    assert_int_equal(moe_calibration_save(c, path, NULL), MOE_OK);
+    moe_calibration_free(&c);
+    assert_int_equal(load(true, &read, &error), MOE_OK);
+    assert_false(moe_calibration_has_tables(read));
+    assert_int_equal(read->n_tokens, 4);
+    assert_int_equal(read->n_learned, 4);
+    assert_memory_equal(read->counts, counts, sizeof counts);
+    float *hotness = moe_calibration_hotness(read);
+    assert_true(hotness[0] == 0.75f && hotness[2] == 0.25f && hotness[N_EXPERT + 1] == 1.0f);
+    free(hotness);
+    moe_calibration_free(&read);
+
+    c = make_valid();
+    moe_calibration_learn(c, counts, 4);
+    assert_int_equal(moe_calibration_save(c, path, NULL), MOE_OK);
+    assert_int_equal(load(true, &read, &error), MOE_OK);
+    assert_true(moe_calibration_has_tables(read) && read->gram != NULL);
+    assert_int_equal(read->n_tokens, 104);
+    assert_int_equal(read->n_learned, 4);
+    assert_int_equal(read->counts[0], 3);
+    assert_int_equal(read->counts[5], 54);
+    assert_memory_equal(read->coactivation, c->coactivation, N_PAIRS * sizeof(float));
+    moe_calibration_free(&read);
+    moe_calibration_free(&c);
+}
+
 /* ---- Contents that no calibration writes, under a right checksum ---- */
 
 static void count_above_tokens(moe_calibration *c)
@@ -101,6 +138,14 @@ static void count_above_tokens(moe_calibration *c)
 static void count_huge(moe_calibration *c)
 {
     c->counts[0] = UINT64_MAX;
+}
+static void learned_above_tokens(moe_calibration *c)
+{
+    c->n_learned = 101;
+}
+static void tokens_huge(moe_calibration *c)
+{
+    c->n_tokens = UINT64_MAX;
 }
 static void pair_is_nan(moe_calibration *c)
 {
@@ -190,6 +235,8 @@ static const struct {
 } contents[] = {
     {"count above tokens", count_above_tokens, MOE_ERR_FORMAT, "counts"},
     {"count huge", count_huge, MOE_ERR_FORMAT, "counts"},
+    {"more learned than counted", learned_above_tokens, MOE_ERR_FORMAT, "counts"},
+    {"tokens huge", tokens_huge, MOE_ERR_FORMAT, "counts"},
     {"pair is NaN", pair_is_nan, MOE_ERR_FORMAT, "coactivation"},
     {"pair is negative", pair_is_negative, MOE_ERR_FORMAT, "coactivation"},
     {"pair above tokens", pair_above_tokens, MOE_ERR_FORMAT, "coactivation"},
@@ -265,7 +312,12 @@ static const struct {
     {"number of keys", "GGUF", 16, 3},
     {"version key renamed", "moe-cal.version", 8, 'V'},
     {"version is a float", "moe-cal.version", 15, 6},
-    {"version 2", "moe-cal.version", 19, 2},
+    {"version 1", "moe-cal.version", 19, 1},
+    {"version 3", "moe-cal.version", 19, 3},
+    {"tables key renamed", "moe-cal.tables", 8, 'T'},
+    {"said to hold hotness alone", "moe-cal.tables", 18, 1},
+    {"nine tables", "moe-cal.tables", 18, 9},
+    {"learned key renamed", "moe-cal.learned.tokens", 0, 'x'},
     {"fingerprint key renamed", "moe-cal.model.fingerprint", 0, 'x'},
     {"tokens key renamed", "moe-cal.text.tokens", 0, 'x'},
     {"checksum key renamed", "moe-cal.checksum", 0, 'x'},
@@ -366,9 +418,10 @@ static void default_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),        cmocka_unit_test(wrong_contents),
-        cmocka_unit_test(damaged_header),    cmocka_unit_test(cut_and_flipped),
-        cmocka_unit_test(cannot_be_written), cmocka_unit_test(default_paths),
+        cmocka_unit_test(round_trip),      cmocka_unit_test(learned),
+        cmocka_unit_test(wrong_contents),  cmocka_unit_test(damaged_header),
+        cmocka_unit_test(cut_and_flipped), cmocka_unit_test(cannot_be_written),
+        cmocka_unit_test(default_paths),
     };
     snprintf(path, sizeof path, "/tmp/moe-calibration-%d.gguf", (int)getpid());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,7 +228,7 @@ typedef struct moe_engine_info {
     uint64_t expert_bytes;   /* of all experts */
     uint64_t active_bytes;   /* weights that one token reads, its experts included */
     uint64_t kv_bytes_per_token;
-    uint64_t fingerprint; /* of the model: metadata, tensor table and sizes */
+    uint64_t fingerprint; /* of the model: metadata, tensor table, sizes, a sample of the weights */
     bool has_chat_template;
     const char *chat_template; /* its name, or "" */
     const char *policy;        /* of the expert cache */
