@@ -33,6 +33,18 @@ static int print_pieces(const moe_engine *engine, const int32_t *tokens, size_t 
     return cli_json_print(object, stdout);
 }
 
+/* Of the model the vocabulary alone. */
+static int open_vocabulary(moe_engine **out, const char *model)
+{
+    moe_engine_options engine_options;
+    moe_error err = {""};
+    moe_engine_options_init(&engine_options);
+    engine_options.model_path = model;
+    engine_options.vocabulary_only = true;
+    int status = moe_engine_open(out, &engine_options, &err);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
 int cmd_tokenize(const cli_options *options)
 {
     cli_buffer text = {NULL, 0, 0};
@@ -44,7 +56,7 @@ int cmd_tokenize(const cli_options *options)
         code = cli_prompt_text(&text, options);
     }
     if (code == CLI_EXIT_OK) {
-        code = cli_engine_open(&engine, options, 0);
+        code = open_vocabulary(&engine, options->model);
     }
     if (code == CLI_EXIT_OK) {
         code = cli_prompt_tokens(engine, options, &text, &tokens, &n);

@@ -48,6 +48,10 @@ int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_er
 {
     void *buffer;
     *bytes_per_s = 0.0;
+    int status = moe_engine_need_model(engine, "measuring", err);
+    if (status != MOE_OK) {
+        return status;
+    }
     if (engine->plan.has_device_memory && !engine->device->simulated) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "the threads' read bandwidth is no bound for %s, which has memory of its "
@@ -59,7 +63,7 @@ int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_er
                         "the memory budget has no room for the %zu MiB that measuring takes",
                         BUFFER_BYTES >> 20);
     }
-    int status = engine->device->ops->alloc(engine->device, BUFFER_BYTES, &buffer, err);
+    status = engine->device->ops->alloc(engine->device, BUFFER_BYTES, &buffer, err);
     if (status != MOE_OK) {
         return status;
     }

@@ -380,7 +380,10 @@ static int prepare(calibration_run *run, moe_error *err)
 
 int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err)
 {
-    int status = check_options(engine, options, err);
+    int status = moe_engine_need_model(engine, "a calibration", err);
+    if (status == MOE_OK) {
+        status = check_options(engine, options, err);
+    }
     if (status != MOE_OK) {
         return status;
     }

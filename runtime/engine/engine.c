@@ -22,6 +22,16 @@ void moe_engine_options_init(moe_engine_options *options)
     *options = (moe_engine_options){.struct_size = sizeof *options};
 }
 
+static int open_vocabulary(moe_engine **out, const moe_engine_options *options, moe_error *err)
+{
+    moe_engine *engine = moe_calloc(1, sizeof *engine);
+    if (engine == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
+    }
+    *out = engine;
+    return moe_engine_open_vocabulary(engine, options, err);
+}
+
 /* Up to the plan: enough to say whether and how the model will fit. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
@@ -54,11 +64,13 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
 {
     *out = NULL;
     moe_engine *engine = NULL;
-    int status = open_to_plan(&engine, options, err);
-    if (status == MOE_OK) {
+    bool whole = options->struct_size != sizeof *options || !options->vocabulary_only;
+    int status =
+        whole ? open_to_plan(&engine, options, err) : open_vocabulary(&engine, options, err);
+    if (status == MOE_OK && whole) {
         status = moe_engine_open_memory(engine, options, err);
     }
-    if (status == MOE_OK && options->trace_path != NULL) {
+    if (status == MOE_OK && whole && options->trace_path != NULL) {
         status = moe_trace_recorder_open(&engine->trace, engine, options->trace_path,
                                          options->trace_gates, err);
     }
@@ -130,9 +142,30 @@ static uint64_t active_bytes(const moe_engine *engine)
     return bytes;
 }
 
+/* Of an engine without a model. */
+static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
+{
+    *info = (moe_engine_info){
+        .architecture = "",
+        .family = "",
+        .model_name = engine->model_name,
+        .device = "",
+        .kernels = "",
+        .n_vocab = engine->tokenizer != NULL ? moe_tokenizer_n_tokens(engine->tokenizer) : 0,
+        .has_chat_template = engine->chat != NULL,
+        .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
+        .policy = "",
+        .io = "",
+    };
+}
+
 void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
 {
     const moe_model_config *c = &engine->config;
+    if (engine->device == NULL) {
+        describe_vocabulary(engine, info);
+        return;
+    }
     *info = (moe_engine_info){
         .architecture = c->architecture,
         .family = c->family,
@@ -179,6 +212,11 @@ static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_
 void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
 {
     moe_expert_store_stats experts;
+    if (engine->device == NULL) {
+        memset((char *)stats + sizeof stats->struct_size, 0,
+               stats->struct_size - sizeof stats->struct_size);
+        return;
+    }
     moe_expert_store_get_stats(engine->experts, &experts);
     if (engine->oracle != NULL) {
         moe_overlap_correct(engine->oracle, &experts);

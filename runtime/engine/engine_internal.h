@@ -128,6 +128,13 @@ int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *e
 int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_features,
                              moe_error *err);
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* Name, tokenizer, chat template: of open_model. Tokenizer and template may be missing. */
+int moe_engine_open_texts(moe_engine *engine, moe_error *err);
+/* Instead of all the others. */
+int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
+                               moe_error *err);
+/* MOE_ERR_UNSUPPORTED, naming what needs it, when the vocabulary alone was opened. */
+int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);
 int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *options,

@@ -2,7 +2,6 @@
 /* The parts of opening an engine. Their order is the order in which a mistake is cheapest to
  * report: options, header, config, tensor map, tokenizer, the memory plan, then memory, then
  * weights. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,43 +185,6 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     return MOE_OK;
 }
 
-static int read_model_name(moe_engine *engine, moe_error *err)
-{
-    moe_string_view name = {"", 0};
-    (void)moe_gguf_get_string(engine->gguf, "general.name", &name, NULL);
-    engine->model_name = moe_calloc(name.size + 1, 1);
-    if (engine->model_name == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
-    }
-    memcpy(engine->model_name, name.data, name.size);
-    return MOE_OK;
-}
-
-/* A model without a vocabulary can still be run on token ids. */
-static int open_tokenizer(moe_engine *engine, moe_error *err)
-{
-    if (moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
-        snprintf(engine->chat_why_not, sizeof engine->chat_why_not,
-                 "the model file has no tokenizer");
-        return MOE_OK;
-    }
-    int status = moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    if (moe_tokenizer_n_tokens(engine->tokenizer) > engine->config.n_vocab) {
-        return moe_fail(err, MOE_ERR_FORMAT, "%s: %u tokens in the vocabulary, but %u embeddings",
-                        engine->model_path, moe_tokenizer_n_tokens(engine->tokenizer),
-                        engine->config.n_vocab);
-    }
-    moe_error why_not;
-    if (moe_chat_template_find(&engine->chat, engine->gguf, &why_not) != MOE_OK) {
-        engine->chat = NULL;
-        memcpy(engine->chat_why_not, why_not.message, sizeof engine->chat_why_not);
-    }
-    return MOE_OK;
-}
-
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     engine->model_path = moe_strdup(o->model_path);
@@ -237,10 +199,13 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
     }
     if (status == MOE_OK) {
-        status = read_model_name(engine, err);
+        status = moe_engine_open_texts(engine, err);
     }
-    if (status == MOE_OK) {
-        status = open_tokenizer(engine, err);
+    if (status == MOE_OK && engine->tokenizer != NULL &&
+        moe_tokenizer_n_tokens(engine->tokenizer) > engine->config.n_vocab) {
+        status = moe_fail(err, MOE_ERR_FORMAT, "%s: %u tokens in the vocabulary, but %u embeddings",
+                          engine->model_path, moe_tokenizer_n_tokens(engine->tokenizer),
+                          engine->config.n_vocab);
     }
     if (status != MOE_OK) {
         return status;

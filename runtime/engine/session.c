@@ -32,6 +32,9 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
                         options->struct_size, sizeof *options);
     }
     int status = moe_sampling_check(&options->sampling, err);
+    if (status == MOE_OK) {
+        status = moe_engine_need_model(engine, "a session", err);
+    }
     if (status != MOE_OK) {
         return status;
     }

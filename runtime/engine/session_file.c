@@ -314,13 +314,16 @@ static int load_from(checked_file *in, moe_session **out, moe_engine *engine)
 int moe_session_load(moe_session **out, moe_engine *engine, const char *path, moe_error *err)
 {
     *out = NULL;
+    int status = moe_engine_need_model(engine, "a session", err);
+    if (status != MOE_OK) {
+        return status;
+    }
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to load a session");
     }
     XXH3_64bits_reset(hash);
     checked_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
-    int status;
     if (in.file == NULL) {
         status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
     } else {

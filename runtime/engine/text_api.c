@@ -1,11 +1,76 @@
 /* SPDX-License-Identifier: MIT */
-/* The text half of the public interface: thin over the tokenizer and the chat templates. */
+/* The text half of the public interface: thin over the tokenizer and the chat templates; and what
+ * of opening an engine is for texts, which is all of it for one of the vocabulary alone. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+
+/* ---- Opening ---- */
+
+static int read_model_name(moe_engine *engine, moe_error *err)
+{
+    moe_string_view name = {"", 0};
+    (void)moe_gguf_get_string(engine->gguf, "general.name", &name, NULL);
+    engine->model_name = moe_calloc(name.size + 1, 1);
+    if (engine->model_name == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
+    }
+    memcpy(engine->model_name, name.data, name.size);
+    return MOE_OK;
+}
+
+/* A model without a vocabulary can still be run on token ids. */
+int moe_engine_open_texts(moe_engine *engine, moe_error *err)
+{
+    int status = read_model_name(engine, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
+        snprintf(engine->chat_why_not, sizeof engine->chat_why_not,
+                 "the model file has no tokenizer");
+        return MOE_OK;
+    }
+    status = moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_error why_not;
+    if (moe_chat_template_find(&engine->chat, engine->gguf, &why_not) != MOE_OK) {
+        engine->chat = NULL;
+        memcpy(engine->chat_why_not, why_not.message, sizeof engine->chat_why_not);
+    }
+    return MOE_OK;
+}
+
+int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    engine->model_path = moe_strdup(o->model_path);
+    if (engine->model_path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a vocabulary");
+    }
+    int status = moe_gguf_open(&engine->gguf, o->model_path, err);
+    if (status == MOE_OK) {
+        status = moe_engine_open_texts(engine, err);
+    }
+    return status;
+}
+
+int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err)
+{
+    return engine->device != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "%s needs the model, and of %s the vocabulary alone was opened; open it "
+                          "without vocabulary_only",
+                          what, engine->model_path);
+}
+
+/* ---- Texts ---- */
 
 static int need_tokenizer(const moe_engine *engine, moe_error *err)
 {

@@ -161,13 +161,20 @@ typedef struct moe_engine_options {
     double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
     double quality_share; /* of positions that are compared with the exact pass, [0, 1]; 0: 0.02 */
 
+    /* For the functions of texts (below) alone: of the file the vocabulary is read and nothing
+     * else, so a file that cannot be run, or has no weights, will do. What needs the model,
+     * sessions first of all, is MOE_ERR_UNSUPPORTED. All options above but model_path are ignored.
+     */
+    bool vocabulary_only;
+
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init(moe_engine_options *options);
-/* Reads the metadata and the resident weights. Expert bytes are read when first needed. */
+/* Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
+ * first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
 /* Sessions of the engine must be closed before. */
 MOE_API void moe_engine_close(moe_engine **engine);
