@@ -86,6 +86,14 @@ static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *op
     return CLI_EXIT_OK;
 }
 
+void cli_speculate_unless_told(cli_options *options)
+{
+    bool is_baseline = options->offload != NULL && strcmp(options->offload, "auto") != 0;
+    if (options->speculate == NULL && !is_baseline) {
+        options->speculate = "auto";
+    }
+}
+
 int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,
                        uint64_t context)
 {
@@ -109,6 +117,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->speculate = options->speculate;
     engine_options->draft_max = (uint32_t)options->draft_max;
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;
+    engine_options->acceptance = options->acceptance;
     engine_options->length_control = options->length_control;
     engine_options->cost = options->cost;
     engine_options->draft_experts = (uint32_t)options->draft_experts;

@@ -24,6 +24,9 @@ void cli_progress_start(cli_progress *progress, const cli_options *options, cons
 void cli_progress_show(cli_progress *progress, double fraction);
 void cli_progress_end(cli_progress *progress);
 
+/* --speculate auto is the default, but in the modes of --offload that are there for comparison. */
+void cli_speculate_unless_told(cli_options *options);
+
 /* Fills the library's options. A percentage of the file needs its size, so this may fail: an exit
  * code. progress and log are left to the caller. */
 int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,

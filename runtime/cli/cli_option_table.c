@@ -125,12 +125,16 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--speculate"}, "off|auto|ngram|self|model:FILE", "draft tokens and verify several in one "
      "pass; the text stays what it is. auto: by the text's own n-grams, else by the experts in "
-     "memory, each only while it pays (default off)",
+     "memory, each only while it pays (default auto; off in the baselines of --offload)",
      .offset = AT(speculate), .kind = OPTION_TEXT, .commands = SPECULATES},
     {{"--draft-max"}, "N", "most tokens drafted in a row (default 8)", .offset = AT(draft_max),
      .kind = OPTION_COUNT, .min = 1, .max = 63, .commands = SPECULATES},
     {{"--tree"}, "N", "drafted tokens of a branching tree (default: chains)",
      .offset = AT(tree_nodes), .kind = OPTION_COUNT, .min = 1, .max = 511, .commands = SPECULATES},
+    {{"--acceptance"}, "exact|rejection", "when a drafted token stands: when the sampler chooses "
+     "it, or, above temperature 0, by rejection sampling, with which a seed writes another text "
+     "(default exact)",
+     .offset = AT(acceptance), .kind = OPTION_NAME, .commands = SPECULATES},
     {{"--length-control"}, "survival|cascade|static", "how long drafts are: by measured cost and "
      "acceptance, by the Cascade paper's controller, or always --draft-max (default survival)",
      .offset = AT(length_control), .kind = OPTION_NAME, .commands = SPECULATES},

@@ -50,6 +50,7 @@ typedef struct cli_options {
     bool gram;
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */
     const char *speculate;
+    const char *acceptance;
     const char *length_control;
     const char *cost;
     const char *draft_pin;

@@ -166,11 +166,15 @@ static void print_speculation(const moe_speculation_stats *s)
     }
     fprintf(stderr,
             "speculation: %" PRIu64 " of %" PRIu64
-            " drafted tokens accepted (%.0f %%), %.2f tokens "
-            "a verification, %" PRIu64 " draft passes; foreseen %.0f %% of the experts asked for\n",
+            " drafted tokens accepted (%.0f %%), %.2f tokens a verification",
             s->accepted, s->drafted, percent_of(s->accepted, s->drafted),
-            (double)s->emitted / (double)s->sequences, s->draft_passes,
-            percent_of(s->foresight_right, s->foresight_asked));
+            (double)s->emitted / (double)s->sequences);
+    if (s->draft_passes > 0) {
+        fprintf(stderr,
+                "; %" PRIu64 " draft passes, which foresaw %.0f %% of the experts asked for",
+                s->draft_passes, percent_of(s->foresight_right, s->foresight_asked));
+    }
+    fprintf(stderr, "\n");
 }
 
 static void print_lossy(const moe_lossy_stats *l)

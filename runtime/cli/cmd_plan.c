@@ -114,8 +114,11 @@ static int print_json(const moe_memory_plan *plan, bool fits)
 }
 
 /* A budget below the floor is a failure, told after the plan that shows it. */
-int cmd_plan(const cli_options *options)
+int cmd_plan(const cli_options *given)
 {
+    cli_options speculating = *given; /* as run does, whose plan this is */
+    const cli_options *options = &speculating;
+    cli_speculate_unless_told(&speculating);
     moe_engine_options engine_options;
     moe_memory_plan plan;
     moe_error err = {""};

@@ -63,8 +63,11 @@ static int run_once(moe_engine *engine, const cli_options *options, const cli_bu
     return code;
 }
 
-int cmd_run(const cli_options *options)
+int cmd_run(const cli_options *given)
 {
+    cli_options speculating = *given;
+    const cli_options *options = &speculating;
+    cli_speculate_unless_told(&speculating);
     cli_buffer text = {NULL, 0, 0};
     moe_engine *engine = NULL;
     bool converse = options->prompt == NULL && options->prompt_file == NULL &&

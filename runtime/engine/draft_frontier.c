@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Growing trees by a model's logits, level by level (self draft and second model alike).
  *
- * A chain adds one token a level: at temperature 0 the likeliest; above, one drawn from the
- * sampler's distribution, which is kept for rejection sampling. A branching tree adds the likeliest
- * tokens of every node of the frontier, whatever the temperature (picked, not drawn), goes on from
- * those whose paths the draft is surest of, and ends with the surest nodes that fit.
+ * A chain adds one token a level: the likeliest at temperature 0; above, the one that the session's
+ * sampler would choose with the random number that stands next, so that a draft that is right about
+ * the distribution is right about the token, and the text is what plain decoding writes with that
+ * seed. With acceptance by rejection it is drawn with numbers of the draft's own instead, and its
+ * distribution is kept. A branching tree adds the likeliest tokens of every node of the frontier
+ * (picked, not drawn), goes on from those whose paths the draft is surest of, and ends with the
+ * surest nodes that fit.
  *
  * A drawn token must be verified whatever it turned out to be: were it dropped for being unlikely,
  * or for what came after it, those that remain would no longer be distributed as q, and what is
@@ -66,6 +69,19 @@ static void go_on_from(moe_engine *engine, moe_session *session, uint32_t node)
 
 /* ---- Chains ---- */
 
+/* What the session's sampler would choose behind `depth` drafted tokens, each of which will have
+ * used one of its numbers, if the draft's distribution were the model's. */
+static int32_t foretell(moe_session *session, uint32_t depth, const moe_distribution *draft)
+{
+    const moe_random now = session->sampler.random;
+    for (uint32_t i = 0; i < depth; i++) {
+        moe_sampler_skip(&session->sampler);
+    }
+    int32_t token = moe_sampler_draw(&session->sampler, draft);
+    session->sampler.random = now;
+    return token;
+}
+
 static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
                         const float *logits, moe_error *err)
 {
@@ -76,9 +92,11 @@ static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
     double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
     moe_sampler_distribution(&session->sampler, logits, session->tokens, session->n_tokens + depth,
                              &draft);
-    int32_t token = draft.choices[0].token;
+    int32_t token;
     float q = 1.0f;
-    if (session->sampler.settings.temperature > 0.0f) {
+    if (session->sampler.settings.temperature == 0.0f || !engine->speculation->draws) {
+        token = foretell(session, depth, &draft);
+    } else {
         int status =
             moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
         if (status != MOE_OK) {

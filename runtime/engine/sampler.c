@@ -214,7 +214,14 @@ int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribut
 {
     return sampler->settings.temperature == 0.0f
                ? distribution->choices[0].token
-               : moe_distribution_draw(distribution, &sampler->random);
+               : moe_distribution_race(distribution, moe_random_next(&sampler->random));
+}
+
+void moe_sampler_skip(moe_sampler *sampler)
+{
+    if (sampler->settings.temperature > 0.0f) {
+        (void)moe_random_next(&sampler->random);
+    }
 }
 
 int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,

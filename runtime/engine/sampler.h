@@ -36,6 +36,8 @@ void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const i
                               size_t n_recent, moe_distribution *out);
 /* At temperature 0 no random number is used. */
 int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
+/* As if one token had been drawn. */
+void moe_sampler_skip(moe_sampler *sampler);
 
 /* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always
  * returns an id in [0, n_vocab), also when logits are not finite. */

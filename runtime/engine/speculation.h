@@ -7,9 +7,10 @@
  *   settle   the walk that runtime/speculate/accept.h describes has taken place as the logits came;
  *            the accepted path becomes part of the timeline, the rest is forgotten
  *
- * Lossless: with the lossy modes off, temperature 0 writes the text of plain decoding, and above 0
- * tokens have the distribution of plain sampling. Costs are measured in time, or modelled in bytes
- * (byte_cost.h), and told to the length controllers, one for each kind of drafter. */
+ * Lossless: with the lossy modes off the text is that of plain decoding, greedy or sampled with the
+ * same seed; with acceptance by rejection, sampled tokens have the distribution of plain sampling.
+ * Costs are measured in time, or modelled in bytes (byte_cost.h), and told to the length
+ * controllers, one for each kind of drafter. */
 #ifndef MOE_ENGINE_SPECULATION_H
 #define MOE_ENGINE_SPECULATION_H
 
@@ -80,6 +81,7 @@ typedef struct moe_speculation {
     uint32_t max_draft;
     uint32_t tree_nodes;    /* drafted nodes of a branching tree; 0: chains */
     uint32_t draft_experts; /* of a layer that the self draft uses; 0: all that are resident */
+    bool draws;             /* chains above temperature 0 are drawn, and accepted by rejection */
     moe_draft_pin pin;
     moe_draft_fill fill;
     const uint16_t *affinity; /* [n_layer][n_expert][n_expert], or NULL */

@@ -18,6 +18,7 @@ static const moe_named_value length_kinds[] = {{"survival", MOE_LENGTH_SURVIVAL}
                                                {"static", MOE_LENGTH_STATIC},
                                                {NULL, 0}};
 static const moe_named_value cost_kinds[] = {{"time", 0}, {"bytes", 1}, {NULL, 0}};
+static const moe_named_value acceptance_kinds[] = {{"exact", 0}, {"rejection", 1}, {NULL, 0}};
 static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_TEMPORAL},
                                             {"hot-global", MOE_DRAFT_PIN_HOT_GLOBAL},
                                             {"random", MOE_DRAFT_PIN_RANDOM},
@@ -65,6 +66,7 @@ static int check_unused(const moe_engine_options *o, moe_error *err)
 {
     const char *name = o->draft_max != 0           ? "draft_max (--draft-max)"
                        : o->tree_nodes != 0        ? "tree_nodes (--tree)"
+                       : o->acceptance != NULL     ? "acceptance (--acceptance)"
                        : o->length_control != NULL ? "length_control (--length-control)"
                        : o->cost != NULL           ? "cost (--cost)"
                        : o->draft_experts != 0     ? "draft_experts (--draft-experts)"
@@ -98,6 +100,9 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
     }
     if (status == MOE_OK) {
         status = moe_named_value_find(cost_kinds, "cost", o->cost, &value, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_named_value_find(acceptance_kinds, "acceptance", o->acceptance, &value, err);
     }
     if (status == MOE_OK) {
         status = moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, err);
@@ -305,6 +310,7 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
     }
     s->max_draft = options->draft_max != 0 ? options->draft_max : DEFAULT_DRAFT_MAX;
     s->tree_nodes = options->tree_nodes;
+    s->draws = options->acceptance != NULL && strcmp(options->acceptance, "rejection") == 0;
     s->draft_experts = options->draft_experts;
     s->foresight = options->foresight == MOE_SWITCH_ON ||
                    (options->foresight == MOE_SWITCH_AUTO && !moe_speculation_by_bytes(options));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/speculate/accept.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -50,6 +51,22 @@ int32_t moe_distribution_draw(const moe_distribution *d, moe_random *random)
         }
     }
     return d->choices[last].token;
+}
+
+int32_t moe_distribution_race(const moe_distribution *d, uint64_t number)
+{
+    double best = INFINITY;
+    int32_t winner = d->choices[0].token;
+    for (uint32_t i = 0; i < d->n; i++) {
+        const moe_choice *c = &d->choices[i];
+        double variate = -log(moe_random_mix(number, (uint32_t)c->token));
+        double arrival = c->p > 0.0 ? variate / c->p : INFINITY;
+        if (arrival < best || (arrival == best && c->token < winner)) {
+            best = arrival;
+            winner = c->token;
+        }
+    }
+    return winner;
 }
 
 /* A drawn token is skipped from then on: its weight leaves the sum. */

@@ -12,7 +12,8 @@
  * expected, so that a stalled machine is not taken for the price of a draft.
  *
  * Guard. `budget` is time in units of t_base: every iteration adds BUDGET_SHARE of its cost, every
- * speculating one adds what it won and takes what it lost; it never exceeds BUDGET_MAX.
+ * speculating one adds what it won and takes what it lost; it begins with BUDGET_START, so that a
+ * short run cannot lose much, and never exceeds BUDGET_MAX.
  *
  *             plain iterations         wait over, budget enough
  *   WARM_UP -------------------> OFF --------------------------> PROBE
@@ -45,10 +46,11 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
 #define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
 
-#define BUDGET_SHARE     0.007
+#define BUDGET_SHARE     0.005
 #define BUDGET_MAX       6.0
+#define BUDGET_START     1.0
 #define PROBE_ITERATIONS 6u
-#define PROBE_RESERVE    2.0 /* of budget, to begin a probe */
+#define PROBE_RESERVE    1.0 /* of budget, to begin a probe */
 #define FIRST_WAIT       16u
 #define MAX_WAIT         2048u
 #define WINDOW           32u
@@ -276,7 +278,7 @@ static void part_reset(survival_state *s)
 
 static uint32_t survival_begin(moe_length_control *control)
 {
-    static const uint32_t depths[] = {2, 1, 4};
+    static const uint32_t depths[] = {1, 2};
     survival_state *s = control->state;
     const moe_length_base *base = control->base;
     s->refreshing = s->exploring = false;
@@ -434,7 +436,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
     }
     control->state = s;
-    s->budget = BUDGET_MAX;
+    s->budget = BUDGET_START;
     s->slope = ROW_COST_PRIOR;
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* the first probe follows the first baseline */

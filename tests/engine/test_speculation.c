@@ -29,7 +29,7 @@ typedef struct expected {
     float *logits; /* after all of them */
 } expected;
 
-static expected plain[MOST_SESSIONS];
+static expected plain[2][MOST_SESSIONS]; /* greedy; sampled, each session with its own seed */
 static uint32_t n_vocab, n_used;
 
 /* A text that repeats itself, so that n-grams have something to find. */
@@ -52,6 +52,17 @@ static moe_engine_options basic_options(void)
     return options;
 }
 
+static moe_session *open_session(moe_engine *engine, bool sampled, uint32_t number)
+{
+    moe_session_options how;
+    moe_session_options_init(&how);
+    how.sampling.temperature = sampled ? 0.2f : 0.0f;
+    how.sampling.seed = number + 3;
+    moe_session *session = NULL;
+    assert_int_equal(moe_session_create(&session, engine, &how, NULL), MOE_OK);
+    return session;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -61,15 +72,18 @@ static int set_up(void **state)
     moe_engine_get_info(engine, &info);
     n_vocab = info.n_vocab;
     n_used = info.n_expert_used;
-    for (uint32_t i = 0; i < MOST_SESSIONS; i++) {
-        moe_session *session = greedy_session(engine);
-        make_text(plain[i].prompt, i + 1);
-        feed(session, plain[i].prompt, N_PROMPT);
-        decode(engine, session, plain[i].tokens, N_DECODE + N_TAIL);
-        plain[i].logits = malloc(n_vocab * sizeof(float));
-        memcpy(plain[i].logits, moe_session_logits(session), n_vocab * sizeof(float));
+    for (uint32_t i = 0; i < 2 * MOST_SESSIONS; i++) {
+        uint32_t number = i % MOST_SESSIONS;
+        expected *e = &plain[i / MOST_SESSIONS][number];
+        moe_session *session = open_session(engine, i >= MOST_SESSIONS, number);
+        make_text(e->prompt, number + 1);
+        feed(session, e->prompt, N_PROMPT);
+        decode(engine, session, e->tokens, N_DECODE + N_TAIL);
+        e->logits = malloc(n_vocab * sizeof(float));
+        memcpy(e->logits, moe_session_logits(session), n_vocab * sizeof(float));
         moe_session_close(&session);
     }
+    assert_memory_not_equal(plain[0][0].tokens, plain[1][0].tokens, sizeof plain[0][0].tokens);
     moe_engine_close(&engine);
     return 0;
 }
@@ -77,8 +91,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < MOST_SESSIONS; i++) {
-        free(plain[i].logits);
+    for (uint32_t i = 0; i < 2 * MOST_SESSIONS; i++) {
+        free(plain[i / MOST_SESSIONS][i % MOST_SESSIONS].logits);
     }
     return 0;
 }
@@ -186,9 +200,10 @@ static void check_tail(moe_engine *engine, writer *w, const expected *e, const c
     }
 }
 
-static void run_one(const moe_engine_options *options, uint32_t n, const char *text,
+static void run_one(const moe_engine_options *options, bool sampled, uint32_t n, const char *text,
                     moe_speculation_stats *sum)
 {
+    const expected *e = plain[sampled];
     moe_engine *engine = NULL;
     moe_error err = {""};
     if (moe_engine_open(&engine, options, &err) != MOE_OK) {
@@ -196,15 +211,16 @@ static void run_one(const moe_engine_options *options, uint32_t n, const char *t
     }
     writer writers[MOST_SESSIONS] = {{0}};
     for (uint32_t i = 0; i < n; i++) {
-        writers[i].session = greedy_session(engine);
-        feed(writers[i].session, plain[i].prompt, N_PROMPT);
+        writers[i].session = open_session(engine, sampled, i);
+        feed(writers[i].session, e[i].prompt, N_PROMPT);
     }
     write_all(engine, writers, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (memcmp(writers[i].tokens, plain[i].tokens, N_DECODE * sizeof(int32_t)) != 0) {
-            fail_msg("other tokens in sequence %u of %u: %s", i, n, text);
+        if (memcmp(writers[i].tokens, e[i].tokens, N_DECODE * sizeof(int32_t)) != 0) {
+            fail_msg("other tokens in sequence %u of %u, %s: %s", i, n,
+                     sampled ? "sampled" : "greedy", text);
         }
-        check_tail(engine, &writers[i], &plain[i], text);
+        check_tail(engine, &writers[i], &e[i], text);
     }
     moe_engine_stats stats = {.struct_size = sizeof stats};
     moe_engine_get_stats(engine, &stats);
@@ -235,7 +251,7 @@ static void same_text_everywhere(void **state)
         char draft[1100], text[1600];
         moe_engine_options options = draw_options(draft, sizeof draft, text, sizeof text);
         uint32_t n = batches[roll(3)];
-        run_one(&options, n, text, &sum);
+        run_one(&options, roll(3) == 0, n, text, &sum);
     }
     /* All kinds of drafters have drafted, and something of each was accepted. */
     print_message("%d configurations: %llu drafted, %llu accepted, %llu draft passes\n",
@@ -246,40 +262,49 @@ static void same_text_everywhere(void **state)
     }
 }
 
-/* With the same seed, n-grams leave the text alone at any temperature: what the sampler draws
- * decides. */
+/* With the same seed every kind of draft writes the same text; a sampler that likes to repeat
+ * itself, so that n-grams are right now and then. Acceptance by rejection writes another. */
 static void same_seed_same_text(void **state)
 {
     (void)state;
-    int32_t texts[2][N_DECODE];
-    for (int speculates = 0; speculates < 2; speculates++) {
+    char model_draft[1100];
+    snprintf(model_draft, sizeof model_draft, "model:%s", draft_path);
+    const char *const modes[] = {"off", "ngram", "self", model_draft, "self"};
+    int32_t texts[5][N_DECODE];
+    uint64_t accepted = 0;
+    for (int m = 0; m < 5; m++) {
         moe_engine_options options = basic_options();
-        options.speculate = speculates ? "ngram" : "off";
-        options.length_control = speculates ? "static" : NULL;
-        options.tree_nodes = speculates ? 12 : 0;
+        options.speculate = modes[m];
+        options.length_control = m > 0 ? "static" : NULL;
+        options.acceptance = m == 4 ? "rejection" : NULL;
+        options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session_options how;
         moe_session_options_init(&how);
         how.sampling.temperature = 0.2f;
-        how.sampling.repeat_penalty = 0.7f; /* the other way round: it likes to repeat itself */
+        how.sampling.repeat_penalty = 0.7f;
         how.sampling.seed = 3;
         moe_session *session = NULL;
         assert_int_equal(moe_session_create(&session, engine, &how, NULL), MOE_OK);
-        feed(session, plain[2].prompt, N_PROMPT);
+        feed(session, plain[0][2].prompt, N_PROMPT);
         int32_t tokens[N_DECODE + 64];
         size_t n = 0;
         while (n < N_DECODE) {
             assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
             n += moe_session_take(session, tokens + n, sizeof tokens / sizeof *tokens - n);
         }
-        memcpy(texts[speculates], tokens, sizeof texts[0]);
+        memcpy(texts[m], tokens, sizeof texts[0]);
         moe_engine_stats stats = {.struct_size = sizeof stats};
         moe_engine_get_stats(engine, &stats);
-        assert_true(!speculates || stats.speculation.accepted > 0);
+        accepted += m < 4 ? stats.speculation.accepted : 0;
         moe_session_close(&session);
         moe_engine_close(&engine);
     }
-    assert_memory_equal(texts[0], texts[1], sizeof texts[0]);
+    assert_true(accepted > 0);
+    for (int m = 1; m < 4; m++) {
+        assert_memory_equal(texts[0], texts[m], sizeof texts[0]);
+    }
+    assert_memory_not_equal(texts[0], texts[4], sizeof texts[0]);
 }
 
 /* Costs in bytes: the same run, the same lengths, and so the same passes. */
@@ -296,7 +321,7 @@ static void same_lengths_by_bytes(void **state)
         options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session *session = greedy_session(engine);
-        feed(session, plain[1].prompt, N_PROMPT);
+        feed(session, plain[0][1].prompt, N_PROMPT);
         size_t n = 0;
         while (n < 150) {
             int32_t tokens[64];
@@ -322,9 +347,9 @@ static void idle_lossy_modes(void **state)
     moe_speculation_stats sum = {0};
     options.expert_budget = 4096;
     options.expert_cache_share = 0.5;
-    run_one(&options, 2, "expert budget of all", &sum);
+    run_one(&options, false, 2, "expert budget of all", &sum);
     options.expert_budget_mode = "router,truncate,free";
-    run_one(&options, 2, "truncating expert budget of all", &sum);
+    run_one(&options, false, 2, "truncating expert budget of all", &sum);
 }
 
 int main(int argc, char **argv)

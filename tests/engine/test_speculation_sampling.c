@@ -42,6 +42,7 @@ static void count(counts *c, const int32_t *t)
     c->cells[4][((uint32_t)t[1] * 31 + (uint32_t)t[2] * 17) % 97]++;
 }
 
+/* Drawn chains are accepted by rejection. */
 static moe_engine *open_with(const char *speculate, uint32_t tree)
 {
     moe_engine_options o;
@@ -53,6 +54,7 @@ static moe_engine *open_with(const char *speculate, uint32_t tree)
     o.speculate = speculate;
     o.length_control = speculate != NULL ? "static" : NULL;
     o.draft_max = speculate != NULL ? MAX_DRAFT : 0;
+    o.acceptance = speculate != NULL ? "rejection" : NULL;
     o.tree_nodes = tree;
     o.cost = speculate != NULL ? "bytes" : NULL;
     o.expert_cache_share = speculate != NULL ? 0.5 : 1.0;

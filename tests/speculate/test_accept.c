@@ -347,6 +347,57 @@ static void drawn_without_replacement(void **state)
                      N_TOKENS);
 }
 
+/* Both choose i, in exponential races with the same variates: 1 / sum_j max(p_j / p_i, q_j / q_i).
+ */
+static double same_choice(const double *p, const double *q)
+{
+    double sum = 0.0;
+    for (int32_t i = 0; i < (int32_t)N_TOKENS; i++) {
+        double pi = probability(p, i), qi = probability(q, i), worst = 0.0;
+        for (int32_t j = 0; j < (int32_t)N_TOKENS && pi > 0.0 && qi > 0.0; j++) {
+            worst += fmax(probability(p, j) / pi, probability(q, j) / qi);
+        }
+        sum += worst > 0.0 ? 1.0 / worst : 0.0;
+    }
+    return sum;
+}
+
+/* A race chooses a token with its probability, another distribution with the same numbers the same
+ * token as often as it should, and the order of the choices does not matter. */
+static void races(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < 4; kind++) {
+        process d = make(0, kind);
+        uint32_t seen[N_TOKENS] = {0}, n_same = 0;
+        double expected[N_TOKENS];
+        moe_random random;
+        moe_random_seed(&random, 40 + kind);
+        for (uint32_t i = 0; i < N_SAMPLES; i++) {
+            uint64_t number = moe_random_next(&random);
+            moe_choice p_choices[N_TOKENS], q_choices[N_TOKENS], turned[N_TOKENS];
+            moe_distribution p = distribution(d.p[1], p_choices, i % 2 == 0);
+            moe_distribution q = distribution(d.q[1], q_choices, i % 2 == 0);
+            for (uint32_t k = 0; k < p.n; k++) {
+                turned[k] = p.choices[p.n - 1 - k];
+            }
+            int32_t token = moe_distribution_race(&p, number);
+            p.choices = turned;
+            assert_int_equal(moe_distribution_race(&p, number), token);
+            seen[token]++;
+            n_same += moe_distribution_race(&q, number) == token;
+        }
+        for (int32_t t = 0; t < (int32_t)N_TOKENS; t++) {
+            expected[t] = probability(d.p[1], t);
+        }
+        chi_square c = chi_square_one(seen, expected, N_TOKENS, N_SAMPLES);
+        assert_true(chi_square_excess(&c) < CHI_SQUARE_LIMIT);
+        double same = same_choice(d.p[1], d.q[1]);
+        double error = sqrt(same * (1.0 - same) / N_SAMPLES);
+        assert_true(fabs((double)n_same / N_SAMPLES - same) < 4.5 * error + 1e-9);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +405,7 @@ int main(void)
         cmocka_unit_test(wrong_rules_are_seen),
         cmocka_unit_test(acceptance_rate),
         cmocka_unit_test(drawn_without_replacement),
+        cmocka_unit_test(races),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,29 @@ static void survival_never_costs_more_than_two_per_cent(void **state)
     assert_true(worst[0] <= 0.02);
 }
 
+/* Short runs, where the first probe is much of the whole: all but one in a hundred of them. */
+static void survival_begins_with_care(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {250, 500, 1000};
+    for (int i = 0; i < 3; i++) {
+        uint32_t n_slower = 0;
+        double sum = 0;
+        for (uint64_t seed = 1; seed <= 600; seed++) {
+            length_process p = random_process(seed);
+            p.n_iterations = lengths[i];
+            p.drift = 0;
+            length_outcome outcome;
+            run_of(MOE_LENGTH_SURVIVAL, 8, &p, &outcome);
+            n_slower += outcome.excess > 0.02;
+            sum += outcome.excess;
+        }
+        print_message("%u iterations: %u of 600 lost more than 2 %%, %.2f %% on average\n",
+                      lengths[i], n_slower, 100 * sum / 600);
+        assert_true(n_slower <= 6);
+    }
+}
+
 /* Throughput against the best static K, on processes where one of them wins. */
 static void controllers_reach_the_best_static_length(void **state)
 {
@@ -344,6 +367,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cascade_refreshes_its_baseline),
         cmocka_unit_test(cascade_ablations_change_what_they_name),
         cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
+        cmocka_unit_test(survival_begins_with_care),
         cmocka_unit_test(controllers_reach_the_best_static_length),
         cmocka_unit_test(survival_follows_phases),
         cmocka_unit_test(same_inputs_same_trace),

@@ -118,14 +118,19 @@ typedef struct moe_engine_options {
     bool trace_gates;
 
     /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
-     * expert moves once. Lossless: at temperature 0 the text is that of plain decoding, above 0
-     * tokens are distributed alike. A step may then write several tokens.
+     * expert moves once. Lossless: the text is that of plain decoding, sampled with the same seed
+     * or greedy. A step may then write several tokens.
      * "auto": n-grams of the text so far, else the model itself restricted to the experts in
      * memory, each only while it pays; "ngram"; "self"; "model:FILE": a smaller model with the same
-     * vocabulary; "off". NULL: off */
+     * vocabulary; "off". NULL: off (the command's default is "auto") */
     const char *speculate;
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
+    /* When a drafted token stands. "exact": when it is what the sampler chooses there. "rejection"
+     * (speculative sampling, Leviathan et al. 2023): chains of a model are drawn at temperatures
+     * above 0 and accepted with min(1, p/q); tokens are then distributed as without a draft, but
+     * the same seed gives another text. NULL: exact */
+    const char *acceptance;
     /* How long drafts are: "survival" (priced by measured costs), "cascade" (the Cascade paper's
      * controller), "static" (always draft_max). NULL: survival */
     const char *length_control;
