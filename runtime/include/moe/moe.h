@@ -28,6 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <moe/machine.h>
+#include <moe/statistics.h>
 #include <moe/status.h>
 #include <moe/version.h>
 
@@ -250,83 +252,7 @@ typedef struct moe_engine_info {
 
 MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
 
-/* Of speculation, since the engine was opened. Positions are of drafts, from 0; the last one of an
- * array counts all deeper ones. */
-#define MOE_DRAFT_POSITIONS 16
-#define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
-typedef struct moe_speculation_stats {
-    uint64_t drafted;      /* tokens verified that were drafted */
-    uint64_t accepted;     /* ... that stood */
-    uint64_t passes;       /* verification passes */
-    uint64_t emitted;      /* tokens that those wrote, all sequences */
-    uint64_t sequences;    /* sequences with a draft, summed over those passes */
-    uint64_t draft_passes; /* model passes of drafts */
-    uint64_t draft_moves;  /* experts that moved on a self draft's own behalf: always 0 */
-    uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
-    uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
-    uint64_t draft_ns, verify_ns; /* of steps with a draft */
-    uint64_t cut_by_budget;       /* drafted tokens not verified because of verify_bytes */
-    /* Foresight: distinct experts that verification asked for, those foreseen, all foreseen. */
-    uint64_t foresight_asked, foresight_right, foresight_all;
-    uint64_t bytes_foresight;      /* expert bytes that moved because of it */
-    uint64_t bytes_disk_foresight; /* ... read from the disk */
-    double utility;                /* of the last iterations (Cascade, section 3); 1: unknown */
-    double utility_worst;          /* of runs of 16 */
-    uint32_t draft_length;         /* K now */
-} moe_speculation_stats;
-
-/* Of the lossy modes. */
-typedef struct moe_lossy_stats {
-    bool on;                                /* asked for, and not turned off by the quality limit */
-    uint64_t picks;                         /* (row, rank) seen */
-    uint64_t replaced;                      /* ... that another expert served */
-    uint64_t dropped;                       /* ... that none served */
-    uint64_t experts_natural, experts_used; /* distinct ones a layer, summed (budget) */
-    double mass_kept;       /* of the natural picks' router probability, the share kept (budget) */
-    uint64_t compared;      /* positions compared with the exact pass */
-    uint64_t agreed;        /* ... with the same most likely token */
-    double mean_kl, max_kl; /* nats */
-} moe_lossy_stats;
-
-/* Counters since the engine was opened. */
-typedef struct moe_engine_stats {
-    size_t struct_size; /* set by the caller to sizeof(moe_engine_stats) */
-    uint64_t passes;
-    uint64_t prompt_tokens; /* rows evaluated that were fed */
-    uint64_t decode_tokens; /* rows evaluated that the sampler wrote */
-    uint64_t expert_hits;   /* (pass, layer, distinct expert) found in the device's memory */
-    uint64_t expert_misses; /* ... that were not */
-    uint64_t expert_evictions;
-    uint64_t prefetches;           /* experts asked for ahead of need */
-    uint64_t prefetches_used;      /* ... that were then needed while still in memory */
-    uint64_t prefetches_wasted;    /* ... that were evicted without having been used */
-    uint64_t prefetches_cancelled; /* ... that were taken back before the disk had them */
-    uint64_t predicted_experts;    /* next-layer predictions made, and how many came true */
-    uint64_t predicted_right;
-    uint64_t bytes_demand;       /* expert bytes brought in because they were needed */
-    uint64_t bytes_prefetch;     /* expert bytes brought in ahead of need */
-    uint64_t bytes_read_disk;    /* read from the disk for experts: aligned supersets, retries */
-    uint64_t expert_wait_ns;     /* time that passes spent waiting for experts */
-    uint64_t expert_slots;       /* experts that fit the cache */
-    uint64_t bytes_moved_link;   /* expert bytes, host to device; 0 on the CPU */
-    uint64_t resident_bytes_now; /* weights, experts in memory, KV and scratch */
-    /* Where the device has memory of its own, else 0. */
-    uint64_t host_hits;     /* misses that were found in host memory: moved, or computed there */
-    uint64_t host_misses;   /* ... that had to be read from the disk */
-    uint64_t host_computed; /* of host_hits */
-    uint64_t host_slots;
-    /* Expert bytes read from the disk, by what asked for them (on the CPU: bytes_demand, and so
-     * on).
-     */
-    uint64_t bytes_disk_demand;
-    uint64_t bytes_disk_prefetch;
-    /* Offload mode overlap: time spent in the runs that record each pass's routing for the oracle.
-     * No counter above includes them; whoever measures time from outside subtracts this. */
-    uint64_t oracle_ns;
-    moe_speculation_stats speculation;
-    moe_lossy_stats lossy;
-} moe_engine_stats;
-
+/* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. */
 MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
 
 /* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
@@ -472,7 +398,7 @@ MOE_API void moe_calibrate_options_init(moe_calibrate_options *options);
  * any time PATH is the old sidecar or the new one. */
 MOE_API int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err);
 
-/* ---- What is in a file, what is in the machine ---------------------------------------------- */
+/* ---- What is in a file --------------------------------------------------------------------- */
 
 /* A model file's header alone: nothing is loaded. */
 typedef struct moe_file moe_file;
@@ -528,12 +454,6 @@ MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const ch
                                   char *type, size_t type_size, char *value, size_t value_size);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
 MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
-
-/* The machine as the engine sees it, in a JSON object (UTF-8, terminated): packages, cores, caches,
- * NUMA nodes, memory and its cgroup limit, huge pages, CPU features and kernels, I/O facilities,
- * GPUs (with why there are none), and, when model_path is not NULL, the storage that holds it.
- * *json: moe_free(). */
-MOE_API int moe_machine_describe(const char *model_path, char **json, moe_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* moe_storage_measure(): the range reader, given random ranges of a file and nothing else to do.
+ *
+ * Buffers are the slots of one arena, twice as many as keep the depth filled, touched before the
+ * clock starts. A range takes a free slot; where it ends up is read by nobody. The file is first
+ * dropped from the page cache, and how much of it stayed there is told with the result. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <moe/machine.h>
+
+#include "offload/io/range_reader.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/base/random.h"
+#include "runtime/engine/file_cache.h"
+#include "runtime/engine/named_value.h"
+
+#define HUGE_PAGE     ((size_t)2 << 20)
+#define MAX_DEPTH     4096u
+#define MAX_ALIGNMENT 4096u /* of a slot, until the reader says more */
+
+typedef struct measurement {
+    const moe_storage_test *test;
+    moe_storage_speed *speed;
+    moe_io_kind kind;
+    uint64_t range_min, range_max, total;
+    uint32_t block_bytes, depth;
+    int fd;
+    uint64_t file_bytes;
+    void *mapping; /* of the arena, with room to align it */
+    size_t mapped_bytes;
+    uint8_t *arena;
+    size_t slot_bytes;
+    uint32_t n_slots;
+    uint32_t *free_slots; /* [n_slots], the first n_free are meant */
+    uint32_t n_free;
+    moe_range_reader *reader;
+    moe_random random;
+} measurement;
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+static int check_test(measurement *m, moe_error *err)
+{
+    static const moe_named_value kinds[] = {{"auto", MOE_IO_AUTO},
+                                            {"uring", MOE_IO_URING},
+                                            {"threads", MOE_IO_THREADS},
+                                            {"sync", MOE_IO_SYNC},
+                                            {NULL, 0}};
+    const moe_storage_test *t = m->test;
+    int kind = MOE_IO_AUTO;
+    if (t->struct_size != sizeof *t || t->path == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "storage test: use moe_storage_test_init(), and name a file");
+    }
+    if (t->depth > MAX_DEPTH) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a depth of %u; use 1 to %u", t->depth,
+                        MAX_DEPTH);
+    }
+    int status = moe_named_value_find(kinds, "I/O engine", t->io, &kind, err);
+    m->kind = (moe_io_kind)kind;
+    m->block_bytes = t->block_bytes != 0 ? t->block_bytes : 1u << 20;
+    m->depth = t->depth != 0 ? t->depth : 16;
+    m->total = t->total_bytes != 0 ? t->total_bytes : 1u << 30;
+    moe_random_seed(&m->random, t->seed);
+    return status;
+}
+
+static int open_file(measurement *m, moe_error *err)
+{
+    const moe_storage_test *t = m->test;
+    struct stat state;
+    m->fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    if (m->fd < 0 || fstat(m->fd, &state) != 0) {
+        return moe_fail(err, MOE_ERR_IO, "%s: %s", t->path, strerror(errno));
+    }
+    if (!S_ISREG(state.st_mode)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "%s is not a regular file", t->path);
+    }
+    m->file_bytes = (uint64_t)state.st_size;
+    uint64_t largest = t->range_max_bytes != 0 ? t->range_max_bytes : 6u << 20;
+    if (t->range_max_bytes == 0 && largest > m->file_bytes / 2) {
+        largest = m->file_bytes / 2;
+    }
+    uint64_t smallest = t->range_min_bytes != 0 ? t->range_min_bytes : 1u << 20;
+    m->range_max = t->range_max_bytes == 0 && smallest > largest ? smallest : largest;
+    m->range_min = t->range_min_bytes == 0 && smallest > largest ? largest : smallest;
+    if (m->range_min == 0 || m->range_min > m->range_max || m->file_bytes <= m->range_max) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "%s: ranges of %llu to %llu bytes of a file of %llu bytes", t->path,
+                        (unsigned long long)m->range_min, (unsigned long long)m->range_max,
+                        (unsigned long long)m->file_bytes);
+    }
+    return MOE_OK;
+}
+
+/* As many ranges as keep the depth filled, twice over. A range of less than a block is one read.
+ * Touched before, so that faults are not measured. */
+static int make_arena(measurement *m, moe_error *err)
+{
+    uint64_t mean = (m->range_min + m->range_max) / 2;
+    uint64_t per_read = mean < m->block_bytes ? mean : m->block_bytes;
+    m->n_slots = (uint32_t)(2 * m->depth * per_read / mean + 4);
+    m->slot_bytes =
+        (m->range_max + 2 * MAX_ALIGNMENT + MAX_ALIGNMENT - 1) & ~((size_t)MAX_ALIGNMENT - 1);
+    size_t arena_bytes = (m->n_slots * m->slot_bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    m->mapped_bytes = arena_bytes + HUGE_PAGE;
+    m->mapping =
+        mmap(NULL, m->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    m->free_slots = moe_calloc(m->n_slots, sizeof *m->free_slots);
+    if (m->mapping == MAP_FAILED || m->free_slots == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY,
+                        "no memory for %zu MiB of buffers; a smaller block or depth takes less",
+                        m->mapped_bytes >> 20);
+    }
+    m->arena = (uint8_t *)(((uintptr_t)m->mapping + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    madvise(m->mapping, m->mapped_bytes, m->test->small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    memset(m->arena, 1, arena_bytes);
+    for (uint32_t i = 0; i < m->n_slots; i++) {
+        m->free_slots[m->n_free++] = i;
+    }
+    return MOE_OK;
+}
+
+static int open_reader(measurement *m, moe_error *err)
+{
+    const moe_storage_test *t = m->test;
+    moe_range_file file = {.path = t->path, .fd = m->fd, .size = m->file_bytes};
+    moe_range_reader_options options = {
+        .kind = m->kind,
+        .files = &file,
+        .n_files = 1,
+        .buffered = t->buffered,
+        .block_bytes = m->block_bytes,
+        .depth = m->depth,
+        .max_ranges = m->n_slots,
+        .buffer_arena = t->registered ? m->arena : NULL,
+        .buffer_arena_bytes = t->registered ? m->n_slots * m->slot_bytes : 0,
+    };
+    int status = moe_range_reader_open(&m->reader, &options, err);
+    if (status == MOE_OK && (moe_range_reader_alignment(m->reader) > MAX_ALIGNMENT ||
+                             moe_range_buffer_bytes(m->reader, m->range_max) > m->slot_bytes)) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "%s: direct reads aligned to %zu bytes; measure buffered ones", t->path,
+                        moe_range_reader_alignment(m->reader));
+    }
+    return status;
+}
+
+static void submit_random(measurement *m)
+{
+    uint32_t slot = m->free_slots[--m->n_free];
+    uint64_t size = m->range_min + moe_random_next(&m->random) % (m->range_max - m->range_min + 1);
+    moe_range range = {.offset = moe_random_next(&m->random) % (m->file_bytes - size),
+                       .size = size,
+                       .buffer = m->arena + slot * m->slot_bytes,
+                       .tag = slot};
+    moe_range_reader_submit(m->reader, &range);
+}
+
+static int read_ranges(measurement *m, moe_error *err)
+{
+    moe_range_reader_stats stats = {0};
+    uint64_t start = moe_now_ns();
+    double cpu = cpu_seconds();
+    double limit = m->test->max_seconds > 0 ? m->test->max_seconds : 1e9;
+    int status = MOE_OK;
+    bool more = true;
+    while (more || m->n_free < m->n_slots) {
+        while (more && m->n_free > 0) {
+            submit_random(m);
+            moe_range_reader_get_stats(m->reader, &stats);
+            more = stats.bytes_requested < m->total &&
+                   (double)(moe_now_ns() - start) / 1e9 < limit && status == MOE_OK;
+        }
+        moe_range_done done[16];
+        uint32_t n = moe_range_reader_wait(m->reader, done, 16, -1);
+        for (uint32_t i = 0; i < n; i++) {
+            m->free_slots[m->n_free++] = (uint32_t)done[i].tag;
+            if (done[i].status != MOE_OK && status == MOE_OK) {
+                status = moe_fail(err, done[i].status, "%s", done[i].error.message);
+            }
+            more = more && status == MOE_OK;
+            m->speed->n_ranges += done[i].status == MOE_OK;
+        }
+    }
+    uint64_t ns = moe_now_ns() - start;
+    moe_range_reader_get_stats(m->reader, &stats);
+    moe_range_reader_describe(m->reader, m->speed->how, sizeof m->speed->how);
+    m->speed->direct = strstr(m->speed->how, "O_DIRECT") != NULL;
+    m->speed->seconds = (double)(ns > 0 ? ns : 1) / 1e9;
+    m->speed->bytes_read = stats.bytes_read;
+    m->speed->n_reads = stats.n_reads;
+    m->speed->bytes_per_s = (double)stats.bytes_read / m->speed->seconds;
+    m->speed->cpu_s_per_gb =
+        stats.bytes_read > 0 ? (cpu_seconds() - cpu) * 1e9 / (double)stats.bytes_read : 0;
+    return status;
+}
+
+/* Where the device still owes a read, its buffer is left to it. */
+static void close_all(measurement *m)
+{
+    bool done = moe_range_reader_close(&m->reader);
+    if (m->mapping != MAP_FAILED && done) {
+        munmap(m->mapping, m->mapped_bytes);
+    }
+    free(m->free_slots);
+    if (m->fd >= 0) {
+        close(m->fd);
+    }
+}
+
+void moe_storage_test_init(moe_storage_test *test)
+{
+    *test = (moe_storage_test){.struct_size = sizeof *test};
+}
+
+int moe_storage_measure(const moe_storage_test *test, moe_storage_speed *speed, moe_error *err)
+{
+    measurement m = {.test = test, .speed = speed, .fd = -1, .mapping = MAP_FAILED};
+    *speed = (moe_storage_speed){.cached_share = -1};
+    int status = check_test(&m, err);
+    status = status == MOE_OK ? open_file(&m, err) : status;
+    status = status == MOE_OK ? make_arena(&m, err) : status;
+    status = status == MOE_OK ? open_reader(&m, err) : status;
+    if (status == MOE_OK) {
+        uint64_t cached;
+        bool known = moe_file_cache_drop_fd(m.fd, m.file_bytes, &cached);
+        speed->cached_share = known ? (double)cached / (double)m.file_bytes : -1;
+        status = read_ranges(&m, err);
+    }
+    close_all(&m);
+    return status;
+}
