@@ -75,6 +75,9 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("host budget", plan->budget, budget_note(plan));
     print_row("process", plan->process, "");
     print_row("host scratch", plan->scratch, "");
+    if (plan->device_in_host > 0) {
+        print_row("simulated device", plan->device_in_host, "its memory is this machine's");
+    }
     if (fits) {
         print_slots("host experts", plan->host_cache, plan->host_slots, plan->experts);
         print_row("host total", plan->total, "");
@@ -109,6 +112,7 @@ static int print_json(const moe_memory_plan *plan, bool fits)
         cli_json_u64(object, "device_total_bytes", plan->device_total);
         cli_json_u64(object, "host_cache_bytes", plan->host_cache);
         cli_json_u64(object, "host_slots", plan->host_slots);
+        cli_json_u64(object, "device_in_host_bytes", plan->device_in_host);
     }
     return cli_json_print(object, stdout);
 }

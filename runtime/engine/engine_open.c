@@ -314,6 +314,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .map = &engine->map,
         .process_bytes = process_bytes(engine),
         .available_bytes = moe_memory_available(),
+        .limit_bytes = moe_memory_limit(),
         .resident_bytes = moe_weights_bytes(c, &engine->map),
         .kv_bytes_per_page = engine->kv.page_bytes,
         .scratch_bytes =

@@ -6,7 +6,9 @@
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/error.h"
 
-/* Of the free memory, this part is left to the rest of the machine when no budget is given. */
+/* Of the free memory, this part is left to the rest of the machine when no budget is given; and of
+ * a control group's limit, so that a small one also holds the kernel's share (page tables, stacks,
+ * a little page cache). */
 #define HEADROOM_DIVISOR 8
 #define MIB              1048576.0
 
@@ -84,10 +86,12 @@ static int refuse_host(const moe_plan_input *in, const moe_memory_plan *plan, mo
     uint64_t slots = floor_of_slots(in, in->slots.host_slot_bytes, in->slots.host_full_bytes);
     return moe_fail(err, MOE_ERR_BUDGET,
                     "%s %.0f MiB beside the device is below the least that works, %.0f MiB "
-                    "(process %.0f, scratch %.0f, experts of one layer %.0f); %s",
+                    "(process %.0f, scratch %.0f, experts of one layer %.0f%s); %s",
                     plan->budget_is_default ? "free memory of" : "a memory budget of",
                     (double)plan->budget / MIB, (double)plan->floor / MIB,
                     (double)plan->process / MIB, (double)plan->scratch / MIB, (double)slots / MIB,
+                    in->simulated ? ", and what the simulated device holds, which is host memory"
+                                  : "",
                     plan->budget_is_default ? "free some memory" : "raise --host-memory");
 }
 
@@ -104,10 +108,13 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
                         (double)wanted / MIB, (double)budget / MIB, (double)left / MIB);
     }
     if (wanted < floor_slots_bytes(in)) {
+        uint64_t least = floor_slots_bytes(in);
         return moe_fail(err, MOE_ERR_BUDGET,
-                        "an expert cache of %.1f MiB is below the experts of one layer, %.1f MiB; "
-                        "raise --expert-cache",
-                        (double)wanted / MIB, (double)floor_slots_bytes(in) / MIB);
+                        "an expert cache of %.1f MiB is below the least that works, the experts "
+                        "that a token uses in one layer: %.1f MiB, %.1f %% of all; raise "
+                        "--expert-cache",
+                        (double)wanted / MIB, (double)least / MIB,
+                        ceil(1000.0 * (double)least / (double)in->slots.full_bytes) / 10.0);
     }
     plan->expert_cache = min_u64(min_u64(wanted, left), in->slots.full_bytes);
     plan->expert_slots = n_slots(plan, plan->expert_cache, in->slots.full_bytes);
@@ -137,11 +144,12 @@ static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_erro
     return status;
 }
 
-/* RAM beside a device with memory of its own. */
+/* RAM beside a device with memory of its own. What a simulated device holds comes out of it too. */
 static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t full = in->slots.host_full_bytes;
-    uint64_t fixed = plan->process + plan->scratch;
+    plan->device_in_host = in->simulated ? plan->device_total : 0;
+    uint64_t fixed = plan->process + plan->scratch + plan->device_in_host;
     plan->floor = fixed + floor_of_slots(in, in->slots.host_slot_bytes, full);
     plan->total = plan->floor;
     if (plan->budget < plan->floor) {
@@ -167,12 +175,14 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
     return status;
 }
 
-static uint64_t default_budget(const moe_plan_input *in, const moe_memory_plan *plan)
+/* What the process has and what is free, less an eighth; but a process may hold pages that others
+ * pay for (of libraries), and must not take those for room that a control group's limit lacks. */
+static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =
         in->process_bytes + in->available_bytes - in->available_bytes / HEADROOM_DIVISOR;
-    uint64_t taken = in->simulated ? plan->device_total : 0;
-    return budget > taken ? budget - taken : 0;
+    uint64_t most = in->limit_bytes - in->limit_bytes / HEADROOM_DIVISOR;
+    return min_u64(budget, most);
 }
 
 int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
@@ -198,7 +208,7 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
     }
     int status = in->device_memory != 0 ? plan_device(in, plan, err) : MOE_OK;
     if (plan->budget_is_default) {
-        plan->budget = default_budget(in, plan);
+        plan->budget = default_budget(in);
     }
     if (status != MOE_OK) {
         return status;

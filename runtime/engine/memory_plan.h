@@ -16,13 +16,14 @@ typedef struct moe_plan_input {
     const moe_tensor_map *map;
     uint64_t process_bytes;   /* resident set now */
     uint64_t available_bytes; /* what the machine and the cgroup leave */
+    uint64_t limit_bytes;     /* ... and what they have; UINT64_MAX: not known */
     uint64_t resident_bytes;
     uint64_t kv_bytes_per_page;
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
     moe_expert_slot_sizes slots;
     uint64_t device_memory; /* that it has of its own; 0: its memory is the host's */
-    bool simulated;         /* the device's memory is taken from the machine's after all */
+    bool simulated;         /* the device's memory is host memory of this machine after all */
     uint32_t context;
 } moe_plan_input;
 

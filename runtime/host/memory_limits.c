@@ -21,6 +21,20 @@ uint64_t moe_memory_available(void)
     return left < machine ? left : machine;
 }
 
+uint64_t moe_memory_limit(void)
+{
+    char meminfo[8192];
+    uint64_t kib = 0;
+    moe_cgroup_limits limits;
+    uint64_t least = UINT64_MAX;
+    if (moe_sysfs_read(meminfo, sizeof meminfo, "/proc/meminfo") &&
+        moe_sysfs_find_u64(meminfo, "MemTotal:", &kib)) {
+        least = kib * 1024;
+    }
+    moe_cgroup_read(&limits, "");
+    return limits.memory_limited && limits.memory_limit < least ? limits.memory_limit : least;
+}
+
 uint64_t moe_memory_process(void)
 {
     char status[8192];

@@ -273,6 +273,14 @@ static void truncating_to_logits(void **state)
     step(session);
     assert_int_equal(moe_session_take(session, &again, 1), 1);
     assert_int_equal(first, again);
+    /* Sampled and not taken: dropped with what is cut off, and only then. */
+    step(session);
+    assert_int_equal(moe_session_truncate(session, 42, NULL), MOE_OK);
+    assert_int_equal(moe_session_take(session, &again, 1), 1);
+    step(session);
+    step(session);
+    assert_int_equal(moe_session_truncate(session, 43, NULL), MOE_OK);
+    assert_int_equal(moe_session_take(session, &again, 1), 0);
     moe_session_close(&session);
 }
 

@@ -203,8 +203,8 @@ typedef struct moe_memory_plan {
     uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
     uint32_t context;
     /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
-     * budget, floor and total are those of RAM: process + scratch + host_cache. Else all below is
-     * 0. */
+     * budget, floor and total are those of RAM: process + scratch + host_cache + device_in_host.
+     * Else all below is 0. */
     bool has_device_memory;
     uint64_t device_budget;
     uint64_t device_scratch; /* of one pass */
@@ -212,6 +212,8 @@ typedef struct moe_memory_plan {
     uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
     uint64_t host_cache;   /* expert slots in RAM */
     uint64_t host_slots;   /* experts that they hold */
+    /* Of a simulated device device_total: it lies in this machine's RAM after all. Else 0. */
+    uint64_t device_in_host;
     /* Of the experts that a token asks the device's slots for, the share found there: what keeping
      * the hottest experts of the calibration text would give on such a text (policies that follow
      * the text do better), or, without a calibration, the share of the experts that fit, which even
@@ -357,7 +359,9 @@ typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
 MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
                               moe_logits_fn visit, void *user, moe_error *err);
 
-/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()). */
+/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()). When that cuts
+ * anything off, sampled tokens that have not been taken are dropped, also those before n: take them
+ * first. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
 /* A second session with the same past; KV pages are shared until written. */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory plan: its arithmetic on machines described by the test, and its figures against what
+ * engines of a model then hold (the process's peak is test_memory_budget's subject).
+ * Usage: test_memory_plan MODEL.gguf. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/memory_plan.h"
+
+#define MIB       (UINT64_C(1) << 20)
+#define N_LAYER   4
+#define N_EXPERT  16
+#define N_USED    2
+#define N_CONTEXT 256
+
+static const char *model_path;
+static moe_engine_options options;
+static moe_model_config config;
+static moe_tensor_map map;
+
+/* A model with 64 experts of 1 MiB, 20 MiB of other weights, 4 MiB of keys and values; a machine
+ * with 10 GiB of which 8 are free. */
+static moe_plan_input make_input(void)
+{
+    moe_engine_options_init(&options);
+    config = (moe_model_config){
+        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_expert_used = N_USED, .moe_every = 1};
+    map = (moe_tensor_map){.n_layer = N_LAYER, .n_expert = N_EXPERT, .expert_bytes = 64 * MIB};
+    return (moe_plan_input){
+        .options = &options,
+        .config = &config,
+        .map = &map,
+        .process_bytes = 10 * MIB,
+        .available_bytes = 8192 * MIB,
+        .limit_bytes = 10240 * MIB,
+        .resident_bytes = 20 * MIB,
+        .kv_bytes_per_page = 4 * MIB * MOE_KV_PAGE / N_CONTEXT,
+        .scratch_bytes = 6 * MIB,
+        .slots = {.full_bytes = 64 * MIB, .slot_bytes = MIB},
+        .context = N_CONTEXT,
+    };
+}
+
+static void default_budget(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_true(plan.budget_is_default);
+    assert_int_equal(plan.budget, (10 + 8192 - 1024) * MIB);
+    assert_int_equal(plan.expert_slots, 64);
+    assert_int_equal(plan.total, (10 + 20 + 4 + 6 + 64) * MIB);
+    assert_int_equal(plan.floor, (10 + 20 + 4 + 6 + N_USED) * MIB);
+}
+
+/* Whatever the limit of a control group and whatever the process holds already (pages of others
+ * among it), the default budget leaves an eighth of the limit, and what does not fit is refused. */
+static void small_control_groups(void **state)
+{
+    (void)state;
+    for (uint64_t limit = 0; limit <= 160; limit++) {
+        for (uint64_t paid = 0; paid <= 10; paid += 5) {
+            moe_plan_input in = make_input();
+            moe_memory_plan plan;
+            moe_error error = {""};
+            in.limit_bytes = limit * MIB;
+            in.available_bytes = limit > paid ? (limit - paid) * MIB : 0;
+            int status = moe_memory_plan_make(&in, &plan, &error);
+            assert_true(plan.budget <= in.limit_bytes - in.limit_bytes / 8);
+            assert_int_equal(status, plan.budget < plan.floor ? MOE_ERR_BUDGET : MOE_OK);
+            if (status == MOE_OK) {
+                assert_true(plan.total <= plan.budget);
+            } else {
+                assert_non_null(strstr(error.message, "below the least that works, 42 MiB"));
+                assert_non_null(strstr(error.message, "free some memory"));
+            }
+        }
+    }
+}
+
+/* An asked-for cache below what a token uses in one layer: the floor and the remedy are named. */
+static void cache_floor(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    moe_error error = {""};
+    options.expert_cache_share = 0.01;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "2.0 MiB, 3.2 % of all; raise --expert-cache"));
+    options.expert_cache_share = 0.032;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.expert_slots, N_USED);
+}
+
+/* A simulated device's memory is host memory: it comes out of the host's budget. */
+static void simulated_device(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    in.device_memory = 60 * MIB;
+    in.device_scratch_bytes = 3 * MIB;
+    in.slots.host_full_bytes = 65 * MIB;
+    in.slots.host_slot_bytes = MIB;
+    options.host_memory = 130 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.device_total, 60 * MIB);
+    assert_int_equal(plan.device_in_host, 0);
+    assert_int_equal(plan.total, (10 + 6 + 65) * MIB);
+    in.simulated = true;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.device_in_host, plan.device_total);
+    assert_int_equal(plan.host_cache, (130 - 60 - 10 - 6) * MIB);
+    assert_int_equal(plan.total, 130 * MIB);
+    options.host_memory = plan.floor - 1;
+    moe_error error = {""};
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "simulated device"));
+}
+
+/* ---- Against engines ---- */
+
+static bool within(uint64_t planned, uint64_t held, uint64_t granule)
+{
+    double tolerance = 0.02 * (double)planned + (double)granule;
+    double difference = (double)planned - (double)held;
+    return difference <= tolerance && difference >= -0.02 * (double)planned;
+}
+
+/* A session fills its context, so that keys, values and slots are all there. */
+static void fill(moe_engine *engine)
+{
+    moe_engine_info info;
+    int32_t tokens[N_CONTEXT];
+    moe_engine_get_info(engine, &info);
+    make_prompt(tokens, N_CONTEXT, info.n_vocab, 4);
+    moe_session *session = greedy_session(engine);
+    feed(session, tokens, N_CONTEXT);
+    while (moe_session_n_pending(session) > 0) {
+        assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+    }
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_expert_store_stats experts;
+    moe_engine_get_stats(engine, &stats);
+    moe_expert_store_get_stats(engine->experts, &experts);
+    const moe_memory_plan *plan = &engine->plan;
+    assert_true(within(plan->resident, engine->weights.arena_bytes, 0));
+    assert_true(within(plan->kv_cache, engine->kv.n_pages * engine->kv.page_bytes, 0));
+    uint64_t slot = experts.slot_bytes_total / experts.n_slots;
+    assert_true(experts.slot_bytes_total <= plan->expert_cache);
+    assert_true(within(plan->expert_cache, experts.slot_bytes_total, slot));
+    if (plan->has_device_memory) {
+        slot = experts.host_slot_bytes_total / experts.n_host_slots;
+        assert_true(experts.host_slot_bytes_total <= plan->host_cache);
+        assert_true(within(plan->host_cache, experts.host_slot_bytes_total, slot));
+    }
+    print_message("%s, %llu of %llu slots\n", engine->device->name,
+                  (unsigned long long)experts.n_slots, (unsigned long long)plan->experts);
+    moe_session_close(&session);
+}
+
+static void engines_hold_what_is_planned(void **state)
+{
+    (void)state;
+    const char *const devices[] = {"cpu", "sim:memory=1G,link=8GB/s"};
+    const double shares[] = {0.15, 0.4, 1.0};
+    for (size_t d = 0; d < 2; d++) {
+        for (size_t i = 0; i < 3; i++) {
+            moe_engine_options o;
+            moe_engine_options_init(&o);
+            o.model_path = model_path;
+            o.device = devices[d];
+            o.n_threads = 2;
+            o.context = N_CONTEXT;
+            o.prefill_chunk = 64;
+            o.expert_cache_share = shares[i];
+            moe_engine *engine = open_engine(&o);
+            fill(engine);
+            moe_engine_close(&engine);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_memory_plan MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(default_budget),
+        cmocka_unit_test(small_control_groups),
+        cmocka_unit_test(cache_floor),
+        cmocka_unit_test(simulated_device),
+        cmocka_unit_test(engines_hold_what_is_planned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
