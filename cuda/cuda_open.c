@@ -16,6 +16,7 @@
 /* The link is measured at open by copies of so much, the best of a few. */
 #define PROBE_BYTES   (16u << 20)
 #define PROBE_REPEATS 3
+#define TRIED_VALUES  64
 
 /* ---- Memory ---- */
 
@@ -27,7 +28,8 @@ static int device_alloc_memory(moe_device *device, size_t bytes, void **memory, 
     if (status != MOE_OK) {
         return status;
     }
-    cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : bytes);
+    /* Kernels read whole aligned pieces, also where an array ends within one. */
+    cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : moe_align64(bytes));
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return moe_fail(err, MOE_ERR_MEMORY,
@@ -287,18 +289,51 @@ static int measure_memory(moe_cuda_device *cuda, moe_error *err)
     return MOE_OK;
 }
 
+/* A kernel once, with its result: what the driver says of a device does not tell whether it has
+ * code for it, or computes. */
+static int try_kernel(moe_cuda_device *cuda, moe_error *err)
+{
+    float values[TRIED_VALUES];
+    float back[TRIED_VALUES];
+    void *staged;
+    for (int i = 0; i < TRIED_VALUES; i++) {
+        values[i] = (float)i - 7.5f;
+    }
+    int status = moe_cuda_stage(cuda, values, sizeof values, &staged, err);
+    if (status == MOE_OK) {
+        moe_cuda_scale(cuda->stream, 0.5f, staged, TRIED_VALUES);
+        status = moe_cuda_launched(cuda, "trying the GPU", err);
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_download(&cuda->base, back, staged, sizeof back, err);
+    }
+    for (int i = 0; status == MOE_OK && i < TRIED_VALUES; i++) {
+        if (back[i] != 0.5f * values[i]) {
+            status = moe_fail(err, MOE_ERR_DEVICE,
+                              "%s computes wrongly: 0.5 times %g gave %g; see `nvidia-smi -q`",
+                              cuda->name, (double)values[i], (double)back[i]);
+        }
+    }
+    return status;
+}
+
 static int open_parts(moe_cuda_device *cuda, moe_error *err)
 {
     cudaError_t code = cudaSetDevice(cuda->index);
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaSetDevice", "opening the GPU", err);
     }
+    /* What an earlier user of this thread left would be taken for a failed launch. */
+    (void)cudaGetLastError();
     int status = open_streams(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_staging_open(cuda, err);
     }
     if (status == MOE_OK) {
         status = moe_cuda_link_open(cuda, err);
+    }
+    if (status == MOE_OK) {
+        status = try_kernel(cuda, err);
     }
     if (status == MOE_OK) {
         status = measure_link(cuda, err);

@@ -2,15 +2,42 @@
 /* The GPUs of the machine, and why there is none. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_module.h"
+#include "module_codes.h" /* of the build: MOE_CUDA_CODES */
 #include "runtime/base/error.h"
 #include "runtime/host/sysfs.h"
 
 /* What the kernels need: asynchronous copies to shared memory. */
 #define LEAST_MAJOR 8
+
+/* Whether one of the module's codes, "sm_86" or "compute_90", runs there: machine code within its
+ * generation from its own minor number on, portable code from its number on. Codes with a letter
+ * behind ("sm_90a") are for one GPU. */
+static bool runs_on(const char *code, uint32_t major, uint32_t minor)
+{
+    const char *digits = code + strcspn(code, "0123456789");
+    char *end;
+    uint32_t number = (uint32_t)strtoul(digits, &end, 10);
+    uint32_t own = 10 * major + minor;
+    if (*end == 'a' || *end == 'f') {
+        return number == own;
+    }
+    return code[0] == 's' ? number / 10 == major && number <= own : number <= own;
+}
+
+static bool has_code_for(uint32_t major, uint32_t minor)
+{
+    const char *code = MOE_CUDA_CODES;
+    while (*code != '\0' && !runs_on(code, major, minor)) {
+        code += strcspn(code, " ");
+        code += strspn(code, " ");
+    }
+    return *code != '\0';
+}
 
 static uint32_t attribute(int device, enum cudaDeviceAttr which)
 {
@@ -65,6 +92,11 @@ static int describe_device(int device, moe_cuda_device_info *info, moe_error *er
         snprintf(info->why_not, sizeof info->why_not,
                  "its compute capability is %u.%u; 8.0 (Ampere) is the least that works",
                  info->major, info->minor);
+    } else if (!has_code_for(info->major, info->minor)) {
+        snprintf(info->why_not, sizeof info->why_not,
+                 "the module has code for " MOE_CUDA_CODES " and none for its compute capability "
+                 "%u.%u; build with sm_%u%u in -Dgpu_archs",
+                 info->major, info->minor, info->major, info->minor);
     }
     return MOE_OK;
 }

@@ -19,8 +19,19 @@ static const char *remedy_for(cudaError_t code)
     case cudaErrorDevicesUnavailable:
         return "see `moe-offload devices`; CUDA_VISIBLE_DEVICES or another process may hide it";
     case cudaErrorInsufficientDriver:
+    case cudaErrorCompatNotSupportedOnDevice:
         return "install a newer NVIDIA driver";
+    case cudaErrorSystemDriverMismatch:
+        return "the driver's library and its kernel module differ: restart after an update, and in "
+               "a container use the host's libcuda";
+    case cudaErrorSystemNotReady:
+        return "machines with NVSwitch need nvidia-fabricmanager: start it";
+    case cudaErrorInitializationError:
+    case cudaErrorOperatingSystem:
+    case cudaErrorUnknown:
+        return "see that `nvidia-smi` works, that /dev/nvidia-uvm is there, and the kernel's log";
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
         return "build with this GPU's architecture in -Dgpu_archs";
     case cudaErrorECCUncorrectable:
         return "the GPU's memory is damaged: see `nvidia-smi -q`";

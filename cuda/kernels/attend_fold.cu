@@ -53,7 +53,7 @@ __device__ static inline float load_parts(const moe_attend_job &job, size_t firs
 }
 
 /* One row and head a block. */
-__global__ void moe_attend_fold(moe_attend_job job)
+__global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
 {
     __shared__ fold_shared shared;
     uint32_t row = blockIdx.x / job.n_head;

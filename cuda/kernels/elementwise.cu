@@ -10,7 +10,7 @@ __device__ static inline size_t element(void)
     return (size_t)blockIdx.x * THREADS + threadIdx.x;
 }
 
-__global__ void moe_clamp_elements(float limit, float *x, size_t n)
+__global__ __launch_bounds__(THREADS) void moe_clamp_elements(float limit, float *x, size_t n)
 {
     size_t i = element();
     if (i >= n)
@@ -20,21 +20,23 @@ __global__ void moe_clamp_elements(float limit, float *x, size_t n)
     x[i] = value < -limit ? -limit : value;
 }
 
-__global__ void moe_scale_elements(float factor, float *x, size_t n)
+__global__ __launch_bounds__(THREADS) void moe_scale_elements(float factor, float *x, size_t n)
 {
     size_t i = element();
     if (i < n)
         x[i] = factor * x[i];
 }
 
-__global__ void moe_add_elements(const float *a, const float *b, float *y, size_t n)
+__global__ __launch_bounds__(THREADS) void moe_add_elements(const float *a, const float *b,
+                                                            float *y, size_t n)
 {
     size_t i = element();
     if (i < n)
         y[i] = a[i] + b[i];
 }
 
-__global__ void moe_silu_mul_elements(const float *g, const float *u, float *y, size_t n)
+__global__ __launch_bounds__(THREADS) void moe_silu_mul_elements(const float *g, const float *u,
+                                                                 float *y, size_t n)
 {
     size_t i = element();
     if (i < n)
@@ -47,7 +49,8 @@ __device__ static inline uint32_t column(void)
     return blockIdx.y * blockDim.x + threadIdx.x;
 }
 
-__global__ void moe_sigmoid_scale_rows(const float *gate, float *x, uint32_t n)
+__global__ __launch_bounds__(THREADS) void moe_sigmoid_scale_rows(const float *gate, float *x,
+                                                                  uint32_t n)
 {
     uint32_t i = column();
     if (i >= n)
@@ -56,15 +59,17 @@ __global__ void moe_sigmoid_scale_rows(const float *gate, float *x, uint32_t n)
     row[i] = moe_device_sigmoid(gate[blockIdx.x]) * row[i];
 }
 
-__global__ void moe_gather_rows(const float *x, const uint32_t *rows, float *out, uint32_t n)
+__global__ __launch_bounds__(THREADS) void moe_gather_rows(const float *x, const uint32_t *rows,
+                                                           float *out, uint32_t n)
 {
     uint32_t i = column();
     if (i < n)
         out[(size_t)blockIdx.x * n + i] = x[(size_t)rows[blockIdx.x] * n + i];
 }
 
-__global__ void moe_copy_strided_rows(const float *src, size_t src_stride, float *dst,
-                                      size_t dst_stride, uint32_t n)
+__global__ __launch_bounds__(THREADS) void moe_copy_strided_rows(const float *src,
+                                                                 size_t src_stride, float *dst,
+                                                                 size_t dst_stride, uint32_t n)
 {
     uint32_t i = column();
     if (i < n)
@@ -72,8 +77,8 @@ __global__ void moe_copy_strided_rows(const float *src, size_t src_stride, float
 }
 
 /* The rows' experts added up in rank order; a rank of weight 0 is not read. */
-__global__ void moe_combine_rows(const float *outs, const float *weights, uint32_t n_ranks,
-                                 uint32_t n, float *y)
+__global__ __launch_bounds__(THREADS) void moe_combine_rows(const float *outs, const float *weights,
+                                                            uint32_t n_ranks, uint32_t n, float *y)
 {
     uint32_t i = column();
     if (i >= n)

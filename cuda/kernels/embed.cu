@@ -16,7 +16,7 @@ typedef struct embed_job {
     float *out;
 } embed_job;
 
-template <int TYPE> __global__ void moe_embed_blocks(embed_job job)
+template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_blocks(embed_job job)
 {
     typedef weight_format<TYPE> format;
     constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;
@@ -37,7 +37,7 @@ template <int TYPE> __global__ void moe_embed_blocks(embed_job job)
     }
 }
 
-template <int TYPE> __global__ void moe_embed_floats(embed_job job)
+template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_floats(embed_job job)
 {
     typedef weight_format<TYPE> format;
     uint32_t e = blockIdx.y * THREADS + threadIdx.x;

@@ -55,7 +55,7 @@ __device__ static inline void store_piece(int type, uint8_t *row, const float *x
 }
 
 /* Block (row, head). */
-__global__ void moe_kv_store_rows(store_args args)
+__global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
 {
     const moe_kv_layout &layout = args.layout;
     const moe_cuda_kv_row &row = args.rows[blockIdx.x];
@@ -97,7 +97,7 @@ __device__ static inline void move_column(const move_args &args, size_t at, size
 }
 
 /* Block (layer, head); heads beyond a layer's are none. */
-__global__ void moe_kv_move_rows(move_args args)
+__global__ __launch_bounds__(THREADS) void moe_kv_move_rows(move_args args)
 {
     const moe_kv_layout &layout = args.layouts[blockIdx.x];
     if (blockIdx.y >= layout.n_head_kv)

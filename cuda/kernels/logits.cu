@@ -7,7 +7,7 @@
 #define NONE    0xffffffffu
 
 /* Block: a row. */
-__global__ void moe_softmax_rows(float *x, uint32_t n)
+__global__ __launch_bounds__(THREADS) void moe_softmax_rows(float *x, uint32_t n)
 {
     __shared__ float scratch[MOE_WARP + 1];
     moe_block_softmax(x + (size_t)blockIdx.x * n, n, scratch);
@@ -38,7 +38,8 @@ __device__ static inline candidate best_of_warp(candidate best)
 }
 
 /* Block: a row. NaNs compare with nothing and so never win; 0 where there is nothing else. */
-__global__ void moe_argmax_rows(const float *x, uint32_t n, uint32_t *out)
+__global__ __launch_bounds__(THREADS) void moe_argmax_rows(const float *x, uint32_t n,
+                                                           uint32_t *out)
 {
     __shared__ candidate winners[MOE_WARP];
     const float *row = x + (size_t)blockIdx.x * n;

@@ -279,7 +279,7 @@ __host__ __device__ static inline uint32_t tile_rows_of(uint32_t n_rows)
 }
 
 template <int TYPE, int ROWS>
-__global__ __launch_bounds__(128) void moe_product(moe_cuda_products job)
+__global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_products job)
 {
     typedef product_shape<TYPE> shape;
     MOE_DYNAMIC_SHARED(product_words, product_memory);

@@ -11,7 +11,8 @@ __device__ static inline int add_across(int value, int mask)
     return value + (int)__shfl_xor_sync(MOE_ALL_WARP, (uint32_t)value, mask);
 }
 
-template <bool SILU> __global__ void moe_quantize(moe_cuda_quantize job)
+template <bool SILU>
+__global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda_quantize job)
 {
     uint32_t blocks = job.out.n_in_padded / 32;
     size_t number = (size_t)blockIdx.x * WARPS_A_BLOCK + threadIdx.x / MOE_WARP;

@@ -199,7 +199,8 @@ __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
     }
 }
 
-__global__ void moe_draft_rows(moe_cuda_route_edit edit, moe_cuda_draft_routing routing)
+__global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit edit,
+                                                          moe_cuda_draft_routing routing)
 {
     __shared__ row_shared row;
     begin_row(edit, &row);
@@ -322,7 +323,8 @@ typedef struct census {
 
 /* Counts the whole layer before any row changes, and decides whether to leave it alone: by distinct
  * experts, which are what would move. One block. */
-__global__ void moe_buddy_census(moe_cuda_route_edit edit, moe_cuda_buddy_options options)
+__global__ __launch_bounds__(THREADS) void moe_buddy_census(moe_cuda_route_edit edit,
+                                                            moe_cuda_buddy_options options)
 {
     __shared__ census all;
     for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
@@ -360,7 +362,8 @@ __global__ void moe_buddy_census(moe_cuda_route_edit edit, moe_cuda_buddy_option
     options.stats->leave_alone = idle || bypass;
 }
 
-__global__ void moe_buddy_rows(moe_cuda_route_edit edit, moe_cuda_buddy_options options)
+__global__ __launch_bounds__(THREADS) void moe_buddy_rows(moe_cuda_route_edit edit,
+                                                          moe_cuda_buddy_options options)
 {
     __shared__ row_shared row;
     if (options.stats->leave_alone)

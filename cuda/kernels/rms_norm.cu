@@ -28,7 +28,7 @@ __device__ static inline float inverse_of(float sum, const norm_args &args)
     return 1.0f / sqrtf(sum / (float)args.n + args.eps);
 }
 
-__global__ void moe_rms_norm_short(norm_args args)
+__global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 {
     uint32_t lane = threadIdx.x % MOE_LANES;
     uint32_t row = blockIdx.x * ROWS_A_BLOCK + threadIdx.x / MOE_LANES;
@@ -47,7 +47,7 @@ __global__ void moe_rms_norm_short(norm_args args)
         y[i] = x[i] * inverse * args.weight[i];
 }
 
-__global__ void moe_rms_norm_long(norm_args args)
+__global__ __launch_bounds__(THREADS) void moe_rms_norm_long(norm_args args)
 {
     __shared__ float piece[PIECE];
     __shared__ float inverse;

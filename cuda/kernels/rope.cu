@@ -18,7 +18,7 @@ typedef struct rope_args {
 } rope_args;
 
 /* Block (row, part of its pairs). */
-__global__ void moe_rope_rows(rope_args args)
+__global__ __launch_bounds__(THREADS) void moe_rope_rows(rope_args args)
 {
     uint32_t i = blockIdx.y * THREADS + threadIdx.x;
     uint32_t row = blockIdx.x;

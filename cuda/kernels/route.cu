@@ -157,7 +157,7 @@ __device__ static inline void weigh_experts(const moe_router_gate &gate, const f
     __syncthreads();
 }
 
-__global__ void moe_route_rows(route_args args)
+__global__ __launch_bounds__(THREADS) void moe_route_rows(route_args args)
 {
     __shared__ route_shared shared;
     const moe_router_gate &gate = args.gate;

@@ -207,6 +207,50 @@ static void expect_refusal(const fake_machine *machine, const char *device, cons
     assert_nothing_left();
 }
 
+/* The emulated module has code for sm_86, sm_90 and compute_100. */
+static void expect_no_code(void)
+{
+    static const struct {
+        int major, minor;
+        bool runs;
+    } gpus[] = {{8, 0, false}, {8, 6, true}, {8, 9, true}, {9, 0, true}, {10, 3, true}};
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        fake_machine machine;
+        fake.init(&machine);
+        machine.major = gpus[i].major;
+        machine.minor = gpus[i].minor;
+        moe_engine_options options = default_options();
+        options.device = "cuda";
+        if (gpus[i].runs) {
+            fake.set(&machine);
+            moe_engine *engine = open_engine(&options);
+            moe_engine_close(&engine);
+        } else {
+            expect_refusal(&machine, "cuda", "build with sm_80 in -Dgpu_archs");
+        }
+    }
+}
+
+/* A device whose driver promises more than it does: found out at opening, with the CPU to fall
+ * back on where the GPU was not asked for. */
+static void no_kernel_runs(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake.init(&machine);
+    machine.fail_call = "kernel";
+    machine.fail_code = cudaErrorNoKernelImageForDevice;
+    expect_refusal(&machine, "cuda", "-Dgpu_archs");
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    assert_string_equal(info.device, "cpu");
+    moe_engine_close(&engine);
+    assert_nothing_left();
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -223,6 +267,7 @@ static void refusals(void **state)
     machine.major = 7;
     machine.minor = 5;
     expect_refusal(&machine, "cuda", "compute capability is 7.5");
+    expect_no_code();
     fake.init(&machine);
     expect_refusal(&machine, "cuda:1", "there is 1");
     expect_refusal(&machine, "cuda:", "not known");
@@ -328,7 +373,9 @@ static void other_host_memory(void **state)
 {
     (void)state;
     moe_error err = {""};
-    assert_true(run_until_failure("cudaHostRegister", 0, false, cudaErrorInvalidValue, &err));
+    if (!run_until_failure("cudaHostRegister", 0, false, cudaErrorInvalidValue, &err)) {
+        fail_msg("%s", err.message);
+    }
     assert_nothing_left();
 }
 
@@ -343,7 +390,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(residency),         cmocka_unit_test(modes),
         cmocka_unit_test(host_compute),      cmocka_unit_test(refusals),
         cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
-        cmocka_unit_test(other_host_memory),
+        cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }
