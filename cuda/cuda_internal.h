@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/cuda_blas.h"
 #include "cuda/cuda_module.h"
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_launch.h"
@@ -66,6 +67,7 @@ typedef struct moe_cuda_device {
     char name[192];
     cudaStream_t stream; /* arithmetic */
     cudaStream_t copies; /* the link */
+    moe_cuda_blas *blas; /* NULL: products are exact */
 
     /* Of the thread that calls operations. */
     moe_cuda_ring ring;
@@ -181,7 +183,7 @@ int moe_cuda_list(moe_cuda_device_list *out, moe_error *err);
 
 /* ---- cuda_open.c ---- */
 
-int moe_cuda_device_open(moe_device **out, uint32_t index, moe_error *err);
+int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *options, moe_error *err);
 
 /* ---- Operations, by file ---- */
 

@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 
 /* Goes up with every change to this file or to device.h. */
-#define MOE_CUDA_MODULE_ABI   1u
+#define MOE_CUDA_MODULE_ABI   2u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 #define MOE_CUDA_MAX_DEVICES  16u
@@ -35,6 +35,13 @@ typedef struct moe_cuda_device_list {
     moe_cuda_device_info devices[MOE_CUDA_MAX_DEVICES];
 } moe_cuda_device_list;
 
+typedef struct moe_cuda_device_options {
+    uint32_t index; /* of list() */
+    /* Float weights by cuBLAS where many rows share them; not exact. MOE_ERR_UNSUPPORTED where it
+     * cannot be loaded. */
+    bool blas_prefill;
+} moe_cuda_device_options;
+
 typedef struct moe_cuda_module {
     uint32_t abi;        /* MOE_CUDA_MODULE_ABI */
     uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
@@ -42,8 +49,7 @@ typedef struct moe_cuda_module {
     /* MOE_ERR_UNSUPPORTED, with the reason and a remedy, when there is no driver, one too old, or
      * no device. Versions are filled in as far as they are known. Any thread. */
     int (*list)(moe_cuda_device_list *out, moe_error *err);
-    /* index: of list(). */
-    int (*open)(moe_device **out, uint32_t index, moe_error *err);
+    int (*open)(moe_device **out, const moe_cuda_device_options *options, moe_error *err);
 } moe_cuda_module;
 
 typedef const moe_cuda_module *(*moe_cuda_module_fn)(void);

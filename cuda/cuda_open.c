@@ -130,6 +130,7 @@ static void device_close(moe_device *device)
     if (cuda->stream != NULL) {
         (void)cudaStreamSynchronize(cuda->stream);
     }
+    moe_cuda_blas_close(&cuda->blas);
     moe_cuda_link_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {
@@ -317,7 +318,7 @@ static int try_kernel(moe_cuda_device *cuda, moe_error *err)
     return status;
 }
 
-static int open_parts(moe_cuda_device *cuda, moe_error *err)
+static int open_parts(moe_cuda_device *cuda, bool blas_prefill, moe_error *err)
 {
     cudaError_t code = cudaSetDevice(cuda->index);
     if (code != cudaSuccess) {
@@ -334,6 +335,9 @@ static int open_parts(moe_cuda_device *cuda, moe_error *err)
     }
     if (status == MOE_OK) {
         status = try_kernel(cuda, err);
+    }
+    if (status == MOE_OK && blas_prefill) {
+        status = moe_cuda_blas_open(&cuda->blas, cuda->stream, err);
     }
     if (status == MOE_OK) {
         status = measure_link(cuda, err);
@@ -360,9 +364,10 @@ static int choose(uint32_t index, moe_cuda_device_info *info, moe_error *err)
     return MOE_OK;
 }
 
-int moe_cuda_device_open(moe_device **out, uint32_t index, moe_error *err)
+int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *options, moe_error *err)
 {
     moe_cuda_device_info info;
+    uint32_t index = options->index;
     *out = NULL;
     int status = choose(index, &info, err);
     if (status != MOE_OK) {
@@ -382,7 +387,7 @@ int moe_cuda_device_open(moe_device **out, uint32_t index, moe_error *err)
     pthread_mutex_init(&cuda->notify_lock, NULL);
     pthread_cond_init(&cuda->begun, NULL);
     pthread_cond_init(&cuda->done, NULL);
-    status = open_parts(cuda, err);
+    status = open_parts(cuda, options->blas_prefill, err);
     if (status != MOE_OK) {
         device_close(&cuda->base);
         return status;

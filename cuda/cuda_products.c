@@ -35,6 +35,19 @@ static void quantize(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uin
     moe_cuda_quantize_rows(cuda->stream, &job);
 }
 
+static int blas_linear(moe_cuda_device *cuda, const moe_linear *linear, const float *x,
+                       uint32_t n_rows, moe_error *err)
+{
+    moe_cuda_blas_product product = {.weight = &linear->weight,
+                                     .x = x,
+                                     .x_stride = linear->weight.n_in,
+                                     .bias = linear->bias,
+                                     .out = linear->out,
+                                     .out_stride = linear->weight.n_out,
+                                     .n_rows = n_rows};
+    return moe_cuda_blas_run(cuda->blas, &product, err);
+}
+
 int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
                        const moe_linear *linears, uint32_t n_linears, moe_error *err)
 {
@@ -51,10 +64,14 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
     if (quantized) {
         quantize(cuda, x, n_rows, n_in, &x_q8);
     }
-    for (uint32_t i = 0; i < n_linears; i++) {
-        moe_cuda_linear(cuda->stream, &linears[i], x, &x_q8, n_rows);
+    for (uint32_t i = 0; i < n_linears && status == MOE_OK; i++) {
+        if (moe_cuda_blas_takes(cuda->blas, &linears[i].weight, n_rows)) {
+            status = blas_linear(cuda, &linears[i], x, n_rows, err);
+        } else {
+            moe_cuda_linear(cuda->stream, &linears[i], x, &x_q8, n_rows);
+        }
     }
-    return moe_cuda_launched(cuda, "linear maps", err);
+    return status != MOE_OK ? status : moe_cuda_launched(cuda, "linear maps", err);
 }
 
 int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, uint32_t n_rows,
@@ -119,6 +136,40 @@ static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint
     return MOE_OK;
 }
 
+/* A network that all rows pass through, as they lie. */
+static bool is_dense_blas(const moe_cuda_device *cuda, const moe_expert_work *works,
+                          uint32_t n_works)
+{
+    return n_works == 1 && works->x_index == NULL && works->out_index == NULL &&
+           moe_cuda_blas_takes(cuda->blas, &works->gate, works->n_rows) &&
+           moe_cuda_blas_takes(cuda->blas, &works->up, works->n_rows) &&
+           moe_cuda_blas_takes(cuda->blas, &works->down, works->n_rows);
+}
+
+static int run_dense_blas(moe_cuda_device *cuda, const float *x, const moe_expert_work *work,
+                          float *out, size_t out_stride, moe_error *err)
+{
+    uint32_t n_ff = work->gate.n_out;
+    moe_linear gate = {work->gate, NULL, cuda->ff_gate};
+    moe_linear up = {work->up, NULL, cuda->ff_up};
+    moe_cuda_blas_product down = {.weight = &work->down,
+                                  .x = cuda->ff_gate,
+                                  .x_stride = n_ff,
+                                  .out = out,
+                                  .out_stride = out_stride,
+                                  .n_rows = work->n_rows};
+    int status = blas_linear(cuda, &gate, x, work->n_rows, err);
+    if (status == MOE_OK) {
+        status = blas_linear(cuda, &up, x, work->n_rows, err);
+    }
+    if (status == MOE_OK) {
+        moe_cuda_silu_mul(cuda->stream, cuda->ff_gate, cuda->ff_up, cuda->ff_gate,
+                          (size_t)work->n_rows * n_ff);
+        status = moe_cuda_blas_run(cuda->blas, &down, err);
+    }
+    return status != MOE_OK ? status : moe_cuda_launched(cuda, "a dense network", err);
+}
+
 int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                         const moe_expert_work *works, uint32_t n_works, float *out,
                         size_t out_stride, moe_error *err)
@@ -127,6 +178,9 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
     int status = moe_cuda_enter(cuda, err);
     if (status != MOE_OK || n_works == 0) {
         return status;
+    }
+    if (is_dense_blas(cuda, works, n_works)) {
+        return run_dense_blas(cuda, x, works, out, out_stride, err);
     }
     moe_cuda_experts experts = {.x = x,
                                 .n_in = n_in,

@@ -7,7 +7,7 @@
 
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_module.h"
-#include "module_codes.h" /* of the build: MOE_CUDA_CODES */
+#include "module_build.h" /* of the build: MOE_CUDA_CODES */
 #include "runtime/base/error.h"
 #include "runtime/host/sysfs.h"
 

@@ -9,12 +9,17 @@
 
 typedef struct embed_job {
     const uint8_t *table;
-    const int32_t *tokens;
+    const int32_t *tokens; /* or NULL: 0, 1, .. */
     size_t row_bytes;
     uint32_t n;
     float scale;
     float *out;
 } embed_job;
+
+__device__ static inline size_t token_of(const embed_job &job)
+{
+    return job.tokens != NULL ? (size_t)job.tokens[blockIdx.x] : blockIdx.x;
+}
 
 template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_blocks(embed_job job)
 {
@@ -23,7 +28,7 @@ template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_blocks(
     uint32_t e = (blockIdx.y * THREADS + threadIdx.x) * 16;
     if (e >= job.n)
         return;
-    const uint8_t *row = job.table + (size_t)job.tokens[blockIdx.x] * job.row_bytes;
+    const uint8_t *row = job.table + token_of(job) * job.row_bytes;
     float *out = job.out + (size_t)blockIdx.x * job.n + e;
     weight_run run;
     format::unpack(row + (size_t)(e / 256) * group_bytes, e / 64 % 4, e / 16 % 4, &run);
@@ -43,7 +48,7 @@ template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_floats(
     uint32_t e = blockIdx.y * THREADS + threadIdx.x;
     if (e >= job.n)
         return;
-    const uint8_t *row = job.table + (size_t)job.tokens[blockIdx.x] * job.row_bytes;
+    const uint8_t *row = job.table + token_of(job) * job.row_bytes;
     job.out[(size_t)blockIdx.x * job.n + e] =
         job.scale * format::load1(row + (size_t)e * format::elem_bytes);
 }

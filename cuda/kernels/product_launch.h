@@ -68,7 +68,8 @@ typedef struct moe_cuda_quantize {
 
 void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *quantize);
 
-/* out[r] = scale * (table row tokens[r]), tokens in device memory. As moe_device_ops.embed. */
+/* out[r] = scale * (table row tokens[r]), tokens in device memory or NULL: 0, 1, .. As
+ * moe_device_ops.embed. */
 void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
                     uint32_t n_rows, float scale, float *out);
 

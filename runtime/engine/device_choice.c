@@ -32,11 +32,6 @@ int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
                         "sim:memory=2G,link=16GB/s,latency=10us",
                         o->device);
     }
-    if (o->float_gemm == MOE_FLOAT_GEMM_BLAS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "float products by BLAS are for the CPU: they cannot act on device '%s'",
-                        o->device);
-    }
     return MOE_OK;
 }
 
@@ -59,15 +54,17 @@ static int open_simulated(moe_device **out, const moe_device_choice *choice, moe
     return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
-static int open_cuda(moe_device **out, uint32_t index, moe_error *err)
+static int open_cuda(moe_device **out, const moe_engine_options *o, uint32_t index, moe_error *err)
 {
     const moe_cuda_module *module;
+    moe_cuda_device_options options = {.index = index,
+                                       .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
     int status = moe_cuda_module_load(&module, err);
-    return status != MOE_OK ? status : module->open(out, index, err);
+    return status != MOE_OK ? status : module->open(out, &options, err);
 }
 
 /* The first GPU that can be used; if none can, why the first cannot. */
-static int open_any_cuda(moe_device **out, moe_error *err)
+static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_error *err)
 {
     const moe_cuda_module *module;
     int status = moe_cuda_module_load(&module, err);
@@ -84,7 +81,7 @@ static int open_any_cuda(moe_device **out, moe_error *err)
         while (index < list->n && list->devices[index].why_not[0] != '\0') {
             index++;
         }
-        status = module->open(out, index < list->n ? index : 0, err);
+        status = open_cuda(out, o, index < list->n ? index : 0, err);
     }
     free(list);
     return status;
@@ -94,7 +91,7 @@ static int open_best(moe_device **out, const moe_device_choice *choice, moe_erro
 {
     const moe_engine_options *o = choice->options;
     moe_error why_not = {""};
-    if (o->float_gemm != MOE_FLOAT_GEMM_BLAS && open_any_cuda(out, &why_not) == MOE_OK) {
+    if (open_any_cuda(out, o, &why_not) == MOE_OK) {
         return MOE_OK;
     }
     if (why_not.message[0] != '\0' && o->log != NULL && moe_cuda_gpu_seen()) {
@@ -115,7 +112,7 @@ int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, mo
     } else if (strcmp(o->device, "cpu") == 0) {
         status = open_cpu(out, choice, err);
     } else if (moe_cuda_parse_name(o->device, &index)) {
-        status = open_cuda(out, index, err);
+        status = open_cuda(out, o, index, err);
     } else {
         status = open_simulated(out, choice, err);
     }

@@ -201,7 +201,7 @@ int main(void)
                                       MOE_DTYPE_MXFP4};
     bench b = {.err = {""}};
     moe_device_limits limits = {.linear = {1, N_IN}};
-    if (moe_cuda_module_entry()->open(&b.device, 0, &b.err) != MOE_OK) {
+    if (moe_cuda_module_entry()->open(&b.device, &(moe_cuda_device_options){0}, &b.err) != MOE_OK) {
         return failed(&b);
     }
     b.ops = b.device->ops;

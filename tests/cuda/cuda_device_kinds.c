@@ -21,5 +21,6 @@ int open_other_device(moe_device **out, const char *spec, moe_error *err)
     machine.n_devices = 2;
     machine.nap_us = 200;
     fake_machine_set(&machine);
-    return moe_cuda_device_open(out, strcmp(spec, "cuda:1") == 0, err);
+    moe_cuda_device_options options = {.index = strcmp(spec, "cuda:1") == 0};
+    return moe_cuda_device_open(out, &options, err);
 }

@@ -16,5 +16,5 @@ const char *device_spec_at(size_t n)
 int open_other_device(moe_device **out, const char *spec, moe_error *err)
 {
     (void)spec;
-    return moe_cuda_module_entry()->open(out, 0, err);
+    return moe_cuda_module_entry()->open(out, &(moe_cuda_device_options){0}, err);
 }

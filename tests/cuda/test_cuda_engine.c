@@ -4,6 +4,7 @@
  * computed; and what goes wrong is told, leaves nothing behind, and hangs nobody. Run on a model
  * given by path. */
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,6 +117,7 @@ static void assert_nothing_left(void)
     assert_int_equal(usage.host_blocks, 0);
     assert_int_equal(usage.streams, 0);
     assert_int_equal(usage.events, 0);
+    assert_int_equal(usage.blas_handles, 0);
 }
 
 static void check_exact(const moe_engine_options *options, moe_engine_stats *stats)
@@ -273,12 +275,54 @@ static void refusals(void **state)
     expect_refusal(&machine, "cuda:", "not known");
     machine.memory_bytes = 48u << 20;
     expect_refusal(&machine, "cuda", "too little to work in");
-    fake.init(&machine);
+}
+
+/* Float products by cuBLAS: other last bits, close to the exact ones. A failure is told. */
+static void float_products(void **state)
+{
+    (void)state;
+    fake_machine machine = napping_machine();
+    fake.set(&machine);
     moe_engine_options options = default_options();
-    moe_engine *engine;
     options.device = "cuda";
     options.float_gemm = MOE_FLOAT_GEMM_BLAS;
-    assert_int_equal(moe_engine_open(&engine, &options, NULL), MOE_ERR_ARGUMENT);
+    options.prefill_chunk = N_PROMPT;
+    moe_engine *engine = open_engine(&options);
+    int32_t tokens[N_DECODE];
+    moe_session *session = generate(engine, tokens);
+    fake_usage usage;
+    fake.usage(&usage);
+    assert_true(usage.n_products > 0);
+    float greatest = 0.0f, apart = 0.0f;
+    const float *logits = moe_session_logits(session);
+    for (uint32_t i = 0; i < expected.n_vocab; i++) {
+        greatest = fmaxf(greatest, fabsf(expected.logits[i]));
+        apart = fmaxf(apart, fabsf(logits[i] - expected.logits[i]));
+    }
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    assert_true(apart <= 1e-3f * greatest);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left();
+    static const char *const calls[] = {"cublasCreate", "cublasSetStream", "cublasSgemm"};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        moe_error err = {""};
+        machine.fail_call = calls[i];
+        machine.fail_code = cudaErrorMemoryAllocation;
+        fake.set(&machine);
+        engine = NULL;
+        int status = moe_engine_open(&engine, &options, &err);
+        session = status == MOE_OK ? greedy_session(engine) : NULL;
+        for (int32_t t = 0; status == MOE_OK && t < N_PROMPT; t++) {
+            feed(session, &t, 1);
+        }
+        status = status == MOE_OK ? moe_step(engine, &session, 1, &err) : status;
+        assert_int_equal(status, MOE_ERR_MEMORY);
+        assert_non_null(strstr(err.message, "--float-gemm exact works without it"));
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+        assert_nothing_left();
+    }
 }
 
 /* Without a GPU that can be used an engine that may choose works on the CPU. */
@@ -391,6 +435,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(host_compute),      cmocka_unit_test(refusals),
         cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
         cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
+        cmocka_unit_test(float_products),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }

@@ -10,6 +10,7 @@
  * a page that nobody may touch, and is out of the host's reach: by a protection key that only the
  * streams' threads have, or, on a processor without such, for everybody while no stream works. */
 #include "cuda_runtime.h"
+#include "fake_blas.h"
 #include "fake_runtime.h"
 
 #include <string.h>
@@ -260,6 +261,36 @@ void drain_device(int device)
 }
 } // namespace
 
+cudaError_t emulation::enter_call(const char *call)
+{
+    return enter(call);
+}
+
+cudaError_t emulation::queue_product(cudaStream_t stream, std::function<void()> product)
+{
+    cudaError_t code = enter("cublasSgemm");
+    if (code != cudaSuccess)
+        return code;
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        usage.n_products++;
+    }
+    stream->put([product] {
+        if (has_failed())
+            return;
+        begin_work();
+        product();
+        end_work();
+    });
+    return cudaSuccess;
+}
+
+void emulation::count_blas_handles(int change)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.blas_handles += (uint64_t)(int64_t)change;
+}
+
 /* ---- Control ---- */
 
 void fake_machine_init(fake_machine *out)
@@ -273,7 +304,7 @@ void fake_machine_set(const fake_machine *wanted)
     machine = *wanted;
     n_matches = 0;
     sticky = cudaSuccess;
-    usage.n_kernels = usage.n_copies = usage.n_failures = 0;
+    usage.n_kernels = usage.n_copies = usage.n_products = usage.n_failures = 0;
 }
 
 void fake_get_usage(fake_usage *out)
