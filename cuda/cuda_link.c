@@ -23,7 +23,8 @@
 
 /* ---- Host memory ---- */
 
-/* Pages near the GPU, huge where there are some. NULL when they cannot be mapped or locked. */
+/* Pages near the GPU, huge where there are some, at one address for host and device, which memory
+ * of cudaHostAlloc() always has. NULL when they cannot be mapped or locked. */
 static void *map_locked(const moe_cuda_device *cuda, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,12 +37,20 @@ static void *map_locked(const moe_cuda_device *cuda, size_t bytes)
     if (cuda->numa_node >= 0) {
         (void)moe_numa_prefer(memory, bytes, (unsigned)cuda->numa_node);
     }
-    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) != cudaSuccess) {
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
+        cudaSuccess) {
         (void)cudaGetLastError();
         munmap(memory, bytes);
         return NULL;
     }
-    return memory;
+    void *seen = NULL;
+    if (cudaHostGetDevicePointer(&seen, memory, 0) == cudaSuccess && seen == memory) {
+        return memory;
+    }
+    (void)cudaGetLastError();
+    (void)cudaHostUnregister(memory);
+    munmap(memory, bytes);
+    return NULL;
 }
 
 static int link_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)

@@ -417,7 +417,8 @@ static void other_host_memory(void **state)
 {
     (void)state;
     moe_error err = {""};
-    if (!run_until_failure("cudaHostRegister", 0, false, cudaErrorInvalidValue, &err)) {
+    if (!run_until_failure("cudaHostRegister", 0, false, cudaErrorInvalidValue, &err) ||
+        !run_until_failure("cudaHostGetDevicePointer", 0, false, cudaErrorInvalidValue, &err)) {
         fail_msg("%s", err.message);
     }
     assert_nothing_left();

@@ -57,6 +57,7 @@ struct cudaDeviceProp {
 #define cudaHostAllocDefault     0u
 #define cudaHostAllocPortable    1u
 #define cudaHostRegisterPortable 1u
+#define cudaHostRegisterMapped   2u
 #define cudaStreamNonBlocking    1u
 #define cudaEventDefault         0u
 #define cudaEventBlockingSync    1u
@@ -81,6 +82,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *memory);
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream);

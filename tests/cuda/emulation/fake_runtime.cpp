@@ -506,6 +506,14 @@ cudaError_t cudaHostUnregister(void *memory)
     return host_blocks.erase((uintptr_t)memory) == 0 ? failed(cudaErrorInvalidValue) : code;
 }
 
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
+{
+    cudaError_t code = enter(__func__);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    *device = contains(host_blocks, host, 1) ? host : nullptr;
+    return *device == nullptr ? failed(cudaErrorInvalidValue) : code;
+}
+
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     cudaError_t code = enter(__func__);
