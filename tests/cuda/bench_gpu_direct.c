@@ -10,10 +10,14 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/dtype.h"
 
-#define N_USED                 8u                  /* experts of a layer */
-#define POOL_BYTES             ((size_t)256 << 20) /* of host memory, gone through in turn */
-#define SLOT_BYTES             ((size_t)64 << 20) /* on the device: N_USED experts of the largest size */
-#define PART_BYTES(n_in, n_ff) ((size_t)(n_in) * (n_ff) / 32 * 34) /* Q8_0 */
+#define N_USED     8u                  /* experts of a layer */
+#define POOL_BYTES ((size_t)256 << 20) /* of host memory, gone through in turn */
+#define SLOT_BYTES ((size_t)64 << 20)  /* on the device: N_USED experts of the largest size */
+
+static size_t part_bytes(uint32_t n_in, uint32_t n_ff)
+{
+    return n_ff * moe_dtype_row_bytes(MOE_DTYPE_Q8_0, n_in);
+}
 
 typedef struct direct_bench {
     bench *b;
@@ -34,7 +38,7 @@ static moe_weight part_of(const uint8_t *data, uint32_t n_in, uint32_t n_out)
 
 static moe_expert_work work_of(const direct_bench *d, const uint8_t *expert, const uint32_t *index)
 {
-    size_t part = PART_BYTES(d->n_in, d->n_ff);
+    size_t part = part_bytes(d->n_in, d->n_ff);
     return (moe_expert_work){.gate = part_of(expert, d->n_in, d->n_ff),
                              .up = part_of(expert + part, d->n_in, d->n_ff),
                              .down = part_of(expert + 2 * part, d->n_ff, d->n_in),
@@ -47,7 +51,7 @@ static moe_expert_work work_of(const direct_bench *d, const uint8_t *expert, con
 static int run_layer(direct_bench *d, bool copied)
 {
     bench *b = d->b;
-    size_t bytes = 3 * PART_BYTES(d->n_in, d->n_ff);
+    size_t bytes = 3 * part_bytes(d->n_in, d->n_ff);
     moe_expert_work works[N_USED];
     uint64_t tickets[N_USED];
     uint32_t index[N_USED] = {0};
@@ -110,7 +114,7 @@ static int measure_size(direct_bench *d, uint32_t n_in, uint32_t n_ff)
     if (time_layers(d, true, &copied) != 0 || time_layers(d, false, &direct) != 0) {
         return 1;
     }
-    double bytes = 3.0 * (double)PART_BYTES(n_in, n_ff);
+    double bytes = 3.0 * (double)part_bytes(n_in, n_ff);
     printf("experts of %8.1f KiB, %u of them: copied first %8.1f us (%5.1f GB/s), read directly "
            "%8.1f us (%5.1f GB/s): %.2f times as fast\n",
            bytes / 1024.0, N_USED, copied, N_USED * bytes / copied * 1e-3, direct,
