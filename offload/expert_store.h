@@ -44,6 +44,8 @@ typedef struct moe_expert_store_options {
     const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
     moe_io_kind io;
     bool buffered_io;
+    uint32_t io_block_bytes; /* 0: the reader's default */
+    uint32_t io_depth;       /* 0: likewise */
     const moe_io_ops
         *io_engine; /* tests: instead of `io`, with its context (io_fault.h); or NULL */
     void *io_context;

@@ -72,6 +72,8 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
                                         .files = store->files,
                                         .n_files = (uint32_t)n_files,
                                         .buffered = o->buffered_io,
+                                        .block_bytes = o->io_block_bytes,
+                                        .depth = o->io_depth,
                                         .log = o->log,
                                         .user = o->user};
     return moe_range_reader_open(reader, &options, err);

@@ -18,11 +18,13 @@ typedef struct cell {
     char value[VALUE_SIZE];
     bool is_text;
     bool is_detail; /* not in the table */
+    bool is_absent; /* a number that there is none of */
 } cell;
 
 struct cli_bench_table {
     const char *bench;
     char title[600];
+    struct json_object *about; /* the caller's, or NULL */
     cell *cells;
     size_t n_cells, capacity;
     size_t n_rows;
@@ -155,26 +157,51 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median_of(const double *sorted, size_t n)
+{
+    return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
 void cli_bench_median(cli_bench_table *table, const char *name, int digits, const double *values,
                       size_t n)
 {
-    char detail[NAME_SIZE];
-    double *sorted = malloc(n * sizeof *sorted);
+    static const char *const suffixes[] = {"", "_min", "_max"};
+    double *sorted = malloc((n + 1) * sizeof *sorted);
     if (sorted == NULL) {
         table->failed = true;
         return;
     }
     memcpy(sorted, values, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare);
-    double median = n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-    cli_bench_real(table, name, digits, median);
-    snprintf(detail, sizeof detail, "%s_min", name);
-    cli_bench_real(table, detail, digits, sorted[0]);
-    table->cells[table->n_cells - 1].is_detail = true;
-    snprintf(detail, sizeof detail, "%s_max", name);
-    cli_bench_real(table, detail, digits, sorted[n - 1]);
-    table->cells[table->n_cells - 1].is_detail = true;
+    for (int i = 0; i < 3; i++) {
+        char full[NAME_SIZE];
+        snprintf(full, sizeof full, "%s%s", name, suffixes[i]);
+        cell *c = add_cell(table, full);
+        c->is_detail = i > 0;
+        c->is_absent = n == 0;
+        if (n > 0) {
+            double value = i == 0 ? median_of(sorted, n) : sorted[i == 1 ? 0 : n - 1];
+            snprintf(c->value, sizeof c->value, "%.*f", digits, value);
+        }
+    }
     free(sorted);
+}
+
+void cli_bench_detail(cli_bench_table *table)
+{
+    for (size_t i = table->n_cells; i-- > 0;) {
+        cell *c = &table->cells[i];
+        bool was_detail = c->is_detail;
+        c->is_detail = true;
+        if (!was_detail) {
+            break;
+        }
+    }
+}
+
+void cli_bench_table_about(cli_bench_table *table, struct json_object *about)
+{
+    table->about = about;
 }
 
 /* ---- Printing ---- */
@@ -184,25 +211,66 @@ static const cell *cell_at(const cli_bench_table *t, size_t row, size_t column)
     return &t->cells[row * t->n_columns + column];
 }
 
-/* Names stand above their columns in pieces: "tokens_per_s" is too wide for its numbers. */
-static void print_table(const cli_bench_table *t)
+static const char *shown(const cell *c)
 {
-    printf("%s\n\n", t->title);
-    for (size_t k = 0; k < t->n_columns; k++) {
-        if (!cell_at(t, 0, k)->is_detail) {
-            printf("%s%s", k > 0 ? " | " : "", cell_at(t, 0, k)->name);
-        }
-    }
-    putchar('\n');
-    for (size_t r = 0; r < t->n_rows; r++) {
+    return c->is_absent ? "-" : c->value;
+}
+
+static void print_cell(const char *text, size_t width, bool is_text, bool is_first)
+{
+    printf(is_text ? "%s%-*s" : "%s%*s", is_first ? "" : "  ", (int)width, text);
+}
+
+/* Each column as wide as its widest value or name; texts to the left, numbers to the right. */
+static void print_rows(const cli_bench_table *t, const size_t *widths)
+{
+    for (size_t line = 0; line <= t->n_rows; line++) {
+        bool is_first = true;
         for (size_t k = 0; k < t->n_columns; k++) {
-            const cell *c = cell_at(t, r, k);
+            const cell *c = cell_at(t, line > 0 ? line - 1 : 0, k);
             if (!c->is_detail) {
-                printf("%s%s", k > 0 ? " | " : "", c->value);
+                print_cell(line == 0 ? c->name : shown(c), widths[k], c->is_text, is_first);
+                is_first = false;
             }
         }
         putchar('\n');
     }
+}
+
+static int print_table(const cli_bench_table *t)
+{
+    size_t *widths = calloc(t->n_columns, sizeof *widths);
+    if (widths == NULL) {
+        return cli_fail(CLI_EXIT_FAILURE, "bench: out of memory for the results");
+    }
+    for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
+        size_t value = strlen(shown(&t->cells[i]));
+        size_t name = strlen(t->cells[i].name);
+        size_t *width = &widths[i % t->n_columns];
+        *width = value > *width ? value : *width;
+        *width = name > *width ? name : *width;
+    }
+    if (t->about != NULL) {
+        json_object_object_foreach(t->about, key, value)
+        {
+            printf("%-14s %s\n", key, json_object_get_string(value));
+        }
+    } else {
+        puts(t->title);
+    }
+    putchar('\n');
+    print_rows(t, widths);
+    free(widths);
+    return CLI_EXIT_OK;
+}
+
+static void print_quoted(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        fprintf(file, *text == '"' ? "\"\"" : "%c", *text);
+    }
+    fputc('"', file);
 }
 
 static void print_csv(const cli_bench_table *t, FILE *file)
@@ -214,7 +282,12 @@ static void print_csv(const cli_bench_table *t, FILE *file)
     for (size_t r = 0; r < t->n_rows; r++) {
         for (size_t k = 0; k < t->n_columns; k++) {
             const cell *c = cell_at(t, r, k);
-            fprintf(file, c->is_text ? "%s\"%s\"" : "%s%s", k > 0 ? "," : "", c->value);
+            fputs(k > 0 ? "," : "", file);
+            if (c->is_text) {
+                print_quoted(file, c->value);
+            } else {
+                fputs(c->value, file);
+            }
         }
         fputc('\n', file);
     }
@@ -225,13 +298,22 @@ static int print_json(const cli_bench_table *t)
     struct json_object *object = json_object_new_object();
     struct json_object *rows = json_object_new_array();
     cli_json_text(object, "bench", t->bench);
-    cli_json_text(object, "what", t->title);
+    if (t->about != NULL) {
+        json_object_object_foreach(t->about, key, value)
+        {
+            cli_json_put(object, key, json_object_get(value));
+        }
+    } else {
+        cli_json_text(object, "what", t->title);
+    }
     for (size_t r = 0; r < t->n_rows; r++) {
         struct json_object *row = json_object_new_object();
         for (size_t k = 0; k < t->n_columns; k++) {
             const cell *c = cell_at(t, r, k);
             if (c->is_text) {
                 cli_json_text(row, c->name, c->value);
+            } else if (c->is_absent) {
+                cli_json_put(row, c->name, NULL);
             } else {
                 cli_json_real(row, c->name, strtod(c->value, NULL));
             }
@@ -320,7 +402,6 @@ int cli_bench_table_print(const cli_bench_table *t, const cli_options *options, 
     case CLI_FORMAT_GNUPLOT:
         return write_gnuplot(t, options, x, y);
     default:
-        print_table(t);
-        return CLI_EXIT_OK;
+        return print_table(t);
     }
 }

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <json-c/json.h>
+
 #include "cli_options.h"
 
 #define CLI_BENCH_PARTS 32 /* most values of a list option */
@@ -25,9 +27,15 @@ void cli_bench_begin_row(cli_bench_table *table);
 void cli_bench_text(cli_bench_table *table, const char *name, const char *value);
 void cli_bench_count(cli_bench_table *table, const char *name, uint64_t value);
 void cli_bench_real(cli_bench_table *table, const char *name, int digits, double value);
-/* The median of values, and in CSV and JSON their least and greatest too. */
+/* The median of values, and in CSV and JSON their least and greatest too; n = 0: absent, as is told
+ * in every form. */
 void cli_bench_median(cli_bench_table *table, const char *name, int digits, const double *values,
                       size_t n);
+
+/* The cells of the last call are not for the table for people. */
+void cli_bench_detail(cli_bench_table *table);
+/* What all rows have in common, printed above them: texts by name, which must stay until then. */
+void cli_bench_table_about(cli_bench_table *table, struct json_object *about);
 
 /* format: CLI_FORMAT_*; the plot has y over x, a curve for each text value. An exit code. */
 int cli_bench_table_print(const cli_bench_table *table, const cli_options *options, unsigned format,

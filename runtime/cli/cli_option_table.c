@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_option_table.h"
 
-#define AT(field)   offsetof(cli_options, field)
-#define RUNS        (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
-#define ENGINE      (RUNS | CLI_PLAN | CLI_CALIBRATE)
-#define TAKES_TEXT  (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
-#define BENCHES      (CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE)
+#define AT(field)    offsetof(cli_options, field)
+#define RUNS         (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
+#define ENGINE       (RUNS | CLI_PLAN | CLI_CALIBRATE)
+#define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
+#define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
+#define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define LOSSY        (CLI_RUN | CLI_PLAN | CLI_PERPLEXITY)
 #define SPECULATES   (CLI_RUN | CLI_PLAN)
-#define TRACES      (CLI_SIMULATE | CLI_ANALYZE)
-#define LARGEST_INT 9007199254740992.0 /* 2^53: exact as a double */
+#define TRACES       (CLI_SIMULATE | CLI_ANALYZE)
+#define LARGEST_INT  9007199254740992.0 /* 2^53: exact as a double */
 
 /* clang-format off */
 const cli_option_row cli_option_rows[] = {
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
 
-     .commands = ENGINE | CLI_BENCH_OFFLOAD | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |
+     .commands = ENGINE | SWEEPS | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |
                  CLI_BENCH_SPECULATE},
     {{"-p", "--prompt"}, "TEXT", "the prompt", .offset = AT(prompt), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT},
     {{"-p", "--prompt-tokens"}, "N", "prompt tokens of each sequence (default 512)",
      .offset = AT(bench_prompt), .kind = OPTION_COUNT, .min = 1, .max = INT32_MAX,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = CLI_BENCH_DECODE | SWEEPS_MODEL | CLI_BENCH_SPECULATE},
+    {{"-f", "--file"}, "FILE", "the text whose first tokens are the prompt (default: random "
+     "tokens)", .offset = AT(prompt_file), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL},
     {{"-f", "--file"}, "FILE", "read the text from FILE; one newline at its end is dropped",
      .offset = AT(prompt_file), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT | CLI_PERPLEXITY | CLI_CALIBRATE | CLI_BENCH_SPECULATE},
@@ -47,13 +50,15 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_RUN},
     {{"-n", "--predict"}, "N", "tokens to write in each sequence (default 128)",
      .offset = AT(predict), .kind = OPTION_SIGNED, .min = 0, .max = INT32_MAX,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE},
+    {{"-n", "--predict"}, "N", "tokens to write (default 64)", .offset = AT(predict),
+     .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = SWEEPS_MODEL},
     {{"--parallel"}, "N", "sequences decoded as one batch (default 1)",
      .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = CLI_BENCH_DECODE},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
      .kind = OPTION_COUNT, .min = 1, .max = 10000,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE},
+     .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE | SWEEPS},
     {{"-c", "--ctx-size"}, "N", "context: most tokens of the timeline; 0: the model's (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
      .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN},
@@ -64,7 +69,9 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_COUNT, .min = 8, .max = INT32_MAX, .commands = CLI_PERPLEXITY},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores at hand)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
-     .commands = ENGINE | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE},
+    {{"-t", "--threads"}, "LIST", "numbers of worker threads (default: the physical cores at hand)",
+     .offset = AT(thread_counts), .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
     {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = ENGINE | CLI_BENCH_SPECULATE},
@@ -73,7 +80,9 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_RUN},
     {{"-s", "--seed"}, "SEED", "of the random prompt (default 0)", .offset = AT(seed),
      .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
+     .commands = CLI_BENCH_DECODE | SWEEPS_MODEL},
+    {{"-s", "--seed"}, "SEED", "of the random ranges (default 0)", .offset = AT(seed),
+     .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = CLI_BENCH_IO},
     {{"--temp"}, "T", "temperature; 0: greedy, top-k, top-p and min-p do nothing (default 0.8)",
      .offset = AT(temperature), .kind = OPTION_REAL, .min = 0, .max = 1000, .commands = CLI_RUN},
     {{"--top-k"}, "K", "keep the K most likely tokens; 0: all (default 40)", .offset = AT(top_k),
@@ -171,6 +180,10 @@ const cli_option_row cli_option_rows[] = {
      .max = 1, .commands = LOSSY},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE},
+    {{"--io-block"}, "SIZE", "experts are read in pieces of at most so many bytes (default 1M)",
+     .offset = AT(io_block), .kind = OPTION_SIZE, .commands = ENGINE},
+    {{"--io-depth"}, "N", "pieces in flight (default 16)", .offset = AT(engine_depth),
+     .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
@@ -180,7 +193,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),
      .kind = OPTION_FLAG,
      .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
-                 CLI_PLAN | TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+                 CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
      .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
@@ -209,13 +222,43 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(policies), .kind = OPTION_TEXT, .commands = CLI_SIMULATE},
     {{"--policy"}, "LIST", "policies, or plug-ins (FILE.so), separated by commas (default lfru)",
      .offset = AT(policies), .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+    {{"--policy"}, "LIST", "policies, or plug-ins (FILE.so), separated by commas (default: all "
+     "that need no calibration)", .offset = AT(policies), .kind = OPTION_TEXT,
+     .commands = CLI_BENCH_CACHE},
     {{"--expert-cache"}, "LIST", "sizes: slots or percentages (default 5%,10%,25%,50%)",
      .offset = AT(cache_sizes), .kind = OPTION_TEXT, .commands = CLI_SIMULATE},
     {{"--expert-cache"}, "LIST", "sizes: percentages of all experts (default 15%,25%,50%,100%)",
      .offset = AT(cache_sizes), .kind = OPTION_TEXT,
-     .commands = CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = SWEEPS_MODEL | CLI_BENCH_SPECULATE},
     {{"--io"}, "LIST", "auto, uring, threads, sync (default auto)", .offset = AT(io),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+    {{"--io"}, "LIST", "uring, threads, sync, and fio, which reads blocks of its own for "
+     "comparison (default uring,threads, and fio where it is installed)", .offset = AT(io),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_IO},
+    {{"--block"}, "LIST", "sizes that reads are cut into (default 256K,1M,4M)",
+     .offset = AT(blocks), .kind = OPTION_TEXT, .commands = CLI_BENCH_IO},
+    {{"--block"}, "LIST", "sizes that reads are cut into (default 1M)", .offset = AT(blocks),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+    {{"--depth"}, "LIST", "blocks in flight (default 4,16)", .offset = AT(depths),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_IO},
+    {{"--depth"}, "LIST", "blocks in flight (default 16)", .offset = AT(depths),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
+    {{"--file"}, "FILE", "read this file instead of a model", .offset = AT(io_file),
+     .kind = OPTION_TEXT, .commands = CLI_BENCH_IO},
+    {{"--range"}, "SIZE[-SIZE]", "how long ranges are (default: as the parts of the model's "
+     "experts; of another file 1M-6M)", .offset = AT(io_range), .kind = OPTION_TEXT,
+     .commands = CLI_BENCH_IO},
+    {{"--bytes"}, "SIZE", "bytes to read in a measurement (default 1G)", .offset = AT(bench_bytes),
+     .kind = OPTION_SIZE, .commands = CLI_BENCH_IO},
+    {{"--seconds"}, "S", "end a measurement after so long (default: no limit)",
+     .offset = AT(bench_seconds), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 86400,
+     .commands = CLI_BENCH_IO},
+    {{"--buffered"}, NULL, "through the page cache instead of O_DIRECT", .offset = AT(buffered_io),
+     .kind = OPTION_FLAG, .commands = CLI_BENCH_IO},
+    {{"--plain-buffers"}, NULL, "buffers not registered with the kernel, as the engine's",
+     .offset = AT(plain_buffers), .kind = OPTION_FLAG, .commands = CLI_BENCH_IO},
+    {{"--small-pages"}, NULL, "no huge pages for the buffers", .offset = AT(small_pages),
+     .kind = OPTION_FLAG, .commands = CLI_BENCH_IO},
     {{"--prefetch"}, "LIST", "auto, on, off (default auto)", .offset = AT(prefetches),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD},
     {{"--configs"}, "LIST", "configurations between semicolons; the first is what the others are "
@@ -230,7 +273,7 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_REAL, .min = 0, .max = 1000, .commands = CLI_BENCH_SPECULATE},
     {{"--route-trace"}, "FILE", "replay this recorded routing instead of the routers' choices; the "
      "text is then meaningless", .offset = AT(route_trace), .kind = OPTION_TEXT,
-     .commands = CLI_BENCH_DECODE | CLI_BENCH_OFFLOAD},
+     .commands = CLI_BENCH_DECODE | SWEEPS_MODEL},
     {{"--split"}, "global|per-layer|both", "one pool of slots, or a share for each layer "
      "(default global)", .offset = AT(split), .kind = OPTION_CHOICE, .commands = CLI_SIMULATE},
     {{"--calibrate"}, "PCT", "measure hotness on the first PCT % of the passes; simulate the rest",
@@ -261,10 +304,16 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(export_path), .kind = OPTION_TEXT, .commands = CLI_ANALYZE},
     {{"--format"}, "table|csv|json|gnuplot", "form of the result; gnuplot needs -o (default table)",
      .offset = AT(format), .kind = OPTION_CHOICE,
-     .commands = TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = TRACES | SWEEPS | CLI_BENCH_SPECULATE},
     {{"-o", "--output"}, "PREFIX", "of gnuplot's files: PREFIX.gp and PREFIX.dat",
      .offset = AT(output), .kind = OPTION_TEXT,
-     .commands = TRACES | CLI_BENCH_OFFLOAD | CLI_BENCH_SPECULATE},
+     .commands = TRACES | SWEEPS | CLI_BENCH_SPECULATE},
+    {{"--plot"}, "FILE.svg", "have gnuplot draw the result; or FILE.png, FILE.pdf",
+     .offset = AT(plot), .kind = OPTION_TEXT, .commands = SWEEPS},
+    {{"--csv"}, "FILE", "keep every measurement here as soon as it is made", .offset = AT(csv),
+     .kind = OPTION_TEXT, .commands = SWEEPS},
+    {{"--resume"}, NULL, "do not measure again what --csv FILE has already", .offset = AT(resume),
+     .kind = OPTION_FLAG, .commands = SWEEPS},
 };
 /* clang-format on */
 
@@ -276,6 +325,7 @@ const cli_options cli_option_defaults = {
     .bench_prompt = 512,
     .bench_parallel = 1,
     .bench_repeat = 5,
+    .bench_bytes = {.bytes = 1 << 30},
     .temperature = 0.8,
     .top_k = 40,
     .top_p = 0.95,

@@ -22,6 +22,8 @@ enum {
     CLI_BENCH_OFFLOAD = 1 << 8,
     CLI_CALIBRATE = 1 << 9,
     CLI_BENCH_SPECULATE = 1 << 10,
+    CLI_BENCH_IO = 1 << 11,
+    CLI_BENCH_CACHE = 1 << 12,
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17
 };
@@ -99,6 +101,22 @@ typedef struct cli_options {
     const char *synthetic;
     const char *route_trace; /* benches: replayed; NULL: none */
     const char *prefetches;  /* bench offload: a list; NULL: auto */
+    /* bench io, cache, offload; NULL and 0: the default or none */
+    const char *thread_counts; /* lists */
+    const char *blocks;
+    const char *depths;
+    const char *csv;  /* where measurements are kept */
+    const char *plot; /* a picture */
+    bool resume;
+    const char *io_file; /* bench io: instead of a model */
+    const char *io_range;
+    cli_size bench_bytes;
+    double bench_seconds;
+    bool buffered_io;
+    bool plain_buffers;
+    bool small_pages;
+    cli_size io_block; /* of the engine */
+    uint64_t engine_depth;
     const char *export_path;
     const char *policies;    /* simulate: a list; NULL: all */
     const char *cache_sizes; /* simulate: a list; NULL: the default */

@@ -12,6 +12,8 @@ int cmd_perplexity(const cli_options *options);
 int cmd_bench_decode(const cli_options *options);
 int cmd_calibrate(const cli_options *options);
 int cmd_plan(const cli_options *options);
+int cmd_bench_io(const cli_options *options);
+int cmd_bench_cache(const cli_options *options);
 int cmd_bench_offload(const cli_options *options);
 int cmd_bench_speculate(const cli_options *options);
 int cmd_inspect(const cli_options *options);

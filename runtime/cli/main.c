@@ -26,10 +26,25 @@ const cli_command cli_commands[] = {
     {"bench", "decode", CLI_BENCH_DECODE, cmd_bench_decode, true, "prompt and decode speed",
      "Each repetition evaluates prompts of random tokens (every sequence its own), then decodes\n"
      "greedily, all sequences as one batch. Told are the median, the smallest and the largest."},
+    {"bench", "io", CLI_BENCH_IO, cmd_bench_io, false,
+     "what the storage gives: I/O engines, blocks, depths, beside fio",
+     "Random ranges as long as the parts of the model's experts, past the page cache. A repetition"
+     "\nasks every engine for the same ranges; fio reads random blocks, as long as the ranges "
+     "where\n"
+     "those are shorter. Told are medians over --repeat; percent_of_fio is of pairs of one\n"
+     "repetition."},
+    {"bench", "cache", CLI_BENCH_CACHE, cmd_bench_cache, true,
+     "hit rate, reads and speed under cache sizes and policies",
+     "Every run opens the model anew, its files dropped from the page cache, without prefetch;\n"
+     "decoding is counted. Routing of random tokens says little about caches: give a text (-f) of\n"
+     "the kind to be run, or a recorded routing. Regret: points of hit rate that Belady, knowing\n"
+     "the future of the same routing, has more. All runs must write the same tokens."},
     {"bench", "offload", CLI_BENCH_OFFLOAD, cmd_bench_offload, true,
-     "speed and reads under cache sizes, policies, I/O engines",
-     "One run for every combination of the lists, each opened anew; all must write the same\n"
-     "tokens, or the command fails. Decoding is counted, after the prompt has warmed the cache."},
+     "speed, stalls and reads under cache sizes, policies, I/O, threads",
+     "One run for every combination of the lists, each opened anew, the model's files dropped "
+     "from\nthe page cache; all must write the same tokens, or the command fails. Decoding is "
+     "counted,\n"
+     "after the prompt has warmed the cache."},
     {"bench", "speculate", CLI_BENCH_SPECULATE, cmd_bench_speculate, true,
      "configurations of speculation and lossy modes against each other",
      "A configuration is a --speculate mode and options of run: \"self --draft-max 4 --affinity "

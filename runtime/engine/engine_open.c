@@ -119,6 +119,12 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
     }
+    if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20 || o->io_depth > 1024) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "blocks of %u bytes, %u at a time; use multiples of 4096 up to 64 MiB, and "
+                        "a depth of 1 to 1024",
+                        o->io_block_bytes, o->io_depth);
+    }
     if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",
                         o->expert_cache_share);
@@ -371,6 +377,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .checksums = calibration != NULL ? calibration->checksums : NULL,
         .keep_nothing = keeps_nothing(engine->offload),
         .buffered_io = o->buffered_io,
+        .io_block_bytes = o->io_block_bytes,
+        .io_depth = o->io_depth,
         .log = o->log,
         .user = o->user};
     (void)find_io_kind(o->io, &options.io);

@@ -10,6 +10,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
 #include "runtime/engine/metadata_text.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/model_config.h"
@@ -259,4 +260,9 @@ int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *t
     tensor->offset = source->offset;
     tensor->file_index = source->file_index;
     return MOE_OK;
+}
+
+int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err)
+{
+    return moe_model_fingerprint(file->gguf, fingerprint, err);
 }

@@ -107,8 +107,11 @@ typedef struct moe_engine_options {
     /* Computing a missing expert where it lies in host memory instead of moving it to the device.
      * auto: as many of a layer's as pays; on: all of them. For a device with memory of its own. */
     moe_switch host_compute;
-    const char *io;   /* "auto", "uring", "threads", "sync"; NULL: auto */
-    bool buffered_io; /* through the page cache instead of O_DIRECT */
+    const char *io;          /* "auto", "uring", "threads", "sync"; NULL: auto */
+    bool buffered_io;        /* through the page cache instead of O_DIRECT */
+    uint32_t io_block_bytes; /* experts are read in pieces of at most so many: a multiple of 4096,
+                                at most 64 MiB; 0: 1 MiB */
+    uint32_t io_depth;       /* pieces that the disk is given at a time, 1..1024; 0: 16 */
 
     /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
      * none. After a line that tells the geometry, one JSON object a line:
@@ -460,6 +463,8 @@ MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const ch
                                   char *type, size_t type_size, char *value, size_t value_size);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
 MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
+/* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
+MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* One run of a bench: the model opened anew, a prompt, and greedy decoding, which is counted. */
+#ifndef CLI_BENCH_RUN_H
+#define CLI_BENCH_RUN_H
+
+#include "cli_buffer.h"
+#include "cli_options.h"
+#include "cli_sha256.h"
+
+typedef struct cli_bench_run {
+    cli_options options; /* of the engine; seed: of a random prompt */
+    size_t n_prompt, n_decode;
+    const cli_buffer *text; /* the prompt is its first n_prompt tokens; NULL: random tokens */
+} cli_bench_run;
+
+typedef struct cli_bench_outcome {
+    char how[128]; /* experts were read */
+    uint64_t slots;
+    double cached_share; /* of the model's files, in the page cache before opening; -1: not known */
+    double prompt_per_s, decode_per_s;
+    /* Of decoding, per token or as a share: */
+    double hit_rate;
+    double bytes_read, stall_s;
+    double stall_share;
+    double read_bytes_per_s;
+    double cpu_s_per_gb; /* of everything, computing included; not a number where nothing is read */
+    uint64_t prefetches, prefetches_used;
+    char sha256[CLI_SHA256_HEX_SIZE]; /* of the tokens written */
+} cli_bench_outcome;
+
+/* Drops the model from the page cache, opens it and measures. An exit code. */
+int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out);
+
+#endif

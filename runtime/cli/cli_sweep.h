@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* A benchmark over all combinations of lists: runs them interleaved (all combinations once, then
+ * all of them again), keeps every measurement in a cli_bench_log, so that what was measured before
+ * is not measured again, and prints medians over the repetitions in every form.
+ *
+ *     axes  --policy lru,lfru  x  --expert-cache 25%,50%     -> run() -> measures, a log row each
+ *           repetition 0, 1, 2 ...                              |
+ *                                      table, CSV, JSON, gnuplot <- medians
+ */
+#ifndef CLI_SWEEP_H
+#define CLI_SWEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+
+#include "cli_options.h"
+
+#define CLI_SWEEP_AXES  8
+#define CLI_SWEEP_PARTS 32
+#define CLI_SWEEP_TEXT  256 /* of a value, with its end */
+
+typedef struct cli_axis {
+    const char *name;                    /* its column */
+    const char *option;                  /* that gives its list, for messages */
+    const char *wants;                   /* what a value should be, likewise */
+    bool (*is_valid)(const char *value); /* NULL: anything */
+    bool is_number;                      /* can be drawn along */
+    char values[CLI_SWEEP_PARTS][CLI_SWEEP_TEXT];
+    size_t n;
+} cli_axis;
+
+enum { CLI_MEASURE_TEXT = -1 };
+typedef struct cli_measure {
+    const char *name;
+    int digits;     /* behind the point, or CLI_MEASURE_TEXT */
+    bool is_detail; /* not in the table for people */
+} cli_measure;
+
+/* One of the two, by the measure's kind. A number that is not finite is told as absent. */
+typedef struct cli_measured {
+    double number;
+    char text[CLI_SWEEP_TEXT];
+} cli_measured;
+
+typedef struct cli_sweep cli_sweep;
+struct cli_sweep {
+    const char *bench; /* "io" */
+    const cli_options *options;
+    cli_axis axes[CLI_SWEEP_AXES];
+    size_t n_axes;
+    const cli_measure *measures;
+    size_t n_measures;
+    struct json_object *identity; /* what all rows have in common: texts by name. The sweep's */
+    const char *plotted;          /* the measure that plots show */
+    /* Measures one combination: values: [n_axes]; results: [n_measures]. An exit code. */
+    int (*run)(cli_sweep *s, const char *const *values, size_t repetition, cli_measured *results);
+    /* Not NULL: a number that follows from measurements of the same repetition, told as `derived`;
+     * NAN: none. */
+    const char *derived;
+    double (*derive)(const cli_sweep *s, const char *const *values, size_t repetition);
+    /* Not NULL: what must be the same in all measurements, a text measure. */
+    const char *same;
+    void *user;
+    struct cli_bench_log *log;
+    unsigned format;
+};
+
+/* Adds an axis with the values of the list, or of `standard` where it is NULL. An exit code. */
+int cli_sweep_add_axis(cli_sweep *s, const cli_axis *axis, const char *list, const char *standard);
+/* Adds to the identity what is known of the machine, the library and, not NULL, the model. */
+int cli_sweep_identify(cli_sweep *s, const char *path, bool is_model);
+/* Opens the log, runs what it lacks and prints. An exit code. */
+int cli_sweep_run(cli_sweep *s);
+void cli_sweep_close(cli_sweep *s);
+
+/* A measurement that was made: the text of that measure, or NULL. */
+const char *cli_sweep_find(const cli_sweep *s, const char *const *values, size_t repetition,
+                           const char *measure);
+
+/* For is_valid: "25%" above 0 and at most 100, counts of at least 1, "256K" of whole 4 KiB. */
+bool cli_is_share(const char *value);
+bool cli_is_count(const char *value);
+bool cli_is_block(const char *value);
+/* "256K" as 262144, "25%" as 25, "8" as 8; NAN for other texts. */
+double cli_number_of(const char *value);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_sweep_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli_json.h"
+#include "cli_prompt.h"
+
+#define DEFAULT_DECODE 64
+
+/* By content: a text that was edited is another one, one that was moved is not. */
+static void describe_bytes(struct json_object *identity, const char *what, const char *path,
+                           const cli_buffer *bytes)
+{
+    cli_sha256 hash;
+    char hex[CLI_SHA256_HEX_SIZE];
+    char text[CLI_SHA256_HEX_SIZE + 16];
+    char key[64];
+    cli_sha256_init(&hash);
+    cli_sha256_update(&hash, bytes->data, bytes->size);
+    cli_sha256_finish(&hash, hex);
+    snprintf(text, sizeof text, "sha256 %s", hex);
+    cli_json_text(identity, what, text);
+    snprintf(key, sizeof key, "%s_file", what);
+    cli_json_text(identity, key, path);
+}
+
+static int describe_routing(struct json_object *identity, const char *path)
+{
+    cli_buffer trace = {0};
+    if (path == NULL) {
+        cli_json_text(identity, "routing", "the model's");
+        return CLI_EXIT_OK;
+    }
+    int code = cli_read_file(&trace, path);
+    if (code == CLI_EXIT_OK) {
+        describe_bytes(identity, "routing", path, &trace);
+        cli_json_text(identity, "text", "means nothing: the routing is replayed");
+    }
+    cli_buffer_free(&trace);
+    return code;
+}
+
+int cli_sweep_model_describe(cli_sweep_model *m)
+{
+    const cli_options *o = m->sweep.options;
+    char text[128];
+    int code = cli_sweep_identify(&m->sweep, o->model, true);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    struct json_object *identity = m->sweep.identity;
+    m->run.n_prompt = o->bench_prompt;
+    m->run.n_decode = o->predict < 1 ? DEFAULT_DECODE : (size_t)o->predict;
+    if (o->prompt_file != NULL) {
+        code = cli_prompt_text(&m->text, o);
+        m->run.text = &m->text;
+        if (code == CLI_EXIT_OK) {
+            describe_bytes(identity, "prompt", o->prompt_file, &m->text);
+        }
+    } else {
+        snprintf(text, sizeof text, "random tokens, seed %" PRId64, o->seed < 0 ? 0 : o->seed);
+        cli_json_text(identity, "prompt", text);
+    }
+    code = code == CLI_EXIT_OK ? describe_routing(identity, o->route_trace) : code;
+    snprintf(text, sizeof text, "%zu of the prompt, %zu written (greedy), which are counted",
+             m->run.n_prompt, m->run.n_decode);
+    cli_json_text(identity, "tokens", text);
+    cli_json_text(identity, "page cache",
+                  "the model's files dropped before each run (posix_fadvise)");
+    return code;
+}
+
+void cli_sweep_model_close(cli_sweep_model *m)
+{
+    cli_sweep_close(&m->sweep);
+    cli_buffer_free(&m->text);
+}
