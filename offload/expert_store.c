@@ -111,6 +111,11 @@ void moe_store_settle_prefetches(moe_expert_store *store)
     settle_prefetches(store, false);
 }
 
+void moe_store_cancel_prefetches(moe_expert_store *store)
+{
+    settle_prefetches(store, true);
+}
+
 /* A wave takes a prefetch over with its own pin, so that nobody else looks after the slot. */
 static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
 {
@@ -265,6 +270,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
 int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
                            moe_error *err)
 {
+    moe_store_stop_warming(store);
     settle_prefetches(store, false);
     cancel_unwanted(store, request);
     store->request = *request;

@@ -127,6 +127,12 @@ void moe_expert_store_abandon(moe_expert_store *store);
  * which the layer at work holds. */
 void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
                                const uint32_t *experts, uint32_t n, uint32_t max_moves);
+/* Begins to fill empty slots of the device, in the background, with experts in this order; keys:
+ * [n] layer * n_expert + expert. Nothing is evicted for them, what is resident is skipped, and the
+ * next begin() takes back those that the disk has not been asked for. Returns how many were asked
+ * for. */
+uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n);
+
 /* ---- For drafts (expert_store_draft.c) ---- */
 
 /* Which experts of a layer are in the device's memory, ready for use. resident: [n_expert]. */

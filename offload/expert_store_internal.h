@@ -47,6 +47,7 @@ struct moe_expert_store {
     uint32_t *protected_keys; /* [n_slots] */
     uint32_t n_protected;
 
+    bool warming; /* some of them are of a warm start, and nothing has been asked for since */
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
     uint32_t n_prefetching;
@@ -79,6 +80,10 @@ void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
 void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
 /* Prefetches that have settled are unpinned, those that failed dropped. */
 void moe_store_settle_prefetches(moe_expert_store *store);
+/* Likewise, and those that have not begun are taken back. */
+void moe_store_cancel_prefetches(moe_expert_store *store);
+/* Something is asked for: what a warm start has not begun is taken back. */
+void moe_store_stop_warming(moe_expert_store *store);
 /* Carries out request.keep, at the end of its layer. */
 void moe_store_update_kept(moe_expert_store *store);
 int moe_store_init_draft(moe_expert_store *store, moe_error *err);

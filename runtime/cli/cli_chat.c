@@ -6,6 +6,7 @@
 #include "cli_chat.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +203,22 @@ static int load(conversation *c, const char *path)
     return CLI_EXIT_OK;
 }
 
+/* What this conversation has shown of the experts' use, for later ones. */
+static int command_learn(conversation *c, const char *argument)
+{
+    (void)argument;
+    moe_engine_info info;
+    uint64_t n_tokens;
+    moe_error err = {""};
+    int status = moe_learn_save(c->engine, NULL, &n_tokens, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    moe_engine_get_info(c->engine, &info);
+    fprintf(stderr, "learnt from %" PRIu64 " tokens, kept in %s\n", n_tokens, info.sidecar);
+    return CLI_EXIT_OK;
+}
+
 static int command_reset(conversation *c, const char *argument)
 {
     (void)argument;
@@ -236,6 +253,7 @@ static const struct {
     {"/reset", NULL, command_reset, "forget the conversation"},
     {"/save", "FILE", save, "keep the conversation in FILE"},
     {"/load", "FILE", load, "go on with the conversation in FILE"},
+    {"/learn", NULL, command_learn, "keep which experts were used, for a warm start of later runs"},
     {"/stats", NULL, command_stats, "speeds and bytes so far"},
     {"/help", NULL, command_help, "this list"},
     {"/exit", NULL, command_exit, "leave (also Ctrl-D)"},
@@ -287,6 +305,7 @@ static int converse(conversation *c)
     while (code == CLI_EXIT_OK && !c->leave) {
         fputs("> ", stdout);
         fflush(stdout);
+        moe_engine_warm(c->engine); /* while the user types */
         ssize_t length = getline(&line, &size, stdin);
         if (length < 0) {
             puts("");
@@ -320,7 +339,11 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
     }
     cli_session_options(&c.session_options, options);
     int status = moe_session_create(&c.session, engine, &c.session_options, &err);
+    if (status == MOE_OK) {
+        status = moe_learn_begin(engine, &err);
+    }
     if (status != MOE_OK) {
+        moe_session_close(&c.session);
         return cli_report(status, &err);
     }
     if (!options->quiet && !options->json) {

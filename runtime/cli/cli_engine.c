@@ -112,6 +112,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->policy = options->policy;
     engine_options->prefetch = (moe_switch)options->prefetch;
     engine_options->host_compute = (moe_switch)options->host_compute;
+    engine_options->warm_start = (moe_switch)options->warm_start;
     engine_options->io = options->io;
     /* What is too large for the field is too large for the library, which tells it. */
     uint64_t block = options->io_block.bytes;

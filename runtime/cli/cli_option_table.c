@@ -129,6 +129,9 @@ const cli_option_row cli_option_rows[] = {
      .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
+    {{"--warm-start"}, "auto|on|off", "fill the expert cache from the sidecar's hottest experts on "
+     "while nothing else is read; auto: when there is a sidecar (default auto)",
+     .offset = AT(warm_start), .kind = OPTION_CHOICE, .commands = CLI_RUN | CLI_BENCH_DECODE},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as pays (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},

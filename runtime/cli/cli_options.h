@@ -34,8 +34,8 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
-/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute and --foresight: that of
- * the API's enumerations. */
+/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and
+ * --foresight: that of the API's enumerations. */
 typedef struct cli_options {
     const char *model;
     const char *prompt;
@@ -92,6 +92,7 @@ typedef struct cli_options {
     unsigned float_gemm;
     unsigned prefetch;
     unsigned host_compute;
+    unsigned warm_start;
     double temperature;
     uint64_t top_k;
     double top_p;

@@ -48,16 +48,6 @@ void moe_calibrate_options_init(moe_calibrate_options *options)
     *options = (moe_calibrate_options){.struct_size = sizeof *options};
 }
 
-static moe_calibration_shape shape_of(const moe_engine *engine)
-{
-    const moe_model_config *c = &engine->config;
-    return (moe_calibration_shape){.fingerprint = engine->fingerprint,
-                                   .n_layer = c->n_layer,
-                                   .n_expert = c->n_expert,
-                                   .n_expert_used = c->n_expert_used,
-                                   .n_embd = c->n_embd};
-}
-
 static int save_partial(calibration_run *run, moe_error *err)
 {
     int status = moe_calibration_state_save(run->state, run->partial, err);
@@ -340,8 +330,9 @@ static int check_options(const moe_engine *engine, const moe_calibrate_options *
 
 static moe_calibration_state settings_of(const moe_engine *engine, const moe_calibrate_options *o)
 {
-    moe_calibration_state s = {
-        .shape = shape_of(engine), .n_tokens = o->n_tokens, .with_gram = o->gram};
+    moe_calibration_state s = {.shape = moe_engine_calibration_shape(engine),
+                               .n_tokens = o->n_tokens,
+                               .with_gram = o->gram};
     uint64_t per_token = (uint64_t)s.shape.n_expert * s.shape.n_embd * sizeof(float);
     uint64_t n = o->n_output_tokens != 0 ? o->n_output_tokens : DEFAULT_SAMPLES;
     n = n < MAX_OUTPUT_BYTES / per_token ? n : MAX_OUTPUT_BYTES / per_token;

@@ -78,6 +78,7 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
         moe_engine_close(&engine);
         return status;
     }
+    moe_engine_warm(engine);
     *out = engine;
     return MOE_OK;
 }
@@ -100,6 +101,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     if (engine == NULL) {
         return;
     }
+    moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
@@ -122,6 +124,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_gguf_close(&engine->gguf);
     moe_calibration_free(&engine->calibration);
     free(engine->hotness);
+    free(engine->sidecar_path);
     free(engine->rope_frequencies);
     free(engine->model_path);
     free(engine->model_name);
@@ -156,6 +159,7 @@ static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
         .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
         .policy = "",
         .io = "",
+        .sidecar = "",
     };
 }
 
@@ -194,6 +198,7 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
         .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
         .policy = engine->policy->name,
         .io = engine->io,
+        .sidecar = engine->sidecar_path,
         .memory = engine->plan,
     };
 }

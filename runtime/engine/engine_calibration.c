@@ -13,7 +13,7 @@ bool moe_offload_is(const moe_engine_options *options, const char *mode)
     return strcmp(options->offload != NULL ? options->offload : "auto", mode) == 0;
 }
 
-static moe_calibration_shape shape_of(const moe_engine *engine)
+moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine)
 {
     const moe_model_config *c = &engine->config;
     return (moe_calibration_shape){.fingerprint = engine->fingerprint,
@@ -24,13 +24,10 @@ static moe_calibration_shape shape_of(const moe_engine *engine)
 }
 
 /* A sidecar that nobody named may be stale or damaged: it is left out, and that is told. */
-static int load_default(moe_engine *engine, moe_error *err)
+static void load_default(moe_engine *engine)
 {
-    moe_calibration_shape shape = shape_of(engine);
-    char *path = moe_calibration_default_path(moe_gguf_file_at(engine->gguf, 0)->path);
-    if (path == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
-    }
+    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    const char *path = engine->sidecar_path;
     if (access(path, F_OK) == 0) {
         moe_error why_not;
         int status = moe_calibration_load(&engine->calibration, path, &shape, false, &why_not);
@@ -38,17 +35,22 @@ static int load_default(moe_engine *engine, moe_error *err)
             engine->log(why_not.message, engine->user);
         }
     }
-    free(path);
-    return MOE_OK;
 }
 
 int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    moe_calibration_shape shape = shape_of(engine);
+    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    bool named = o->calibration != NULL && strcmp(o->calibration, "none") != 0;
     int status = MOE_OK;
+    engine->sidecar_path =
+        named ? moe_strdup(o->calibration)
+              : moe_calibration_default_path(moe_gguf_file_at(engine->gguf, 0)->path);
+    if (engine->sidecar_path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
+    }
     if (o->calibration == NULL) {
-        status = load_default(engine, err);
-    } else if (strcmp(o->calibration, "none") != 0) {
+        load_default(engine);
+    } else if (named) {
         status = moe_calibration_load(&engine->calibration, o->calibration, &shape, false, err);
     }
     if (status == MOE_OK && engine->calibration == NULL && moe_offload_is(o, "caching")) {
@@ -64,7 +66,7 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
             return moe_fail(err, MOE_ERR_MEMORY, "no memory for the experts' hotness");
         }
     }
-    return status;
+    return status == MOE_OK ? moe_engine_open_warm_start(engine, o, err) : status;
 }
 
 int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err)

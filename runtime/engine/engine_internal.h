@@ -13,6 +13,7 @@
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/host_compute.h"
 #include "runtime/engine/kv_cache.h"
+#include "runtime/engine/learning.h"
 #include "runtime/engine/overlap_oracle.h"
 #include "runtime/engine/pass.h"
 #include "runtime/engine/route_editing.h"
@@ -54,6 +55,7 @@ struct moe_engine {
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
+    char *sidecar_path;           /* read, or where moe_learn_save() would write */
     moe_calibration *calibration; /* NULL: there is none */
     float *hotness;               /* [n_layer][n_expert], or NULL without calibration */
     moe_log_fn log;
@@ -63,6 +65,7 @@ struct moe_engine {
     char io[128]; /* how experts are read, in words */
     moe_prefetch_mode prefetch;
     moe_offload_mode offload;
+    bool warms; /* empty slots are filled with the hottest experts while nothing is asked for */
     moe_memory_plan plan;
     moe_team *team;
     moe_device *device;
@@ -84,6 +87,7 @@ struct moe_engine {
     moe_route_observer *observers; /* a list */
     moe_trace *route_replay;       /* NULL unless routing is replayed */
     moe_trace_recorder *trace;     /* NULL when none was asked for */
+    moe_learning *learning;        /* NULL until it is asked for */
     moe_draft_model *draft_model;  /* NULL: none */
     moe_speculation *speculation;  /* NULL: off */
     moe_lossy *lossy;              /* NULL: off */
@@ -152,6 +156,12 @@ int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error
 int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_of_layer, uint32_t **keys,
                             uint32_t *n, moe_error *err);
 
+/* Whether the options and what there is to go by call for filling slots ahead; sets engine->warms.
+ * MOE_ERR_ARGUMENT when it is asked for and cannot act. After the calibration is open. */
+int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
+                               moe_error *err);
+/* What must hold of every sidecar of the engine's model. */
+moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine);
 /* The fingerprint of a model: its metadata, tensor table and file sizes, and a sample of its
  * weights, which is read (at most 256 KiB). */
 int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error *err);

@@ -133,10 +133,10 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "the expert cache is given both in bytes and as a share; give one");
     }
-    if (!is_switch(o->prefetch) || !is_switch(o->host_compute)) {
+    if (!is_switch(o->prefetch) || !is_switch(o->host_compute) || !is_switch(o->warm_start)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "engine options: unknown prefetch %d or host_compute %d", (int)o->prefetch,
-                        (int)o->host_compute);
+                        "engine options: unknown prefetch %d, host_compute %d or warm_start %d",
+                        (int)o->prefetch, (int)o->host_compute, (int)o->warm_start);
     }
     if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

@@ -101,6 +101,10 @@ typedef struct moe_engine_options {
     /* The sidecar of moe_calibrate(); NULL: the one beside the model, if there is one that fits;
      * "none": without. It gives policies the experts' hotness, and every expert a checksum. */
     const char *calibration;
+    /* The expert slots are filled from the sidecar's hottest on, while nothing else is asked for:
+     * after opening, and whenever moe_engine_warm() is called. auto: when there is a sidecar, and
+     * slots to keep them in. */
+    moe_switch warm_start;
     const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
     moe_switch prefetch;  /* experts of the next layer ahead of need; auto: when something misses */
@@ -254,6 +258,7 @@ typedef struct moe_engine_info {
     const char *chat_template; /* its name, or "" */
     const char *policy;        /* of the expert cache */
     const char *io;            /* how experts are read, in words */
+    const char *sidecar;       /* the file that was read, or that moe_learn_save() would make */
     moe_memory_plan memory;    /* what the engine was opened with */
 } moe_engine_info;
 
@@ -382,31 +387,6 @@ MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *
  * layer's time. */
 MOE_API void moe_session_cancel(moe_session *session);
 
-/* ---- Calibration --------------------------------------------------------------------------- */
-
-/* What a model's routers do on a text, and what its experts are like, measured once and kept in a
- * sidecar file beside the model: hot experts and co-activation (cache policies, --offload caching),
- * entropies and affinities (lossy modes, self-speculation), checksums of every expert (found out
- * again at every read of one). */
-typedef struct moe_calibrate_options {
-    size_t struct_size;    /* set by moe_calibrate_options_init() */
-    const int32_t *tokens; /* [n_tokens] the text; evaluated in windows of 512 */
-    size_t n_tokens;       /* >= 1; some thousands of the kind of text to be run */
-    const char *text_name; /* kept in the sidecar; may be NULL */
-    const char *path;      /* of the sidecar; NULL: MODEL.moe-cal.gguf beside MODEL.gguf */
-    bool gram; /* also X^T X of the routers' inputs: n_embd^2 floats a layer; default false */
-    uint32_t n_output_tokens; /* tokens on which all experts of a layer are compared; 0: 64 */
-    double save_interval_s;   /* how often unfinished work is saved; 0: 30 */
-    moe_progress_fn progress; /* of the whole; false stops. May be NULL */
-    void *user;
-} moe_calibrate_options;
-
-MOE_API void moe_calibrate_options_init(moe_calibrate_options *options);
-/* Writes the sidecar; an engine opened later uses it. Unfinished work lies in PATH.partial: the
- * same call after MOE_ERR_CANCELLED, or after whatever ended the process, goes on from there. At
- * any time PATH is the old sidecar or the new one. */
-MOE_API int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err);
-
 /* ---- What is in a file --------------------------------------------------------------------- */
 
 /* A model file's header alone: nothing is loaded. */
@@ -469,4 +449,7 @@ MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, mo
 #ifdef __cplusplus
 }
 #endif
+
+#include <moe/calibrate.h>
+
 #endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* An observer of routing counts the choices of a pass apart, and adds them up when the pass has
+ * succeeded; one that fails leaves nothing. */
+#include "runtime/engine/learning.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+struct moe_learning {
+    moe_engine *engine;
+    moe_route_observer observer;
+    size_t n_keys;
+    uint64_t *counts;      /* [n_layer * n_expert] of passes that succeeded */
+    uint64_t *pass_counts; /* likewise, of the pass at work */
+    uint64_t n_tokens;     /* of counts */
+    uint32_t n_rows;       /* of the pass at work */
+    uint32_t last_layer;   /* that it was seen in */
+};
+
+static void forget_pass(moe_learning *l)
+{
+    memset(l->pass_counts, 0, l->n_keys * sizeof *l->pass_counts);
+    l->n_rows = 0;
+    l->last_layer = 0;
+}
+
+static int on_route(void *context, const moe_route_event *event, moe_error *err)
+{
+    moe_learning *l = context;
+    (void)err;
+    if (event->layer <= l->last_layer) {
+        forget_pass(l); /* the first layer of a pass; the one before has failed if not ended */
+    }
+    l->last_layer = event->layer;
+    l->n_rows = event->n_rows;
+    uint64_t *counts = l->pass_counts + (size_t)event->layer * event->n_expert;
+    for (size_t i = 0; i < (size_t)event->n_rows * event->n_used; i++) {
+        counts[event->experts[i]]++;
+    }
+    return MOE_OK;
+}
+
+static int on_pass_end(void *context, uint64_t pass, moe_error *err)
+{
+    moe_learning *l = context;
+    (void)pass;
+    (void)err;
+    for (size_t i = 0; i < l->n_keys; i++) {
+        l->counts[i] += l->pass_counts[i];
+    }
+    l->n_tokens += l->n_rows;
+    forget_pass(l);
+    return MOE_OK;
+}
+
+static void start_over(moe_learning *l)
+{
+    memset(l->counts, 0, l->n_keys * sizeof *l->counts);
+    l->n_tokens = 0;
+    forget_pass(l);
+}
+
+int moe_learn_begin(moe_engine *engine, moe_error *err)
+{
+    int status = moe_engine_need_model(engine, "learning", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (engine->learning != NULL) {
+        start_over(engine->learning);
+        return MOE_OK;
+    }
+    moe_learning *l = moe_calloc(1, sizeof *l);
+    if (l != NULL) {
+        l->engine = engine;
+        l->n_keys = (size_t)engine->config.n_layer * engine->config.n_expert;
+        l->counts = moe_calloc(l->n_keys, sizeof *l->counts);
+        l->pass_counts = moe_calloc(l->n_keys, sizeof *l->pass_counts);
+    }
+    if (l == NULL || l->counts == NULL || l->pass_counts == NULL) {
+        moe_learning_free(&l);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to count the experts' use");
+    }
+    l->observer =
+        (moe_route_observer){.on_route = on_route, .on_pass_end = on_pass_end, .context = l};
+    status = moe_engine_attach_observer(engine, &l->observer, err);
+    if (status != MOE_OK) {
+        moe_learning_free(&l);
+        return status;
+    }
+    engine->learning = l;
+    return MOE_OK;
+}
+
+void moe_learning_free(moe_learning **learning)
+{
+    moe_learning *l = *learning;
+    if (l != NULL) {
+        moe_engine_detach_observer(l->engine, &l->observer);
+        free(l->counts);
+        free(l->pass_counts);
+        free(l);
+    }
+    *learning = NULL;
+}
+
+/* What is there already, whole: with its Gram matrices. */
+static int load_sidecar(const moe_engine *engine, const char *path, moe_calibration **out,
+                        moe_error *err)
+{
+    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    return access(path, F_OK) == 0
+               ? moe_calibration_load(out, path, &shape, true, err)
+               : moe_calibration_create(out, &shape, "", MOE_CALIBRATION_HOTNESS, err);
+}
+
+int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe_error *err)
+{
+    moe_learning *l = engine->learning;
+    uint64_t ignored;
+    n_tokens = n_tokens != NULL ? n_tokens : &ignored;
+    *n_tokens = 0;
+    if (l == NULL || l->n_tokens == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "nothing has been evaluated that could be learnt from");
+    }
+    path = path != NULL ? path : engine->sidecar_path;
+    moe_calibration *sidecar = NULL;
+    int status = load_sidecar(engine, path, &sidecar, err);
+    if (status == MOE_OK) {
+        moe_calibration_learn(sidecar, l->counts, l->n_tokens);
+        status = moe_calibration_save(sidecar, path, err);
+    }
+    moe_calibration_free(&sidecar);
+    if (status == MOE_OK) {
+        *n_tokens = l->n_tokens;
+        start_over(l);
+    }
+    return status;
+}
