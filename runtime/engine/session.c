@@ -185,6 +185,9 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
         return MOE_OK;
     }
     session->n_tokens = (uint32_t)n;
+    if (session->draft != NULL && session->draft->suffix != NULL) {
+        moe_suffix_index_cut(session->draft->suffix, (uint32_t)n);
+    }
     session->n_sampled_pending = 0;
     session->n_sampled = 0;
     if (session->n_evaluated > n) {

@@ -70,7 +70,7 @@ static void append(moe_suffix_index *index, int32_t token)
     }
 }
 
-static void cut_back(moe_suffix_index *index, uint32_t n)
+void moe_suffix_index_cut(moe_suffix_index *index, uint32_t n)
 {
     while (index->n > n) {
         uint32_t position = index->n - 1;
@@ -121,15 +121,7 @@ static int grow(moe_suffix_index *index, uint32_t n, moe_error *err)
 int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint32_t n,
                             moe_error *err)
 {
-    uint32_t same = index->n < n ? index->n : n;
-    if (same > 0 && memcmp(index->tokens, tokens, same * sizeof *tokens) != 0) {
-        uint32_t first = 0;
-        while (index->tokens[first] == tokens[first]) {
-            first++;
-        }
-        same = first;
-    }
-    cut_back(index, same);
+    moe_suffix_index_cut(index, n);
     int status = grow(index, n, err);
     for (uint32_t i = index->n; i < n && status == MOE_OK; i++) {
         append(index, tokens[i]);

@@ -11,11 +11,13 @@ typedef struct moe_suffix_index moe_suffix_index;
 
 int moe_suffix_index_create(moe_suffix_index **out, moe_error *err);
 void moe_suffix_index_free(moe_suffix_index **index);
-/* Makes the index be about tokens[0..n). Cheap (amortised O(1) a token) when the timeline has grown
- * since the last call; correct, if slower, when it was cut back or replaced. On failure the index
- * is empty. */
+/* Makes the index be about tokens[0..n), of which it looks at those alone that are new: amortised
+ * O(1) a token. What the index is about already must be the beginning of them (whoever changed it
+ * called moe_suffix_index_cut() first). On failure the index is empty. */
 int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint32_t n,
                             moe_error *err);
+/* The timeline was cut to n tokens, or from there on changed. */
+void moe_suffix_index_cut(moe_suffix_index *index, uint32_t n);
 
 typedef struct moe_suffix_options {
     uint32_t min_match; /* tokens that must have stood before; 0: 2 */
