@@ -148,8 +148,9 @@ const cli_option_row cli_option_rows[] = {
      "(default exact)",
      .offset = AT(acceptance), .kind = OPTION_NAME, .commands = SPECULATES},
     {{"--length-control"}, "survival|cascade|static", "how long drafts are: by measured cost and "
-     "acceptance, by the Cascade paper's controller, or always --draft-max (default survival)",
-     .offset = AT(length_control), .kind = OPTION_NAME, .commands = SPECULATES},
+     "acceptance, by the Cascade paper's controller (for ablations cascade:t=2,trials=4,set=8,"
+     "refresh=100,back-off=off,early-exit=off,disable=off), or always --draft-max (default "
+     "survival)", .offset = AT(length_control), .kind = OPTION_TEXT, .commands = SPECULATES},
     {{"--cost"}, "time|bytes", "what drafts are priced by; bytes: modelled, the same on every "
      "machine (default time)", .offset = AT(cost), .kind = OPTION_NAME, .commands = SPECULATES},
     {{"--draft-experts"}, "N", "self draft: experts of a layer that it uses and keeps (default: "

@@ -13,10 +13,6 @@
 #define DEFAULT_DRAFT_MAX 8u
 #define SHUFFLE_SEED      0x5eedu
 
-static const moe_named_value length_kinds[] = {{"survival", MOE_LENGTH_SURVIVAL},
-                                               {"cascade", MOE_LENGTH_CASCADE},
-                                               {"static", MOE_LENGTH_STATIC},
-                                               {NULL, 0}};
 static const moe_named_value cost_kinds[] = {{"time", 0}, {"bytes", 1}, {NULL, 0}};
 static const moe_named_value acceptance_kinds[] = {{"exact", 0}, {"rejection", 1}, {NULL, 0}};
 static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_TEMPORAL},
@@ -94,9 +90,9 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
                      "speculation cannot act in offload mode overlap or on a replayed routing: "
                      "neither knows what a draft will hold");
     }
-    if (status == MOE_OK) {
-        status =
-            moe_named_value_find(length_kinds, "length control", o->length_control, &value, err);
+    if (status == MOE_OK && o->length_control != NULL) {
+        moe_length_options length = {0};
+        status = moe_length_options_parse(&length, o->length_control, err);
     }
     if (status == MOE_OK) {
         status = moe_named_value_find(cost_kinds, "cost", o->cost, &value, err);
@@ -238,12 +234,11 @@ static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err
 
 static int open_control(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
-    int kind = MOE_LENGTH_SURVIVAL;
-    if (o->length_control != NULL) {
-        (void)moe_named_value_find(length_kinds, "length control", o->length_control, &kind, NULL);
-    }
-    moe_length_options options = {.kind = (moe_length_kind)kind, .max_draft = s->max_draft};
+    moe_length_options options = {.kind = MOE_LENGTH_SURVIVAL, .max_draft = s->max_draft};
     int status = MOE_OK;
+    if (o->length_control != NULL) {
+        status = moe_length_options_parse(&options, o->length_control, err);
+    }
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
             status = moe_length_control_create(&s->control[d], &options, err);

@@ -37,6 +37,11 @@ typedef struct moe_length_options {
     bool no_back_off, no_early_exit, no_disable;
 } moe_length_options;
 
+/* Sets the kind, and of cascade its constants and rules, by "survival", "static", "cascade" or
+ * "cascade:t=2,trials=4,set=8,refresh=100,back-off=off,early-exit=off,disable=off" (any of these).
+ * max_draft stays; all stays on failure. */
+int moe_length_options_parse(moe_length_options *options, const char *text, moe_error *err);
+
 int moe_length_control_create(moe_length_control **out, const moe_length_options *options,
                               moe_error *err);
 void moe_length_control_free(moe_length_control **control);

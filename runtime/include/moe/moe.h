@@ -143,7 +143,8 @@ typedef struct moe_engine_options {
      * the same seed gives another text. NULL: exact */
     const char *acceptance;
     /* How long drafts are: "survival" (priced by measured costs), "cascade" (the Cascade paper's
-     * controller), "static" (always draft_max). NULL: survival */
+     * controller; for ablations with settings: "cascade:t=2,trials=4,set=8,refresh=100,
+     * back-off=off,early-exit=off,disable=off"), "static" (always draft_max). NULL: survival */
     const char *length_control;
     /* What costs are: "time", or "bytes" (modelled of bytes and rows, so that drafts are equally
      * long in every run and on every machine, given the same expert cache; prefetch and foresight,
