@@ -192,6 +192,12 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT},
+    {{"--measure"}, NULL, "expect a speed by measuring: opens the model, decodes some tokens and "
+     "reads from its storage, for some seconds", .offset = AT(measure), .kind = OPTION_FLAG,
+     .commands = CLI_PLAN},
+    {{"--disk"}, "GB/S", "expect a speed by this bandwidth of the storage, in 10^9 bytes a second",
+     .offset = AT(disk_speed), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 1e6,
+     .commands = CLI_PLAN},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",
      .offset = AT(json), .kind = OPTION_FLAG, .commands = CLI_RUN},
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),

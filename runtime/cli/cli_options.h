@@ -93,6 +93,8 @@ typedef struct cli_options {
     unsigned prefetch;
     unsigned host_compute;
     unsigned warm_start;
+    double disk_speed; /* plan: GB/s; 0: not given */
+    bool measure;      /* plan */
     double temperature;
     uint64_t top_k;
     double top_p;

@@ -85,7 +85,70 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("host floor", plan->floor, "the least that works");
 }
 
-static int print_json(const moe_memory_plan *plan, bool fits)
+/* What was measured or told, and what follows. */
+typedef struct expectation {
+    moe_speed_rates rates;
+    moe_speed_estimate estimate;
+} expectation;
+
+static void print_part(const char *what, uint64_t bytes, double s, double bytes_per_s)
+{
+    char size[CLI_FORMAT_SIZE];
+    if (bytes > 0 && bytes_per_s > 0) {
+        printf("%-20s%9.2f ms  %s a token at %.2f GB/s\n", what, 1e3 * s,
+               cli_format_bytes(size, bytes), 1e-9 * bytes_per_s);
+    } else if (bytes > 0) {
+        printf("%-20s%12s  %s a token; not measured\n", what, "", cli_format_bytes(size, bytes));
+    }
+}
+
+/* The hits are a floor, and so is a speed from them; without all rates it is a bound from above. */
+static void print_speed(const moe_memory_plan *plan, const expectation *e)
+{
+    const moe_speed_estimate *s = &e->estimate;
+    print_part("disk", s->disk_bytes, s->disk_s, e->rates.disk_bytes_per_s);
+    print_part("link", s->link_bytes, s->link_s, e->rates.link_bytes_per_s);
+    if (s->compute_s > 0) {
+        printf("%-20s%9.2f ms  a token, with every expert in memory\n", "computing",
+               1e3 * s->compute_s);
+    }
+    if (s->tokens_per_s <= 0) {
+        printf("%-20s%12s  not measured: --measure, or --disk GB/S\n", "expected speed", "");
+        return;
+    }
+    const char *note = !s->complete ? "at most: without what is not measured"
+                       : plan->expert_slots < plan->experts
+                           ? "with the expected hits, without speculation or prefetch"
+                           : "without speculation";
+    printf("%-20s%8.2f t/s  %s\n", "expected speed", s->tokens_per_s, note);
+}
+
+static void put_speed(struct json_object *object, const expectation *e)
+{
+    cli_json_u64(object, "token_disk_bytes", e->estimate.disk_bytes);
+    cli_json_u64(object, "token_link_bytes", e->estimate.link_bytes);
+    cli_json_real(object, "disk_bytes_per_s", e->rates.disk_bytes_per_s);
+    cli_json_real(object, "link_bytes_per_s", e->rates.link_bytes_per_s);
+    cli_json_real(object, "compute_seconds", e->estimate.compute_s);
+    cli_json_put(object, "speed_is_complete", json_object_new_boolean(e->estimate.complete));
+    cli_json_real(object, "expected_tokens_per_s", e->estimate.tokens_per_s);
+}
+
+/* Rates not given stay unknown. */
+static int expect_speed(const moe_engine_options *engine_options, const cli_options *options,
+                        const moe_memory_plan *plan, expectation *e)
+{
+    moe_error err = {""};
+    memset(e, 0, sizeof *e);
+    int status = options->measure ? moe_speed_measure(engine_options, &e->rates, &err) : MOE_OK;
+    if (options->disk_speed > 0) {
+        e->rates.disk_bytes_per_s = 1e9 * options->disk_speed;
+    }
+    moe_plan_speed(plan, &e->rates, &e->estimate);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e)
 {
     struct json_object *object = json_object_new_object();
     cli_json_put(object, "fits", json_object_new_boolean(fits));
@@ -103,6 +166,9 @@ static int print_json(const moe_memory_plan *plan, bool fits)
     cli_json_put(object, "hit_rate_is_calibrated",
                  json_object_new_boolean(plan->hit_rate_is_calibrated));
     cli_json_u64(object, "expert_bytes", plan->expert_bytes);
+    if (fits) {
+        put_speed(object, e);
+    }
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);
     if (plan->has_device_memory) {
@@ -135,10 +201,21 @@ int cmd_plan(const cli_options *given)
     if (status != MOE_OK && status != MOE_ERR_BUDGET) {
         return cli_report(status, &err);
     }
+    bool fits = status == MOE_OK;
+    expectation expected;
+    if (fits) {
+        code = expect_speed(&engine_options, options, &plan, &expected);
+    }
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     if (options->json) {
-        code = print_json(&plan, status == MOE_OK);
+        code = print_json(&plan, fits, &expected);
     } else {
-        (plan.has_device_memory ? print_tiers : print_table)(&plan, status == MOE_OK);
+        (plan.has_device_memory ? print_tiers : print_table)(&plan, fits);
+        if (fits) {
+            print_speed(&plan, &expected);
+        }
     }
     return status == MOE_OK ? code : cli_report(status, &err);
 }

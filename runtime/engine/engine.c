@@ -137,11 +137,7 @@ static uint64_t active_bytes(const moe_engine *engine)
 {
     uint64_t bytes = engine->map.resident_bytes;
     bytes -= engine->config.tied_output ? 0 : engine->map.token_embedding.size;
-    for (uint32_t l = 0; l < engine->map.n_layer; l++) {
-        const moe_expert_ref *experts = engine->map.layers[l].experts;
-        bytes +=
-            experts != NULL ? engine->config.n_expert_used * moe_expert_ref_bytes(&experts[0]) : 0;
-    }
+    bytes += engine->plan.token_expert_bytes;
     return bytes;
 }
 

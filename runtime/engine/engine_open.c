@@ -283,11 +283,41 @@ static int compare_hotness(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+/* Of the experts that one token uses. */
+static uint64_t active_expert_bytes(const moe_engine *engine)
+{
+    uint64_t bytes = 0;
+    for (uint32_t l = 0; l < engine->map.n_layer; l++) {
+        const moe_expert_ref *experts = engine->map.layers[l].experts;
+        bytes +=
+            experts != NULL ? engine->config.n_expert_used * moe_expert_ref_bytes(&experts[0]) : 0;
+    }
+    return bytes;
+}
+
+/* Of the choices, the share that the n hottest of n_all experts get. */
+static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
+{
+    double kept = 0.0;
+    double all = 0.0;
+    for (uint64_t i = 0; i < n_all; i++) {
+        kept += i < n ? hotness[i] : 0.0f;
+        all += hotness[i];
+    }
+    return all > 0.0 ? kept / all : 0.0;
+}
+
+/* What is in the host tier passed through it to the device, so what is on the device is in both as
+ * long as the host tier is the larger. */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
+    uint64_t n_memory =
+        plan->host_slots > plan->expert_slots ? plan->host_slots : plan->expert_slots;
     plan->expected_hit_rate = (double)plan->expert_slots / (double)plan->experts;
+    plan->expected_memory_hit_rate = (double)n_memory / (double)plan->experts;
     plan->hit_rate_is_calibrated = engine->hotness != NULL;
+    plan->token_expert_bytes = active_expert_bytes(engine);
     if (engine->hotness == NULL) {
         return MOE_OK;
     }
@@ -298,14 +328,9 @@ static int expect_hits(moe_engine *engine, moe_error *err)
     }
     memcpy(hotness, engine->hotness, n * sizeof *hotness);
     qsort(hotness, n, sizeof *hotness, compare_hotness);
-    double kept = 0.0;
-    double all = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        kept += i < plan->expert_slots ? hotness[i] : 0.0;
-        all += hotness[i];
-    }
+    plan->expected_hit_rate = share_of_hottest(hotness, n, plan->expert_slots);
+    plan->expected_memory_hit_rate = share_of_hottest(hotness, n, n_memory);
     free(hotness);
-    plan->expected_hit_rate = all > 0.0 ? kept / all : plan->expected_hit_rate;
     return MOE_OK;
 }
 

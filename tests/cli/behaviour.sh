@@ -89,7 +89,8 @@ done
 "$moe" devices -m "$model" --json >"$work/json" && "$json_fields" "$work/json" cpu:object \
     memory:object huge_pages:object io:object gpus:object storage:object || fail "devices --json"
 "$moe" plan -m "$model" --json >"$work/json" && "$json_fields" "$work/json" fits:boolean \
-    floor_bytes:int expert_cache_bytes:int total_bytes:int || fail "plan --json"
+    floor_bytes:int expert_cache_bytes:int total_bytes:int expected_tokens_per_s:number ||
+    fail "plan --json"
 "$moe" bench decode -m "$model" -p 8 -n 4 --repeat 2 --json >"$work/json" &&
     "$json_fields" "$work/json" results:array model_fingerprint:string threads:int seed:int \
         machine:object tokens_sha256:string || fail "bench decode --json"

@@ -128,6 +128,45 @@ static void simulated_device(void **state)
     assert_non_null(strstr(error.message, "simulated device"));
 }
 
+/* ---- Speed ---- */
+
+static bool nearly(double a, double b)
+{
+    return a - b < 1e-9 * b && b - a < 1e-9 * b;
+}
+
+/* 8 MB of experts a token, of which a quarter is missing; behind a link half of that is in RAM. */
+static void speed(void **state)
+{
+    (void)state;
+    moe_memory_plan plan = {
+        .expected_hit_rate = 0.75, .expected_memory_hit_rate = 0.75, .token_expert_bytes = 8000000};
+    moe_speed_rates rates = {0};
+    moe_speed_estimate e;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(e.disk_bytes == 2000000 && e.link_bytes == 0);
+    assert_true(!e.complete && e.tokens_per_s == 0.0);
+    rates.disk_bytes_per_s = 1e9;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(!e.complete && nearly(e.tokens_per_s, 500.0));
+    rates.compute_s_per_token = 0.003;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(e.complete && nearly(e.tokens_per_s, 200.0));
+    plan.has_device_memory = true;
+    plan.expected_memory_hit_rate = 0.875;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(!e.complete && e.link_bytes == 2000000 && e.disk_bytes == 1000000);
+    rates.link_bytes_per_s = 2e9;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(e.complete && nearly(e.tokens_per_s, 200.0));
+    /* Nothing is missing: neither disk nor link is needed. */
+    plan.expected_hit_rate = plan.expected_memory_hit_rate = 1.0;
+    rates.disk_bytes_per_s = rates.link_bytes_per_s = 0.0;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(e.complete && e.disk_bytes + e.link_bytes == 0);
+    assert_true(nearly(e.tokens_per_s, 1.0 / 0.003));
+}
+
 /* ---- Against engines ---- */
 
 static bool within(uint64_t planned, uint64_t held, uint64_t granule)
@@ -164,6 +203,8 @@ static void fill(moe_engine *engine)
         assert_true(experts.host_slot_bytes_total <= plan->host_cache);
         assert_true(within(plan->host_cache, experts.host_slot_bytes_total, slot));
     }
+    uint64_t per_token = plan->expert_bytes / engine->config.n_expert;
+    assert_int_equal(plan->token_expert_bytes, per_token * engine->config.n_expert_used);
     print_message("%s, %llu of %llu slots\n", engine->device->name,
                   (unsigned long long)experts.n_slots, (unsigned long long)plan->experts);
     moe_session_close(&session);
@@ -187,6 +228,15 @@ static void engines_hold_what_is_planned(void **state)
             moe_engine *engine = open_engine(&o);
             fill(engine);
             moe_engine_close(&engine);
+            moe_speed_rates rates;
+            moe_speed_estimate estimate;
+            moe_memory_plan plan;
+            assert_int_equal(moe_plan_memory(&o, &plan, NULL), MOE_OK);
+            assert_int_equal(moe_speed_measure(&o, &rates, NULL), MOE_OK);
+            moe_plan_speed(&plan, &rates, &estimate);
+            assert_true(estimate.complete && estimate.tokens_per_s > 0.0);
+            assert_true((rates.link_bytes_per_s == 8e9) == (d == 1));
+            assert_true(estimate.disk_bytes == 0 || shares[i] < 1.0);
         }
     }
 }
@@ -199,11 +249,9 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_budget),
-        cmocka_unit_test(small_control_groups),
-        cmocka_unit_test(cache_floor),
-        cmocka_unit_test(simulated_device),
-        cmocka_unit_test(engines_hold_what_is_planned),
+        cmocka_unit_test(default_budget), cmocka_unit_test(small_control_groups),
+        cmocka_unit_test(cache_floor),    cmocka_unit_test(simulated_device),
+        cmocka_unit_test(speed),          cmocka_unit_test(engines_hold_what_is_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

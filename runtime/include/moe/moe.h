@@ -230,6 +230,8 @@ typedef struct moe_memory_plan {
      * routing without any locality reaches. */
     double expected_hit_rate;
     bool hit_rate_is_calibrated;
+    double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
+    uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
 } moe_memory_plan;
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
@@ -452,5 +454,6 @@ MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, mo
 #endif
 
 #include <moe/calibrate.h>
+#include <moe/speed.h>
 
 #endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+/* Tokens decoded to measure computing: the first few find caches and page tables cold. */
+#define N_WARM_UP  4
+#define N_MEASURED 16
+/* Of the disk's measurement. */
+#define MAX_BYTES   (UINT64_C(256) << 20)
+#define MAX_SECONDS 1.0
+#define MAX_DEPTH   16u
+
+static double seconds(double bytes, double bytes_per_s)
+{
+    return bytes_per_s > 0.0 ? bytes / bytes_per_s : 0.0;
+}
+
+void moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
+                    moe_speed_estimate *estimate)
+{
+    double bytes = (double)plan->token_expert_bytes;
+    double missing = bytes * (1.0 - plan->expected_hit_rate);
+    double read = bytes * (1.0 - plan->expected_memory_hit_rate);
+    bool moves = plan->has_device_memory && missing > 0.0;
+    *estimate = (moe_speed_estimate){
+        .disk_bytes = (uint64_t)read,
+        .link_bytes = moves ? (uint64_t)missing : 0,
+        .disk_s = seconds(read, rates->disk_bytes_per_s),
+        .link_s = moves ? seconds(missing, rates->link_bytes_per_s) : 0.0,
+        .compute_s = rates->compute_s_per_token,
+        .complete = rates->compute_s_per_token > 0.0 &&
+                    (read <= 0.0 || rates->disk_bytes_per_s > 0.0) &&
+                    (!moves || rates->link_bytes_per_s > 0.0),
+    };
+    double total = estimate->disk_s + estimate->link_s + estimate->compute_s;
+    estimate->tokens_per_s = total > 0.0 ? 1.0 / total : 0.0;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of what steps take beside waiting for experts. */
+static int measure_steps(moe_engine *engine, moe_session *session, double *s_per_token,
+                         moe_error *err)
+{
+    uint64_t times[N_MEASURED];
+    int32_t token = 0;
+    int status = moe_session_feed(session, &token, 1, err);
+    for (int i = -N_WARM_UP; i < N_MEASURED && status == MOE_OK; i++) {
+        uint64_t begin = moe_now_ns();
+        uint64_t waited = moe_expert_store_wait_ns(engine->experts);
+        status = moe_step(engine, &session, 1, err);
+        uint64_t step_ns = moe_now_ns() - begin;
+        waited = moe_expert_store_wait_ns(engine->experts) - waited;
+        if (i >= 0) {
+            times[i] = step_ns > waited ? step_ns - waited : 0;
+        }
+    }
+    if (status == MOE_OK) {
+        qsort(times, N_MEASURED, sizeof times[0], compare_times);
+        *s_per_token = (double)times[N_MEASURED / 2] * 1e-9;
+    }
+    return status;
+}
+
+static int measure_compute(moe_engine *engine, double *s_per_token, moe_error *err)
+{
+    moe_session_options options;
+    moe_session *session = NULL;
+    moe_session_options_init(&options);
+    options.sampling.temperature = 0.0f;
+    int status = moe_session_create(&session, engine, &options, err);
+    if (status == MOE_OK) {
+        status = measure_steps(engine, session, s_per_token, err);
+    }
+    moe_session_close(&session);
+    return status;
+}
+
+/* Ranges as long as an expert's parts, as many at once as a layer's misses make. */
+static int measure_disk(const moe_engine *engine, const moe_engine_options *o, double *bytes_per_s,
+                        moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_storage_test test;
+    moe_storage_speed speed;
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        for (int p = 0; moe_layer_has_experts(c, l) && p < MOE_EXPERT_PARTS; p++) {
+            uint64_t size = engine->map.layers[l].experts[0].parts[p].size;
+            least = size < least ? size : least;
+            most = size > most ? size : most;
+        }
+    }
+    double missing = (double)c->n_expert_used * (1.0 - engine->plan.expected_memory_hit_rate);
+    uint32_t n_reads = (uint32_t)(missing * MOE_EXPERT_PARTS + 0.5);
+    moe_storage_test_init(&test);
+    test.path = moe_gguf_file_at(engine->gguf, 0)->path;
+    test.io = o->io;
+    test.buffered = o->buffered_io;
+    test.small_pages = true; /* as the slots are */
+    test.range_min_bytes = least;
+    test.range_max_bytes = most;
+    test.depth = n_reads < 1 ? 1 : n_reads > MAX_DEPTH ? MAX_DEPTH : n_reads;
+    test.total_bytes = MAX_BYTES;
+    test.max_seconds = MAX_SECONDS;
+    test.seed = moe_now_ns();
+    int status = moe_storage_measure(&test, &speed, err);
+    *bytes_per_s = status == MOE_OK ? speed.bytes_per_s : 0.0;
+    return status;
+}
+
+int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates, moe_error *err)
+{
+    *rates = (moe_speed_rates){0};
+    moe_engine_options plain = *options;
+    plain.speculate = "off";
+    plain.draft_max = plain.tree_nodes = plain.draft_experts = 0;
+    plain.length_control = plain.cost = plain.draft_pin = plain.affinity = plain.acceptance = NULL;
+    plain.foresight = MOE_SWITCH_AUTO;
+    plain.verify_bytes = 0;
+    plain.trace_path = NULL;
+    plain.prefetch = MOE_SWITCH_OFF;
+    plain.warm_start = MOE_SWITCH_OFF;
+    moe_engine *engine = NULL;
+    int status = moe_engine_open(&engine, &plain, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = measure_compute(engine, &rates->compute_s_per_token, err);
+    if (status == MOE_OK) {
+        status = measure_disk(engine, &plain, &rates->disk_bytes_per_s, err);
+    }
+    if (status == MOE_OK && engine->device->link != NULL) {
+        rates->link_bytes_per_s = (double)engine->device->link_bytes_per_s;
+    }
+    moe_engine_close(&engine);
+    return status;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* What speed to expect of a memory plan: the bytes that a token is expected to move, over what disk
+ * and link give, and the time that a token takes when nothing is missing. Threads, errors and
+ * ownership are as in moe.h, which includes this: it is the one header to include. */
+#ifndef MOE_SPEED_H
+#define MOE_SPEED_H
+
+#include <moe/moe.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 0: not known. */
+typedef struct moe_speed_rates {
+    double disk_bytes_per_s;    /* reading as many experts at once as a layer is expected to miss */
+    double link_bytes_per_s;    /* to a device with memory of its own */
+    double compute_s_per_token; /* one sequence, one token a pass, with every expert in memory */
+} moe_speed_rates;
+
+typedef struct moe_speed_estimate {
+    uint64_t disk_bytes; /* of experts, that a token is expected to read from the disk */
+    uint64_t link_bytes; /* ... to move to the device */
+    double disk_s, link_s, compute_s; /* of a token; 0 where nothing moves, or no rate is known */
+    bool complete;                    /* every rate that is needed is known */
+    double tokens_per_s; /* of the sum; without complete a bound from above. 0: nothing is known */
+} moe_speed_estimate;
+
+/* One sequence, decoding, one thing after the other: speculation, prefetch and computing on the
+ * host make it faster, and so does a policy that follows the text
+ * (moe_memory_plan.expected_hit_rate is a floor). */
+MOE_API void moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
+                            moe_speed_estimate *estimate);
+
+/* Measures the rates for these options: opens the model and decodes a few tokens, counting the time
+ * that was not spent waiting; reads up to 256 MiB of the file at random, for at most a second, past
+ * the page cache where the disk can; the link's speed is what a GPU showed when it was opened, or
+ * what a simulated device was told. Takes the memory of the plan and some MiB of buffers. */
+MOE_API int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
+                              moe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
