@@ -171,8 +171,9 @@ const cli_option_row cli_option_rows[] = {
      "(default: off)", .offset = AT(expert_budget), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = LOSSY},
     {{"--expert-budget-mode"}, "LIST", "router or static, substitute or truncate, free (resident "
-     "experts do not count) (default router,substitute)", .offset = AT(expert_budget_mode),
-     .kind = OPTION_TEXT, .commands = LOSSY},
+     "experts do not count) (default router,substitute); for analysis, and slow: oracle (ranks by "
+     "the experts' true contributions), error (tells the output's error)",
+     .offset = AT(expert_budget_mode), .kind = OPTION_TEXT, .commands = LOSSY},
     {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
      "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch, or random (default off)",
      .offset = AT(buddy), .kind = OPTION_TEXT, .commands = LOSSY},

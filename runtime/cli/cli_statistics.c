@@ -91,6 +91,8 @@ static void put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
     cli_json_u64(object, "lossy_agreed", l->agreed);
     cli_json_real(object, "lossy_mean_kl", l->mean_kl);
     cli_json_real(object, "lossy_max_kl", l->max_kl);
+    cli_json_real(object, "lossy_mass_kept", l->mass_kept);
+    cli_json_put(object, "lossy_output_error", json_object_new_double(l->output_error));
 }
 
 static void print_json(const moe_engine_info *info, const moe_engine_stats *stats,

@@ -436,6 +436,8 @@ static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_
                                             (double)s->lossy.picks
                                       : 0);
     cli_bench_real(table, "kl_nats", 5, s->lossy.mean_kl);
+    cli_bench_real(table, "mass_kept_percent", 2, 100.0 * s->lossy.mass_kept);
+    cli_bench_real(table, "output_error", 5, s->lossy.output_error);
     for (int i = 0; i < 8; i++) {
         char name[32];
         snprintf(name, sizeof name, "accepted_at_%d", i + 1);

@@ -104,9 +104,15 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     double perplexity = exp(mean);
     double error = n > 1 && variance > 0 ? perplexity * sqrt(variance / (n - 1)) : 0;
     double bits = s->n_bytes == 0 ? 0 : s->nll / log(2) / (double)s->n_bytes;
+    double output_error = stats.lossy.output_error;
     if (!options->json) {
         printf("perplexity %.4f +/- %.5f, %.4f bits per byte, %.2f %% of next tokens right%s\n",
                perplexity, error, bits, 100 * accuracy, stats.lossy.picks > 0 ? " (LOSSY)" : "");
+        if (output_error > 0.0) {
+            printf("routed experts' output: relative square error %.5f, %.2f %% of the router's "
+                   "mass on the list\n",
+                   output_error, 100 * stats.lossy.mass_kept);
+        }
         if (!options->quiet) {
             fprintf(stderr,
                     "%zu chunks of %zu tokens (of %zu), %" PRIu64 " tokens scored, %.1f tokens/s\n",
@@ -126,6 +132,10 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     cli_json_u64(object, "lossy_replaced", stats.lossy.replaced);
     cli_json_u64(object, "lossy_dropped", stats.lossy.dropped);
     cli_json_u64(object, "lossy_picks", stats.lossy.picks);
+    cli_json_real(object, "lossy_mass_kept", stats.lossy.mass_kept);
+    cli_json_u64(object, "lossy_experts_natural", stats.lossy.experts_natural);
+    cli_json_u64(object, "lossy_experts_used", stats.lossy.experts_used);
+    cli_json_put(object, "lossy_output_error", json_object_new_double(output_error));
     cli_json_u64(object, "text_tokens", n_tokens);
     cli_json_u64(object, "chunk_tokens", s->n_chunk);
     cli_json_u64(object, "chunks", n_chunks);

@@ -2,6 +2,7 @@
 /* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
  * -> their outputs in rank order -> plus the shared expert. */
 #include "runtime/base/clock.h"
+#include "runtime/engine/budget_exact.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/route_editing.h"
 #include "runtime/engine/route_replay.h"
@@ -15,34 +16,6 @@ static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weigh
     moe_expert_work work = {.gate = *gate, .up = *up, .down = *down, .n_rows = n_rows};
     return engine->device->ops->experts(engine->device, engine->buffers.norm, n_rows, n_embd, &work,
                                         1, out, n_embd, err);
-}
-
-static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
-{
-    moe_pass_buffers *b = &engine->buffers;
-    int status = moe_route_rows(engine, layer, b->norm, pass->n_rows, b->chosen, b->chosen_weights,
-                                b->router_probs, err);
-    if (status == MOE_OK && engine->route_replay != NULL) {
-        moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
-                         engine->config.n_expert_used, b->chosen);
-    }
-    if (status == MOE_OK) {
-        moe_edit_routes(engine, pass, layer);
-    }
-    if (status != MOE_OK || engine->observers == NULL || pass->kind == MOE_PASS_DRAFT) {
-        return status;
-    }
-    moe_route_event event = {.pass = engine->n_passes,
-                             .layer = layer,
-                             .n_rows = pass->n_rows,
-                             .n_expert = engine->config.n_expert,
-                             .n_used = engine->config.n_expert_used,
-                             .rows = pass->row_ids,
-                             .experts = b->chosen,
-                             .weights = b->chosen_weights,
-                             .probs = b->router_probs,
-                             .hidden = b->norm};
-    return moe_observe_route(engine, &event, err);
 }
 
 /* Experts of the plan that are in the device's memory: plan entry positions[i] by views[i]. */
@@ -142,11 +115,11 @@ static int run_draft_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows
     return status != MOE_OK ? status : combine_experts(engine, n_rows, err);
 }
 
-static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+/* What the layer's plan asks for, by the choices as they are now. */
+static moe_layer_request plan_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows)
 {
-    const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
-    moe_layer_plan_build(&b->plan, b->chosen, n_rows, c->n_expert_used);
+    moe_layer_plan_build(&b->plan, b->chosen, n_rows, engine->config.n_expert_used);
     for (uint32_t i = 0; i < b->plan.n_experts; i++) {
         b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
         b->gates[i] = 0.0f;
@@ -154,25 +127,35 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
             b->gates[i] += b->chosen_weights[b->plan.ranked_slots[s]];
         }
     }
-    moe_layer_request request = {.layer = layer,
-                                 .pass = engine->n_passes,
-                                 .experts = b->plan.experts,
-                                 .n_rows = b->n_rows_of,
-                                 .gates = b->gates,
-                                 .n = b->plan.n_experts};
-    engine->n_pass_experts += b->plan.n_experts;
-    moe_choose_kept(engine, &request);
-    moe_score_prediction(engine, layer);
+    return (moe_layer_request){.layer = layer,
+                               .pass = engine->n_passes,
+                               .experts = b->plan.experts,
+                               .n_rows = b->n_rows_of,
+                               .gates = b->gates,
+                               .n = b->plan.n_experts};
+}
+
+static int look_ahead(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    int status = engine->prefetches ? moe_predict_next_layer(engine, layer, n_rows, err) : MOE_OK;
+    if (status == MOE_OK && engine->oracle != NULL) {
+        moe_overlap_layer(engine, layer, &engine->buffers.plan);
+    }
+    return status;
+}
+
+/* Brings in what is missing, and computes: rank_out and branch. */
+static int serve_layer(moe_engine *engine, const moe_layer_request *request, uint32_t n_rows,
+                       bool looks_ahead, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
     uint32_t n_host = 0;
-    int status = moe_expert_store_begin(engine->experts, &request, err);
+    int status = moe_expert_store_begin(engine->experts, request, err);
     if (status == MOE_OK) {
         status = start_host_share(engine, n_rows, &n_host, err);
     }
-    if (status == MOE_OK && engine->prefetches) {
-        status = moe_predict_next_layer(engine, layer, n_rows, err);
-    }
-    if (status == MOE_OK && engine->oracle != NULL) {
-        moe_overlap_layer(engine, layer, &b->plan);
+    if (status == MOE_OK && looks_ahead) {
+        status = look_ahead(engine, request->layer, n_rows, err);
     }
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
@@ -186,6 +169,54 @@ static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_row
         return status;
     }
     return combine_experts(engine, n_rows, err);
+}
+
+static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_layer_request request = plan_layer(engine, layer, n_rows);
+    engine->n_pass_experts += request.n;
+    moe_choose_kept(engine, &request);
+    moe_score_prediction(engine, layer);
+    return serve_layer(engine, &request, n_rows, true, err);
+}
+
+/* The layer as the router chose, for the analysis of an expert budget. */
+static int run_natural_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_layer_request request = plan_layer(engine, layer, n_rows);
+    int status = serve_layer(engine, &request, n_rows, false, err);
+    return status != MOE_OK ? status : moe_budget_exact_natural(engine, n_rows, err);
+}
+
+static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    int status = moe_route_rows(engine, layer, b->norm, pass->n_rows, b->chosen, b->chosen_weights,
+                                b->router_probs, err);
+    if (status == MOE_OK && engine->route_replay != NULL) {
+        moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
+                         engine->config.n_expert_used, b->chosen);
+    }
+    if (status == MOE_OK && moe_budget_exact_wanted(engine, pass)) {
+        status = run_natural_experts(engine, layer, pass->n_rows, err);
+    }
+    if (status == MOE_OK) {
+        moe_edit_routes(engine, pass, layer);
+    }
+    if (status != MOE_OK || engine->observers == NULL || pass->kind == MOE_PASS_DRAFT) {
+        return status;
+    }
+    moe_route_event event = {.pass = engine->n_passes,
+                             .layer = layer,
+                             .n_rows = pass->n_rows,
+                             .n_expert = engine->config.n_expert,
+                             .n_used = engine->config.n_expert_used,
+                             .rows = pass->row_ids,
+                             .experts = b->chosen,
+                             .weights = b->chosen_weights,
+                             .probs = b->router_probs,
+                             .hidden = b->norm};
+    return moe_observe_route(engine, &event, err);
 }
 
 static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
@@ -218,6 +249,9 @@ static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
     if (status == MOE_OK) {
         status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(engine, layer, n_rows, err)
                                               : run_routed_experts(engine, layer, n_rows, err);
+    }
+    if (status == MOE_OK && moe_budget_exact_wanted(engine, pass)) {
+        status = moe_budget_exact_compare(engine, n_rows, err);
     }
     if (status == MOE_OK && engine->config.n_ff_shared > 0) {
         status = add_shared_expert(engine, layer, n_rows, err);

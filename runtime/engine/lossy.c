@@ -115,24 +115,48 @@ static int parse_buddies(buddy_settings *b, const char *text, moe_error *err)
     return MOE_OK;
 }
 
-static int parse_budget(moe_expert_budget *b, const moe_engine_options *o, moe_error *err)
+static bool set_ranking(moe_expert_budget *b, const char *item)
+{
+    static const char *const names[] = {[MOE_BUDGET_ROUTER] = "router",
+                                        [MOE_BUDGET_STATIC] = "static",
+                                        [MOE_BUDGET_ORACLE] = "oracle"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(item, names[i]) == 0) {
+            b->ranking = (moe_budget_ranking)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* *measured: layers are computed exactly, too. */
+static int parse_budget(moe_expert_budget *b, bool *measured, const moe_engine_options *o,
+                        moe_error *err)
 {
     *b = (moe_expert_budget){.n_experts = o->expert_budget};
+    *measured = false;
     const char *text = o->expert_budget_mode != NULL ? o->expert_budget_mode : "";
     char item[32];
     while (next_item(&text, item, sizeof item)) {
-        if (strcmp(item, "router") == 0 || strcmp(item, "static") == 0) {
-            b->ranking = item[0] == 'r' ? MOE_BUDGET_ROUTER : MOE_BUDGET_STATIC;
+        if (set_ranking(b, item)) {
+            *measured |= b->ranking == MOE_BUDGET_ORACLE;
         } else if (strcmp(item, "substitute") == 0 || strcmp(item, "truncate") == 0) {
             b->coverage = item[0] == 's' ? MOE_BUDGET_SUBSTITUTE : MOE_BUDGET_TRUNCATE;
         } else if (strcmp(item, "free") == 0) {
             b->resident_is_free = true;
+        } else if (strcmp(item, "error") == 0) {
+            *measured = true;
         } else {
             return moe_fail(err, MOE_ERR_ARGUMENT,
-                            "expert budget mode: '%s' is none of router, static, substitute, "
-                            "truncate, free",
+                            "expert budget mode: '%s' is none of router, static, oracle, "
+                            "substitute, truncate, free, error",
                             item);
         }
+    }
+    if (*measured && b->resident_is_free) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "expert budget mode: free cannot go with oracle or error: their exact "
+                        "computation brings in what would not be resident");
     }
     return MOE_OK;
 }
@@ -146,7 +170,8 @@ int moe_lossy_check(const moe_engine_options *o, moe_error *err)
 {
     moe_expert_budget budget;
     buddy_settings buddies;
-    int status = parse_budget(&budget, o, err);
+    bool measured;
+    int status = parse_budget(&budget, &measured, o, err);
     if (status == MOE_OK && has_buddies(o)) {
         status = parse_buddies(&buddies, o->buddy, err);
     }
@@ -188,8 +213,16 @@ static int open_budget(moe_lossy *l, const moe_engine *engine, const moe_engine_
                        moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    (void)parse_budget(&l->budget, o, NULL);
+    bool measured;
+    (void)parse_budget(&l->budget, &measured, o, NULL);
     l->has_budget = true;
+    if (measured) {
+        l->exact = moe_calloc(1, sizeof *l->exact);
+        if (l->exact == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for measuring an expert budget");
+        }
+        l->exact->ranks = l->budget.ranking == MOE_BUDGET_ORACLE;
+    }
     if (o->expert_budget < c->n_expert_used) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "an expert budget of %u is below the %u experts that a token uses",
@@ -282,6 +315,7 @@ void moe_lossy_close(moe_lossy **lossy)
         moe_buddy_list_free(&l->lists[i]);
     }
     free(l->lists);
+    moe_budget_exact_free(l->exact);
     free(l->counts);
     free(l->scratch);
     free(l->kept);
@@ -303,6 +337,10 @@ void moe_lossy_edit(moe_lossy *l, moe_route_edit *edit)
             l->counts[e] = (float)l->calibration_counts[(size_t)edit->layer * l->n_expert + e];
         }
         l->budget.counts = l->counts;
+        if (l->budget.ranking == MOE_BUDGET_ORACLE) {
+            l->budget.listed = l->exact->list;
+            l->budget.n_listed = l->exact->n_list;
+        }
         moe_expert_budget_apply(&l->budget, edit, l->scratch, &l->budget_stats);
     }
     if (l->has_buddies) {
@@ -435,6 +473,9 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
                           .experts_natural = b->n_experts_natural,
                           .experts_used = b->n_experts_used,
                           .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,
+                          .output_error = l->exact != NULL && l->exact->n_layers > 0
+                                              ? l->exact->error_sum / (double)l->exact->n_layers
+                                              : 0.0,
                           .compared = l->meter.n_sampled,
                           .agreed = l->meter.n_agreed,
                           .mean_kl = moe_quality_meter_mean_kl(&l->meter),

@@ -7,6 +7,7 @@
 
 #include <moe/moe.h>
 
+#include "runtime/engine/budget_exact.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/speculate/buddy.h"
 #include "runtime/speculate/expert_budget.h"
@@ -31,6 +32,7 @@ typedef struct moe_lossy {
     size_t kept_capacity;
     moe_budget_stats budget_stats;
     moe_buddy_stats buddy_stats;
+    moe_budget_exact *exact; /* NULL unless ranked by the oracle, or the error is to be told */
 } moe_lossy;
 
 int moe_lossy_open(moe_lossy **out, const moe_engine *engine, const moe_engine_options *options,

@@ -7,7 +7,8 @@
 
 typedef enum moe_budget_ranking {
     MOE_BUDGET_ROUTER, /* s_i = sum over rows of the router's probability */
-    MOE_BUDGET_STATIC  /* calibration counts */
+    MOE_BUDGET_STATIC, /* calibration counts */
+    MOE_BUDGET_ORACLE  /* the experts' true contributions (budget_oracle.h): listed */
 } moe_budget_ranking;
 
 typedef enum moe_budget_coverage {

@@ -350,6 +350,10 @@ static void idle_lossy_modes(void **state)
     run_one(&options, false, 2, "expert budget of all", &sum);
     options.expert_budget_mode = "router,truncate,free";
     run_one(&options, false, 2, "truncating expert budget of all", &sum);
+    options.expert_budget_mode = "oracle,truncate";
+    run_one(&options, false, 2, "the oracle's list of all", &sum);
+    options.expert_budget_mode = "router,error";
+    run_one(&options, false, 2, "measured expert budget of all", &sum);
 }
 
 int main(int argc, char **argv)

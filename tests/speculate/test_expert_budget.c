@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "runtime/speculate/budget_oracle.h"
 #include "runtime/speculate/expert_budget.h"
 #include "tests/speculate/route_case.h"
 
@@ -244,13 +245,121 @@ static void test_malformed(void **state)
     }
 }
 
+#define OUT_DIM 7
+
+/* sum over rows of |O* - what the listed natural experts give|^2, written out. */
+static double naive_error(const moe_route_edit *edit, const float *outs, const bool *listed)
+{
+    double error = 0.0;
+    for (uint32_t r = 0; r < edit->n_rows; r++) {
+        for (uint32_t d = 0; d < OUT_DIM; d++) {
+            double missing = 0.0;
+            for (uint32_t k = 0; k < edit->n_used; k++) {
+                uint32_t slot = r * edit->n_used + k;
+                uint32_t e = edit->experts[slot];
+                if (e < edit->n_expert && !listed[e]) {
+                    missing += (double)edit->weights[slot] * (double)outs[slot * OUT_DIM + d];
+                }
+            }
+            error += missing * missing;
+        }
+    }
+    return error;
+}
+
+/* The greedy choice over all natural experts that are not listed, by the error itself. */
+static uint32_t naive_best(const moe_route_edit *edit, const float *outs, bool *listed)
+{
+    uint32_t best = MOE_EXPERT_NONE;
+    double least = 0.0;
+    for (uint32_t e = 0; e < edit->n_expert; e++) {
+        if (listed[e] || !case_has(edit->experts, edit->n_rows * edit->n_used, e)) {
+            continue;
+        }
+        listed[e] = true;
+        double error = naive_error(edit, outs, listed);
+        listed[e] = false;
+        if (best == MOE_EXPERT_NONE || error < least) {
+            best = e;
+            least = error;
+        }
+    }
+    return best;
+}
+
+/* Every greedy step is as good as the naive one; the whole list leaves nothing;
+ * over all cases the oracle's lists leave less than the router's of the same length. */
+static void test_oracle(void **state)
+{
+    (void)state;
+    moe_random random;
+    moe_random_seed(&random, 31);
+    double oracle_error = 0.0, router_error = 0.0;
+    for (uint32_t i = 0; i < 2000; i++) {
+        route_case c;
+        float outs[CASE_ROWS * CASE_USED * OUT_DIM];
+        double gram[CASE_ROWS * CASE_USED * CASE_USED], gain[CASE_EXPERT];
+        uint32_t list[CASE_EXPERT];
+        bool listed[CASE_EXPERT] = {false};
+        case_random(&c, &random);
+        uint32_t n_slots = c.edit.n_rows * c.edit.n_used;
+        for (uint32_t k = 0; k < n_slots * OUT_DIM; k++) {
+            outs[k] = (float)moe_random_uniform(&random) - 0.3f;
+        }
+        if (i % 3 == 0) { /* a dropped rank's output is anything */
+            uint32_t slot = case_below(&random, n_slots);
+            c.experts[slot] = MOE_EXPERT_NONE;
+            c.weights[slot] = 0.0f;
+            outs[slot * OUT_DIM] = NAN;
+        }
+        uint32_t n = moe_budget_oracle_list(&c.edit, outs, OUT_DIM, gram, gain, list, CASE_EXPERT);
+        double error = naive_error(&c.edit, outs, listed);
+        for (uint32_t b = 0; b < n; b++) {
+            assert_true(list[b] < c.edit.n_expert && !listed[list[b]]);
+            uint32_t best = naive_best(&c.edit, outs, listed);
+            listed[best] = true;
+            double least = naive_error(&c.edit, outs, listed);
+            listed[best] = false;
+            listed[list[b]] = true;
+            double now = naive_error(&c.edit, outs, listed);
+            assert_true(now <= least + 1e-9 * (error + 1.0));
+        }
+        assert_true(naive_error(&c.edit, outs, listed) == 0.0);
+        assert_int_equal(naive_best(&c.edit, outs, listed), MOE_EXPERT_NONE);
+
+        moe_expert_budget budget = {.n_experts = c.edit.n_used};
+        bool routed[CASE_EXPERT];
+        naive_list(&budget, &c.edit, routed);
+        memset(listed, 0, sizeof listed);
+        n = moe_budget_oracle_list(&c.edit, outs, OUT_DIM, gram, gain, list, c.edit.n_used);
+        assert_true(n <= c.edit.n_used);
+        for (uint32_t b = 0; b < n; b++) {
+            listed[list[b]] = true;
+        }
+        oracle_error += naive_error(&c.edit, outs, listed);
+        router_error += naive_error(&c.edit, outs, routed);
+    }
+    assert_true(oracle_error < router_error);
+}
+
+static void test_relative_error(void **state)
+{
+    (void)state;
+    const float exact[4] = {3, 4, 0, 0};
+    const float now[4] = {3, 4, 0, 5};
+    const float nothing[4] = {0};
+    assert_true(moe_relative_square_error(exact, exact, 2, 2) == 0.0);
+    assert_true(moe_relative_square_error(exact, now, 2, 2) == 1.0);
+    assert_true(moe_relative_square_error(exact, nothing, 1, 4) == 1.0);
+    assert_true(moe_relative_square_error(nothing, now, 1, 4) == 0.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_random_cases),
-        cmocka_unit_test(test_mass_is_monotone),
-        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_by_hand),          cmocka_unit_test(test_random_cases),
+        cmocka_unit_test(test_mass_is_monotone), cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_oracle),           cmocka_unit_test(test_relative_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,9 @@ typedef struct moe_engine_options {
      * report says so. Off by default. */
     uint32_t expert_budget; /* most experts of a layer in a pass (MoE-Spec); 0: off */
     /* "router" or "static", then "substitute" or "truncate", then maybe "free" (resident experts do
-     * not count), joined by commas. NULL: "router,substitute" */
+     * not count), joined by commas. NULL: "router,substitute". For analysis, and slower than no
+     * budget, as each layer is computed exactly, too: "oracle" in place of the ranking (by the
+     * experts' true contributions), "error" (tells moe_lossy_stats.output_error) */
     const char *expert_budget_mode;
     /* Buddies in place of missing experts (BuddyMoE): "on", "random" (any resident one), or
      * settings "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off":

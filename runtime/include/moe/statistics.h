@@ -39,7 +39,10 @@ typedef struct moe_lossy_stats {
     uint64_t replaced;                      /* ... that another expert served */
     uint64_t dropped;                       /* ... that none served */
     uint64_t experts_natural, experts_used; /* distinct ones a layer, summed (budget) */
-    double mass_kept;       /* of the natural picks' router probability, the share kept (budget) */
+    double mass_kept; /* of the natural picks' router probability, the share kept (budget) */
+    /* Mode error or oracle of the budget: mean over passes and layers of |output - exact|^2 /
+     * |exact|^2 of the routed experts, for the inputs that the lossy layers before gave; else 0. */
+    double output_error;
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
     double mean_kl, max_kl; /* nats */

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/budget_exact.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/lossy.h"
+#include "runtime/speculate/budget_oracle.h"
+
+static void free_rows(moe_budget_exact *x)
+{
+    free(x->rank_out);
+    free(x->natural);
+    free(x->edited);
+    free(x->gram);
+    free(x->gain);
+    free(x->list);
+    x->rank_out = x->natural = x->edited = NULL;
+    x->gram = x->gain = NULL;
+    x->list = NULL;
+    x->max_rows = 0;
+}
+
+void moe_budget_exact_free(moe_budget_exact *x)
+{
+    if (x != NULL) {
+        free_rows(x);
+        free(x);
+    }
+}
+
+bool moe_budget_exact_wanted(const moe_engine *engine, const moe_pass *pass)
+{
+    return pass->kind == MOE_PASS_LOSSY && engine->lossy->exact != NULL;
+}
+
+static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_rows, moe_error *err)
+{
+    if (n_rows <= x->max_rows) {
+        return MOE_OK;
+    }
+    free_rows(x);
+    size_t slots = x->ranks ? (size_t)n_rows * c->n_expert_used : 1;
+    size_t row = c->n_embd * sizeof(float);
+    x->rank_out = moe_calloc(slots, row);
+    x->gram = moe_calloc(slots, c->n_expert_used * sizeof *x->gram);
+    x->gain = moe_calloc(c->n_expert, sizeof *x->gain);
+    x->list = moe_calloc(c->n_expert, sizeof *x->list);
+    x->natural = moe_calloc(n_rows, row);
+    x->edited = moe_calloc(n_rows, row);
+    if (x->rank_out == NULL || x->gram == NULL || x->gain == NULL || x->list == NULL ||
+        x->natural == NULL || x->edited == NULL) {
+        free_rows(x);
+        return moe_fail(err, MOE_ERR_MEMORY,
+                        "no memory for the exact outputs of %u rows that an expert budget is "
+                        "measured by",
+                        n_rows);
+    }
+    x->max_rows = n_rows;
+    return MOE_OK;
+}
+
+static int rank_experts(moe_engine *engine, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_budget_exact *x = engine->lossy->exact;
+    size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_embd * sizeof(float);
+    int status =
+        engine->device->ops->download(engine->device, x->rank_out, b->rank_out, bytes, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_route_edit edit = {.n_rows = n_rows,
+                           .n_expert = c->n_expert,
+                           .n_used = c->n_expert_used,
+                           .experts = b->chosen,
+                           .weights = b->chosen_weights};
+    uint32_t most = engine->lossy->budget.n_experts;
+    x->n_list = moe_budget_oracle_list(&edit, x->rank_out, c->n_embd, x->gram, x->gain, x->list,
+                                       most < c->n_expert ? most : c->n_expert);
+    return MOE_OK;
+}
+
+int moe_budget_exact_natural(moe_engine *engine, uint32_t n_rows, moe_error *err)
+{
+    moe_budget_exact *x = engine->lossy->exact;
+    size_t bytes = (size_t)n_rows * engine->config.n_embd * sizeof(float);
+    int status = reserve(x, &engine->config, n_rows, err);
+    if (status == MOE_OK) {
+        status = engine->device->ops->download(engine->device, x->natural, engine->buffers.branch,
+                                               bytes, err);
+    }
+    return status == MOE_OK && x->ranks ? rank_experts(engine, n_rows, err) : status;
+}
+
+int moe_budget_exact_compare(moe_engine *engine, uint32_t n_rows, moe_error *err)
+{
+    moe_budget_exact *x = engine->lossy->exact;
+    size_t bytes = (size_t)n_rows * engine->config.n_embd * sizeof(float);
+    int status = engine->device->ops->download(engine->device, x->edited, engine->buffers.branch,
+                                               bytes, err);
+    if (status == MOE_OK) {
+        x->error_sum +=
+            moe_relative_square_error(x->natural, x->edited, n_rows, engine->config.n_embd);
+        x->n_layers++;
+    }
+    return status;
+}
