@@ -130,6 +130,17 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     return MOE_OK;
 }
 
+/* Where every expert has a slot each is read once at most, and pinning its pages for that one read
+ * costs what registering them would. */
+static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
+{
+    const moe_slot_arena *arena =
+        store->host != NULL ? moe_host_tier_arena(store->host) : &store->arena;
+    if (arena->bytes < moe_slot_arena_full_bytes(arena)) {
+        moe_range_reader_use_arena(reader, arena->memory, arena->bytes);
+    }
+}
+
 static int open_parts(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -156,6 +167,7 @@ static int open_parts(moe_expert_store *store, moe_error *err)
         moe_range_reader_close(&reader);
         return status;
     }
+    use_arena(store, reader);
     moe_mover_options options = {
         .reader = reader, .device = linked ? o->device : NULL, .n_slots = store->arena.n_slots};
     status = moe_mover_open(&store->mover, &options, err);

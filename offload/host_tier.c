@@ -134,6 +134,11 @@ void moe_host_tier_release(moe_host_tier *tier, uint32_t key)
     moe_expert_cache_unpin(tier->cache, key);
 }
 
+const moe_slot_arena *moe_host_tier_arena(const moe_host_tier *tier)
+{
+    return &tier->arena;
+}
+
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer)
 {
     return tier->arena.classes[tier->arena.class_of_layer[layer]].n_slots;

@@ -48,6 +48,8 @@ void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_acce
 /* Where the parts of one that is held are. */
 const uint8_t *const *moe_host_tier_data(const moe_host_tier *tier, uint32_t key);
 void moe_host_tier_release(moe_host_tier *tier, uint32_t key);
+/* The slots' memory. */
+const moe_slot_arena *moe_host_tier_arena(const moe_host_tier *tier);
 /* Slots that experts of a layer share. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 

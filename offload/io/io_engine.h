@@ -32,8 +32,6 @@ typedef struct moe_io_params {
     const int *fds; /* valid until close() */
     uint32_t n_fds;
     uint32_t depth;
-    void *arena; /* where most buffers lie, or NULL */
-    size_t arena_bytes;
     moe_log_fn log; /* may be NULL */
     void *user;
     void *context; /* the engine's own, e.g. moe_io_fault */
@@ -43,6 +41,8 @@ typedef struct moe_io_ops {
     const char *name;
     /* MOE_ERR_UNSUPPORTED, with the reason, when this machine has not got it. */
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
+    /* Most buffers will lie there. Once, before the first read. */
+    void (*use_arena)(void *engine, void *arena, size_t bytes);
     /* Waits for the reads in flight, but no longer than timeout_ns, then abandons them and returns
      * false: the kernel may write into their buffers for ever after. */
     bool (*close)(void *engine, uint64_t timeout_ns);

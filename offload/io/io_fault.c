@@ -62,6 +62,12 @@ static int fault_open(void **out, const moe_io_params *params, moe_error *err)
     return MOE_OK;
 }
 
+static void fault_use_arena(void *engine, void *arena, size_t bytes)
+{
+    fault_engine *e = engine;
+    e->plan->inner->use_arena(e->inner, arena, bytes);
+}
+
 static bool fault_close(void *engine, uint64_t timeout_ns)
 {
     fault_engine *e = engine;
@@ -203,6 +209,7 @@ static const char *fault_detail(const void *engine)
 const moe_io_ops moe_io_fault_ops = {
     .name = "fault injection",
     .open = fault_open,
+    .use_arena = fault_use_arena,
     .close = fault_close,
     .submit = fault_submit,
     .wait = fault_wait,

@@ -40,6 +40,13 @@ static int sync_open(void **out, const moe_io_params *params, moe_error *err)
     return MOE_OK;
 }
 
+static void sync_use_arena(void *engine, void *arena, size_t bytes)
+{
+    (void)engine;
+    (void)arena;
+    (void)bytes;
+}
+
 static bool sync_close(void *engine, uint64_t timeout_ns)
 {
     (void)timeout_ns;
@@ -103,6 +110,7 @@ static const char *sync_detail(const void *engine)
 const moe_io_ops moe_io_sync_ops = {
     .name = "sync",
     .open = sync_open,
+    .use_arena = sync_use_arena,
     .close = sync_close,
     .submit = sync_submit,
     .wait = sync_wait,

@@ -129,6 +129,13 @@ static int threads_open(void **out, const moe_io_params *params, moe_error *err)
     return MOE_OK;
 }
 
+static void threads_use_arena(void *engine, void *arena, size_t bytes)
+{
+    (void)engine;
+    (void)arena;
+    (void)bytes;
+}
+
 /* Queued reads are dropped; those with the workers are waited for. A worker that the kernel does
  * not give back is left behind, and with it all that it may still touch. */
 static bool threads_close(void *engine, uint64_t timeout_ns)
@@ -208,6 +215,7 @@ static const char *threads_detail(const void *engine)
 const moe_io_ops moe_io_threads_ops = {
     .name = "threads",
     .open = threads_open,
+    .use_arena = threads_use_arena,
     .close = threads_close,
     .submit = threads_submit,
     .wait = threads_wait,

@@ -22,6 +22,7 @@
 
 #include "offload/io/io_engine.h"
 #include "offload/io/io_signal.h"
+#include "offload/io/uring_buffers.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -30,9 +31,6 @@
 #define CANCEL_DATA (UINT64_MAX - 1)
 /* SQ entries beside the reads: the eventfd's and the cancellation. */
 #define EXTRA_ENTRIES 2u
-/* The kernel takes no larger buffer in one piece. */
-#define PIECE_SHIFT 30
-#define PIECE_BYTES ((size_t)1 << PIECE_SHIFT)
 
 typedef struct uring_engine {
     /* set at open */
@@ -41,10 +39,11 @@ typedef struct uring_engine {
     uint32_t depth;
     int wake_fd;
     bool fixed_files;
-    uint8_t *arena; /* NULL: no registered buffers */
-    size_t arena_bytes;
     bool starts_disabled;
+    moe_log_fn log;
+    void *user;
     /* the owner's */
+    moe_uring_buffers buffers;
     bool enabled;
     pid_t owner;
     bool wake_armed;
@@ -82,38 +81,6 @@ static int set_up_ring(uring_engine *e)
     return 0;
 }
 
-/* Registered buffers save pinning and unpinning the pages at every read. They count against
- * RLIMIT_MEMLOCK: without them all works as well, with more CPU time. */
-static void register_arena(uring_engine *e, const moe_io_params *params)
-{
-    if (params->arena == NULL || params->arena_bytes == 0) {
-        return;
-    }
-    size_t n = (params->arena_bytes + PIECE_BYTES - 1) >> PIECE_SHIFT;
-    struct iovec *pieces = moe_calloc(n, sizeof *pieces);
-    int rc = -ENOMEM;
-    if (pieces != NULL) {
-        for (size_t i = 0; i < n; i++) {
-            size_t left = params->arena_bytes - (i << PIECE_SHIFT);
-            pieces[i].iov_base = (uint8_t *)params->arena + (i << PIECE_SHIFT);
-            pieces[i].iov_len = left < PIECE_BYTES ? left : PIECE_BYTES;
-        }
-        rc = io_uring_register_buffers(&e->ring, pieces, (unsigned)n);
-    }
-    free(pieces);
-    if (rc == 0) {
-        e->arena = params->arena;
-        e->arena_bytes = params->arena_bytes;
-    } else if (params->log != NULL) {
-        char line[256];
-        snprintf(line, sizeof line,
-                 "io_uring: %zu MiB of buffers cannot be registered (%s): reading without; "
-                 "a higher RLIMIT_MEMLOCK (ulimit -l) would allow it",
-                 params->arena_bytes >> 20, strerror(-rc));
-        params->log(line, params->user);
-    }
-}
-
 static int uring_open(void **out, const moe_io_params *params, moe_error *err)
 {
     uring_engine *e = moe_calloc(1, sizeof *e);
@@ -126,6 +93,8 @@ static int uring_open(void **out, const moe_io_params *params, moe_error *err)
     e->fds = params->fds;
     e->depth = params->depth;
     e->refused = refused;
+    e->log = params->log;
+    e->user = params->user;
     e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = e->wake_fd < 0 ? -errno : set_up_ring(e);
     if (rc < 0) {
@@ -141,9 +110,14 @@ static int uring_open(void **out, const moe_io_params *params, moe_error *err)
     /* The child of a fork shares nothing of the ring. */
     io_uring_ring_dontfork(&e->ring);
     e->fixed_files = io_uring_register_files(&e->ring, e->fds, params->n_fds) == 0;
-    register_arena(e, params);
     *out = e;
     return MOE_OK;
+}
+
+static void uring_use_arena(void *engine, void *arena, size_t bytes)
+{
+    uring_engine *e = engine;
+    moe_uring_buffers_use(&e->buffers, &e->ring, arena, bytes, e->log, e->user);
 }
 
 static void enable(uring_engine *e)
@@ -189,11 +163,9 @@ static void check_submitted(uring_engine *e, int rc)
 static void prepare_read(uring_engine *e, struct io_uring_sqe *sqe, const moe_io_read *read)
 {
     int fd = e->fixed_files ? (int)read->file : e->fds[read->file];
-    size_t at = (size_t)((uintptr_t)read->dst - (uintptr_t)e->arena);
-    size_t piece = at >> PIECE_SHIFT;
-    if (e->arena != NULL && at < e->arena_bytes && read->size <= e->arena_bytes - at &&
-        (at + read->size - 1) >> PIECE_SHIFT == piece) {
-        io_uring_prep_read_fixed(sqe, fd, read->dst, read->size, read->offset, (int)piece);
+    int buffer = moe_uring_buffers_index(&e->buffers, &e->ring, read->dst, read->size);
+    if (buffer >= 0) {
+        io_uring_prep_read_fixed(sqe, fd, read->dst, read->size, read->offset, buffer);
     } else {
         io_uring_prep_read(sqe, fd, read->dst, read->size, read->offset);
     }
@@ -314,6 +286,7 @@ static bool uring_close(void *engine, uint64_t timeout_ns)
         }
         drained = e->in_flight == 0;
     }
+    moe_uring_buffers_release(&e->buffers, &e->ring, drained);
     io_uring_queue_exit(&e->ring);
     close(e->wake_fd);
     free(e->refused);
@@ -324,12 +297,14 @@ static bool uring_close(void *engine, uint64_t timeout_ns)
 static const char *uring_detail(const void *engine)
 {
     const uring_engine *e = engine;
-    return e->arena != NULL ? "registered buffers" : "";
+    bool some = e->buffers.arena != NULL && (e->buffers.n_registered > 0 || !e->buffers.refused);
+    return some ? "registered buffers" : "";
 }
 
 const moe_io_ops moe_io_uring_ops = {
     .name = "io_uring",
     .open = uring_open,
+    .use_arena = uring_use_arena,
     .close = uring_close,
     .submit = uring_submit,
     .wait = uring_wait,

@@ -56,8 +56,6 @@ static int open_engine(moe_range_reader *r, const moe_range_reader_options *opti
     moe_io_params params = {.fds = r->files.fds,
                             .n_fds = 2 * r->files.n_files,
                             .depth = r->depth,
-                            .arena = options->buffer_arena,
-                            .arena_bytes = options->buffer_arena_bytes,
                             .log = options->log,
                             .user = options->user,
                             .context = options->engine_context};
@@ -169,6 +167,13 @@ bool moe_range_reader_close(moe_range_reader **reader)
     moe_range_reader *r = *reader;
     *reader = NULL;
     return r == NULL || release(r);
+}
+
+void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes)
+{
+    if (bytes > 0) {
+        reader->ops->use_arena(reader->engine, arena, bytes);
+    }
 }
 
 const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)

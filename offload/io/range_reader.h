@@ -34,13 +34,10 @@ typedef struct moe_range_reader_options {
     void *engine_context;
     const moe_range_file *files;
     uint32_t n_files;
-    bool buffered;        /* do not try O_DIRECT */
-    uint32_t block_bytes; /* 0: 1 MiB */
-    uint32_t depth;       /* blocks in flight; 0: 16 */
-    uint32_t max_ranges;  /* submitted and not reported; 0: 256 */
-    void *buffer_arena;   /* where all buffers lie, registered with the kernel if it can;
-                           * or NULL */
-    size_t buffer_arena_bytes;
+    bool buffered;             /* do not try O_DIRECT */
+    uint32_t block_bytes;      /* 0: 1 MiB */
+    uint32_t depth;            /* blocks in flight; 0: 16 */
+    uint32_t max_ranges;       /* submitted and not reported; 0: 256 */
     uint32_t close_timeout_ms; /* how long close() waits for reads in flight; 0: 10 s */
     moe_log_fn log;            /* fallbacks are told once; may be NULL */
     void *user;
@@ -52,6 +49,12 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
  * time: the kernel may still write into its buffer, which must then not be used nor freed. The
  * owner calls it, or another thread once nothing is in flight. */
 bool moe_range_reader_close(moe_range_reader **reader);
+
+/* Most buffers will lie in [arena, arena + bytes): an engine that can registers that memory with
+ * the kernel, part by part as it is read into, which saves work at every read. Once at most, before
+ * the first range, by the thread that opened the reader. The memory stays until close(); children
+ * of a fork do not get it. */
+void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
 /* The path of a file, as it was given. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);

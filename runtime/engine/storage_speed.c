@@ -148,8 +148,6 @@ static int open_reader(measurement *m, moe_error *err)
         .block_bytes = m->block_bytes,
         .depth = m->depth,
         .max_ranges = m->n_slots,
-        .buffer_arena = t->registered ? m->arena : NULL,
-        .buffer_arena_bytes = t->registered ? m->n_slots * m->slot_bytes : 0,
     };
     int status = moe_range_reader_open(&m->reader, &options, err);
     if (status == MOE_OK && (moe_range_reader_alignment(m->reader) > MAX_ALIGNMENT ||
@@ -157,6 +155,9 @@ static int open_reader(measurement *m, moe_error *err)
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "%s: direct reads aligned to %zu bytes; measure buffered ones", t->path,
                         moe_range_reader_alignment(m->reader));
+    }
+    if (status == MOE_OK && t->registered) {
+        moe_range_reader_use_arena(m->reader, m->arena, m->n_slots * m->slot_bytes);
     }
     return status;
 }

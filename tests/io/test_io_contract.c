@@ -364,10 +364,7 @@ static void test_guard_page(io_fixture *f)
         io_fixture_open(f);
         io_guarded buffer;
         io_guarded_create(&buffer, moe_range_buffer_bytes(f->reader, size));
-        io_fixture_close(f);
-        f->options.buffer_arena = buffer.memory;
-        f->options.buffer_arena_bytes = buffer.bytes;
-        io_fixture_open(f);
+        moe_range_reader_use_arena(f->reader, buffer.memory, buffer.bytes);
         f->slots[0] = buffer;
         f->n_slots = 1;
         for (uint64_t offset = 0; offset < 8192; offset += 4096 / 3) {
@@ -378,7 +375,6 @@ static void test_guard_page(io_fixture *f)
             io_check_bytes(f, &done, 0, at, size);
         }
         io_fixture_close(f);
-        f->options.buffer_arena = NULL;
     }
 }
 

@@ -20,9 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "offload/io/uring_buffers.h"
 #include "tests/io/io_fixture.h"
 
-#define FILE_BYTES ((1u << 20) + 777u)
+#define FILE_BYTES  ((1u << 20) + 777u)
+#define ARENA_BYTES (4u << 20)
 
 typedef struct told {
     char line[512];
@@ -36,9 +38,10 @@ static void keep_line(const char *line, void *user)
     t->n++;
 }
 
-/* Reads all of the file but a byte at either end. Returns 0, or what went wrong. */
+/* Reads all of the file but a byte at either end, into an arena if there is one. Returns NULL, or
+ * what went wrong. */
 static const char *read_all(const moe_range_reader_options *options, const uint8_t *bytes,
-                            const char *engine)
+                            const char *engine, uint8_t *arena)
 {
     moe_range_reader *reader;
     moe_error err;
@@ -49,8 +52,10 @@ static const char *read_all(const moe_range_reader_options *options, const uint8
     const char *wrong = NULL;
     char text[128];
     moe_range_reader_describe(reader, text, sizeof text);
-    uint8_t *buffer = options->buffer_arena;
-    if (buffer == NULL) {
+    uint8_t *buffer = arena;
+    if (arena != NULL) {
+        moe_range_reader_use_arena(reader, arena, ARENA_BYTES);
+    } else {
         buffer = aligned_alloc(4096, moe_range_buffer_bytes(reader, size));
     }
     moe_range range = {.offset = 1, .size = size, .buffer = buffer};
@@ -68,7 +73,7 @@ static const char *read_all(const moe_range_reader_options *options, const uint8
     if (!moe_range_reader_close(&reader)) {
         wrong = "close";
     }
-    if (buffer != options->buffer_arena) {
+    if (arena == NULL) {
         free(buffer);
     }
     return wrong;
@@ -133,7 +138,7 @@ static const char *without_io_uring(const io_file *file, int error)
     if (!forbid_io_uring(error)) {
         return "skip";
     }
-    const char *wrong = read_all(&options, file->bytes, "threads");
+    const char *wrong = read_all(&options, file->bytes, "threads", NULL);
     if (wrong != NULL) {
         return wrong;
     }
@@ -161,14 +166,13 @@ static const char *without_memlock(const io_file *file, int argument)
     struct rlimit limit = {256u << 10, 256u << 10}; /* the ring itself counts, too */
     options.kind = MOE_IO_URING;
     options.buffered = true; /* another user may not open the file anew */
-    options.buffer_arena_bytes = 4u << 20;
-    options.buffer_arena = aligned_alloc(4096, options.buffer_arena_bytes);
-    if (options.buffer_arena == NULL || setrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+    uint8_t *arena = aligned_alloc(4096, ARENA_BYTES);
+    if (arena == NULL || setrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
         (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)) {
         return "skip";
     }
-    const char *wrong = read_all(&options, file->bytes, "io_uring");
-    free(options.buffer_arena);
+    const char *wrong = read_all(&options, file->bytes, "io_uring", arena);
+    free(arena);
     if (wrong != NULL) {
         return wrong;
     }
@@ -195,7 +199,7 @@ static void test_direct_refused_at_open(void **state)
     moe_range_file range_file;
     told t = {.n = 0};
     moe_range_reader_options options = options_for(&range_file, &file, &t);
-    assert_null(read_all(&options, bytes, "buffered"));
+    assert_null(read_all(&options, bytes, "buffered", NULL));
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(t.line, "/proc/version"));
     assert_non_null(strstr(t.line, "page cache"));
@@ -218,14 +222,29 @@ static void test_tmpfs(void **state)
         told t = {.n = 0};
         moe_range_reader_options options = options_for(&range_file, &file, &t);
         options.kind = (moe_io_kind)kind;
-        assert_null(read_all(&options, file.bytes, ""));
+        assert_null(read_all(&options, file.bytes, "", NULL));
         assert_true(t.n <= 1);
     }
     io_file_remove(&file);
 }
 
-/* An arena in two registered pieces, and a buffer that lies in both. It is 4 MiB of memory, mapped
- * again and again. */
+/* Whether the child of a fork has this memory. */
+static bool child_has(void *memory, size_t bytes)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(msync(memory, bytes, MS_ASYNC) == 0 ? 0 : errno == ENOMEM ? 1 : 2);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status) == 0;
+}
+
+/* An arena in many registered pieces, and buffers that lie in one, in the last, and in two. It is 4
+ * MiB of memory, mapped again and again. */
 static void test_large_arena(void **state)
 {
     (void)state;
@@ -246,12 +265,11 @@ static void test_large_arena(void **state)
     moe_range_file range_file;
     told t = {.n = 0};
     moe_range_reader_options options = options_for(&range_file, &file, &t);
-    options.buffer_arena = arena;
-    options.buffer_arena_bytes = bytes;
     options.block_bytes = 1u << 18;
     moe_range_reader *reader;
     assert_int_equal(moe_range_reader_open(&reader, &options, NULL), MOE_OK);
-    const size_t starts[] = {0, bytes - piece / 2, ((size_t)1 << 30) - (700u << 10)};
+    moe_range_reader_use_arena(reader, arena, bytes);
+    const size_t starts[] = {0, bytes - piece / 2, MOE_URING_PIECE_BYTES - (700u << 10)};
     for (int i = 0; i < 3; i++) {
         moe_range range = {.offset = 5, .size = FILE_BYTES - 5, .buffer = arena + starts[i]};
         moe_range_done done;
@@ -260,7 +278,14 @@ static void test_large_arena(void **state)
         assert_int_equal(done.status, MOE_OK);
         assert_memory_equal(done.data, file.bytes + 5, FILE_BYTES - 5);
     }
+    char text[128];
+    moe_range_reader_describe(reader, text, sizeof text);
+    assert_true((strstr(text, "io_uring") != NULL) == (strstr(text, "registered buffers") != NULL));
+    assert_int_equal(t.n, 0);
+    /* A fork would copy pinned memory at once. */
+    assert_true(child_has(arena, bytes) != (strstr(text, "registered buffers") != NULL));
     assert_true(moe_range_reader_close(&reader));
+    assert_true(child_has(arena, bytes));
     io_file_remove(&file);
     munmap(arena, bytes);
     close(fd);
@@ -307,7 +332,7 @@ static void test_loop_device(void **state)
         told t = {.n = 0};
         moe_range_reader_options options = options_for(&range_file, &disk, &t);
         options.kind = (moe_io_kind)kind;
-        assert_null(read_all(&options, file.bytes, "O_DIRECT"));
+        assert_null(read_all(&options, file.bytes, "O_DIRECT", NULL));
         assert_int_equal(t.n, 0);
     }
     assert_int_equal(ftruncate(file.fd, 300000), 0);

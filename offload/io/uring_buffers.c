@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "offload/io/uring_buffers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/base/alloc.h"
+
+static void refuse(moe_uring_buffers *b, int error)
+{
+    b->refused = true;
+    if (b->log != NULL) {
+        char line[320];
+        bool limited = error == ENOMEM || error == EPERM;
+        snprintf(line, sizeof line,
+                 "io_uring: of %zu MiB of buffers, %zu MiB are registered and no more can be (%s): "
+                 "reading into the rest without%s",
+                 b->bytes >> 20, (size_t)b->n_registered << (MOE_URING_PIECE_SHIFT - 20),
+                 strerror(error),
+                 limited ? "; a higher RLIMIT_MEMLOCK (ulimit -l) would allow it" : "");
+        b->log(line, b->user);
+    }
+}
+
+void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *arena, size_t bytes,
+                           moe_log_fn log, void *user)
+{
+    size_t n = (bytes + MOE_URING_PIECE_BYTES - 1) >> MOE_URING_PIECE_SHIFT;
+    *b = (moe_uring_buffers){.bytes = bytes, .log = log, .user = user};
+    b->registered = moe_calloc(n, sizeof *b->registered);
+    int rc = b->registered == NULL ? -ENOMEM
+             : n > UINT32_MAX      ? -E2BIG
+                                   : io_uring_register_buffers_sparse(ring, (unsigned)n);
+    if (rc != 0) {
+        free(b->registered);
+        b->registered = NULL;
+        refuse(b, -rc);
+        return;
+    }
+    b->arena = arena;
+    (void)madvise(arena, bytes, MADV_DONTFORK);
+}
+
+static bool register_piece(moe_uring_buffers *b, struct io_uring *ring, size_t piece)
+{
+    size_t at = piece << MOE_URING_PIECE_SHIFT;
+    size_t left = b->bytes - at;
+    struct iovec memory = {.iov_base = b->arena + at,
+                           .iov_len = left < MOE_URING_PIECE_BYTES ? left : MOE_URING_PIECE_BYTES};
+    int rc = io_uring_register_buffers_update_tag(ring, (unsigned)piece, &memory, NULL, 1);
+    b->registered[piece] = rc == 1;
+    b->n_registered += rc == 1;
+    if (rc != 1) {
+        refuse(b, rc < 0 ? -rc : EINVAL);
+    }
+    return rc == 1;
+}
+
+int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const uint8_t *dst,
+                            size_t size)
+{
+    size_t at = (size_t)((uintptr_t)dst - (uintptr_t)b->arena);
+    size_t piece = at >> MOE_URING_PIECE_SHIFT;
+    if (b->arena == NULL || at >= b->bytes || size > b->bytes - at ||
+        (at + size - 1) >> MOE_URING_PIECE_SHIFT != piece) {
+        return -1;
+    }
+    bool usable = b->registered[piece] || (!b->refused && register_piece(b, ring, piece));
+    return usable ? (int)piece : -1;
+}
+
+void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool drained)
+{
+    if (b->arena != NULL) {
+        /* The ring's end would do it too, but some time after. Kernels before 6.13 wait here for
+         * reads in flight, without end. */
+        if (drained) {
+            (void)io_uring_unregister_buffers(ring);
+        }
+        (void)madvise(b->arena, b->bytes, MADV_DOFORK);
+        free(b->registered);
+    }
+    *b = (moe_uring_buffers){0};
+}
