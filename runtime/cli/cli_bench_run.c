@@ -114,7 +114,12 @@ int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out)
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
-    int code = cli_engine_open(&engine, &run->options, run->n_prompt + run->n_decode + 2);
+    /* Nothing that a run did not ask for by itself: no sidecar found by chance, no warm slots. */
+    cli_options options = run->options;
+    options.quiet = true;
+    options.calibration = options.calibration != NULL ? options.calibration : "none";
+    options.warm_start = MOE_SWITCH_OFF;
+    int code = cli_engine_open(&engine, &options, run->n_prompt + run->n_decode + 2);
     if (code != CLI_EXIT_OK) {
         return code;
     }

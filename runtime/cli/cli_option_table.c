@@ -127,6 +127,8 @@ const cli_option_row cli_option_rows[] = {
     {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside "
      "the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
      .commands = ENGINE | CLI_BENCH_SPECULATE},
+    {{"--calibration"}, "FILE", "what 'calibrate' wrote, for policies that need it (default none)",
+     .offset = AT(calibration), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--warm-start"}, "auto|on|off", "fill the expert cache from the sidecar's hottest experts on "

@@ -225,7 +225,8 @@ static int run_all(cli_sweep *s)
         const char *values[CLI_SWEEP_AXES];
         const char *keys[CLI_SWEEP_AXES + 1];
         char number[REPETITION_SIZE];
-        choose(s, i % n, values);
+        /* There and back, so that nothing always follows the same neighbour. */
+        choose(s, i / n % 2 == 0 ? i % n : n - 1 - i % n, values);
         keys_of(s, values, number, i / n, keys);
         if (cli_bench_log_find(s->log, keys) != NULL) {
             n_found++;

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli_json.h"
 #include "cli_prompt.h"
@@ -26,19 +27,20 @@ static void describe_bytes(struct json_object *identity, const char *what, const
     cli_json_text(identity, key, path);
 }
 
-static int describe_routing(struct json_object *identity, const char *path)
+/* path NULL: otherwise is said. An exit code. */
+static int describe_file(struct json_object *identity, const char *what, const char *path,
+                         const char *otherwise)
 {
-    cli_buffer trace = {0};
-    if (path == NULL) {
-        cli_json_text(identity, "routing", "the model's");
+    cli_buffer bytes = {0};
+    if (path == NULL || strcmp(path, "none") == 0) {
+        cli_json_text(identity, what, otherwise);
         return CLI_EXIT_OK;
     }
-    int code = cli_read_file(&trace, path);
+    int code = cli_read_file(&bytes, path);
     if (code == CLI_EXIT_OK) {
-        describe_bytes(identity, "routing", path, &trace);
-        cli_json_text(identity, "text", "means nothing: the routing is replayed");
+        describe_bytes(identity, what, path, &bytes);
     }
-    cli_buffer_free(&trace);
+    cli_buffer_free(&bytes);
     return code;
 }
 
@@ -63,12 +65,18 @@ int cli_sweep_model_describe(cli_sweep_model *m)
         snprintf(text, sizeof text, "random tokens, seed %" PRId64, o->seed < 0 ? 0 : o->seed);
         cli_json_text(identity, "prompt", text);
     }
-    code = code == CLI_EXIT_OK ? describe_routing(identity, o->route_trace) : code;
+    code = code == CLI_EXIT_OK ? describe_file(identity, "routing", o->route_trace, "the model's")
+                               : code;
+    code =
+        code == CLI_EXIT_OK ? describe_file(identity, "calibration", o->calibration, "none") : code;
+    if (o->route_trace != NULL) {
+        cli_json_text(identity, "text", "means nothing: the routing is replayed");
+    }
     snprintf(text, sizeof text, "%zu of the prompt, %zu written (greedy), which are counted",
              m->run.n_prompt, m->run.n_decode);
     cli_json_text(identity, "tokens", text);
     cli_json_text(identity, "page cache",
-                  "the model's files dropped before each run (posix_fadvise)");
+                  "the model's files dropped before each run (posix_fadvise); no warm start");
     return code;
 }
 

@@ -272,6 +272,9 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     cli_json_text(object, "tokens_sha256", b->tokens_sha256);
     cli_json_u64(object, "expert_hits", stats.expert_hits);
     cli_json_u64(object, "expert_misses", stats.expert_misses);
+    cli_json_u64(object, "expert_evictions", stats.expert_evictions);
+    cli_json_u64(object, "bytes_demand", stats.bytes_demand);
+    cli_json_u64(object, "bytes_prefetch", stats.bytes_prefetch);
     cli_json_u64(object, "bytes_read_disk", stats.bytes_read_disk);
     cli_json_u64(object, "bytes_moved_link", stats.bytes_moved_link);
     cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());

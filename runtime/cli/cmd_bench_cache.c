@@ -21,8 +21,6 @@
 #include "cli_trace.h"
 #include "commands.h"
 
-#define SWITCH_OFF 2 /* of --prefetch */
-
 enum { CACHE, POLICY };
 enum {
     DECODE_PER_S,
@@ -84,8 +82,7 @@ static int record_trace(cache_bench *b)
     cli_bench_run *run = &b->model.run;
     cli_bench_outcome out;
     run->options = *b->model.sweep.options;
-    run->options.quiet = true;
-    run->options.prefetch = SWITCH_OFF;
+    run->options.prefetch = MOE_SWITCH_OFF;
     run->options.trace = path;
     int code = cli_bench_run_once(run, &out);
     code = code == CLI_EXIT_OK ? read_trace(b, path) : code;
@@ -122,8 +119,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
         return code;
     }
     r->options = *s->options;
-    r->options.quiet = true;
-    r->options.prefetch = SWITCH_OFF;
+    r->options.prefetch = MOE_SWITCH_OFF;
     r->options.policy = values[POLICY];
     r->options.expert_cache = (cli_size){.share = cli_number_of(values[CACHE]) / 100};
     code = cli_bench_run_once(r, &out);
@@ -134,7 +130,10 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     results[STALL_MS].number = 1000 * out.stall_s;
     results[STALL_PERCENT].number = 100 * out.stall_share;
     results[CPU_S_PER_GB].number = out.cpu_s_per_gb;
-    results[SIMULATED_PERCENT].number = simulate(b, values[POLICY], out.slots);
+    /* The simulator knows no calibration: where the policy does, it is another one. */
+    bool knows_more =
+        s->options->calibration != NULL && strcmp(s->options->calibration, "none") != 0;
+    results[SIMULATED_PERCENT].number = knows_more ? NAN : simulate(b, values[POLICY], out.slots);
     results[SLOTS].number = (double)out.slots;
     results[CACHED_PERCENT].number = out.cached_share >= 0 ? 100 * out.cached_share : NAN;
     snprintf(results[HOW].text, CLI_SWEEP_TEXT, "%s", out.how);

@@ -128,7 +128,6 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     cli_bench_outcome out = {.hit_rate = NAN};
     m->run.options = *s->options;
     cli_options *o = &m->run.options;
-    o->quiet = true;
     o->expert_cache = (cli_size){.share = cli_number_of(values[CACHE]) / 100};
     o->policy = values[POLICY];
     o->threads =
