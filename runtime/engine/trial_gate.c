@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 
-#define FIRST_HOLD 64u
+#define FIRST_HOLD 128u
 #define MOST_HOLD  1024u
 /* On has to be better by this share, or it is off: it costs what is not measured here too. */
 #define LEAST_GAIN 0.01
 #define MOST_BUSY  0.85
+/* The first run with it was dearer by this share: no second one. */
+#define CLEAR_LOSS 0.05
 #define N_DEAREST  2u
 
 void moe_trial_gate_init(moe_trial_gate *gate)
@@ -43,11 +45,12 @@ static double mean_without_dearest(double *values, uint32_t n)
     return sum / n;
 }
 
-static bool pays_off(moe_trial_gate *gate)
+/* Time with it over time without. */
+static double relative_cost(moe_trial_gate *gate)
 {
     double off = mean_without_dearest(gate->costs[0], gate->n_costs[0]);
     double on = mean_without_dearest(gate->costs[1], gate->n_costs[1]);
-    return on < (1.0 - LEAST_GAIN) * off;
+    return off > 0.0 ? on / off : 1.0;
 }
 
 static void hold(moe_trial_gate *gate, bool pays)
@@ -80,9 +83,12 @@ void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, doub
         gate->busy_ns += busy_ns;
         gate->time_ns += time_ns;
     }
-    if (++gate->n == MOE_TRIAL_RUN && gate->busy_ns > MOST_BUSY * gate->time_ns) {
+    gate->n++;
+    bool no_room = gate->n == MOE_TRIAL_RUN && gate->busy_ns > MOST_BUSY * gate->time_ns;
+    bool loses = gate->n == 2 * MOE_TRIAL_RUN && relative_cost(gate) > 1.0 + CLEAR_LOSS;
+    if (no_room || loses) {
         hold(gate, false);
     } else if (gate->n == MOE_TRIAL_RUN * MOE_TRIAL_RUNS) {
-        hold(gate, pays_off(gate));
+        hold(gate, relative_cost(gate) < 1.0 - LEAST_GAIN);
     }
 }

@@ -3,8 +3,9 @@
  * work itself, and the better of the two is kept until it is time to look again.
  *
  *     TRY: off, on, off, on (runs of 6 passes) --> HOLD the better --> TRY ...
- *                  |                               (64 passes, doubled while the verdict stays)
- *                  +-- off has nothing to spare --> HOLD off
+ *             |    |                               (128 passes, doubled while the verdict stays)
+ *             |    +-- clearly dearer ------------> HOLD off
+ *             +-- off has nothing to spare -------> HOLD off
  *
  * What helps by filling idle time is not tried at all where the first run without it was busy
  * nearly all of the time: it could only be in the way.
