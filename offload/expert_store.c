@@ -128,13 +128,29 @@ static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *acce
     }
 }
 
-static void wait_for_prefetches(moe_expert_store *store)
+int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err)
 {
+    moe_error reason;
+    uint32_t hung;
+    int status = moe_mover_wait(store->mover, slots, n, &hung, &reason);
+    if (status != MOE_OK) {
+        uint32_t key = moe_expert_cache_key_of(store->cache, hung);
+        uint32_t n_expert = store->options.map->n_expert;
+        moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
+                 reason.message);
+    }
+    return status;
+}
+
+static int wait_for_prefetches(moe_expert_store *store, moe_error *err)
+{
+    int status = MOE_OK;
     settle_prefetches(store, true);
-    while (store->n_prefetching > 0) {
-        moe_mover_wait(store->mover, store->prefetching, store->n_prefetching);
+    while (store->n_prefetching > 0 && status == MOE_OK) {
+        status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
         settle_prefetches(store, false);
     }
+    return status;
 }
 
 bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
@@ -147,6 +163,7 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
     }
     forget_slot(store, slot);
     if (!moe_store_submit(store, key, slot, access, cause)) {
+        store->n_refused++;
         moe_expert_cache_drop(store->cache, key);
         return false;
     }
@@ -246,7 +263,10 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     }
     store->n_wave = access_wave(store);
     if (store->n_wave == 0) {
-        wait_for_prefetches(store);
+        int status = wait_for_prefetches(store, err);
+        if (status != MOE_OK) {
+            return status;
+        }
         moe_store_unprotect(store, MOE_ALL_LAYERS);
         store->n_wave = access_wave(store);
     }
@@ -309,7 +329,7 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
     }
 }
 
-/* After a failed read: lets the rest of the wave settle, drops what failed, unpins. */
+/* After a failed read. */
 static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
 {
     moe_error reason;
@@ -329,15 +349,19 @@ static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
 void moe_expert_store_abandon(moe_expert_store *store)
 {
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        const moe_layer_access *access = &store->wave[i];
-        uint32_t key = store->keys[access->position];
-        if (moe_mover_state(store->mover, access->slot) != MOE_SLOT_ABSENT) {
-            moe_mover_wait(store->mover, &access->slot, 1);
-            moe_store_settle_host(store, access->slot);
+        uint32_t slot = store->wave[i].slot;
+        uint32_t key = store->keys[store->wave[i].position];
+        moe_slot_state state = moe_mover_state(store->mover, slot);
+        bool begun = state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
+        if (begun || (!is_settled(state) && state != MOE_SLOT_ABSENT &&
+                      !moe_mover_cancel(store->mover, slot))) {
+            store->prefetching[store->n_prefetching++] = slot; /* with the pin */
+            continue;
         }
+        moe_store_settle_host(store, slot);
         moe_expert_cache_unpin(store->cache, key);
-        if (moe_mover_state(store->mover, access->slot) != MOE_SLOT_READY) {
-            drop_key(store, key, access->slot);
+        if (moe_mover_state(store->mover, slot) != MOE_SLOT_READY) {
+            drop_key(store, key, slot);
         }
     }
     store->n_wave = store->n_delivered = 0;
@@ -404,14 +428,16 @@ static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error *err)
 {
     if (n_waiting == 0) {
-        wait_for_prefetches(store);
+        int status = wait_for_prefetches(store, err);
+        if (status != MOE_OK) {
+            return status;
+        }
         submit_postponed(store, &n_waiting);
     }
     if (n_waiting == 0) {
         return moe_fail(err, MOE_ERR_INTERNAL, "every host slot is pinned while none is in use");
     }
-    moe_mover_wait(store->mover, store->waiting, n_waiting);
-    return MOE_OK;
+    return moe_store_wait(store, store->waiting, n_waiting, err);
 }
 
 int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,

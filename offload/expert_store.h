@@ -46,6 +46,7 @@ typedef struct moe_expert_store_options {
     bool buffered_io;
     uint32_t io_block_bytes; /* 0: the reader's default */
     uint32_t io_depth;       /* 0: likewise */
+    uint64_t io_timeout_ns;  /* how long disk or link may give no sign of life; 0: 30 s */
     const moe_io_ops
         *io_engine; /* tests: instead of `io`, with its context (io_fault.h); or NULL */
     void *io_context;
@@ -74,6 +75,8 @@ typedef struct moe_expert_store_stats {
 
 int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
                           moe_error *err);
+/* Returns within some three io time-outs. Memory that a hanging disk or link may still write to
+ * stays allocated for ever, and the log says so. */
 void moe_expert_store_close(moe_expert_store **store);
 
 /* Bytes of slots that would hold every expert, and of the largest slot. */
@@ -119,7 +122,8 @@ void moe_expert_store_host_done(moe_expert_store *store, uint64_t pass);
 void moe_expert_store_note_host(moe_expert_store *store, uint32_t n, uint32_t n_rows, uint64_t ns);
 void moe_expert_store_note_device(moe_expert_store *store, uint32_t n, uint32_t n_rows,
                                   uint64_t ns);
-/* Ends a layer early (the pass failed). */
+/* Ends a layer early (the pass failed), without waiting: what is under way settles later, as
+ * prefetches do. */
 void moe_expert_store_abandon(moe_expert_store *store);
 
 /* Asks for experts of a coming layer ahead of demand, best first. What is resident or on its way is

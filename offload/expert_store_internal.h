@@ -20,6 +20,7 @@ struct moe_expert_store {
     moe_range_file *files;
 
     uint64_t n_asked[MOE_CAUSE_COUNT];
+    uint64_t n_refused; /* prefetches for which no host slot was free */
 
     /* The layer at work. */
     moe_layer_request request;
@@ -68,6 +69,8 @@ bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
 /* A request has settled or was cancelled: its host slot is free to go. Once for each; harmless for
  * others. */
 void moe_store_settle_host(moe_expert_store *store, uint32_t slot);
+/* Returns when one of the slots has settled, or with an error that names an expert that hangs. */
+int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err);
 /* Reads what is to be kept for good, and leaves it pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err);
 /* Brings a key into the device's slots ahead of need. False when no slot may be had. */

@@ -35,7 +35,10 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     const moe_expert_store_options *o = &store->options;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, o->kept[i]);
-        moe_mover_wait(store->mover, &slot, 1);
+        int waited = moe_store_wait(store, &slot, 1, err);
+        if (waited != MOE_OK) {
+            return waited;
+        }
         moe_store_settle_host(store, slot);
         if (moe_mover_state(store->mover, slot) == MOE_SLOT_FAILED) {
             moe_error reason = {"reading failed"};

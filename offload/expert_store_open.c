@@ -6,6 +6,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
+#define MOST_CLOSE_MS 10000u
+
 static size_t buffer_bytes(const void *reader, uint64_t part_bytes)
 {
     return (moe_range_buffer_bytes(reader, part_bytes) + 63) & ~(size_t)63;
@@ -54,6 +56,13 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
                                             &sizes->host_slot_bytes, err);
 }
 
+/* As long as a wait may take, but somebody is waiting for the program to end. */
+static uint32_t close_timeout_ms(const moe_expert_store_options *options)
+{
+    uint64_t ms = options->io_timeout_ns / 1000000u + 1;
+    return options->io_timeout_ns != 0 && ms < MOST_CLOSE_MS ? (uint32_t)ms : MOST_CLOSE_MS;
+}
+
 static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -74,6 +83,7 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
                                         .buffered = o->buffered_io,
                                         .block_bytes = o->io_block_bytes,
                                         .depth = o->io_depth,
+                                        .close_timeout_ms = close_timeout_ms(o),
                                         .log = o->log,
                                         .user = o->user};
     return moe_range_reader_open(reader, &options, err);
@@ -168,8 +178,10 @@ static int open_parts(moe_expert_store *store, moe_error *err)
         return status;
     }
     use_arena(store, reader);
-    moe_mover_options options = {
-        .reader = reader, .device = linked ? o->device : NULL, .n_slots = store->arena.n_slots};
+    moe_mover_options options = {.reader = reader,
+                                 .device = linked ? o->device : NULL,
+                                 .n_slots = store->arena.n_slots,
+                                 .io_timeout_ns = o->io_timeout_ns};
     status = moe_mover_open(&store->mover, &options, err);
     if (status == MOE_OK) {
         status = moe_store_init_draft(store, err);
@@ -195,13 +207,29 @@ int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options
     return MOE_OK;
 }
 
+/* The slots' memory may be written to for ever. */
+static void leave_memory(moe_expert_store *store)
+{
+    if (store->options.log != NULL) {
+        store->options.log("the disk or the device still owes an answer: the memory of the expert "
+                           "slots stays allocated",
+                           store->options.user);
+    }
+    moe_slot_arena_leave(&store->arena);
+    if (store->host != NULL) {
+        moe_host_tier_leave(store->host);
+    }
+}
+
 void moe_expert_store_close(moe_expert_store **store_ptr)
 {
     moe_expert_store *store = *store_ptr;
     if (store == NULL) {
         return;
     }
-    moe_mover_close(&store->mover);
+    if (!moe_mover_close(&store->mover)) {
+        leave_memory(store);
+    }
     moe_expert_cache_destroy(&store->cache);
     moe_slot_arena_free(&store->arena);
     moe_host_tier_close(&store->host);
@@ -239,7 +267,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .host_hits = host.hits,
         .host_misses = host.misses,
         .evictions = cache.evictions,
-        .prefetches = cache.prefetch_inserts,
+        .prefetches = cache.prefetch_inserts - store->n_refused,
         .prefetches_used = cache.prefetch_used,
         .prefetches_wasted = cache.prefetch_wasted,
         .prefetches_cancelled = moves.n_cancelled,

@@ -51,6 +51,11 @@ int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_
     return MOE_OK;
 }
 
+void moe_host_tier_leave(moe_host_tier *tier)
+{
+    moe_slot_arena_leave(&tier->arena);
+}
+
 void moe_host_tier_close(moe_host_tier **tier_ptr)
 {
     moe_host_tier *tier = *tier_ptr;

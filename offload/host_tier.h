@@ -31,6 +31,8 @@ typedef struct moe_host_tier_stats {
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *options, moe_error *err);
 void moe_host_tier_close(moe_host_tier **tier);
+/* close() leaves the slots' memory allocated. */
+void moe_host_tier_leave(moe_host_tier *tier);
 
 /* Pins the expert and says in move where its bytes are, or are to be read to. False when every slot
  * is pinned. A prefetch is no access to the policy, unless it inserts. */

@@ -10,10 +10,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-#define NONE                   MOE_MOVER_NONE
-#define DEFAULT_MAX_PREFETCHES 2u
-#define MAX_DONE               64u
-#define MAX_RANGES_IN_FLIGHT   192u /* below the reader's own limit */
+#define NONE                 MOE_MOVER_NONE
+#define MAX_DONE             64u
+#define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
+#define LOOKS_PER_TIMEOUT    8u
 
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
@@ -124,6 +124,7 @@ void moe_mover_finish(moe_mover *mover, uint32_t index)
         mover->stats.n_failed++;
     }
     no_longer_urgent(mover, slot);
+    moe_mover_note_progress(mover);
     moe_mover_set_state(slot, slot->status == MOE_OK ? MOE_SLOT_READY : MOE_SLOT_FAILED);
     pthread_cond_broadcast(&mover->finished);
     pthread_mutex_unlock(&mover->lock);
@@ -235,11 +236,14 @@ static bool take_requests(moe_mover *mover)
             pthread_mutex_unlock(&mover->lock);
             act(mover, index);
             pthread_mutex_lock(&mover->lock);
-        } else if (mover->n_ranges > 0) {
-            break;
-        } else if (mover->stop && mover->n_copies == 0) {
+        } else if (mover->stop) {
             pthread_mutex_unlock(&mover->lock);
             return false;
+        } else if (mover->n_ranges > 0) {
+            break;
+        } else if (mover->n_copies > 0) { /* in case the link forgets to tell */
+            moe_mover_wait_until(mover, &mover->requested,
+                                 moe_now_ns() + mover->io_timeout_ns / LOOKS_PER_TIMEOUT);
         } else {
             pthread_cond_wait(&mover->requested, &mover->lock);
         }
@@ -248,101 +252,62 @@ static bool take_requests(moe_mover *mover)
     return true;
 }
 
-static void *mover_main(void *arg)
+/* A large expert on a slow disk takes long; its blocks are progress too. */
+static void look_for_progress(moe_mover *mover)
+{
+    moe_range_reader_stats reads;
+    moe_range_reader_get_stats(mover->reader, &reads);
+    if (reads.bytes_read != mover->n_bytes_seen) {
+        mover->n_bytes_seen = reads.bytes_read;
+        pthread_mutex_lock(&mover->lock);
+        moe_mover_note_progress(mover);
+        pthread_mutex_unlock(&mover->lock);
+    }
+}
+
+/* Copies on the link come to their end, or the time is over. */
+static bool await_copies(moe_mover *mover)
+{
+    uint64_t deadline = moe_now_ns() + mover->io_timeout_ns;
+    pthread_mutex_lock(&mover->lock);
+    while (mover->n_copies > 0 && moe_now_ns() < deadline) {
+        if (moe_mover_take_done_copy(mover) == NONE) {
+            moe_mover_wait_until(mover, &mover->requested, deadline);
+        }
+    }
+    bool ended = mover->n_copies == 0;
+    pthread_mutex_unlock(&mover->lock);
+    return ended;
+}
+
+/* The thread owns the reader, so it closes it: that waits for what is being read. */
+void *moe_mover_main(void *arg)
 {
     moe_mover *mover = arg;
     moe_range_done done[MAX_DONE];
     while (take_requests(mover)) {
-        uint32_t n = moe_range_reader_wait(mover->reader, done, MAX_DONE, -1);
+        uint32_t n = moe_range_reader_wait(mover->reader, done, MAX_DONE,
+                                           (int64_t)(mover->io_timeout_ns / LOOKS_PER_TIMEOUT));
+        look_for_progress(mover);
         for (uint32_t i = 0; i < n; i++) {
             process_done(mover, &done[i]);
         }
     }
+    bool copied = await_copies(mover);
+    moe_mover_leave_link(mover); /* whose news would wake the reader */
+    bool read = moe_range_reader_close(&mover->reader);
+    pthread_mutex_lock(&mover->lock);
+    mover->ended = true;
+    mover->hangs = !copied || !read;
+    pthread_cond_broadcast(&mover->finished);
+    pthread_mutex_unlock(&mover->lock);
     return NULL;
 }
 
-static void wake(moe_mover *mover)
+void moe_mover_wake(moe_mover *mover)
 {
     pthread_cond_signal(&mover->requested);
     moe_range_reader_wake(mover->reader);
-}
-
-/* The link has news. The lock is taken so that the mover is either asleep or still to look. */
-static void copy_notice(void *user)
-{
-    moe_mover *mover = user;
-    pthread_mutex_lock(&mover->lock);
-    pthread_cond_signal(&mover->requested);
-    pthread_mutex_unlock(&mover->lock);
-    moe_range_reader_wake(mover->reader);
-}
-
-static void tell_link(const moe_mover *mover, moe_copy_notify_fn fn, moe_mover *user)
-{
-    if (mover->device != NULL) {
-        mover->device->link->copy_notify(mover->device, fn, user);
-    }
-}
-
-int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err)
-{
-    *out = NULL;
-    moe_mover *mover = moe_calloc(1, sizeof *mover);
-    moe_mover_slot *slots = moe_calloc(options->n_slots, sizeof *slots);
-    moe_range_reader *reader = options->reader;
-    if (mover == NULL || slots == NULL) {
-        moe_range_reader_close(&reader);
-        free(mover);
-        free(slots);
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a mover of %u slots", options->n_slots);
-    }
-    mover->reader = reader;
-    mover->device = options->device;
-    mover->slots = slots;
-    mover->n_slots = options->n_slots;
-    mover->max_prefetches =
-        options->max_prefetches != 0 ? options->max_prefetches : DEFAULT_MAX_PREFETCHES;
-    for (int i = 0; i < MOE_STAGE_COUNT * MOE_CAUSE_COUNT; i++) {
-        mover->queues[i / MOE_CAUSE_COUNT][i % MOE_CAUSE_COUNT] = (moe_mover_queue){NONE, NONE};
-    }
-    pthread_mutex_init(&mover->lock, NULL);
-    pthread_cond_init(&mover->requested, NULL);
-    pthread_cond_init(&mover->finished, NULL);
-    tell_link(mover, copy_notice, mover);
-    int code = pthread_create(&mover->thread, NULL, mover_main, mover);
-    if (code != 0) {
-        tell_link(mover, NULL, NULL);
-        moe_range_reader_close(&mover->reader);
-        free(slots);
-        free(mover);
-        return moe_fail(err, MOE_ERR_MEMORY, "cannot start the mover's thread (error %d)", code);
-    }
-    *out = mover;
-    return MOE_OK;
-}
-
-void moe_mover_close(moe_mover **mover_ptr)
-{
-    moe_mover *mover = *mover_ptr;
-    if (mover == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < mover->n_slots; i++) {
-        (void)moe_mover_cancel(mover, i);
-    }
-    pthread_mutex_lock(&mover->lock);
-    mover->stop = true;
-    pthread_mutex_unlock(&mover->lock);
-    wake(mover);
-    pthread_join(mover->thread, NULL);
-    tell_link(mover, NULL, NULL);
-    moe_range_reader_close(&mover->reader);
-    pthread_mutex_destroy(&mover->lock);
-    pthread_cond_destroy(&mover->requested);
-    pthread_cond_destroy(&mover->finished);
-    free(mover->slots);
-    free(mover);
-    *mover_ptr = NULL;
 }
 
 void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
@@ -359,7 +324,7 @@ void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
     moe_mover_enqueue(mover, index, move->in_memory ? MOE_STAGE_COPY : MOE_STAGE_READ);
     count_urgent(mover, slot);
     pthread_mutex_unlock(&mover->lock);
-    wake(mover);
+    moe_mover_wake(mover);
 }
 
 /* Under the lock: takes a request that waits out of its queue. */
@@ -388,7 +353,7 @@ void moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
     }
     pthread_mutex_unlock(&mover->lock);
     if (raised) {
-        wake(mover);
+        moe_mover_wake(mover);
     }
 }
 
@@ -399,7 +364,7 @@ bool moe_mover_cancel(moe_mover *mover, uint32_t index)
     bool cancelled = take_out(mover, index, &stage);
     if (cancelled) {
         moe_mover_set_state(&mover->slots[index], MOE_SLOT_ABSENT);
-        mover->stats.n_cancelled++;
+        mover->stats.n_cancelled += mover->slots[index].move.cause != MOE_CAUSE_DEMAND;
     }
     pthread_mutex_unlock(&mover->lock);
     return cancelled;
@@ -425,31 +390,6 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
 void moe_mover_reset(moe_mover *mover, uint32_t slot)
 {
     moe_mover_set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
-}
-
-static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        moe_slot_state state = moe_mover_get_state(&mover->slots[slots[i]]);
-        if (state == MOE_SLOT_READY || state == MOE_SLOT_FAILED) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n)
-{
-    if (any_settled(mover, slots, n)) {
-        return;
-    }
-    uint64_t begin = moe_now_ns();
-    pthread_mutex_lock(&mover->lock);
-    while (!any_settled(mover, slots, n)) {
-        pthread_cond_wait(&mover->finished, &mover->lock);
-    }
-    mover->stats.wait_ns += moe_now_ns() - begin;
-    pthread_mutex_unlock(&mover->lock);
 }
 
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err)

@@ -12,6 +12,10 @@
  *    |                         mover takes it     +------> COPYING ------+ |
  *    +<------------------------- reset of READY or FAILED -----------------+
  *
+ * Nothing is waited for without end. When neither disk nor link has moved a byte for the io timeout
+ * while somebody waits, the wait gives up. What hangs stays LOADING or COPYING, since its memory
+ * may still be written to; should it come after all, it becomes READY, and the mover goes on.
+ *
  * A mover without a device ends with the bytes in host memory. With one, there is a second stage:
  * the host memory's bytes travel over the device's link; both stages go on at the same time.
  *
@@ -62,6 +66,7 @@ typedef struct moe_mover_options {
     moe_device *device;       /* that has a link; NULL: slots are in host memory */
     uint32_t n_slots;
     uint32_t max_prefetches; /* handed to the disk at once; 0: 2 */
+    uint64_t io_timeout_ns;  /* 0: 30 s */
 } moe_mover_options;
 
 typedef struct moe_mover_stats {
@@ -69,8 +74,8 @@ typedef struct moe_mover_stats {
     uint64_t bytes[MOE_CAUSE_COUNT];   /* expert bytes of those */
     uint64_t bytes_disk[MOE_CAUSE_COUNT]; /* expert bytes read from the files */
     uint64_t bytes_link;                  /* expert bytes copied over the link */
-    uint64_t bytes_read; /* from the disk, aligned supersets and retries included */
-    uint64_t n_cancelled;
+    uint64_t bytes_read;  /* from the disk, aligned supersets and retries included */
+    uint64_t n_cancelled; /* but for demands, of a pass that was given up */
     uint64_t n_failed;
     uint64_t n_checksum_retries;
     double link_ns_per_byte; /* of copies, moving average; 0 before the first */
@@ -79,8 +84,10 @@ typedef struct moe_mover_stats {
 
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
-/* Cancels what is queued, waits for what is being read. */
-void moe_mover_close(moe_mover **mover);
+/* Cancels what is queued, waits for what is being read and copied, but no longer than twice the io
+ * timeout. False when something hangs: buffers that were given to the mover may be written to for
+ * ever after, and must be neither used nor freed. */
+bool moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
@@ -97,8 +104,10 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
 /* READY or FAILED becomes ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
-/* Returns when at least one of the slots is READY or FAILED. */
-void moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n);
+/* Returns when at least one of the slots is READY or FAILED; or with MOE_ERR_IO when the disk or
+ * the link hangs, soon if that is known already: *hung is the slot that err tells of. */
+int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t *hung,
+                   moe_error *err);
 /* The last failure that was not a prefetch's: status, slot, and its line. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);
 /* Nothing is queued or being read for demand or verification. */

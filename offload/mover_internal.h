@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by mover.c (requests, and the stage that reads) and mover_link.c (the stage that copies to
- * a device); nobody else includes it. */
+/* Shared by mover.c (requests, and the stage that reads), mover_link.c (the stage that copies to a
+ * device), mover_wait.c (those who wait) and mover_open.c; nobody else includes it. */
 #ifndef MOE_OFFLOAD_MOVER_INTERNAL_H
 #define MOE_OFFLOAD_MOVER_INTERNAL_H
 
@@ -46,6 +46,7 @@ struct moe_mover {
     moe_device *device; /* NULL: no second stage */
     uint32_t n_slots;
     uint32_t max_prefetches;
+    uint64_t io_timeout_ns;
     pthread_t thread;
 
     /* Under the lock. */
@@ -54,6 +55,10 @@ struct moe_mover {
     pthread_cond_t finished;  /* everybody else waits here */
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
     bool stop;
+    uint64_t last_progress_ns; /* when something last arrived */
+    bool stalled;              /* a wait has given up since */
+    bool ended;                /* the thread has; something was in flight all the same: */
+    bool hangs;
     moe_mover_stats stats;
     int last_status;
     uint32_t last_failed; /* its slot */
@@ -67,6 +72,7 @@ struct moe_mover {
     moe_mover_copy copies[MOE_MOVER_COPIES]; /* on the link, oldest first */
     uint32_t n_copies;
     uint64_t last_copy_ns; /* when one was last seen to be done */
+    uint64_t n_bytes_seen; /* that the reader had read when it was last asked */
 
     moe_mover_slot *slots; /* [n_slots] */
 };
@@ -86,6 +92,17 @@ void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 /* The request has come to its end, slot->status says how. */
 void moe_mover_finish(moe_mover *mover, uint32_t index);
+/* The mover's thread. */
+void *moe_mover_main(void *mover);
+/* It looks at its queues again. By the owner before it closes the mover, or under the lock, without
+ * which the reader might just be closed. */
+void moe_mover_wake(moe_mover *mover);
+/* Copies send no more news. */
+void moe_mover_leave_link(moe_mover *mover);
+/* Something has arrived: whoever waits goes on waiting. Under the lock. */
+void moe_mover_note_progress(moe_mover *mover);
+/* pthread_cond_timedwait() for conditions made by moe_mover_open(). */
+void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns);
 /* Keeps slot->status and its line as the last error. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error);
 

@@ -137,6 +137,11 @@ void moe_slot_arena_free(moe_slot_arena *arena)
     *arena = (moe_slot_arena){0};
 }
 
+void moe_slot_arena_leave(moe_slot_arena *arena)
+{
+    arena->memory = NULL;
+}
+
 static const moe_slot_class *class_of_slot(const moe_slot_arena *arena, uint32_t slot)
 {
     uint32_t c = 0;

@@ -52,6 +52,8 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
                             moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);
+/* From here on the memory belongs to nobody: free() leaves it allocated. */
+void moe_slot_arena_leave(moe_slot_arena *arena);
 
 uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part);
 /* Bytes of the slot in the arena. */

@@ -9,7 +9,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-#define SPOILT 0xa5
+#define SPOILT        0xa5
+#define LOOK_AGAIN_NS 2000000u
 
 typedef struct fault_read {
     bool used;
@@ -32,6 +33,7 @@ typedef struct fault_engine {
     uint32_t n_held;
     uint32_t n_passed; /* with the inner engine */
     uint32_t n_lost;
+    uint32_t n_stuck;
 } fault_engine;
 
 static int fault_open(void **out, const moe_io_params *params, moe_error *err)
@@ -72,7 +74,7 @@ static bool fault_close(void *engine, uint64_t timeout_ns)
 {
     fault_engine *e = engine;
     bool ended = e->plan->inner->close(e->inner, timeout_ns);
-    ended = ended && e->n_lost == 0;
+    ended = ended && e->n_lost == 0 && e->n_stuck == 0;
     free(e->reads);
     free(e->held);
     free(e);
@@ -83,6 +85,27 @@ static void hold(fault_engine *e, uint64_t user_data, int32_t result, uint64_t d
 {
     e->held[e->n_held++] = (held){.completion = {.user_data = user_data, .result = result},
                                   .due_ns = moe_now_ns() + delay_ns};
+}
+
+static bool pass_on(fault_engine *e, uint32_t slot)
+{
+    moe_io_read passed = e->reads[slot].read;
+    passed.user_data = slot;
+    e->reads[slot].used = e->plan->inner->submit(e->inner, &passed, 1) == 1;
+    e->n_passed += e->reads[slot].used;
+    return e->reads[slot].used;
+}
+
+static void let_go(fault_engine *e)
+{
+    for (uint32_t slot = 0; slot < e->depth && e->n_stuck > 0; slot++) {
+        fault_read *entry = &e->reads[slot];
+        if (entry->used && entry->fault.kind == MOE_FAULT_STUCK) {
+            entry->fault.kind = MOE_FAULT_NONE;
+            e->n_stuck--;
+            (void)pass_on(e, slot);
+        }
+    }
 }
 
 static bool start(fault_engine *e, const moe_io_read *read)
@@ -104,12 +127,11 @@ static bool start(fault_engine *e, const moe_io_read *read)
         memset(read->dst, SPOILT, read->size);
         hold(e, read->user_data, -(int32_t)fault.value, 0);
         e->reads[slot].used = false;
+    } else if (fault.kind == MOE_FAULT_STUCK && !atomic_load(&e->plan->let_go)) {
+        e->n_stuck++;
     } else {
-        moe_io_read passed = *read;
-        passed.user_data = slot;
-        e->reads[slot].used = e->plan->inner->submit(e->inner, &passed, 1) == 1;
-        e->n_passed += e->reads[slot].used;
-        return e->reads[slot].used;
+        e->reads[slot].fault.kind = fault.kind == MOE_FAULT_STUCK ? MOE_FAULT_NONE : fault.kind;
+        return pass_on(e, slot);
     }
     return true;
 }
@@ -181,6 +203,12 @@ static uint32_t fault_wait(void *engine, moe_io_completion *done, uint32_t capac
 {
     fault_engine *e = engine;
     uint64_t until = moe_io_deadline(timeout_ns);
+    if (e->n_stuck > 0 && atomic_load(&e->plan->let_go)) {
+        let_go(e);
+    } else if (e->n_stuck > 0) {
+        uint64_t soon = moe_now_ns() + LOOK_AGAIN_NS;
+        until = soon < until ? soon : until;
+    }
     for (uint32_t i = 0; i < e->n_held; i++) {
         until = e->held[i].due_ns < until ? e->held[i].due_ns : until;
     }

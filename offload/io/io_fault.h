@@ -5,6 +5,8 @@
 #ifndef MOE_OFFLOAD_IO_FAULT_H
 #define MOE_OFFLOAD_IO_FAULT_H
 
+#include <stdatomic.h>
+
 #include "offload/io/io_engine.h"
 
 typedef enum moe_fault_kind {
@@ -14,7 +16,8 @@ typedef enum moe_fault_kind {
     MOE_FAULT_DELAY, /* reported value nanoseconds late: out of order */
     MOE_FAULT_FLIP,  /* bit (value % bits read) is wrong, and nothing says so */
     MOE_FAULT_TWICE, /* reported two times */
-    MOE_FAULT_LOST,  /* never reported */
+    MOE_FAULT_LOST,  /* never reported, nor carried out */
+    MOE_FAULT_STUCK, /* not carried out, and so not reported, before the plan's let_go */
     MOE_FAULT_KINDS
 } moe_fault_kind;
 
@@ -29,6 +32,7 @@ typedef struct moe_io_fault {
     /* What happens to the n-th read (from 0); on the reader's thread. */
     moe_fault (*choose)(void *user, const moe_io_read *read, uint64_t n);
     void *user;
+    _Atomic bool let_go; /* any thread: what is stuck goes on */
     /* counted by the engine */
     uint64_t n_reads;
     uint64_t n_faults[MOE_FAULT_KINDS];

@@ -118,6 +118,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     uint64_t block = options->io_block.bytes;
     engine_options->io_block_bytes = block < UINT32_MAX ? (uint32_t)block : UINT32_MAX;
     engine_options->io_depth = (uint32_t)options->engine_depth;
+    engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
     engine_options->speculate = options->speculate;
     engine_options->draft_max = (uint32_t)options->draft_max;

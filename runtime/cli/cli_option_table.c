@@ -191,6 +191,9 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(io_block), .kind = OPTION_SIZE, .commands = ENGINE},
     {{"--io-depth"}, "N", "pieces in flight (default 16)", .offset = AT(engine_depth),
      .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE},
+    {{"--io-timeout"}, "SECONDS", "fail when disk or device give no sign of life for so long "
+     "(default 30)", .offset = AT(io_timeout), .kind = OPTION_REAL, .min = 0, .min_open = true,
+     .max = 86400, .commands = ENGINE | CLI_BENCH_SPECULATE},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),

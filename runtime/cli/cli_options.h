@@ -48,6 +48,7 @@ typedef struct cli_options {
     const char *offload;     /* NULL: auto */
     const char *policy;      /* NULL: the default */
     const char *io;          /* NULL: auto */
+    double io_timeout;       /* seconds; 0: the default */
     const char *calibration; /* NULL: beside the model */
     bool gram;
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */

@@ -404,6 +404,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .buffered_io = o->buffered_io,
         .io_block_bytes = o->io_block_bytes,
         .io_depth = o->io_depth,
+        .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
         .log = o->log,
         .user = o->user};
     (void)find_io_kind(o->io, &options.io);

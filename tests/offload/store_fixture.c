@@ -93,6 +93,10 @@ static moe_fault choose(void *user, const moe_io_read *read, uint64_t n)
         atomic_fetch_add(&f->n_failed, 1);
         return (moe_fault){MOE_FAULT_ERROR, EIO};
     }
+    if (chosen && atomic_load(&f->stick_chosen)) {
+        atomic_store(&f->stuck_at, read->dst);
+        return (moe_fault){MOE_FAULT_STUCK, 0};
+    }
     if (chosen && atomic_load(&f->flip_chosen)) {
         return (moe_fault){MOE_FAULT_FLIP, 12345};
     }
@@ -129,10 +133,17 @@ static void compute_checksums(store_fixture *f)
 void store_fixture_open(store_fixture *f, const char *path, double share, store_change_fn change,
                         void *user)
 {
+    store_fixture_open_on(f, "cpu", path, share, change, user);
+}
+
+void store_fixture_open_on(store_fixture *f, const char *device, const char *path, double share,
+                           store_change_fn change, void *user)
+{
     memset(f, 0, sizeof *f);
     moe_engine_options options;
     moe_engine_options_init(&options);
     options.model_path = path;
+    options.device = device;
     options.n_threads = 2;
     options.context = 256;
     options.prefill_chunk = 32;
@@ -152,6 +163,7 @@ void store_fixture_open(store_fixture *f, const char *path, double share, store_
                                       .map = f->map,
                                       .n_expert_used = f->engine->config.n_expert_used,
                                       .budget_bytes = f->engine->plan.expert_cache,
+                                      .host_budget_bytes = f->map->expert_bytes / 3,
                                       .policy = f->engine->policy,
                                       .buffered_io = true,
                                       .io_engine = &moe_io_fault_ops,

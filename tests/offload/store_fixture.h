@@ -35,10 +35,12 @@ typedef struct store_fixture {
     _Atomic bool fail_chosen;    /* reads of `chosen` do */
     _Atomic bool flip_chosen;    /* reads of `chosen` have a wrong bit */
     _Atomic bool choose_next;    /* the next expert of chosen.layer that is read is `chosen` */
-    _Atomic bool hold;           /* reads wait until this is false */
+    _Atomic bool hold;           /* the reader's thread waits before a read until this is false */
+    _Atomic bool stick_chosen;   /* reads of `chosen` are stuck until fault.let_go */
     _Atomic uint32_t n_failed;   /* reads that were failed */
     _Atomic uint32_t n_injected; /* faults of any kind */
     expert_name chosen;
+    uint8_t *_Atomic stuck_at; /* where the last stuck read will write */
 } store_fixture;
 
 typedef void (*store_change_fn)(moe_expert_store_options *options, void *user);
@@ -46,6 +48,9 @@ typedef void (*store_change_fn)(moe_expert_store_options *options, void *user);
 /* path: a model of one file. share: of the experts, for the cache; change: may be NULL. */
 void store_fixture_open(store_fixture *f, const char *path, double share, store_change_fn change,
                         void *user);
+/* On another device than the CPU; its host tier has a third of the experts. */
+void store_fixture_open_on(store_fixture *f, const char *device, const char *path, double share,
+                           store_change_fn change, void *user);
 void store_fixture_close(store_fixture *f);
 
 /* The bytes of a view are the file's. */

@@ -12,7 +12,7 @@
 #include "cache/expert_cache.h"
 
 static char model_path[1024];
-static uint32_t n_faults = 2000;
+static uint32_t n_faults = 12500; /* of each setting */
 
 static moe_expert_store_stats stats_of(store_fixture *f)
 {
@@ -53,6 +53,8 @@ static void prefetches_fail_while_wanted(void **state)
     moe_error error = {""};
     assert_int_equal(store_finish(&f, 0, experts, 2, &error), MOE_ERR_IO);
     assert_non_null(strstr(error.message, "layer 0, expert "));
+    wait_for_failures(&f, 2);
+    moe_expert_store_prefetch(f.engine->experts, 0, 0, NULL, 0, 0); /* sees the second one */
     assert_int_equal(stats_of(&f).n_resident, 0);
     atomic_store(&f.fail_all, false);
     assert_int_equal(store_request(&f, 0, 1, experts, 2, NULL), MOE_OK);
@@ -135,6 +137,7 @@ typedef struct soak_setting {
     double share;
     bool per_layer, keep_nothing, hard, checked;
     const moe_io_ops *inner;
+    bool tiers; /* a simulated device behind a host tier */
 } soak_setting;
 
 typedef struct soak {
@@ -147,6 +150,7 @@ static void change(moe_expert_store_options *options, void *user)
     soak *s = user;
     options->per_layer = s->setting->per_layer;
     options->keep_nothing = s->setting->keep_nothing;
+    options->host_compute = MOE_SWITCH_OFF;
     options->checksums = s->setting->checked ? s->f->checksums : NULL;
     s->f->fault.inner = s->setting->inner;
     s->f->short_per_mille = 60;
@@ -200,7 +204,8 @@ static void run_soak(const soak_setting *setting, uint64_t seed)
 {
     store_fixture f;
     soak s = {&f, setting};
-    store_fixture_open(&f, model_path, setting->share, change, &s);
+    store_fixture_open_on(&f, setting->tiers ? "sim:memory=64M,link=8GB/s,latency=2us" : "cpu",
+                          model_path, setting->share, change, &s);
     uint64_t dice = seed * 2654435761u + 1;
     uint64_t n_requested = 0, n_layers = 0, n_failed = 0;
     uint32_t experts[64], foretold[64];
@@ -237,11 +242,14 @@ static void soaked(void **state)
 {
     (void)state;
     const soak_setting settings[] = {
-        {0.5, false, false, false, false, &moe_io_threads_ops},
-        {0.3, true, false, false, false, &moe_io_sync_ops},
-        {0.4, false, false, true, false, &moe_io_threads_ops},
-        {0.5, true, false, true, true, &moe_io_threads_ops},
-        {0.5, false, true, true, false, &moe_io_sync_ops},
+        {0.5, false, false, false, false, &moe_io_threads_ops, false},
+        {0.3, true, false, false, false, &moe_io_sync_ops, false},
+        {0.4, false, false, true, false, &moe_io_threads_ops, false},
+        {0.5, true, false, true, true, &moe_io_threads_ops, false},
+        {0.5, false, true, true, false, &moe_io_sync_ops, false},
+        {0.5, false, false, false, false, &moe_io_threads_ops, true},
+        {0.4, true, false, true, true, &moe_io_threads_ops, true},
+        {0.5, false, true, true, false, &moe_io_threads_ops, true},
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         run_soak(&settings[i], i + 1);
@@ -255,8 +263,8 @@ int main(int argc, char **argv)
         return 2;
     }
     snprintf(model_path, sizeof model_path, "%s/olmoe/model.gguf", argv[1]);
-    n_faults = argc == 3 ? (uint32_t)strtoul(argv[2], NULL, 10) / 5 : n_faults;
-    alarm(argc == 3 ? 3600 : 120); /* a hang is a failure */
+    n_faults = argc == 3 ? (uint32_t)strtoul(argv[2], NULL, 10) / 8 : n_faults;
+    alarm(argc == 3 ? 3600 : 280); /* a hang is a failure */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefetches_fail_while_wanted),
         cmocka_unit_test(prefetches_fail_and_others_follow),

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting for slots, and noticing that what they wait for hangs. */
+#include "offload/mover_internal.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+#define STALLED_DIVISOR 8u
+
+void moe_mover_note_progress(moe_mover *mover)
+{
+    mover->last_progress_ns = moe_now_ns();
+    mover->stalled = false;
+}
+
+void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns)
+{
+    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                                .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    (void)pthread_cond_timedwait(condition, &mover->lock, &deadline);
+}
+
+static bool is_under_way(const moe_mover *mover, uint32_t slot)
+{
+    moe_slot_state state = moe_mover_get_state(&mover->slots[slot]);
+    return state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
+}
+
+/* One of the slots that is with the disk or the link; else of all, which the others are behind. */
+static uint32_t find_hung(const moe_mover *mover, const uint32_t *slots, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_under_way(mover, slots[i])) {
+            return slots[i];
+        }
+    }
+    for (uint32_t i = 0; i < mover->n_slots; i++) {
+        if (is_under_way(mover, i)) {
+            return i;
+        }
+    }
+    return slots[0];
+}
+
+static int tell_hung(const moe_mover *mover, uint32_t slot, moe_error *err)
+{
+    const moe_tensor_ref *ref = &mover->slots[slot].move.expert->parts[0];
+    double seconds = (double)mover->io_timeout_ns / 1e9;
+    if (moe_mover_get_state(&mover->slots[slot]) == MOE_SLOT_COPYING) {
+        return moe_fail(err, MOE_ERR_DEVICE,
+                        "the device has not answered for %.3g s while an expert was copied to it; "
+                        "its driver may hang (look into dmesg)",
+                        seconds);
+    }
+    return moe_fail(err, MOE_ERR_IO,
+                    "%s: the disk has not answered for %.3g s while an expert at offset %llu was "
+                    "read; it may hang (look into dmesg), or need a longer time-out (--io-timeout)",
+                    moe_range_reader_path(mover->reader, ref->file_index), seconds,
+                    (unsigned long long)ref->offset);
+}
+
+static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        moe_slot_state state = moe_mover_get_state(&mover->slots[slots[i]]);
+        if (state == MOE_SLOT_READY || state == MOE_SLOT_FAILED) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Less while it is known to hang, but enough for a part of it that does not. */
+static uint64_t patience(const moe_mover *mover)
+{
+    return mover->stalled ? mover->io_timeout_ns / STALLED_DIVISOR : mover->io_timeout_ns;
+}
+
+int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t *hung,
+                   moe_error *err)
+{
+    if (any_settled(mover, slots, n)) {
+        return MOE_OK;
+    }
+    int status = MOE_OK;
+    uint64_t begin = moe_now_ns();
+    pthread_mutex_lock(&mover->lock);
+    while (status == MOE_OK && !any_settled(mover, slots, n)) {
+        uint64_t last = mover->last_progress_ns > begin ? mover->last_progress_ns : begin;
+        uint64_t deadline = last + patience(mover);
+        if (moe_now_ns() >= deadline) {
+            mover->stalled = true;
+            *hung = find_hung(mover, slots, n);
+            status = tell_hung(mover, *hung, err);
+        } else {
+            moe_mover_wait_until(mover, &mover->finished, deadline);
+        }
+    }
+    mover->stats.wait_ns += moe_now_ns() - begin;
+    pthread_mutex_unlock(&mover->lock);
+    return status;
+}
