@@ -19,6 +19,7 @@
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
+#define MAX_IO_TIMEOUT        86400.0 /* s */
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
 #define SUNDRY_BYTES (4u << 20)
 
@@ -124,6 +125,10 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
                         "blocks of %u bytes, %u at a time; use multiples of 4096 up to 64 MiB, and "
                         "a depth of 1 to 1024",
                         o->io_block_bytes, o->io_depth);
+    }
+    if (!(o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "an I/O time-out of %g s; use more than 0, up to %g",
+                        o->io_timeout, MAX_IO_TIMEOUT);
     }
     if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",

@@ -25,6 +25,7 @@
 
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define MAX_DEPTH     4096u
+#define PATIENCE_MS   30000
 #define MAX_ALIGNMENT 4096u /* of a slot, until the reader says more */
 
 typedef struct measurement {
@@ -189,7 +190,13 @@ static int read_ranges(measurement *m, moe_error *err)
                    (double)(moe_now_ns() - start) / 1e9 < limit && status == MOE_OK;
         }
         moe_range_done done[16];
-        uint32_t n = moe_range_reader_wait(m->reader, done, 16, -1);
+        uint32_t n = moe_range_reader_wait(m->reader, done, 16, PATIENCE_MS);
+        if (n == 0) {
+            return moe_fail(
+                err, MOE_ERR_IO,
+                "%s: no read was answered for %d s; the disk may hang (look into dmesg)",
+                m->test->path, PATIENCE_MS / 1000);
+        }
         for (uint32_t i = 0; i < n; i++) {
             m->free_slots[m->n_free++] = (uint32_t)done[i].tag;
             if (done[i].status != MOE_OK && status == MOE_OK) {

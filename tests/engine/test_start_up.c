@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening: no expert byte is read, progress is told in order and can cancel, and what is cancelled
- * leaves nothing behind. Usage: test_start_up MODEL.gguf. */
+ * leaves nothing behind. Impossible options are refused. Usage: test_start_up MODEL.gguf. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "engine_fixture.h"
@@ -130,6 +131,21 @@ static void cancelled_at_every_report(void **state)
     assert_int_equal(entries("/proc/self/task"), n_threads);
 }
 
+static void impossible_time_outs(void **state)
+{
+    (void)state;
+    const double values[] = {-1, NAN, 1e6, INFINITY};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        progress p = {.cancel_at = -1};
+        moe_engine_options options = make_options(&p);
+        options.io_timeout = values[i];
+        moe_engine *engine = NULL;
+        moe_error error = {""};
+        assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
+        assert_non_null(strstr(error.message, "time-out"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -140,6 +156,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_expert_is_read),
         cmocka_unit_test(cancelled_at_every_report),
+        cmocka_unit_test(impossible_time_outs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
