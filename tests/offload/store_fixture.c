@@ -81,10 +81,8 @@ static moe_fault choose_by_dice(store_fixture *f)
     return (moe_fault){MOE_FAULT_NONE, 0};
 }
 
-static moe_fault choose(void *user, const moe_io_read *read, uint64_t n)
+static moe_fault decide(store_fixture *f, const moe_io_read *read)
 {
-    (void)n;
-    store_fixture *f = user;
     while (atomic_load(&f->hold)) {
         store_sleep_ms(1);
     }
@@ -101,6 +99,15 @@ static moe_fault choose(void *user, const moe_io_read *read, uint64_t n)
         return (moe_fault){MOE_FAULT_FLIP, 12345};
     }
     return choose_by_dice(f);
+}
+
+static moe_fault choose(void *user, const moe_io_read *read, uint64_t n)
+{
+    (void)n;
+    store_fixture *f = user;
+    moe_fault fault = decide(f, read);
+    atomic_fetch_add(&f->n_chosen, 1);
+    return fault;
 }
 
 static void read_whole(store_fixture *f, const char *path)

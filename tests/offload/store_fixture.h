@@ -39,6 +39,7 @@ typedef struct store_fixture {
     _Atomic bool stick_chosen;   /* reads of `chosen` are stuck until fault.let_go */
     _Atomic uint32_t n_failed;   /* reads that were failed */
     _Atomic uint32_t n_injected; /* faults of any kind */
+    _Atomic uint64_t n_chosen;   /* reads that choose() is through with */
     expert_name chosen;
     uint8_t *_Atomic stuck_at; /* where the last stuck read will write */
 } store_fixture;

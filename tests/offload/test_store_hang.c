@@ -179,8 +179,10 @@ static void hung_thread(void **state)
     uint64_t begin = moe_now_ns();
     moe_expert_store_close(&f.engine->experts);
     assert_in_range((moe_now_ns() - begin) / MS, TIMEOUT_MS, 4000);
+    uint64_t n_chosen = atomic_load(&f.n_chosen);
     atomic_store(&f.hold, false);
     store_sleep_ms(200); /* it reads, writes into memory that stayed, and ends */
+    assert_true(atomic_load(&f.n_chosen) > n_chosen);
     f.file = file;
     store_fixture_close(&f);
 }

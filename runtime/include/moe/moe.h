@@ -116,8 +116,8 @@ typedef struct moe_engine_options {
     uint32_t io_block_bytes; /* experts are read in pieces of at most so many: a multiple of 4096,
                                 at most 64 MiB; 0: 1 MiB */
     uint32_t io_depth;       /* pieces that the disk is given at a time, 1..1024; 0: 16 */
-    /* Seconds, at most 86400; 0: 30. A step fails when disk or device give no sign of life so
-     * long. The session stays as it was, the step may be made again. Closing is bounded likewise. */
+    /* Seconds, at most 86400; 0: 30. A step fails when disk or device give no sign of life for so
+     * long. The session stays as it was and the step may be made again. Closing is bounded, too. */
     double io_timeout;
 
     /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
