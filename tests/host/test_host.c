@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "runtime/host/memory_limits.h"
 #include "runtime/host/sysfs.h"
 #include "runtime/host/team.h"
 #include "runtime/host/topology.h"
@@ -138,6 +140,25 @@ static void test_default_threads_follow_quota(void **state)
     assert_int_equal(moe_topology_default_threads(&topology), 8);
 }
 
+/* Without /proc (here: without a descriptor to open it with) memory is known all the same. */
+static void test_memory_without_proc(void **state)
+{
+    (void)state;
+    char text[64];
+    struct rlimit kept;
+    uint64_t limit = moe_memory_limit();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &kept), 0);
+    struct rlimit none = {0, kept.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool readable = moe_sysfs_read(text, sizeof text, "/proc/meminfo");
+    uint64_t available = moe_memory_available();
+    uint64_t limit_without = moe_memory_limit();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &kept), 0);
+    assert_false(readable);
+    assert_true(available > 0 && available < limit_without);
+    assert_true(limit_without != UINT64_MAX && limit_without >= limit / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_topology_affinity),
         cmocka_unit_test(test_team_follows_topology),
         cmocka_unit_test(test_default_threads_follow_quota),
+        cmocka_unit_test(test_memory_without_proc),
         cmocka_unit_test(test_cgroup_v1),
         cmocka_unit_test(test_cgroup_v2),
         cmocka_unit_test(test_cgroup_hybrid),
