@@ -2,133 +2,350 @@
 # SPDX-License-Identifier: MIT
 # Everything about the GPU that only a GPU can show, in one command:
 #
-#     tests/cuda/gpu_suite.sh [BUILD_FOLDER]        (default: build-gpu, made if it is not there)
+#     tests/cuda/gpu_suite.sh [OPTIONS] [SECTION...]
 #
-# It has not run on a GPU yet: expect to mend it on the first. The last line is "N passed, N failed";
-# the exit status is 0 when none failed, and 77 after "SKIPPED: why" where no GPU can be used. Parts:
-# kernels against their references, the device contract, exactness of whole engines under small
-# memories, compute-sanitizer, and last the figures, which are printed and judged by nobody.
+# Sections, in this order when none is named (README.md says what each shows):
+#     info contract kernels engines bench decode sanitizer
+# Options:
+#     --build FOLDER      build here (default: build-gpu, made if it is not there)
+#     --pack FILE         build, put all programs and the libraries that they need into this .tar.xz,
+#                         and end: for a machine that has a GPU and lacks the packages
+#     --packed FILE       run the programs of such a file; nothing is built
+#     --programs FOLDER   run the programs of this folder
+#     --results FOLDER    a text for each section, and summary.txt (default: gpu-results)
+#     --time SECONDS      of all sections together; what does not fit is not run (default: 540)
+#     --section-time S    of one section, instead of its own limit
+#     --test-time S       of one test; longer is a failure (default: 120)
+#     --models PATTERN    of the oracles' models alone, by folder; the demo model is left out
+#
+# A failure in one test or section does not stop the next. The last line is "N passed, N failed, N not
+# run"; the exit status is 0 when none failed, 77 after "SKIPPED: why" where no GPU can be used.
 set -u
-cd "$(dirname "$0")/../.." || exit 1
-build=${1:-build-gpu}
-log=$(mktemp) || exit 1
-first=$(mktemp) || exit 1
-second=$(mktemp) || exit 1
-trap 'rm -f "$log" "$first" "$second"' EXIT
-passed=0
-failed=0
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+architectures=sm_90
+build=$root/build-gpu
+pack=
+packed=
+programs=
+results=gpu-results
+total_time=540
+section_time=
+test_time=120
+models=
+sections=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build) build=$2 ;;
+    --pack) pack=$2 ;;
+    --packed) packed=$2 ;;
+    --programs) programs=$2 ;;
+    --results) results=$2 ;;
+    --time) total_time=$2 ;;
+    --section-time) section_time=$2 ;;
+    --test-time) test_time=$2 ;;
+    --models) models=$2 ;;
+    info | contract | kernels | engines | bench | decode | sanitizer)
+        sections="$sections $1"
+        shift
+        continue
+        ;;
+    *)
+        sed -n '5,24s/^# \{0,1\}//p' "$0"
+        exit 2
+        ;;
+    esac
+    [ $# -ge 2 ] || exit 2
+    shift 2
+done
+[ -n "$sections" ] || sections='info contract kernels engines bench decode sanitizer'
 
-skip() {
-    echo "SKIPPED: $1"
-    exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_resident_route
+    gpu_kernels_product gpu_device_contract gpu_kv_contract bench_gpu'
+
+# ---- Programs ----
+
+build_all() {
+    cd "$root" || exit 1
+    [ -f "$build/build.ninja" ] ||
+        meson setup "$build" -Dcuda=enabled "-Dgpu_archs=$architectures" >"$work/log" 2>&1 || {
+        sed -n '/ERROR/,$p' "$work/log"
+        echo "It cannot be built here. Install what is missing (.ci/packages test lists and installs the"
+        echo "packages of Debian and Ubuntu), or build on another machine with nvcc, by"
+        echo "\`tests/cuda/gpu_suite.sh --pack gpu.tar.xz\`, and run here with \`--packed gpu.tar.xz\`."
+        exit 1
+    }
+    ninja -C "$build" moe-offload cuda/module/moe_cuda.so gpu_programs >"$work/log" 2>&1 || {
+        tail -n 30 "$work/log"
+        echo "0 passed, 1 failed (does not build), 0 not run"
+        exit 1
+    }
+    programs=$work/programs
+    mkdir -p "$programs/lib" || exit 1
+    cp "$build/moe-offload" "$build/cuda/module/moe_cuda.so" "$programs" || exit 1
+    for name in $gpu_programs; do
+        cp "$build/tests/cuda/$name" "$programs" || exit 1
+    done
 }
 
-# Arguments: name, command. What it said is shown when it failed.
+# Libraries that are no part of every system with a compiler. OpenBLAS, larger than all the rest and
+# not used by anything here, has a stand-in.
+pack_all() {
+    for file in "$programs"/*; do
+        [ -f "$file" ] && { strip "$file" 2>/dev/null; ldd "$file"; }
+    done | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u >"$work/libraries"
+    while read -r name path; do
+        case $name in
+        libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libstdc++.so* | libgcc_s.so*) ;;
+        libgfortran.so* | libquadmath.so*) ;;
+        libopenblas.so*)
+            cc -shared -fPIC -O2 -Wl,-soname,"$name" -o "$programs/lib/$name" \
+                "$root/tests/cuda/plain_blas.c" || exit 1
+            ;;
+        *) cp -L "$path" "$programs/lib/$name" || exit 1 ;;
+        esac
+    done <"$work/libraries"
+    tar -C "$programs" -cf - . | xz -9e >"$pack" || exit 1
+    ls -l "$pack"
+}
+
+if [ -n "$packed" ]; then
+    programs=$work/programs
+    mkdir -p "$programs" && tar -C "$programs" -xf "$packed" || exit 1
+elif [ -z "$programs" ]; then
+    build_all
+fi
+if [ -n "$pack" ]; then
+    pack_all
+    exit 0
+fi
+case $programs in /*) ;; *) programs=$(pwd)/$programs ;; esac
+mkdir -p "$results" && results=$(cd "$results" && pwd) || exit 1
+cd "$root" || exit 1
+LD_LIBRARY_PATH=$programs/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+moe=$programs/moe-offload
+
+# ---- Tests ----
+
+passed=0
+failed=0
+not_run=0
+summary=$results/summary.txt
+: >"$summary"
+begin=$(date +%s)
+
+say() {
+    echo "$*" | tee -a "$summary"
+}
+
+# Seconds left to the section, and to all of them.
+left() {
+    now=$(date +%s)
+    of_section=$((section_end - now))
+    of_all=$((begin + total_time - now))
+    [ "$of_section" -lt "$of_all" ] && echo "$of_section" || echo "$of_all"
+}
+
+# Arguments: name, command. What it said goes to the section's text; its end is shown when it failed.
 try() {
     name=$1
     shift
-    if "$@" >"$log" 2>&1; then
-        echo "ok      $name"
-        passed=$((passed + 1))
-    else
-        echo "FAILED  $name (exit status $?): $*"
-        sed 's/^/        /' "$log" | tail -n 30
-        failed=$((failed + 1))
+    seconds=$(left)
+    if [ "$seconds" -le 0 ]; then
+        echo "NOT RUN $name: no time left" >>"$results/$section.txt"
+        not_run=$((not_run + 1))
+        return 1
     fi
+    [ "$seconds" -lt "$test_time" ] || seconds=$test_time
+    echo "== $name: $*" >>"$results/$section.txt"
+    timeout -k 5 "$seconds" "$@" >"$work/log" 2>&1
+    status=$?
+    cat "$work/log" >>"$results/$section.txt"
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        return 0
+    fi
+    if [ $status -eq 124 ] && [ "$seconds" -lt "$test_time" ]; then
+        say "NOT RUN $name to its end: the time was over after $seconds s"
+        not_run=$((not_run + 1))
+        return 1
+    fi
+    [ $status -eq 124 ] && status="124: stopped after $seconds s"
+    say "FAILED  $name (exit status $status): $*"
+    sed 's/^/        /' "$work/log" | tail -n 12 | tee -a "$summary"
+    failed=$((failed + 1))
+    return 1
 }
 
-[ -f "$build/build.ninja" ] || meson setup "$build" -Dcuda=enabled >"$log" 2>&1 || {
-    why=$(grep -m 1 ERROR "$log")
-    skip "cannot be built: $why"
+# A section begins. Arguments: name, its limit in seconds.
+enter() {
+    section=$1
+    : >"$results/$section.txt"
+    section_begin=$(date +%s)
+    section_end=$((section_begin + ${section_time:-$2}))
+    before="$passed $failed $not_run"
 }
-ninja -C "$build" moe-offload cuda/module/moe_cuda.so gpu_programs >"$log" 2>&1 || {
-    tail -n 30 "$log"
-    echo "0 passed, 1 failed (does not build)"
-    exit 1
+
+leave() {
+    # shellcheck disable=SC2086
+    set -- $before
+    say "$section: $((passed - $1)) passed, $((failed - $2)) failed, $((not_run - $3)) not run," \
+        "$(($(date +%s) - section_begin)) s"
 }
-moe=$build/moe-offload
-"$moe" devices --json >"$log" || exit 1
-why=$(python3 -c '
+
+info_section() {
+    enter info 30
+    try "devices" "$moe" devices
+    try "devices as JSON" "$moe" devices --json
+    {
+        nvidia-smi -q
+        nvcc --version
+        compute-sanitizer --version
+        lscpu
+        ldd "$moe"
+    } >>"$results/info.txt" 2>&1
+    leave
+}
+
+contract_section() {
+    enter contract 90
+    try "device contract" "$programs/gpu_device_contract"
+    try "contract of the KV cache" "$programs/gpu_kv_contract"
+    leave
+}
+
+kernels_section() {
+    enter kernels 180
+    for subject in vector attention resident_route product; do
+        try "kernels: $subject" env CUDA_LAUNCH_BLOCKING=1 "$programs/gpu_kernels_$subject"
+    done
+    leave
+}
+
+tokens="1 5 9 2 17 40 3 33 21 60 11 7 5 2 19 28 35 8 41 13 6 22 31 4"
+demo=$root/examples/demo-model/moe-demo-q4.gguf
+
+# Arguments: model, options. Logits of every position, bit by bit as the CPU's in $work/first.
+same_as_cpu() {
+    model=$1
+    name=$2
+    shift 2
+    try "$name" "$moe" logits -m "$model" --tokens "$tokens" --device cuda -o "$work/second" "$@" &&
+        try "$name: bits" cmp "$work/first" "$work/second"
+}
+
+# Arguments: name, options. A text of the demo model.
+same_text() {
+    name=$1
+    shift
+    set -- -m "$demo" -p "Once upon a time" -n 64 --temp 0 --ignore-eos "$@"
+    # shellcheck disable=SC2016
+    try "$name" sh -c 'moe=$1; out=$2; shift 2
+        "$moe" run "$@" --device cpu >"$out.cpu" && "$moe" run "$@" --device cuda >"$out.gpu" &&
+        cmp "$out.cpu" "$out.gpu"' sh "$moe" "$work/text" "$@"
+}
+
+# Close, not equal: products of floats by cuBLAS.
+near() {
+    python3 - "$work/first" "$work/second" <<'PYTHON'
+import struct, sys
+def values(path):
+    data = open(path, "rb").read()
+    data = data[10 + struct.unpack("<H", data[8:10])[0]:]
+    return struct.unpack("<%df" % (len(data) // 4), data)
+a, b = (values(path) for path in sys.argv[1:])
+apart = max(abs(x - y) for x, y in zip(a, b)) / max(map(abs, a))
+print("greatest difference", apart, "of the greatest value")
+sys.exit(len(a) != len(b) or not apart <= 1e-3)
+PYTHON
+}
+
+engines_section() {
+    enter engines 240
+    for model in "$root"/tests/oracle/${models:-*}/model.gguf "$demo"; do
+        [ -f "$model" ] || continue
+        [ "$model" = "$demo" ] && [ -n "$models" ] && continue
+        short=${model#"$root"/}
+        try "$short on the CPU" "$moe" logits -m "$model" --tokens "$tokens" --device cpu \
+            -o "$work/first" || continue
+        same_as_cpu "$model" "$short, all on the GPU"
+        # The small ones of the oracles have few experts: less than half does not hold one layer.
+        share=50%
+        [ "$model" = "$demo" ] && share=25%
+        for host in off on auto; do
+            same_as_cpu "$model" "$short, $share of the experts, host computing $host" \
+                --expert-cache $share --host-compute $host -b 7
+        done
+        same_as_cpu "$model" "$short, on demand" --offload on-demand
+    done
+    if [ -z "$models" ]; then
+        same_text "a text, all on the GPU"
+        same_text "a text, a quarter of the experts on the GPU" --expert-cache 25%
+        same_text "a text with n-gram drafts" --expert-cache 25% --speculate ngram
+        same_text "a text with self drafts" --expert-cache 25% --speculate self
+    fi
+    model=$root/tests/oracle/olmoe/model.gguf
+    if [ -f "$model" ] && try "cuBLAS: the CPU" "$moe" logits -m "$model" --tokens "$tokens" \
+        --device cpu -o "$work/first"; then
+        if try "cuBLAS" "$moe" logits -m "$model" --tokens "$tokens" --device cuda \
+            --float-gemm blas -o "$work/second"; then
+            near >"$work/near" 2>&1
+            try "cuBLAS: near the exact logits" sh -c "cat '$work/near'; exit $?"
+        fi
+    fi
+    leave
+}
+
+bench_section() {
+    enter bench 120
+    try "memory, products, link, direct use" "$programs/bench_gpu" && cat "$work/log"
+    leave
+}
+
+decode_section() {
+    enter decode 120
+    for share in 100% 50% 25% 10%; do
+        try "demo model, $share of the experts on the GPU" "$moe" bench decode -m "$demo" \
+            -p 512 -n 128 --repeat 5 --device cuda --expert-cache "$share" && cat "$work/log"
+    done
+    leave
+}
+
+sanitizer_section() {
+    enter sanitizer 400
+    if ! command -v compute-sanitizer >/dev/null 2>&1; then
+        say "compute-sanitizer is not installed"
+        not_run=$((not_run + 1))
+    else
+        for tool in memcheck racecheck synccheck initcheck; do
+            try "$tool: an engine" compute-sanitizer --tool $tool --error-exitcode 9 "$moe" \
+                logits -m "$root/tests/oracle/olmoe-q8_0/model.gguf" --tokens "1 2 3" \
+                --device cuda --expert-cache 50% -o "$work/second"
+            try "$tool: contract of the KV cache" compute-sanitizer --tool $tool \
+                --error-exitcode 9 "$programs/gpu_kv_contract"
+        done
+    fi
+    leave
+}
+
+why=$("$moe" devices --json 2>"$work/log" | python3 -c '
 import json, sys
 gpus = json.load(sys.stdin)["gpus"]
 usable = [g for g in gpus["devices"] if "why_not" not in g]
-print("" if usable else gpus.get("why_none") or gpus["devices"][0]["why_not"])' <"$log") || exit 1
-[ -z "$why" ] || skip "$why"
-"$moe" devices
-
-echo "== Kernels against their references"
-# The tests hand ordinary memory to the kernels, which needs a driver that lets the GPU read it.
-mode=$(nvidia-smi -q 2>/dev/null | sed -n 's/.*Addressing Mode *: *//p' | head -n 1)
-case $mode in
-HMM | ATS)
-    for subject in vector attention resident_route product; do
-        try "kernels: $subject" env CUDA_LAUNCH_BLOCKING=1 "$build/tests/cuda/gpu_kernels_$subject"
-    done
-    ;;
-*) echo "not run: the GPU cannot read ordinary memory (addressing mode: ${mode:-not known})" ;;
-esac
-
-echo "== Device contract"
-try "device contract" "$build/tests/cuda/gpu_device_contract"
-try "contract of the KV cache" "$build/tests/cuda/gpu_kv_contract"
-
-# Arguments: model, options. Logits of every position, bit by bit.
-same_as_cpu() {
-    model=$1
-    shift
-    "$moe" logits -m "$model" --tokens "$tokens" --device cuda -o "$second" "$@" &&
-        cmp "$first" "$second"
+print("" if usable else gpus.get("why_none") or gpus["devices"][0]["why_not"])' 2>>"$work/log") || {
+    cat "$work/log"
+    say "the command does not run here (a packed one needs this machine's glibc to be as new as its own)"
+    say "0 passed, 1 failed, 0 not run"
+    exit 1
 }
-
-# Arguments: options. A text of the demo model.
-same_text() {
-    set -- -m "$demo" -p "Once upon a time" -n 64 --temp 0 --ignore-eos "$@"
-    "$moe" run "$@" --device cpu >"$first" && "$moe" run "$@" --device cuda >"$second" &&
-        cmp "$first" "$second"
-}
-
-echo "== Engines, held to the CPU bit by bit"
-tokens="1 5 9 2 17 40 3 33 21 60 11 7 5 2 19 28 35 8 41 13 6 22 31 4"
-demo=examples/demo-model/moe-demo-q4.gguf
-for model in tests/oracle/*/model.gguf $demo; do
-    try "$model on the CPU" "$moe" logits -m "$model" --tokens "$tokens" --device cpu -o "$first"
-    try "$model, all on the GPU" same_as_cpu "$model"
-    # The small ones of the oracles have few experts: less than half does not hold one layer.
-    shares="75% 50%"
-    [ "$model" = $demo ] && shares="50% 25%"
-    for share in $shares; do
-        for host in off on auto; do
-            try "$model, $share of the experts, host computing $host" same_as_cpu "$model" \
-                --expert-cache "$share" --host-compute $host -b 7
-        done
-    done
-    try "$model, on demand" same_as_cpu "$model" --offload on-demand
-done
-try "a text, all on the GPU" same_text
-try "a text, a quarter of the experts on the GPU" same_text --expert-cache 25%
-try "a text with speculation" same_text --expert-cache 25% --speculate ngram
-
-echo "== compute-sanitizer"
-if command -v compute-sanitizer >/dev/null 2>&1; then
-    for tool in memcheck racecheck synccheck initcheck; do
-        try "$tool: contract of the KV cache" compute-sanitizer --tool $tool --error-exitcode 9 \
-            "$build/tests/cuda/gpu_kv_contract"
-        try "$tool: an engine" compute-sanitizer --tool $tool --error-exitcode 9 "$moe" \
-            logits -m tests/oracle/olmoe-q8_0/model.gguf --tokens "1 2 3" --device cuda \
-            --expert-cache 50% -o "$second"
-    done
-else
-    echo "not run: compute-sanitizer is not installed"
+if [ -n "$why" ]; then
+    say "SKIPPED: $why"
+    exit 77
 fi
-
-echo "== Figures (for bench/RESULTS.md: with date, commit and machine)"
-try "memory, products, link" "$build/tests/cuda/bench_gpu"
-cat "$log"
-for share in 100% 50% 25% 10%; do
-    try "demo model, $share of the experts on the GPU" "$moe" bench decode \
-        -m "$demo" -p 512 -n 128 --repeat 5 --device cuda --expert-cache "$share"
-    cat "$log"
+for name in $sections; do
+    "${name}_section"
 done
-
-echo "$passed passed, $failed failed"
+say "$passed passed, $failed failed, $not_run not run"
 [ "$failed" -eq 0 ]

@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# gpu_suite.sh itself, on the emulated GPU: what it runs, counts and leaves behind when something
+# fails, hangs or has no time. Arguments: the command, the emulated module, and the emulated device
+# contract, kernels of vectors, and bench.
+set -u
+suite=$(dirname "$0")/gpu_suite.sh
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/programs"
+cp "$1" "$work/programs/moe-offload"
+cp "$2" "$work/programs/moe_cuda.so"
+cp "$3" "$work/programs/gpu_device_contract"
+cp "$4" "$work/programs/gpu_kernels_vector"
+case $5 in /*) bench=$5 ;; *) bench=$(pwd)/$5 ;; esac
+
+# Arguments: name, what it does.
+program() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/programs/$1"
+    chmod +x "$work/programs/$1"
+}
+
+fail() {
+    echo "FAILED: $1"
+    cat "$work/out"
+    exit 1
+}
+
+# Arguments: expected exit status, expected last line, options.
+run() {
+    expected=$1
+    last=$2
+    shift 2
+    "$suite" --programs "$work/programs" --results "$work/results" "$@" >"$work/out" 2>&1
+    status=$?
+    [ $status -eq "$expected" ] || fail "exit status $status, not $expected"
+    tail -n 1 "$work/out" | grep -q "^$last\$" || fail "the last line is not \"$last\""
+}
+
+for name in gpu_kernels_attention gpu_kernels_resident_route gpu_kernels_product; do
+    program $name 'exit 0'
+done
+program gpu_kv_contract 'echo it went wrong; exit 3'
+program bench_gpu "exec $bench --quick"
+run 1 '8 passed, 1 failed, 0 not run' info contract kernels bench
+grep -q 'FAILED  contract of the KV cache (exit status 3)' "$work/results/summary.txt" ||
+    fail "the failure is not in the summary"
+grep -q 'it went wrong' "$work/results/summary.txt" || fail "nor what it said"
+grep -q 'bench: 1 passed' "$work/results/summary.txt" || fail "a section after failures did not run"
+grep -q 'times as fast' "$work/results/bench.txt" || fail "the bench's figures are not kept"
+
+program gpu_kernels_vector 'exit 0'
+program gpu_kernels_attention 'exec sleep 60'
+run 1 '3 passed, 1 failed, 0 not run' --test-time 2 kernels
+grep -q 'FAILED  kernels: attention (exit status 124: stopped after' "$work/results/summary.txt" ||
+    fail "what hangs is not told"
+run 0 '1 passed, 0 failed, 3 not run' --section-time 2 kernels
+
+run 0 '[0-9]* passed, 0 failed, 0 not run' --models olmoe-q8_0 engines
+grep -q '^== tests/oracle/olmoe-q8_0/model.gguf, 50% of the experts, host computing off: bits' \
+    "$work/results/engines.txt" || fail "engines were not compared"
+exit 0
