@@ -278,6 +278,7 @@ static void add_stats(moe_engine_stats *sum, const moe_engine_stats *before,
     sum->expert_wait_ns += after->expert_wait_ns - before->expert_wait_ns;
     s->drafted += a->drafted - b->drafted;
     s->accepted += a->accepted - b->accepted;
+    s->modelled_cost += a->modelled_cost - b->modelled_cost;
     s->emitted += a->emitted - b->emitted;
     s->sequences += a->sequences - b->sequences;
     s->draft_passes += a->draft_passes - b->draft_passes;
@@ -409,6 +410,7 @@ static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_
     cli_bench_text(table, "config", m->configs[c].text);
     cli_bench_median(table, "tokens_per_s", 2, o->speed, m->repeat);
     cli_bench_median(table, "ratio", 3, o->ratio, m->repeat);
+    cli_bench_real(table, "modelled_mib_per_token", 3, p->modelled_cost / mib);
     cli_bench_real(table, "tokens_per_iteration", 3, tokens / (double)o->n_iterations);
     cli_bench_real(table, "tau", 3,
                    p->sequences > 0 ? (double)p->emitted / (double)p->sequences : 1);

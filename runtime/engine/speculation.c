@@ -171,6 +171,7 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
     if (s->n_writing == 0 || n_rows != n_tree_rows) {
         return; /* a pass with prompts in it tells nothing about decoding */
     }
+    s->stats.modelled_cost += s->byte_cost != NULL ? s->draft_cost + verify : 0.0;
     uint32_t n_drafted_rows = n_rows - s->n_writing;
     if (n_drafted_rows > 0) {
         s->stats.passes++;

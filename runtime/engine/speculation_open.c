@@ -64,13 +64,13 @@ static int check_unused(const moe_engine_options *o, moe_error *err)
                        : o->tree_nodes != 0        ? "tree_nodes (--tree)"
                        : o->acceptance != NULL     ? "acceptance (--acceptance)"
                        : o->length_control != NULL ? "length_control (--length-control)"
-                       : o->cost != NULL           ? "cost (--cost)"
-                       : o->draft_experts != 0     ? "draft_experts (--draft-experts)"
-                       : o->draft_pin != NULL      ? "draft_pin (--draft-pin)"
-                       : o->affinity != NULL       ? "affinity (--affinity)"
-                       : o->foresight != 0         ? "foresight (--foresight)"
-                       : o->verify_bytes != 0      ? "verify_bytes (--verify-bytes)"
-                                                   : NULL;
+                       : o->cost != NULL && !moe_speculation_by_bytes(o) ? "cost (--cost)"
+                       : o->draft_experts != 0 ? "draft_experts (--draft-experts)"
+                       : o->draft_pin != NULL  ? "draft_pin (--draft-pin)"
+                       : o->affinity != NULL   ? "affinity (--affinity)"
+                       : o->foresight != 0     ? "foresight (--foresight)"
+                       : o->verify_bytes != 0  ? "verify_bytes (--verify-bytes)"
+                                               : NULL;
     return name == NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_ARGUMENT,
@@ -204,6 +204,9 @@ static int check_draft_experts(const moe_speculation *s, const moe_engine *engin
 static void choose_drafters(moe_speculation *s, const moe_engine *engine,
                             const moe_engine_options *o)
 {
+    if (is_off(o)) {
+        return; /* costs are counted, nothing is drafted */
+    }
     bool is_auto = strcmp(o->speculate, "auto") == 0;
     s->use[MOE_DRAFTER_NGRAM] = is_auto || strcmp(o->speculate, "ngram") == 0;
     /* Where every expert is in memory the self draft costs what the model does. */
@@ -296,7 +299,7 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
                          const moe_engine_options *options, moe_error *err)
 {
     *out = NULL;
-    if (is_off(options)) {
+    if (is_off(options) && !moe_speculation_by_bytes(options)) {
         return MOE_OK;
     }
     moe_speculation *s = moe_calloc(1, sizeof *s);

@@ -151,7 +151,8 @@ typedef struct moe_engine_options {
     const char *length_control;
     /* What costs are: "time", or "bytes" (modelled of bytes and rows, so that drafts are equally
      * long in every run and on every machine, given the same expert cache; prefetch and foresight,
-     * which depend on when reads arrive, are then off unless switched on). NULL: time */
+     * which depend on when reads arrive, are then off unless switched on; with speculation off they
+     * are just counted, to compare with). NULL: time */
     const char *cost;
     /* The self draft (SpecMoE): experts of a layer that it uses and that stay in memory for it, at
      * least as many as a token uses; 0: all that are resident. Which: "hot-temporal" (the most used

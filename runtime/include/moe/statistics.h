@@ -27,9 +27,12 @@ typedef struct moe_speculation_stats {
     uint64_t foresight_asked, foresight_right, foresight_all;
     uint64_t bytes_foresight;      /* expert bytes that moved because of it */
     uint64_t bytes_disk_foresight; /* ... read from the disk */
-    double utility;                /* of the last iterations (Cascade, section 3); 1: unknown */
-    double utility_worst;          /* of runs of 16 */
-    uint32_t draft_length;         /* K now */
+    /* Of all passes that wrote and their drafts, where costs are bytes (options.cost): bytes from
+     * memory, those of experts missing from a modelled cache 16-fold; else 0. */
+    double modelled_cost;
+    double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
+    double utility_worst;  /* of runs of 16 */
+    uint32_t draft_length; /* K now */
 } moe_speculation_stats;
 
 /* Of the lossy modes. */
