@@ -25,7 +25,7 @@
 
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define MAX_DEPTH     4096u
-#define PATIENCE_MS   30000
+#define PATIENCE_S    30
 #define MAX_ALIGNMENT 4096u /* of a slot, until the reader says more */
 
 typedef struct measurement {
@@ -190,12 +190,12 @@ static int read_ranges(measurement *m, moe_error *err)
                    (double)(moe_now_ns() - start) / 1e9 < limit && status == MOE_OK;
         }
         moe_range_done done[16];
-        uint32_t n = moe_range_reader_wait(m->reader, done, 16, PATIENCE_MS);
+        uint32_t n = moe_range_reader_wait(m->reader, done, 16, PATIENCE_S * INT64_C(1000000000));
         if (n == 0) {
             return moe_fail(
                 err, MOE_ERR_IO,
                 "%s: no read was answered for %d s; the disk may hang (look into dmesg)",
-                m->test->path, PATIENCE_MS / 1000);
+                m->test->path, PATIENCE_S);
         }
         for (uint32_t i = 0; i < n; i++) {
             m->free_slots[m->n_free++] = (uint32_t)done[i].tag;
