@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole engines on machines that refuse something: io_uring, at once or in the middle of a run;
- * locked memory; file descriptors. And on a model file that is replaced while it is open. Each case
- * in a child process that has lost what it tests the loss of: the text is the same, or the error
- * says what is missing. Usage: test_store_machine ORACLE-FOLDER */
+ * locked memory; address space; file descriptors. And on a model file that is replaced while it is
+ * open. Each case in a child process that has lost what it tests the loss of: the text is the same,
+ * or the error says what is missing. Usage: test_store_machine ORACLE-FOLDER */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -303,6 +303,56 @@ static void descriptors_refused(void **state)
     in_child(few_descriptors, 0);
 }
 
+static rlim_t address_space(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    bool good = file != NULL && fscanf(file, "%llu", &pages) == 1;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return good ? (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* A little more address space each time (ulimit -v), until there is enough: what the kernel refuses
+ * is then not our own allocations alone, but maps, stacks and what libraries allocate. */
+static const char *little_address_space(int argument)
+{
+    (void)argument;
+    rlim_t first = address_space();
+    if (first > (rlim_t)1 << 40) {
+        return "skip"; /* a sanitizer's shadow memory, which is mapped as it is needed */
+    }
+    for (rlim_t n_failures = 0;; n_failures++) {
+        moe_engine *engine = NULL;
+        moe_error err = {""};
+        told t = {.n = 0};
+        int32_t tokens[N_DECODE];
+        struct rlimit limit = {first + (n_failures << 13), RLIM_INFINITY};
+        if (first == 0 || setrlimit(RLIMIT_AS, &limit) != 0) {
+            return "skip";
+        }
+        bool good = open_engine(&engine, &t, &err) == MOE_OK &&
+                    write_tokens(engine, tokens, N_DECODE, &err);
+        moe_engine_close(&engine);
+        if (good) {
+            return n_failures < 10                                ? "opened with next to none"
+                   : memcmp(tokens, expected, sizeof tokens) == 0 ? NULL
+                                                                  : "other tokens";
+        }
+        if (strstr(err.message, "memory") == NULL) {
+            fprintf(stderr, "%s\n", err.message);
+            return "the error";
+        }
+    }
+}
+
+static void address_space_refused(void **state)
+{
+    (void)state;
+    in_child(little_address_space, 0);
+}
+
 static bool copy_file(const char *from, const char *to)
 {
     char bytes[65536];
@@ -362,7 +412,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(io_uring_refused),      cmocka_unit_test(io_uring_refused_later),
         cmocka_unit_test(locked_memory_refused), cmocka_unit_test(descriptors_refused),
-        cmocka_unit_test(file_replaced),
+        cmocka_unit_test(file_replaced),         cmocka_unit_test(address_space_refused),
     };
     return cmocka_run_group_tests(tests, make_expected, NULL);
 }
