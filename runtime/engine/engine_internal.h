@@ -102,7 +102,7 @@ struct moe_session {
     uint32_t n_evaluated;
     uint32_t n_sampled_pending; /* 1 when the last token was sampled and is not evaluated yet */
     uint32_t n_tokens_capacity;
-    int32_t *sampled; /* not yet taken */
+    uint32_t *sampled; /* positions of sampled tokens that are not yet taken, ascending */
     uint32_t n_sampled;
     uint32_t n_sampled_capacity;
     bool evaluate_only;

@@ -76,20 +76,36 @@ void moe_session_close(moe_session **session_ptr)
     *session_ptr = NULL;
 }
 
-static int grow(int32_t **array, uint32_t *capacity, uint64_t needed, moe_error *err)
+/* Room for `needed` elements of 4 bytes: the array, which may have moved; NULL, and it is as it
+ * was, without memory. */
+static void *grown(void *array, uint32_t *capacity, uint64_t needed, moe_error *err)
 {
-    if (needed <= *capacity) {
-        return MOE_OK;
+    if (array != NULL && needed <= *capacity) {
+        return array;
     }
     uint64_t size = needed + needed / 2 + 64;
-    int32_t *bigger = size <= UINT32_MAX ? moe_realloc_array(*array, size, sizeof **array) : NULL;
+    void *bigger = size <= UINT32_MAX ? moe_realloc_array(array, size, 4) : NULL;
     if (bigger == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a timeline of %llu tokens",
-                        (unsigned long long)needed);
+        moe_fail(err, MOE_ERR_MEMORY, "no memory for a timeline of %llu tokens",
+                 (unsigned long long)needed);
+        return NULL;
     }
-    *array = bigger;
     *capacity = (uint32_t)size;
-    return MOE_OK;
+    return bigger;
+}
+
+static int grow_tokens(moe_session *session, uint64_t needed, moe_error *err)
+{
+    int32_t *tokens = grown(session->tokens, &session->n_tokens_capacity, needed, err);
+    session->tokens = tokens != NULL ? tokens : session->tokens;
+    return tokens != NULL ? MOE_OK : MOE_ERR_MEMORY;
+}
+
+static int grow_sampled(moe_session *session, uint64_t needed, moe_error *err)
+{
+    uint32_t *sampled = grown(session->sampled, &session->n_sampled_capacity, needed, err);
+    session->sampled = sampled != NULL ? sampled : session->sampled;
+    return sampled != NULL ? MOE_OK : MOE_ERR_MEMORY;
 }
 
 int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
@@ -107,8 +123,7 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
                             tokens[i], engine->config.n_vocab);
         }
     }
-    int status =
-        grow(&session->tokens, &session->n_tokens_capacity, (uint64_t)session->n_tokens + n, err);
+    int status = grow_tokens(session, (uint64_t)session->n_tokens + n, err);
     if (status == MOE_OK && n > 0) {
         memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
         session->n_tokens += (uint32_t)n;
@@ -118,22 +133,18 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
 
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
-    int status = grow(&session->sampled, &session->n_sampled_capacity,
-                      (uint64_t)session->n_sampled + n, err);
-    return status != MOE_OK ? status
-                            : grow(&session->tokens, &session->n_tokens_capacity,
-                                   (uint64_t)session->n_tokens + n, err);
+    int status = grow_sampled(session, (uint64_t)session->n_sampled + n, err);
+    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
 }
 
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)
 {
-    int status =
-        grow(&session->sampled, &session->n_sampled_capacity, session->n_sampled + 1u, err);
+    int status = grow_sampled(session, session->n_sampled + 1u, err);
     if (status == MOE_OK) {
         status = moe_session_feed(session, &token, 1, err);
     }
     if (status == MOE_OK) {
-        session->sampled[session->n_sampled++] = token;
+        session->sampled[session->n_sampled++] = session->n_tokens - 1;
         session->n_sampled_pending = 1;
     }
     return status;
@@ -142,10 +153,13 @@ int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *e
 size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity)
 {
     size_t n = session->n_sampled < capacity ? session->n_sampled : capacity;
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = session->tokens[session->sampled[i]];
+    }
     if (n > 0) {
-        memcpy(tokens, session->sampled, n * sizeof *tokens);
         session->n_sampled -= (uint32_t)n;
-        memmove(session->sampled, session->sampled + n, session->n_sampled * sizeof *tokens);
+        memmove(session->sampled, session->sampled + n,
+                session->n_sampled * sizeof *session->sampled);
     }
     return n;
 }
@@ -188,8 +202,12 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     if (session->draft != NULL && session->draft->suffix != NULL) {
         moe_suffix_index_cut(session->draft->suffix, (uint32_t)n);
     }
-    session->n_sampled_pending = 0;
-    session->n_sampled = 0;
+    while (session->n_sampled > 0 && session->sampled[session->n_sampled - 1] >= n) {
+        session->n_sampled--;
+    }
+    if (session->n_evaluated >= n) {
+        session->n_sampled_pending = 0; /* it stood at n_evaluated */
+    }
     if (session->n_evaluated > n) {
         session->n_evaluated = (uint32_t)n;
         session->has_logits = false;
@@ -202,7 +220,7 @@ static int copy_timeline(moe_session *fork, const moe_session *session, moe_erro
 {
     int status = moe_session_feed(fork, session->tokens, session->n_tokens, err);
     if (status == MOE_OK) {
-        status = grow(&fork->sampled, &fork->n_sampled_capacity, session->n_sampled, err);
+        status = grow_sampled(fork, session->n_sampled, err);
     }
     if (status == MOE_OK && session->n_sampled > 0) {
         memcpy(fork->sampled, session->sampled, session->n_sampled * sizeof *fork->sampled);

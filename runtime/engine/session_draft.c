@@ -192,7 +192,7 @@ int moe_speculation_settle(moe_session *session, moe_error *err)
         return status;
     }
     for (uint32_t i = 0; i < depth; i++) {
-        session->sampled[session->n_sampled++] = session->tokens[session->n_tokens + i];
+        session->sampled[session->n_sampled++] = session->n_tokens + i;
     }
     session->n_tokens += depth;
     session->n_evaluated += 1 + depth;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A saved session:
  *
- *   header | tokens [n_tokens] | sampled, not taken [n_sampled] | KV pages [n_pages][page_bytes]
- *          | logits [n_vocab] when has_logits | XXH3 of everything before
+ *   header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
+ *          | KV pages [n_pages][page_bytes] | logits [n_vocab] when has_logits
+ *          | XXH3 of everything before
  *
  * Written to a temporary file beside the target, synced, renamed: the old file or the new one. */
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include "runtime/engine/engine_internal.h"
 
 #define MAGIC   "MOESESS"
-#define VERSION 1u
+#define VERSION 2u
 
 typedef struct session_header {
     char magic[8];
@@ -243,6 +244,23 @@ static int get_tokens(checked_file *in, const moe_engine *engine, uint32_t n, in
     return status;
 }
 
+/* Positions of sampled tokens: ascending, and of the timeline. */
+static int get_sampled(checked_file *in, moe_session *s, uint32_t n)
+{
+    s->sampled = moe_calloc(n, sizeof *s->sampled);
+    if (s->sampled == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
+    }
+    int status = get(in, s->sampled, n * sizeof *s->sampled);
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        if (s->sampled[i] >= s->n_tokens || (i > 0 && s->sampled[i] <= s->sampled[i - 1])) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: no sampled token can stand at %u",
+                              in->path, s->sampled[i]);
+        }
+    }
+    return status;
+}
+
 static int get_logits(checked_file *in, moe_session *s)
 {
     size_t n_vocab = s->engine->config.n_vocab;
@@ -259,7 +277,7 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
     int status = get_tokens(in, s->engine, h->n_tokens, &s->tokens);
     if (status == MOE_OK) {
         s->n_tokens = s->n_tokens_capacity = h->n_tokens;
-        status = get_tokens(in, s->engine, h->n_sampled, &s->sampled);
+        status = get_sampled(in, s, h->n_sampled);
     }
     if (status == MOE_OK) {
         s->n_sampled = s->n_sampled_capacity = h->n_sampled;

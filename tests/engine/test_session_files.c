@@ -145,8 +145,9 @@ static void every_field(void **state)
         uint32_t value;
         int status;
     } cases[] = {
-        {0, 0x12345678, MOE_ERR_FORMAT},    /* magic */
-        {8, 2, MOE_ERR_FORMAT},             /* version */
+        {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
+        {8, 1, MOE_ERR_FORMAT},          /* version */
+        {8, 3, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -173,7 +174,10 @@ static void every_field(void **state)
         {80, 0, MOE_ERR_FORMAT},          /* repetition penalty: 0 */
         {HEADER, 288, MOE_ERR_FORMAT},    /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
-        {HEADER + 4 * N_TOKENS, 288, MOE_ERR_FORMAT}, /* first one sampled */
+        {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
+        {HEADER + 4 * N_TOKENS + 4, 64, MOE_ERR_FORMAT},
+        {HEADER + 4 * (N_TOKENS + N_SAMPLED - 1), N_TOKENS, MOE_ERR_FORMAT},
+        {HEADER + 4 * (N_TOKENS + N_SAMPLED - 1), UINT32_MAX, MOE_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_field(cases[i].offset, &cases[i].value, sizeof cases[i].value, cases[i].status);

@@ -206,24 +206,6 @@ static void evaluate_only_samples_nothing(void **state)
     assert_null(session);
 }
 
-static void tokens_are_taken_in_parts(void **state)
-{
-    (void)state;
-    moe_session *session = greedy_session(f.engine);
-    feed(session, f.text, 20);
-    for (int i = 0; i < 7; i++) {
-        step(session);
-    }
-    const int32_t *sampled = moe_session_tokens(session) + 20;
-    int32_t taken[8];
-    assert_int_equal(moe_session_take(session, NULL, 0), 0);
-    assert_int_equal(moe_session_take(session, taken, 3), 3);
-    assert_int_equal(moe_session_take(session, taken + 3, 5), 4);
-    assert_int_equal(moe_session_take(session, taken + 7, 1), 0);
-    assert_memory_equal(taken, sampled, 7 * sizeof *taken);
-    moe_session_close(&session);
-}
-
 /* Cut back to every kind of point, of what is evaluated and what is only fed, then on to the end:
  * the logits there are those of the text read in one go. */
 static void truncating(void **state)
@@ -273,14 +255,6 @@ static void truncating_to_logits(void **state)
     step(session);
     assert_int_equal(moe_session_take(session, &again, 1), 1);
     assert_int_equal(first, again);
-    /* Sampled and not taken: dropped with what is cut off, and only then. */
-    step(session);
-    assert_int_equal(moe_session_truncate(session, 42, NULL), MOE_OK);
-    assert_int_equal(moe_session_take(session, &again, 1), 1);
-    step(session);
-    step(session);
-    assert_int_equal(moe_session_truncate(session, 43, NULL), MOE_OK);
-    assert_int_equal(moe_session_take(session, &again, 1), 0);
     moe_session_close(&session);
 }
 
@@ -487,7 +461,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(full_sessions_sample_nothing),
         cmocka_unit_test(steps_refuse),
         cmocka_unit_test(evaluate_only_samples_nothing),
-        cmocka_unit_test(tokens_are_taken_in_parts),
         cmocka_unit_test(truncating),
         cmocka_unit_test(truncating_to_logits),
         cmocka_unit_test(forks_copy_on_write),

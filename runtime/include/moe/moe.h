@@ -378,9 +378,8 @@ typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
 MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
                               moe_logits_fn visit, void *user, moe_error *err);
 
-/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()). When that cuts
- * anything off, sampled tokens that have not been taken are dropped, also those before n: take them
- * first. */
+/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()), sampled tokens that
+ * have not been taken among it: moe_session_take() gives those before n only. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
 /* A second session with the same past; KV pages are shared until written. */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
