@@ -18,6 +18,7 @@
 #define N_DECODE      48
 #define MOST_SESSIONS 5
 #define N_TAIL        3
+#define N_STEPS       180
 
 static const char *model_path, *draft_path;
 static int n_configurations = 60;
@@ -307,36 +308,50 @@ static void same_seed_same_text(void **state)
     assert_memory_not_equal(texts[0], texts[4], sizeof texts[0]);
 }
 
-/* Costs in bytes: the same run, the same lengths, and so the same passes. */
-static void same_lengths_by_bytes(void **state)
+/* Costs in bytes: every run drafts the same lengths, step by step, and so makes the same passes,
+ * whatever the threads, the I/O engine and the speed of the machine. */
+static void check_lengths(const char *control)
 {
-    (void)state;
-    uint64_t seen[2][3];
-    for (int threads = 1; threads <= 2; threads++) {
+    static uint64_t seen[3][N_STEPS][4];
+    uint64_t drafted = 0;
+    memset(seen, 0, sizeof seen);
+    for (int r = 0; r < 3; r++) {
         moe_engine_options options = basic_options();
         options.speculate = "auto";
+        options.length_control = control;
         options.cost = "bytes";
-        options.n_threads = (uint32_t)threads;
-        options.io = threads == 1 ? "sync" : "uring";
+        options.n_threads = r == 1 ? 2 : 1;
+        options.io = r == 1 ? "uring" : "sync";
         options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session *session = greedy_session(engine);
         feed(session, plain[0][1].prompt, N_PROMPT);
         size_t n = 0;
-        while (n < 150) {
+        for (int i = 0; i < N_STEPS && n < 180; i++) {
             int32_t tokens[64];
             assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
-            n += moe_session_take(session, tokens, 64);
+            size_t n_new = moe_session_take(session, tokens, 64);
+            moe_engine_stats stats = {.struct_size = sizeof stats};
+            moe_engine_get_stats(engine, &stats);
+            seen[r][i][0] = stats.speculation.drafted;
+            seen[r][i][1] = stats.passes;
+            seen[r][i][2] = stats.speculation.draft_passes;
+            seen[r][i][3] = n += n_new;
+            drafted = stats.speculation.drafted;
         }
-        moe_engine_stats stats = {.struct_size = sizeof stats};
-        moe_engine_get_stats(engine, &stats);
-        seen[threads - 1][0] = stats.speculation.drafted;
-        seen[threads - 1][1] = stats.passes;
-        seen[threads - 1][2] = stats.speculation.draft_passes;
         moe_session_close(&session);
         moe_engine_close(&engine);
     }
+    assert_true(drafted > 0);
     assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+    assert_memory_equal(seen[0], seen[2], sizeof seen[0]);
+}
+
+static void same_lengths_by_bytes(void **state)
+{
+    (void)state;
+    check_lengths("survival");
+    check_lengths("cascade");
 }
 
 /* Budgets that cut nothing and buddies that may replace nothing are off to the bit. */
