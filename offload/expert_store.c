@@ -169,6 +169,7 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
     }
     moe_expert_cache_pin(store->cache, key);
     store->prefetching[store->n_prefetching++] = slot;
+    moe_store_note_brought(store, key, access->pass, cause);
     return true;
 }
 
@@ -273,6 +274,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     if (store->n_wave == 0) {
         return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned between two waves");
     }
+    moe_store_count_verified(store);
     for (uint32_t i = 0; i < store->n_wave; i++) {
         const moe_layer_access *access = &store->wave[i];
         store->delivered[i] = false;

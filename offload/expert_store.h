@@ -55,6 +55,16 @@ typedef struct moe_expert_store_options {
     void *user;
 } moe_expert_store_options;
 
+/* Of an expert that a verification asks for, and that was not resident when the draft began. */
+typedef enum moe_verify_state {
+    MOE_VERIFY_READY,     /* foreseen by the draft, and there */
+    MOE_VERIFY_LOADING,   /* ... being read or copied */
+    MOE_VERIFY_QUEUED,    /* ... asked for, and not begun */
+    MOE_VERIFY_PREDICTED, /* brought by a prediction of the layer before, however far */
+    MOE_VERIFY_MISSED,    /* nobody had asked for it */
+    MOE_VERIFY_STATES
+} moe_verify_state;
+
 typedef struct moe_expert_store_stats {
     uint64_t hits, misses, evictions; /* of the device's slots */
     uint64_t host_hits, host_misses;  /* of the misses: found in host memory, read from disk */
@@ -66,6 +76,9 @@ typedef struct moe_expert_store_stats {
     uint64_t bytes_link;      /* the sum of these, if the device has a link */
     uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause; */
     uint64_t bytes_disk_foresight;
+    /* Needed by verifications (request.verifies) and not resident when their draft began: by how
+     * far they were when verification asked. */
+    uint64_t bytes_verify[MOE_VERIFY_STATES];
     uint64_t bytes_read;               /* from the disk: aligned supersets */
     uint64_t wait_ns;                  /* passes spent waiting for experts */
     uint64_t n_asked[MOE_CAUSE_COUNT]; /* moves asked for, by cause */
@@ -97,6 +110,7 @@ typedef struct moe_layer_request {
     const uint32_t *n_rows;  /* [n] rows that chose each */
     const float *gates;      /* [n] the weights that those rows mix it with, summed; or NULL */
     uint32_t n;
+    bool verifies; /* what a draft that foresees has drafted; for the statistics */
     /* [n_keep] experts of this layer that stay from the layer's end on, instead of those named
      * before, until they are named no more; NULL: no change. A draft's. */
     const uint32_t *keep;

@@ -19,7 +19,10 @@ int moe_store_init_draft(moe_expert_store *store, moe_error *err)
     store->is_kept = moe_calloc(n_keys, sizeof *store->is_kept);
     store->is_protected = moe_calloc(n_keys, sizeof *store->is_protected);
     store->protected_keys = moe_calloc(store->arena.n_slots, sizeof *store->protected_keys);
-    if (store->is_kept == NULL || store->is_protected == NULL || store->protected_keys == NULL) {
+    store->brought_pass = moe_calloc(n_keys, sizeof *store->brought_pass);
+    store->brought_by = moe_calloc(n_keys, sizeof *store->brought_by);
+    if (store->is_kept == NULL || store->is_protected == NULL || store->protected_keys == NULL ||
+        store->brought_pass == NULL || store->brought_by == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
     }
     return MOE_OK;
@@ -28,6 +31,8 @@ int moe_store_init_draft(moe_expert_store *store, moe_error *err)
 void moe_store_free_draft(moe_expert_store *store)
 {
     free(store->is_kept);
+    free(store->brought_pass);
+    free(store->brought_by);
     free(store->is_protected);
     free(store->protected_keys);
 }
@@ -142,6 +147,53 @@ void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn stil
         }
     }
     store->n_prefetching = n_left;
+}
+
+/* ---- What foresight was worth ---- */
+
+void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
+                            moe_move_cause cause)
+{
+    store->brought_pass[key] = pass + 1;
+    store->brought_by[key] = cause;
+}
+
+static uint64_t bytes_of(const moe_expert_store *store, uint32_t key)
+{
+    const moe_tensor_map *map = store->options.map;
+    const moe_expert_ref *expert = &map->layers[key / map->n_expert].experts[key % map->n_expert];
+    uint64_t bytes = 0;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        bytes += expert->parts[p].size;
+    }
+    return bytes;
+}
+
+static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access,
+                                 uint32_t key)
+{
+    if (!access->hit) {
+        return MOE_VERIFY_MISSED;
+    }
+    if (store->brought_by[key] == MOE_CAUSE_PREFETCH) {
+        return MOE_VERIFY_PREDICTED;
+    }
+    moe_slot_state state = moe_mover_state(store->mover, access->slot);
+    return state == MOE_SLOT_READY    ? MOE_VERIFY_READY
+           : state == MOE_SLOT_QUEUED ? MOE_VERIFY_QUEUED
+                                      : MOE_VERIFY_LOADING;
+}
+
+void moe_store_count_verified(moe_expert_store *store)
+{
+    for (uint32_t i = 0; i < store->n_wave && store->request.verifies; i++) {
+        const moe_layer_access *access = &store->wave[i];
+        uint32_t key = store->keys[access->position];
+        /* What was brought for an earlier pass, and has stayed, was resident. */
+        if (!access->hit || store->brought_pass[key] == store->request.pass + 1) {
+            store->bytes_verify[state_of(store, access, key)] += bytes_of(store, key);
+        }
+    }
 }
 
 /* ---- What stays for the next draft ---- */

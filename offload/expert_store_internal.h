@@ -43,6 +43,11 @@ struct moe_expert_store {
     uint32_t n_host;
     uint64_t n_host_computed;
 
+    /* Who brought a key last, ahead of need, and for which pass (1 + its number; 0: nobody). */
+    uint64_t *brought_pass;     /* [n_layer * n_expert] */
+    moe_move_cause *brought_by; /* likewise */
+    uint64_t bytes_verify[MOE_VERIFY_STATES];
+
     /* Foreseen by a draft: resident experts that hold a pin until their layer's turn. */
     bool *is_protected;       /* [n_layer * n_expert] */
     uint32_t *protected_keys; /* [n_slots] */
@@ -81,6 +86,11 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
 /* The key has left its slot, and its pins with it. */
 void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
+/* A key is being brought ahead of need, for a pass. */
+void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
+                            moe_move_cause cause);
+/* Of a verification's wave, before its moves are raised: how far each expert is. */
+void moe_store_count_verified(moe_expert_store *store);
 /* Prefetches that have settled are unpinned, those that failed dropped. */
 void moe_store_settle_prefetches(moe_expert_store *store);
 /* Likewise, and those that have not begun are taken back. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening and closing an expert store, and telling what it did. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "offload/expert_store_internal.h"
 #include "runtime/base/alloc.h"
@@ -288,6 +289,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .host_slot_bytes_total = host.slot_bytes_total,
         .n_host_resident = host.n_resident,
     };
+    memcpy(stats->bytes_verify, store->bytes_verify, sizeof stats->bytes_verify);
 }
 
 uint64_t moe_expert_store_wait_ns(moe_expert_store *store)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_bench_table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +148,10 @@ void cli_bench_count(cli_bench_table *table, const char *name, uint64_t value)
 void cli_bench_real(cli_bench_table *table, const char *name, int digits, double value)
 {
     cell *c = add_cell(table, name);
-    snprintf(c->value, sizeof c->value, "%.*f", digits, value);
+    c->is_absent = isnan(value);
+    if (!c->is_absent) {
+        snprintf(c->value, sizeof c->value, "%.*f", digits, value);
+    }
 }
 
 static int compare(const void *a, const void *b)

@@ -26,6 +26,7 @@ void cli_bench_table_free(cli_bench_table **table);
 void cli_bench_begin_row(cli_bench_table *table);
 void cli_bench_text(cli_bench_table *table, const char *name, const char *value);
 void cli_bench_count(cli_bench_table *table, const char *name, uint64_t value);
+/* NaN: absent, as is told in every form. */
 void cli_bench_real(cli_bench_table *table, const char *name, int digits, double value);
 /* The median of values, and in CSV and JSON their least and greatest too; n = 0: absent, as is told
  * in every form. */

@@ -58,6 +58,16 @@ static void put_counts(struct json_object *object, const char *name, const uint6
     cli_json_put(object, name, array);
 }
 
+/* Layers without experts, and those that the model has not, ask for none. */
+static size_t n_layers_of(const moe_speculation_stats *s)
+{
+    size_t n = MOE_FORESIGHT_LAYERS;
+    while (n > 0 && s->foresight_asked_of[n - 1] == 0) {
+        n--;
+    }
+    return n;
+}
+
 static void put_speculation_json(struct json_object *object, const moe_speculation_stats *s)
 {
     cli_json_u64(object, "drafted", s->drafted);
@@ -75,6 +85,15 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     put_counts(object, "accepted_at", s->accepted_at, MOE_DRAFT_POSITIONS);
     cli_json_u64(object, "foresight_asked", s->foresight_asked);
     cli_json_u64(object, "foresight_right", s->foresight_right);
+    put_counts(object, "foresight_asked_of", s->foresight_asked_of, n_layers_of(s));
+    put_counts(object, "foresight_right_of", s->foresight_right_of, n_layers_of(s));
+    put_counts(object, "foresight_picks_at", s->foresight_picks_at, MOE_DRAFT_POSITIONS);
+    put_counts(object, "foresight_right_at", s->foresight_right_at, MOE_DRAFT_POSITIONS);
+    cli_json_u64(object, "verify_bytes_ready", s->verify_bytes_ready);
+    cli_json_u64(object, "verify_bytes_loading", s->verify_bytes_loading);
+    cli_json_u64(object, "verify_bytes_queued", s->verify_bytes_queued);
+    cli_json_u64(object, "verify_bytes_predicted", s->verify_bytes_predicted);
+    cli_json_u64(object, "verify_bytes_missed", s->verify_bytes_missed);
     cli_json_u64(object, "bytes_foresight", s->bytes_foresight);
     cli_json_u64(object, "cut_by_budget", s->cut_by_budget);
     cli_json_real(object, "utility", s->utility);
@@ -175,6 +194,16 @@ static void print_speculation(const moe_speculation_stats *s)
         fprintf(stderr,
                 "; %" PRIu64 " draft passes, which foresaw %.0f %% of the experts asked for",
                 s->draft_passes, percent_of(s->foresight_right, s->foresight_asked));
+    }
+    uint64_t hidden = s->verify_bytes_ready + s->verify_bytes_loading;
+    uint64_t needed =
+        hidden + s->verify_bytes_queued + s->verify_bytes_predicted + s->verify_bytes_missed;
+    if (needed > 0) {
+        fprintf(stderr,
+                "; of what verification had to bring, %.0f %% was there when it asked and %.0f %% "
+                "on its way",
+                percent_of(s->verify_bytes_ready, needed),
+                percent_of(s->verify_bytes_loading, needed));
     }
     fprintf(stderr, "\n");
 }

@@ -19,6 +19,7 @@
 #include "cli_json.h"
 #include "cli_prompt.h"
 #include "cli_sha256.h"
+#include "cli_speculate_rows.h"
 #include "cli_trace.h"
 #include "commands.h"
 
@@ -263,37 +264,6 @@ static int decode_group(run *r)
     return code;
 }
 
-static void add_stats(moe_engine_stats *sum, const moe_engine_stats *before,
-                      const moe_engine_stats *after)
-{
-    const moe_speculation_stats *a = &after->speculation, *b = &before->speculation;
-    moe_speculation_stats *s = &sum->speculation;
-    sum->passes += after->passes - before->passes;
-    sum->expert_hits += after->expert_hits - before->expert_hits;
-    sum->expert_misses += after->expert_misses - before->expert_misses;
-    sum->bytes_demand += after->bytes_demand - before->bytes_demand;
-    sum->bytes_prefetch += after->bytes_prefetch - before->bytes_prefetch;
-    sum->bytes_moved_link += after->bytes_moved_link - before->bytes_moved_link;
-    sum->bytes_read_disk += after->bytes_read_disk - before->bytes_read_disk;
-    sum->expert_wait_ns += after->expert_wait_ns - before->expert_wait_ns;
-    s->drafted += a->drafted - b->drafted;
-    s->accepted += a->accepted - b->accepted;
-    s->modelled_cost += a->modelled_cost - b->modelled_cost;
-    s->emitted += a->emitted - b->emitted;
-    s->sequences += a->sequences - b->sequences;
-    s->draft_passes += a->draft_passes - b->draft_passes;
-    s->draft_ns += a->draft_ns - b->draft_ns;
-    s->verify_ns += a->verify_ns - b->verify_ns;
-    s->foresight_asked += a->foresight_asked - b->foresight_asked;
-    s->foresight_right += a->foresight_right - b->foresight_right;
-    s->bytes_foresight += a->bytes_foresight - b->bytes_foresight;
-    for (int i = 0; i < MOE_DRAFT_POSITIONS; i++) {
-        s->drafted_at[i] += a->drafted_at[i] - b->drafted_at[i];
-        s->accepted_at[i] += a->accepted_at[i] - b->accepted_at[i];
-    }
-    sum->lossy = after->lossy;
-}
-
 static int run_groups(run *r)
 {
     int code = CLI_EXIT_OK;
@@ -306,7 +276,7 @@ static int run_groups(run *r)
             code = decode_group(r);
         }
         moe_engine_get_stats(r->engine, &after);
-        add_stats(&r->out->sum, &before, &after);
+        cli_speculate_add_stats(&r->out->sum, &before, &after);
     }
     for (size_t i = 0; i < r->batch; i++) {
         moe_session_close(&r->sessions[i]);
@@ -397,56 +367,71 @@ static int run_cell(matrix *m, size_t cache, size_t batch)
 
 /* ---- Results ---- */
 
-static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_t batch, size_t c)
+static void begin_row(cli_bench_table *table, const matrix *m, size_t cache, size_t batch, size_t c)
 {
-    const outcome *o = &m->outcomes[(cache * m->n_batches + batch) * m->n_configs + c];
-    const moe_engine_stats *s = &o->sum;
-    const moe_speculation_stats *p = &s->speculation;
-    double tokens = o->n_emitted > 0 ? (double)o->n_emitted : 1;
-    double mib = 1048576.0 * tokens;
     cli_bench_begin_row(table);
     cli_bench_real(table, "cache_percent", 1, 100 * m->caches[cache]);
     cli_bench_count(table, "batch", m->batches[batch]);
     cli_bench_text(table, "config", m->configs[c].text);
+}
+
+static const outcome *outcome_of(const matrix *m, size_t cache, size_t batch, size_t c)
+{
+    return &m->outcomes[(cache * m->n_batches + batch) * m->n_configs + c];
+}
+
+/* Layers and positions that any configuration's foresight was asked about: every row has them. */
+static cli_speculate_extent extent_of(const matrix *m)
+{
+    cli_speculate_extent extent = {0, 0};
+    for (size_t i = 0; i < m->n_caches * m->n_batches * m->n_configs; i++) {
+        cli_speculate_widen(&extent, &m->outcomes[i].sum.speculation);
+    }
+    return extent;
+}
+
+static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_t batch, size_t c)
+{
+    const outcome *o = outcome_of(m, cache, batch, c);
+    double tokens = o->n_emitted > 0 ? (double)o->n_emitted : 1;
+    cli_speculate_extent extent = extent_of(m);
+    begin_row(table, m, cache, batch, c);
     cli_bench_median(table, "tokens_per_s", 2, o->speed, m->repeat);
     cli_bench_median(table, "ratio", 3, o->ratio, m->repeat);
-    cli_bench_real(table, "modelled_mib_per_token", 3, p->modelled_cost / mib);
+    cli_bench_real(table, "modelled_mib_per_token", 3,
+                   o->sum.speculation.modelled_cost / (1048576.0 * tokens));
     cli_bench_real(table, "tokens_per_iteration", 3, tokens / (double)o->n_iterations);
-    cli_bench_real(table, "tau", 3,
-                   p->sequences > 0 ? (double)p->emitted / (double)p->sequences : 1);
-    cli_bench_real(table, "accepted_percent", 1,
-                   p->drafted > 0 ? 100.0 * (double)p->accepted / (double)p->drafted : 0);
-    cli_bench_real(table, "draft_passes_per_token", 3, (double)p->draft_passes / tokens);
-    cli_bench_real(table, "experts_per_pass", 1,
-                   (double)(s->expert_hits + s->expert_misses) / (double)s->passes);
-    cli_bench_real(table, "misses_per_token", 3, (double)s->expert_misses / tokens);
-    cli_bench_real(table, "demand_mib_per_token", 4, (double)s->bytes_demand / mib);
-    cli_bench_real(table, "prefetch_mib_per_token", 4, (double)s->bytes_prefetch / mib);
-    cli_bench_real(table, "foresight_mib_per_token", 4, (double)p->bytes_foresight / mib);
-    cli_bench_real(table, "link_mib_per_token", 4, (double)s->bytes_moved_link / mib);
-    cli_bench_real(table, "disk_mib_per_token", 4, (double)s->bytes_read_disk / mib);
-    cli_bench_real(table, "wait_percent", 1,
-                   o->seconds > 0 ? 1e-7 * (double)s->expert_wait_ns / o->seconds : 0);
-    cli_bench_real(table, "draft_percent", 1,
-                   o->seconds > 0 ? 1e-7 * (double)p->draft_ns / o->seconds : 0);
-    cli_bench_real(table, "foreseen_percent", 1,
-                   p->foresight_asked > 0
-                       ? 100.0 * (double)p->foresight_right / (double)p->foresight_asked
-                       : 0);
-    cli_bench_real(table, "replaced_percent", 2,
-                   s->lossy.picks > 0 ? 100.0 * (double)(s->lossy.replaced + s->lossy.dropped) /
-                                            (double)s->lossy.picks
-                                      : 0);
-    cli_bench_real(table, "kl_nats", 5, s->lossy.mean_kl);
-    cli_bench_real(table, "mass_kept_percent", 2, 100.0 * s->lossy.mass_kept);
-    cli_bench_real(table, "output_error", 5, s->lossy.output_error);
-    for (int i = 0; i < 8; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "accepted_at_%d", i + 1);
-        cli_bench_real(table, name, 3,
-                       p->drafted_at[i] > 0 ? (double)p->accepted_at[i] / (double)p->drafted_at[i]
-                                            : 0);
+    cli_speculate_add_cells(table, &o->sum, tokens, o->seconds);
+    cli_speculate_add_recall(table, &o->sum.speculation, &extent);
+}
+
+/* How much of what verification asked for a draft had foreseen, as a table of its own for people;
+ * the other forms have it in the rows of the first. */
+static int print_foresight(const matrix *m)
+{
+    cli_speculate_extent extent = extent_of(m);
+    if (extent.n_layers == 0) {
+        return CLI_EXIT_OK;
     }
+    cli_bench_table *table = cli_bench_table_create(
+        "foresight", "share of verification's choices that the draft's routers had foreseen, by "
+                     "layer and by position in the draft (0: the token it began from)");
+    for (size_t i = 0; table != NULL && i < m->n_caches; i++) {
+        for (size_t b = 0; b < m->n_batches; b++) {
+            for (size_t c = 0; c < m->n_configs; c++) {
+                const outcome *o = outcome_of(m, i, b, c);
+                if (o->sum.speculation.foresight_asked > 0) {
+                    begin_row(table, m, i, b, c);
+                    cli_speculate_add_recall_cells(table, &o->sum.speculation, &extent);
+                }
+            }
+        }
+    }
+    int code = table == NULL
+                   ? cli_fail(CLI_EXIT_FAILURE, "out of memory")
+                   : cli_bench_table_print(table, m->given, CLI_FORMAT_TABLE, "batch", "layer_0");
+    cli_bench_table_free(&table);
+    return code;
 }
 
 static int print_results(const matrix *m, unsigned format)
@@ -468,7 +453,7 @@ static int print_results(const matrix *m, unsigned format)
     int code = table == NULL ? cli_fail(CLI_EXIT_FAILURE, "out of memory")
                              : cli_bench_table_print(table, m->given, format, "batch", "ratio");
     cli_bench_table_free(&table);
-    return code;
+    return code == CLI_EXIT_OK && format == CLI_FORMAT_TABLE ? print_foresight(m) : code;
 }
 
 int cmd_bench_speculate(const cli_options *options)

@@ -85,3 +85,17 @@ void moe_foresight_score_row(moe_foresight *f, uint32_t layer, uint32_t depth,
     }
     f->n_row_picks[d] += n;
 }
+
+void moe_foresight_get_stats(const moe_foresight *f, moe_speculation_stats *stats)
+{
+    stats->foresight_asked = f->n_asked;
+    stats->foresight_right = f->n_asked_foreseen;
+    stats->foresight_all = f->n_foreseen;
+    for (uint32_t l = 0; l < f->n_layer; l++) {
+        uint32_t at = l < MOE_FORESIGHT_LAYERS ? l : MOE_FORESIGHT_LAYERS - 1;
+        stats->foresight_asked_of[at] += f->asked_of_layer[l];
+        stats->foresight_right_of[at] += f->foreseen_of_layer[l];
+    }
+    memcpy(stats->foresight_picks_at, f->n_row_picks, sizeof stats->foresight_picks_at);
+    memcpy(stats->foresight_right_at, f->n_row_picks_foreseen, sizeof stats->foresight_right_at);
+}

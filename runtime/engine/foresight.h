@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <moe/statistics.h>
 #include <moe/status.h>
 
-#define MOE_FORESIGHT_DEPTHS                                                                       \
-    16u /* that recall is told apart for; deeper ones count as the last                            \
-         */
+/* Depths that recall is told apart for; deeper ones count as the last. */
+#define MOE_FORESIGHT_DEPTHS MOE_DRAFT_POSITIONS
 
 typedef struct moe_foresight {
     uint32_t n_layer;
@@ -45,5 +45,7 @@ void moe_foresight_score(moe_foresight *foresight, uint32_t layer, const uint32_
 /* A verification row at this depth chose these. */
 void moe_foresight_score_row(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                              const uint32_t *experts, uint32_t n);
+/* Recall, as the statistics tell it; the rest of *stats stays. */
+void moe_foresight_get_stats(const moe_foresight *foresight, moe_speculation_stats *stats);
 
 #endif

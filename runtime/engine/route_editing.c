@@ -178,6 +178,7 @@ void moe_choose_kept(moe_engine *engine, moe_layer_request *request)
     if (s->byte_cost != NULL) {
         moe_byte_cost_layer(s->byte_cost, request);
     }
+    request->verifies = s->foresees.any;
     moe_foresight_score(&s->foresees, request->layer, request->experts, request->n);
     if (s->draft_experts == 0 || s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
         return;

@@ -202,9 +202,12 @@ void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_
         return;
     }
     *stats = s->stats;
-    stats->foresight_asked = s->foresees.n_asked;
-    stats->foresight_right = s->foresees.n_asked_foreseen;
-    stats->foresight_all = s->foresees.n_foreseen;
+    moe_foresight_get_stats(&s->foresees, stats);
+    stats->verify_bytes_ready = experts->bytes_verify[MOE_VERIFY_READY];
+    stats->verify_bytes_loading = experts->bytes_verify[MOE_VERIFY_LOADING];
+    stats->verify_bytes_queued = experts->bytes_verify[MOE_VERIFY_QUEUED];
+    stats->verify_bytes_predicted = experts->bytes_verify[MOE_VERIFY_PREDICTED];
+    stats->verify_bytes_missed = experts->bytes_verify[MOE_VERIFY_MISSED];
     stats->bytes_foresight = experts->bytes_foresight;
     stats->bytes_disk_foresight = experts->bytes_disk_foresight;
     stats->utility = stats->utility_worst = 1.0;

@@ -9,8 +9,9 @@
 
 /* Of speculation, since the engine was opened. Positions are of drafts, from 0; the last one of an
  * array counts all deeper ones. */
-#define MOE_DRAFT_POSITIONS 16
-#define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
+#define MOE_DRAFT_POSITIONS  16
+#define MOE_DRAFT_KINDS      3   /* n-gram, self, model */
+#define MOE_FORESIGHT_LAYERS 128 /* of the model; the last counts all deeper ones */
 typedef struct moe_speculation_stats {
     uint64_t drafted;      /* tokens verified that were drafted */
     uint64_t accepted;     /* ... that stood */
@@ -25,6 +26,17 @@ typedef struct moe_speculation_stats {
     uint64_t cut_by_budget;       /* drafted tokens not verified because of verify_bytes */
     /* Foresight: distinct experts that verification asked for, those foreseen, all foreseen. */
     uint64_t foresight_asked, foresight_right, foresight_all;
+    /* Recall by layer: of the experts asked for, those foreseen. */
+    uint64_t foresight_asked_of[MOE_FORESIGHT_LAYERS], foresight_right_of[MOE_FORESIGHT_LAYERS];
+    /* Recall by position in the draft (0: the token that it began from, which the draft has been
+     * through; the last drafted token it has not): choices of verification's rows, and those of
+     * them that any row of the draft had foreseen. */
+    uint64_t foresight_picks_at[MOE_DRAFT_POSITIONS], foresight_right_at[MOE_DRAFT_POSITIONS];
+    /* Expert bytes that verifications after a self draft needed and that were not in memory when
+     * the draft began, by how far they were when verification asked: there, being read, asked for
+     * but not begun; brought by a prediction (prefetch); asked for by nobody. */
+    uint64_t verify_bytes_ready, verify_bytes_loading, verify_bytes_queued;
+    uint64_t verify_bytes_predicted, verify_bytes_missed;
     uint64_t bytes_foresight;      /* expert bytes that moved because of it */
     uint64_t bytes_disk_foresight; /* ... read from the disk */
     /* Of all passes that wrote and their drafts, where costs are bytes (options.cost): bytes from
