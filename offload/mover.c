@@ -140,6 +140,7 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     slot->in_memory = slot->status == MOE_OK;
     pthread_mutex_lock(&mover->lock);
     mover->stats.bytes_read = reads.bytes_read;
+    mover->stats.n_retries = reads.n_retries;
     mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
     if (slot->in_memory) {
         mover->stats.bytes_disk[slot->move.cause] += moe_expert_ref_bytes(slot->move.expert);

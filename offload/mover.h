@@ -78,6 +78,8 @@ typedef struct moe_mover_stats {
     uint64_t n_cancelled; /* but for demands, of a pass that was given up */
     uint64_t n_failed;
     uint64_t n_checksum_retries;
+    uint64_t n_retries;      /* reads of files that were asked for again, whole or for the rest */
+    uint64_t n_timeouts;     /* waits that ended because disk or link gave no sign of life */
     double link_ns_per_byte; /* of copies, moving average; 0 before the first */
     uint64_t wait_ns;        /* that callers of moe_mover_wait() spent waiting */
 } moe_mover_stats;

@@ -89,6 +89,7 @@ int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t
         uint64_t deadline = last + patience(mover);
         if (moe_now_ns() >= deadline) {
             mover->stalled = true;
+            mover->stats.n_timeouts++;
             *hung = find_hung(mover, slots, n);
             status = tell_hung(mover, *hung, err);
         } else {

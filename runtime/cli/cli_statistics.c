@@ -140,6 +140,9 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);
     cli_json_u64(object, "bytes_moved_link", stats->bytes_moved_link);
     put_expert_json(object, info, stats);
+    cli_json_u64(object, "disk_retries", stats->disk_retries);
+    cli_json_u64(object, "expert_failures", stats->expert_failures);
+    cli_json_u64(object, "expert_timeouts", stats->expert_timeouts);
     put_speculation_json(object, &stats->speculation);
     put_lossy_json(object, &stats->lossy);
     cli_json_u64(object, "resident_bytes", stats->resident_bytes_now);
@@ -150,6 +153,16 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "context", info->context);
     cli_json_text(object, "model_fingerprint", fingerprint);
     cli_json_print(object, stderr);
+}
+
+static void print_faults(const moe_engine_stats *stats)
+{
+    if (stats->disk_retries + stats->expert_failures + stats->expert_timeouts > 0) {
+        fprintf(stderr,
+                "disk: %" PRIu64 " reads made again, %" PRIu64 " experts not read, %" PRIu64
+                " waits timed out\n",
+                stats->disk_retries, stats->expert_failures, stats->expert_timeouts);
+    }
 }
 
 /* What only the overlap baseline, and a device with memory of its own, have to tell. */
@@ -241,6 +254,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
             " read-aheads used; %.2f s waited\n",
             stats->expert_slots, info->policy, stats->expert_evictions, stats->prefetches_used,
             stats->prefetches, cli_seconds(stats->expert_wait_ns));
+    print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);
     print_lossy(&stats->lossy);

@@ -249,6 +249,9 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .host_slots = experts.n_host_slots,
         .bytes_disk_demand = experts.bytes_disk_demand,
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,
+        .disk_retries = experts.n_retries,
+        .expert_failures = experts.n_failed,
+        .expert_timeouts = experts.n_timeouts,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
     moe_speculation_get_stats(engine->speculation, &experts, &now.speculation);

@@ -149,6 +149,14 @@ static void check_mild(uint32_t shorts, uint32_t transients, uint32_t delays)
         assert_memory_equal(tokens, expected, sizeof tokens);
         check_counters(&f);
         assert_true(f.n_injected > 50);
+        moe_engine_stats stats = {.struct_size = sizeof stats};
+        moe_engine_get_stats(f.engine, &stats);
+        assert_int_equal(stats.expert_failures, 0);
+        assert_int_equal(stats.expert_timeouts, 0);
+        assert_true((stats.disk_retries > 0) == (shorts + transients > 0));
+        if (prefetch == 0 && shorts == 0 && delays == 0) {
+            assert_int_equal(stats.disk_retries, f.n_injected);
+        }
         store_fixture_close(&f);
     }
 }

@@ -49,7 +49,11 @@ static void expect_hang(store_fixture *f, uint32_t layer, uint64_t pass, uint32_
 {
     moe_error error = {""};
     uint64_t begin = moe_now_ns();
+    moe_expert_store_stats before, after;
+    moe_expert_store_get_stats(f->engine->experts, &before);
     int status = store_request(f, layer, pass, &expert, 1, &error);
+    moe_expert_store_get_stats(f->engine->experts, &after);
+    assert_int_equal(after.n_timeouts, before.n_timeouts + 1);
     assert_int_equal(status, atomic_load(&link_hangs) ? MOE_ERR_DEVICE : MOE_ERR_IO);
     uint64_t ms = (moe_now_ns() - begin) / MS;
     assert_in_range(ms, least_ms, least_ms + 2000);

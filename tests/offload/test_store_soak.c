@@ -197,6 +197,10 @@ static void check_totals(store_fixture *f, const soak_setting *setting, uint64_t
         assert_int_equal(s.hits + s.misses, n_requested);
         assert_int_equal(n_moves, s.misses + s.prefetches - s.prefetches_cancelled);
     }
+    assert_in_range(s.n_retries, 1, f->n_injected);
+    assert_true(setting->hard || setting->checked || s.n_failed == 0);
+    assert_true(!setting->hard || s.n_failed > 0);
+    assert_int_equal(s.n_timeouts, 0);
     assert_true(s.prefetches_used + s.prefetches_wasted + s.prefetches_cancelled <= s.prefetches);
 }
 
@@ -238,17 +242,28 @@ static void run_soak(const soak_setting *setting, uint64_t seed)
     store_fixture_close(&f);
 }
 
+static const moe_io_ops *ring_or_threads(void)
+{
+    void *engine;
+    moe_io_params params = {.depth = 8};
+    if (moe_io_uring_ops.open(&engine, &params, NULL) != MOE_OK) {
+        return &moe_io_threads_ops;
+    }
+    assert_true(moe_io_uring_ops.close(engine, 0));
+    return &moe_io_uring_ops;
+}
+
 static void soaked(void **state)
 {
     (void)state;
     const soak_setting settings[] = {
-        {0.5, false, false, false, false, &moe_io_threads_ops, false},
+        {0.5, false, false, false, false, ring_or_threads(), false},
         {0.3, true, false, false, false, &moe_io_sync_ops, false},
         {0.4, false, false, true, false, &moe_io_threads_ops, false},
         {0.5, true, false, true, true, &moe_io_threads_ops, false},
         {0.5, false, true, true, false, &moe_io_sync_ops, false},
         {0.5, false, false, false, false, &moe_io_threads_ops, true},
-        {0.4, true, false, true, true, &moe_io_threads_ops, true},
+        {0.4, true, false, true, true, ring_or_threads(), true},
         {0.5, false, true, true, false, &moe_io_threads_ops, true},
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {

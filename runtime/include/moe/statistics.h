@@ -100,6 +100,10 @@ typedef struct moe_engine_stats {
     uint64_t oracle_ns;
     moe_speculation_stats speculation;
     moe_lossy_stats lossy;
+    /* All 0 where disk and link are well. */
+    uint64_t disk_retries;    /* reads made again: whole, for the rest, for a checksum */
+    uint64_t expert_failures; /* experts not read or moved; steps that need one fail */
+    uint64_t expert_timeouts; /* waits for experts that ended at the I/O time-out */
 } moe_engine_stats;
 
 #endif
