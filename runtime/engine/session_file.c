@@ -5,15 +5,15 @@
  *          | KV pages [n_pages][page_bytes] | logits [n_vocab] when has_logits
  *          | XXH3 of everything before
  *
- * Written to a temporary file beside the target, synced, renamed: the old file or the new one. */
+ * Whenever the process ends, there is the old file or the new one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
@@ -125,44 +125,25 @@ static int put_session(checked_file *out, const moe_session *s)
     return put(out, &sum, sizeof sum);
 }
 
-static int finish_file(checked_file *out, const char *temporary, const char *path, int status)
-{
-    if (status == MOE_OK && (fflush(out->file) != 0 || fsync(fileno(out->file)) != 0)) {
-        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-    }
-    if (fclose(out->file) != 0 && status == MOE_OK) {
-        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-    }
-    if (status == MOE_OK && rename(temporary, path) != 0) {
-        status = moe_fail(out->err, MOE_ERR_IO, "%s: cannot replace it: %s", path, strerror(errno));
-    }
-    if (status != MOE_OK) {
-        unlink(temporary);
-    }
-    return status;
-}
-
 int moe_session_save(const moe_session *session, const char *path, moe_error *err)
 {
-    size_t size = strlen(path) + 32;
-    char *temporary = moe_calloc(size, 1);
+    moe_atomic_file file;
     XXH3_state_t *hash = XXH3_createState();
-    int status = MOE_ERR_MEMORY;
-    if (temporary == NULL || hash == NULL) {
-        moe_fail(err, status, "no memory to save a session");
-        goto done;
+    if (hash == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to save a session");
     }
-    snprintf(temporary, size, "%s.tmp.%ld", path, (long)getpid());
-    XXH3_64bits_reset(hash);
-    checked_file out = {.file = fopen(temporary, "wbe"), .hash = hash, .path = path, .err = err};
-    if (out.file == NULL) {
-        status = moe_fail(err, MOE_ERR_IO, "%s: cannot create it: %s", path, strerror(errno));
-        goto done;
+    int status = moe_atomic_file_open(&file, path, err);
+    if (status == MOE_OK) {
+        XXH3_64bits_reset(hash);
+        checked_file out = {.file = file.stream, .hash = hash, .path = path, .err = err};
+        status = put_session(&out, session);
+        if (status == MOE_OK) {
+            status = moe_atomic_file_commit(&file, err);
+        } else {
+            moe_atomic_file_abandon(&file);
+        }
     }
-    status = finish_file(&out, temporary, path, put_session(&out, session));
-done:
     XXH3_freeState(hash);
-    free(temporary);
     return status;
 }
 

@@ -75,7 +75,7 @@ static void read_badly(io_fixture *f, script *s, const char *reason)
 
 static void test_short_once(io_fixture *f)
 {
-    const uint32_t values[] = {1, 511, 512, 4095, 4096, 4097, 50000, 119999};
+    const uint32_t values[] = {1, 511, 512, 4095, 4096, 4097, 50000, 119999, 122879};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         script s = {.fault = {MOE_FAULT_SHORT, values[i]}, .from = i % 5, .n = 1};
         f->fault.n_reads = 0;
