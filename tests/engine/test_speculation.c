@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -308,6 +309,74 @@ static void same_seed_same_text(void **state)
     assert_memory_not_equal(texts[0], texts[4], sizeof texts[0]);
 }
 
+static size_t write_on(moe_engine *engine, moe_session *session, int32_t *tokens, size_t size,
+                       size_t n_wanted)
+{
+    size_t n = 0;
+    while (n < n_wanted) {
+        moe_error err = {""};
+        if (moe_step(engine, &session, 1, &err) != MOE_OK) {
+            fail_msg("%s", err.message);
+        }
+        n += moe_session_take(session, tokens + n, size - n);
+    }
+    return n;
+}
+
+/* A speculating session at a temperature, saved in the middle: loaded by another engine it goes on
+ * as it would have, which where drafts only hurry the sampler is as plain decoding does. */
+static void check_saved(const char *mode, const char *acceptance, uint64_t *accepted)
+{
+    enum { SIZE = N_DECODE + 64 };
+    int32_t whole[SIZE], loaded[SIZE];
+    char path[] = "/tmp/moe-speculation-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    moe_engine_options options = basic_options();
+    options.speculate = mode;
+    options.length_control = "static";
+    options.acceptance = acceptance;
+    options.expert_cache_share = 0.5;
+    moe_engine *engine = open_engine(&options);
+    moe_session *session = open_session(engine, true, 1);
+    feed(session, plain[1][1].prompt, N_PROMPT);
+    size_t n = write_on(engine, session, whole, SIZE, N_DECODE / 3);
+    assert_int_equal(moe_session_save(session, path, NULL), MOE_OK);
+    (void)write_on(engine, session, whole + n, SIZE - n, N_DECODE - n);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+
+    engine = open_engine(&options);
+    assert_int_equal(moe_session_load(&session, engine, path, NULL), MOE_OK);
+    (void)write_on(engine, session, loaded, SIZE, N_DECODE - n);
+    if (memcmp(whole + n, loaded, (N_DECODE - n) * sizeof *loaded) != 0) {
+        fail_msg("%s, %s: another text after loading", mode, acceptance);
+    }
+    if (strcmp(acceptance, "exact") == 0) {
+        assert_memory_equal(whole, plain[1][1].tokens, N_DECODE * sizeof *whole);
+    }
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    assert_true(stats.speculation.drafted > 0);
+    *accepted += stats.speculation.accepted;
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    unlink(path);
+}
+
+static void saved_goes_on_alike(void **state)
+{
+    (void)state;
+    char model_draft[1100];
+    uint64_t accepted = 0;
+    snprintf(model_draft, sizeof model_draft, "model:%s", draft_path);
+    check_saved("self", "exact", &accepted);
+    check_saved(model_draft, "exact", &accepted);
+    check_saved(model_draft, "rejection", &accepted);
+    assert_true(accepted > 0);
+}
+
 /* Costs in bytes: every run drafts the same lengths, step by step, and so makes the same passes,
  * whatever the threads, the I/O engine and the speed of the machine. */
 static void check_lengths(const char *control)
@@ -374,9 +443,8 @@ static void idle_lossy_modes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_text_everywhere),
-        cmocka_unit_test(same_seed_same_text),
-        cmocka_unit_test(same_lengths_by_bytes),
+        cmocka_unit_test(same_text_everywhere), cmocka_unit_test(same_seed_same_text),
+        cmocka_unit_test(saved_goes_on_alike),  cmocka_unit_test(same_lengths_by_bytes),
         cmocka_unit_test(idle_lossy_modes),
     };
     if (argc < 3) {
