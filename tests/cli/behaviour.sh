@@ -126,6 +126,12 @@ for flags in '' '--json'; do
     status=$?
     [ $status -eq 130 ] || fail "SIGINT: exit status $status: $(cat "$work/err")"
     [ -s "$work/text" ] || fail "SIGINT: no text"
+    n=$(cat "$work/text" "$work/first-text" | wc -c) # of both; then the lesser
+    for text in text first-text; do
+        size=$(wc -c <"$work/$text")
+        [ "$size" -lt "$n" ] && n=$size
+    done
+    cmp -s -n "$n" "$work/text" "$work/first-text" || fail "SIGINT: another text"
     grep -q 'interrupted' "$work/err" || fail "SIGINT: statistics do not tell it"
 done
 "$json_fields" "$work/err" decode_tokens:int stop:string || fail "SIGINT: --json"
