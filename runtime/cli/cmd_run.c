@@ -33,14 +33,17 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
     int code = status == MOE_OK ? cli_generate(engine, session, options, &answer)
                                 : cli_report(status, &err);
     cli_interrupt_watch(NULL);
-    if (code == CLI_EXIT_OK) {
+    /* What was written before a failure is told of, too: it stays where it was written. */
+    if (code == CLI_EXIT_OK || cli_answer_n_tokens(&answer) > 0) {
         /* A shell's prompt, or the statistics, should not stick to the text on a terminal. */
         if (isatty(STDOUT_FILENO)) {
             putchar('\n');
             fflush(stdout);
         }
         cli_print_statistics(engine, options, &answer, session_options.sampling.seed, load_ns);
-        code = answer.stop == CLI_STOP_INTERRUPTED ? CLI_EXIT_INTERRUPTED : CLI_EXIT_OK;
+    }
+    if (code == CLI_EXIT_OK && answer.stop == CLI_STOP_INTERRUPTED) {
+        code = CLI_EXIT_INTERRUPTED;
     }
     cli_answer_free(&answer);
     moe_session_close(&session);

@@ -109,32 +109,50 @@ cmp -s "$work/a.npy" "$work/b.npy" || fail "logits of -p and of --tokens -b 3 di
 n=$(echo "$ids" | wc -w)
 [ "$(wc -c <"$work/a.npy")" -eq $((128 + n * 288 * 4)) ] || fail "logits: size of the file"
 
-# Ctrl-C: the text so far stays, the statistics are told, the status is 130.
-for flags in '' '--json'; do
+# Arguments: the exit status, a model, and a command that is run when the first text has appeared.
+# What was written stays and is the beginning of the whole text; the statistics are in $work/err.
+break_off() {
+    expected=$1
+    broken=$2
+    shift 2
     rm -f "$work/text"
-    # shellcheck disable=SC2086
-    "$moe" run -m "$model" -p "$prompt" -c 200000 --ignore-eos --temp 0 $flags >"$work/text" \
-        2>"$work/err" &
+    "$moe" run -m "$broken" -p "$prompt" -c 200000 --ignore-eos --temp 0 --expert-cache 50% \
+        $flags >"$work/text" 2>"$work/err" &
     pid=$!
     tries=0
     while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
-    kill -INT $pid
+    "$@"
     wait $pid
     status=$?
-    [ $status -eq 130 ] || fail "SIGINT: exit status $status: $(cat "$work/err")"
-    [ -s "$work/text" ] || fail "SIGINT: no text"
+    [ $status -eq "$expected" ] || fail "$*: exit status $status: $(cat "$work/err")"
+    [ -s "$work/text" ] || fail "$*: no text"
     n=$(cat "$work/text" "$work/first-text" | wc -c) # of both; then the lesser
     for text in text first-text; do
         size=$(wc -c <"$work/$text")
         [ "$size" -lt "$n" ] && n=$size
     done
-    cmp -s -n "$n" "$work/text" "$work/first-text" || fail "SIGINT: another text"
+    cmp -s -n "$n" "$work/text" "$work/first-text" || fail "$*: another text"
+}
+
+interrupt() {
+    kill -INT $pid
+}
+
+# Ctrl-C: status 130. A file that is cut short under the command: 1, and what was not read.
+for flags in '' '--json'; do
+    break_off 130 "$model" interrupt
     grep -q 'interrupted' "$work/err" || fail "SIGINT: statistics do not tell it"
+    [ -z "$flags" ] || "$json_fields" "$work/err" decode_tokens:int stop:string ||
+        fail "SIGINT: --json"
+    cp "$model" "$work/cut.gguf"
+    break_off 1 "$work/cut.gguf" truncate -s 100000 "$work/cut.gguf"
+    grep -q 'cut.gguf: .*truncated' "$work/err" || fail "cut short: $(cat "$work/err")"
+    grep -Eq 'reads made again, [1-9][0-9]* experts not read|"expert_failures": [1-9]' \
+        "$work/err" || fail "cut short: statistics do not tell it: $(cat "$work/err")"
 done
-"$json_fields" "$work/err" decode_tokens:int stop:string || fail "SIGINT: --json"
 
 # A full disk, a closed reader: told, not ignored.
 if [ -w /dev/full ]; then
