@@ -60,6 +60,12 @@ static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_
                       const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
 {
     moe_cuda_parcel parcel;
+    const moe_cuda_recording *recording = &cuda->recording;
+    if (recording->inputs != NULL && rows == recording->inputs->rows) {
+        *out = (const moe_cuda_kv_row *)(recording->device + recording->row_at);
+        *n_runs = 1;
+        return MOE_OK;
+    }
     *n_runs = 0;
     int status = moe_cuda_parcel_begin(cuda, rows_room(rows, n_rows), &parcel, err);
     if (status != MOE_OK) {
@@ -158,6 +164,9 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     uint32_t last = 0;
     for (uint32_t r = 0; r < n_rows; r++) {
         last = max_u32(last, attention->rows[r].position);
+    }
+    if (cuda->recording.inputs != NULL) {
+        last = cuda->recording.max_pages * MOE_KV_PAGE - 1;
     }
     bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;
     moe_cuda_attention job = {.layout = attention->layout,

@@ -51,6 +51,21 @@ typedef struct moe_cuda_use {
     uint32_t max_spans;
 } moe_cuda_use;
 
+/* A pass recorded as a graph (cuda_recording.c). */
+typedef struct moe_cuda_recording {
+    const moe_step_inputs *inputs; /* while a recording is under way, else NULL */
+    uint8_t *host;                 /* the block, page-locked */
+    uint8_t *device;               /* as large */
+    size_t used;
+    /* Where the inputs are in it; the tokens at 0. */
+    size_t row_at, pages_at, cos_at, sin_at, inputs_bytes;
+    uint32_t max_pages; /* that rows may see */
+    uint32_t n_rot;
+    cudaGraphExec_t exec; /* NULL: nothing is recorded */
+    cudaEvent_t played;   /* the stream has passed the last use of the block */
+    bool has_played;
+} moe_cuda_recording;
+
 typedef struct moe_cuda_host_block {
     struct moe_cuda_host_block *next;
     void *memory;
@@ -74,6 +89,7 @@ typedef struct moe_cuda_device {
     moe_cuda_results results;
     moe_expert_work *works;
     uint32_t max_works;
+    moe_cuda_recording recording;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -167,6 +183,14 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
 
+/* ---- cuda_recording.c ---- */
+
+void moe_cuda_recording_close(moe_cuda_device *cuda);
+/* Of the block of the recording under way. */
+int moe_cuda_recording_parcel(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                              moe_error *err);
+extern const moe_recording_ops moe_cuda_recording_ops;
+
 /* ---- cuda_link.c ---- */
 
 int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
@@ -188,6 +212,10 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
 /* ---- Operations, by file ---- */
 
 /* cuda_products.c */
+bool moe_cuda_is_quantized(const moe_weight *weight);
+/* Rows of x to the scratch for quantised ones. */
+void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
+                         moe_q8_rows *rows);
 int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
                       uint32_t n_rows, float scale, float *out, moe_error *err);
 int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
@@ -207,6 +235,7 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
                           moe_error *err);
 
 /* cuda_vectors.c */
+moe_router_gate moe_cuda_gate_of(const moe_route *route);
 int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                        uint32_t n_rows, float *out, moe_error *err);
 int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,

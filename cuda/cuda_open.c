@@ -132,6 +132,7 @@ static void device_close(moe_device *device)
     }
     moe_cuda_blas_close(&cuda->blas);
     moe_cuda_link_close(cuda);
+    moe_cuda_recording_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {
         (void)cudaFree(cuda->scratch);
@@ -382,7 +383,10 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->n_multiprocessors = info.n_multiprocessors;
     cuda->first_failed = UINT64_MAX;
     snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);
-    cuda->base = (moe_device){.ops = &cuda_ops, .name = cuda->name, .link = &moe_cuda_link_ops};
+    cuda->base = (moe_device){.ops = &cuda_ops,
+                              .name = cuda->name,
+                              .link = &moe_cuda_link_ops,
+                              .recording = &moe_cuda_recording_ops};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->notify_lock, NULL);
     pthread_cond_init(&cuda->begun, NULL);

@@ -6,7 +6,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-static bool is_quantized(const moe_weight *weight)
+bool moe_cuda_is_quantized(const moe_weight *weight)
 {
     return !moe_dtype_info_of(weight->type)->is_float;
 }
@@ -15,9 +15,10 @@ int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t
                       uint32_t n_rows, float scale, float *out, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    void *staged;
+    const moe_cuda_recording *r = &cuda->recording;
+    void *staged = r->device;
     int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK) {
+    if (status == MOE_OK && (r->inputs == NULL || tokens != r->inputs->tokens)) {
         status = moe_cuda_stage(cuda, tokens, n_rows * sizeof *tokens, &staged, err);
     }
     if (status != MOE_OK) {
@@ -27,8 +28,8 @@ int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t
     return moe_cuda_launched(cuda, "embedding tokens", err);
 }
 
-static void quantize(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
-                     moe_q8_rows *rows)
+void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
+                         moe_q8_rows *rows)
 {
     moe_q8_rows_bind(rows, cuda->x_q8_memory, n_rows, n_in);
     moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
@@ -58,11 +59,11 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
     }
     bool quantized = false;
     for (uint32_t i = 0; i < n_linears; i++) {
-        quantized |= is_quantized(&linears[i].weight);
+        quantized |= moe_cuda_is_quantized(&linears[i].weight);
     }
     moe_q8_rows x_q8 = {0};
     if (quantized) {
-        quantize(cuda, x, n_rows, n_in, &x_q8);
+        moe_cuda_quantize_x(cuda, x, n_rows, n_in, &x_q8);
     }
     for (uint32_t i = 0; i < n_linears && status == MOE_OK; i++) {
         if (moe_cuda_blas_takes(cuda->blas, &linears[i].weight, n_rows)) {
@@ -201,10 +202,10 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
     }
     bool quantized = false;
     for (uint32_t w = 0; w < n_works; w++) {
-        quantized |= is_quantized(&works[w].gate) || is_quantized(&works[w].up);
+        quantized |= moe_cuda_is_quantized(&works[w].gate) || moe_cuda_is_quantized(&works[w].up);
     }
     if (quantized) {
-        quantize(cuda, x, n_x_rows, n_in, &experts.x_q8);
+        moe_cuda_quantize_x(cuda, x, n_x_rows, n_in, &experts.x_q8);
     }
     moe_cuda_experts_run(cuda->stream, &experts);
     status = moe_cuda_launched(cuda, "experts", err);

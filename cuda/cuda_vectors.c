@@ -78,28 +78,49 @@ int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y
     return moe_cuda_launched(cuda, "an addition", err);
 }
 
-int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
+/* The tables of `rope`, [n] each, to the device. */
+static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_error *err)
 {
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    size_t n = (size_t)n_rows * (rope->n_rot / 2);
     moe_cuda_parcel parcel;
-    int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK) {
-        status =
-            moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err);
-    }
+    int status =
+        moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err);
     if (status != MOE_OK) {
         return status;
     }
+    rope->cos = moe_cuda_parcel_put(&parcel, rope->cos, n, sizeof(float), NULL);
+    rope->sin = moe_cuda_parcel_put(&parcel, rope->sin, n, sizeof(float), NULL);
+    return moe_cuda_parcel_send(cuda, &parcel, err);
+}
+
+int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_cuda_recording *r = &cuda->recording;
     moe_rope staged = *rope;
-    staged.cos = moe_cuda_parcel_put(&parcel, rope->cos, n, sizeof(float), NULL);
-    staged.sin = moe_cuda_parcel_put(&parcel, rope->sin, n, sizeof(float), NULL);
-    status = moe_cuda_parcel_send(cuda, &parcel, err);
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK && r->inputs != NULL && rope->cos == r->inputs->cos) {
+        staged.cos = (const float *)(r->device + r->cos_at);
+        staged.sin = (const float *)(r->device + r->sin_at);
+    } else if (status == MOE_OK) {
+        status = stage_angles(cuda, (size_t)n_rows * (rope->n_rot / 2), &staged, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
     moe_cuda_rope(cuda->stream, &staged, n_rows);
     return moe_cuda_launched(cuda, "the rotary embedding", err);
+}
+
+moe_router_gate moe_cuda_gate_of(const moe_route *route)
+{
+    return (moe_router_gate){.kind = (moe_router_kind)route->gate,
+                             .n_expert = route->n_expert,
+                             .n_expert_used = route->n_used,
+                             .n_group = route->n_group,
+                             .n_group_used = route->n_group_used,
+                             .group_score = (moe_router_group_score)route->group_score,
+                             .renormalise = route->renormalise,
+                             .scale = route->scale};
 }
 
 /* What comes back lies together: experts, weights, probabilities; one copy and one wait. */
@@ -116,14 +137,7 @@ int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_row
     if (status != MOE_OK || n == 0) {
         return status;
     }
-    moe_router_gate gate = {.kind = (moe_router_kind)route->gate,
-                            .n_expert = route->n_expert,
-                            .n_expert_used = route->n_used,
-                            .n_group = route->n_group,
-                            .n_group_used = route->n_group_used,
-                            .group_score = (moe_router_group_score)route->group_score,
-                            .renormalise = route->renormalise,
-                            .scale = route->scale};
+    moe_router_gate gate = moe_cuda_gate_of(route);
     uint32_t *experts = (uint32_t *)cuda->results.device;
     float *weights = (float *)(experts + n);
     moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, n_rows, experts,

@@ -201,3 +201,72 @@ void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *expert
     activate(stream, experts, n_inner, n_ff, &h_q8);
     run_list(stream, experts, &h_q8, n_ff, experts->out_stride, 2 * n, 3 * n);
 }
+
+/* ---- Experts that the device has chosen ---- */
+
+/* Gates, ups, downs: n_used of each. A rank without an expert has no rows. */
+__global__
+__launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_experts experts)
+{
+    uint32_t k = threadIdx.x;
+    if (k >= experts.n_used)
+        return;
+    uint32_t expert = experts.chosen[k];
+    moe_cuda_product products[3] = {};
+    if (expert < experts.n_expert)
+        for (int p = 0; p < 3; p++) {
+            products[p].weights = experts.addresses[expert].parts[p];
+            products[p].n_rows = 1;
+        }
+    size_t inner = (size_t)k * experts.gate.n_out;
+    products[0].x = products[1].x = experts.x;
+    products[0].out = experts.gate_out + inner;
+    products[1].out = experts.up_out + inner;
+    products[2].x = experts.gate_out + inner;
+    products[2].first_row = k;
+    products[2].out = experts.out + (size_t)k * experts.down.n_out;
+    for (uint32_t p = 0; p < 3; p++)
+        experts.list[p * experts.n_used + k] = products[p];
+}
+
+static void run_chosen(moe_cuda_stream stream, const moe_cuda_product *list, uint32_t n,
+                       const moe_weight *weight, const moe_q8_rows *x_q8)
+{
+    moe_cuda_products products = products_of(weight);
+    products.x_q8 = *x_q8;
+    products.x_stride = weight->n_in;
+    products.out_stride = weight->n_out;
+    products.n_products = n;
+    products.list = list;
+    products.first.n_rows = 1;
+    moe_cuda_matmul(stream, &products);
+}
+
+void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts)
+{
+    uint32_t n = experts->n_used;
+    uint32_t n_ff = experts->gate.n_out;
+    const moe_cuda_product *list = experts->list;
+    MOE_LAUNCH(moe_list_chosen, 1, (n + MOE_WARP - 1) / MOE_WARP * MOE_WARP, 0, stream, *experts);
+    if (experts->gate.type == experts->up.type) {
+        run_chosen(stream, list, 2 * n, &experts->gate, &experts->x_q8);
+    } else {
+        run_chosen(stream, list, n, &experts->gate, &experts->x_q8);
+        run_chosen(stream, list + n, n, &experts->up, &experts->x_q8);
+    }
+    moe_q8_rows h_q8 = {};
+    if (is_float(experts->down.type)) {
+        moe_cuda_silu_mul(stream, experts->gate_out, experts->up_out, experts->gate_out,
+                          (size_t)n * n_ff);
+    } else {
+        moe_q8_rows_bind(&h_q8, experts->h_q8_memory, n, n_ff);
+        moe_cuda_quantize quantize = {};
+        quantize.x = experts->gate_out;
+        quantize.up = experts->up_out;
+        quantize.x_stride = n_ff;
+        quantize.n_rows = n;
+        quantize.out = h_q8;
+        moe_cuda_quantize_rows(stream, &quantize);
+    }
+    run_chosen(stream, list + 2 * n, n, &experts->down, &h_q8);
+}

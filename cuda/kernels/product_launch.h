@@ -40,8 +40,9 @@ typedef struct moe_cuda_products {
     size_t x_stride;  /* in floats, as the others */
     size_t out_stride;
     uint32_t n_products; /* at most 65535 */
-    /* [n_products] in device memory and the same on the host; or both NULL: product p is `first`
-     * with its weights, x, out and first_row p steps further. */
+    /* [n_products] in device memory and the same on the host; or of device memory alone: none has
+     * more rows than `first`, and those that have any are of its class; or both NULL: product p is
+     * `first` with its weights, x, out and first_row p steps further. */
     const moe_cuda_product *list;
     const moe_cuda_product *host_list;
     moe_cuda_product first;
@@ -100,6 +101,25 @@ typedef struct moe_cuda_experts {
 
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
+
+/* The chosen experts of one row, which the host does not know: each by its address in a table. A
+ * rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
+typedef struct moe_cuda_chosen_experts {
+    const uint32_t *chosen;              /* [n_used] */
+    const moe_expert_address *addresses; /* [n_expert] */
+    uint32_t n_expert;
+    uint32_t n_used;
+    moe_weight gate, up, down; /* of all; data of no meaning */
+    const float *x;            /* [n_in] */
+    moe_q8_rows x_q8;          /* of x; read if a gate or an up is quantised */
+    moe_cuda_product *list;    /* [3 * n_used], scratch */
+    float *gate_out;           /* [n_used][n_ff], scratch */
+    float *up_out;             /* likewise */
+    void *h_q8_memory;         /* moe_q8_rows_bytes(n_used, n_ff), scratch */
+    float *out;                /* [n_used][down.n_out] */
+} moe_cuda_chosen_experts;
+
+void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 
 #ifdef __cplusplus
 }

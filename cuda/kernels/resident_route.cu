@@ -48,7 +48,7 @@ __device__ static inline void begin_row(const moe_cuda_route_edit &edit, row_sha
     __syncthreads();
     if (threadIdx.x < edit.n_used) {
         size_t at = (size_t)blockIdx.x * edit.n_used + threadIdx.x;
-        uint32_t expert = edit.experts[at];
+        uint32_t expert = edit.chosen[at];
         row->experts[threadIdx.x] = expert;
         row->weights[threadIdx.x] = edit.weights[at];
         if (expert < edit.n_expert) {
@@ -184,7 +184,7 @@ __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
         if (!is_missing(edit, wanted))
             continue;
         uint32_t expert = MOE_CUDA_EXPERT_NONE;
-        if (routing.fill == MOE_CUDA_FILL_AFFINITY)
+        if (routing.fill == MOE_RESIDENT_FILL_AFFINITY)
             expert = first_free(edit, row, routing.affinity + (size_t)wanted * edit.n_expert,
                                 edit.n_expert);
         __syncwarp();
@@ -204,14 +204,12 @@ __global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit ed
 {
     __shared__ row_shared row;
     begin_row(edit, &row);
-    if (row.n_missing == 0)
-        return;
-    bool again = routing.fill == MOE_CUDA_FILL_ROUTER ||
-                 (routing.fill == MOE_CUDA_FILL_AFFINITY && routing.affinity == NULL) ||
-                 (row.n_resident <= edit.n_used && routing.fill != MOE_CUDA_FILL_NONE);
-    if (again)
+    bool again = routing.fill == MOE_RESIDENT_FILL_ROUTER ||
+                 (routing.fill == MOE_RESIDENT_FILL_AFFINITY && routing.affinity == NULL) ||
+                 (row.n_resident <= edit.n_used && routing.fill != MOE_RESIDENT_FILL_NONE);
+    if (row.n_missing > 0 && again)
         choose_again(edit, &row);
-    else if (threadIdx.x < MOE_WARP)
+    else if (row.n_missing > 0 && threadIdx.x < MOE_WARP)
         stand_in(edit, routing, &row);
     end_row(edit, &row);
 }

@@ -101,10 +101,11 @@ void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
 /* moe_route_edit of runtime/speculate/route_edit.h in device memory. */
 typedef struct moe_cuda_route_edit {
     uint32_t n_rows;
-    uint32_t n_expert; /* up to MOE_ROUTER_MAX_EXPERTS */
-    uint32_t n_used;   /* up to MOE_ROUTER_MAX_USED */
-    uint32_t *experts; /* in and out: [n_rows][n_used] */
-    float *weights;    /* in and out: [n_rows][n_used] */
+    uint32_t n_expert;      /* up to MOE_ROUTER_MAX_EXPERTS */
+    uint32_t n_used;        /* up to MOE_ROUTER_MAX_USED */
+    const uint32_t *chosen; /* [n_rows][n_used] before; may be `experts` */
+    uint32_t *experts;      /* [n_rows][n_used] after */
+    float *weights;         /* in and out: [n_rows][n_used] */
     const float *probs;
     const bool *resident; /* [n_expert] */
     bool renormalise;
@@ -114,14 +115,8 @@ typedef struct moe_cuda_route_edit {
 
 #define MOE_CUDA_EXPERT_NONE UINT32_MAX
 
-typedef enum moe_cuda_fill {
-    MOE_CUDA_FILL_AFFINITY,
-    MOE_CUDA_FILL_ROUTER,
-    MOE_CUDA_FILL_NONE
-} moe_cuda_fill;
-
 typedef struct moe_cuda_draft_routing {
-    moe_cuda_fill fill;
+    moe_resident_fill fill;
     const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
 } moe_cuda_draft_routing;
 

@@ -74,6 +74,8 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_u64(object, "accepted", s->accepted);
     cli_json_u64(object, "verify_passes", s->passes);
     cli_json_u64(object, "draft_passes", s->draft_passes);
+    cli_json_u64(object, "draft_passes_recorded", s->draft_passes_recorded);
+    cli_json_u64(object, "draft_recordings", s->draft_recordings);
     cli_json_u64(object, "draft_moves", s->draft_moves);
     cli_json_real(object, "tokens_per_verification",
                   s->sequences > 0 ? (double)s->emitted / (double)s->sequences : 1.0);

@@ -9,6 +9,7 @@
  *
  * A device whose memory is not the host's has a link (moe_device.link): a queue of copies from host
  * to device that runs beside the arithmetic, and is what experts travel by. The CPU has none.
+ * It may also offer to record passes (moe_device.recording).
  *
  * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
  * follows to the bit for expert arithmetic. Rows never influence each other. */
@@ -240,6 +241,65 @@ typedef struct moe_device_ops {
                          uint32_t n, moe_error *err);
 } moe_device_ops;
 
+/* ---- Passes that a device carries out alone (optional) ---- */
+
+/* What stands in for a pick of the router that is not resident, by the rules of
+ * runtime/speculate/draft_route.h. */
+typedef enum moe_resident_fill {
+    MOE_RESIDENT_FILL_AFFINITY,
+    MOE_RESIDENT_FILL_ROUTER,
+    MOE_RESIDENT_FILL_NONE
+} moe_resident_fill;
+
+/* Where the parts of an expert are: gate, up, down. Of one that is not resident of no meaning. */
+typedef struct moe_expert_address {
+    const void *parts[3]; /* device */
+} moe_expert_address;
+
+/* One row's routed experts in one layer of a self draft, chosen among those that are resident:
+ * router, stand-ins, experts and their sum. All pointers but `route`'s own fields are device
+ * memory. What the table names must not be written to before the next sync() or download(). */
+typedef struct moe_resident_experts {
+    moe_route route;  /* its experts, weights and probs are not looked at */
+    bool renormalise; /* the mixing rule of the edited row; its scale is the route's */
+    moe_resident_fill fill;
+    const uint16_t *affinity;            /* [n_expert][n_expert], nearest first; or NULL */
+    const bool *resident;                /* [n_expert] */
+    const moe_expert_address *addresses; /* [n_expert] */
+    moe_weight gate, up, down;           /* type and shape of all; data is not looked at */
+    const float *x;                      /* [gate.n_in] */
+    uint32_t *picks;                     /* out: [n_used] what the router chose, best first */
+    float *outs;                         /* scratch: [n_used][down.n_out] */
+    float *y;                            /* out: [down.n_out] */
+} moe_resident_experts;
+
+/* What differs from one recorded pass to the next. */
+typedef struct moe_step_inputs {
+    const int32_t *tokens;  /* host, [n_rows]: of embed() */
+    const moe_kv_row *rows; /* host, [n_rows], none with a path: of kv_store(), attention() */
+    const float *cos, *sin; /* host, [n_rows][n_rot / 2]: of rope() */
+    uint32_t n_rows;
+    uint32_t n_rot;
+} moe_step_inputs;
+
+/* A pass recorded once and played again with other inputs. There is one recording, of operations
+ * that give the host nothing back. Host arrays that are the inputs' own, by their addresses, are
+ * read anew each time; any others have to be the same for all passes. */
+typedef struct moe_recording_ops {
+    int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
+                            moe_error *err);
+    /* *played false: nothing has been recorded, or not for that many rows or for rows so far
+     * along. */
+    int (*play)(moe_device *device, const moe_step_inputs *inputs, bool *played, moe_error *err);
+    /* The operations from here to record_end() are recorded in place of what was. inputs must live
+     * until then. MOE_ERR_UNSUPPORTED, from here or from record_end(): it cannot be done, nothing
+     * is recorded, and the device remains usable. */
+    int (*record)(moe_device *device, const moe_step_inputs *inputs, moe_error *err);
+    /* status: what became of the operations. MOE_OK: the recording is played for the first time.
+     * Else it is dropped, and status is returned. */
+    int (*record_end)(moe_device *device, int status, moe_error *err);
+} moe_recording_ops;
+
 /* One piece of a copy. */
 typedef struct moe_copy_range {
     void *dst;       /* device */
@@ -277,8 +337,9 @@ struct moe_device {
     const char *name; /* "cpu" */
     /* NULL: the device's memory is the host's, and the fields below are 0. */
     const moe_link_ops *link;
-    uint64_t memory_bytes;     /* of the device, for everything on it */
-    uint64_t link_bytes_per_s; /* nominal: a first guess until copies have been measured */
+    const moe_recording_ops *recording; /* NULL: not offered */
+    uint64_t memory_bytes;              /* of the device, for everything on it */
+    uint64_t link_bytes_per_s;          /* nominal: a first guess until copies have been measured */
     uint64_t link_latency_ns;
     bool simulated; /* times are a model's, and whatever is printed of them must say so */
 };

@@ -245,8 +245,9 @@ static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows
 static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     uint32_t n_rows = pass->n_rows;
-    int status = choose_experts(engine, pass, layer, err);
-    if (status == MOE_OK) {
+    int status = pass->recorded ? moe_recorded_draft_experts(engine, layer, err)
+                                : choose_experts(engine, pass, layer, err);
+    if (status == MOE_OK && !pass->recorded) {
         status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(engine, layer, n_rows, err)
                                               : run_routed_experts(engine, layer, n_rows, err);
     }

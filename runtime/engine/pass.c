@@ -12,7 +12,7 @@
 
 /* Angles are computed in double: positions run to millions, and a rounded product would turn far
  * positions by visible angles. */
-static void fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
+void moe_pass_fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
 {
     const moe_model_config *c = &engine->config;
     uint32_t n = c->n_rot / 2;
@@ -25,8 +25,7 @@ static void fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
     }
 }
 
-/* The head over some rows: logits into buffers->logits_host. */
-static int compute_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, moe_error *err)
+int moe_pass_queue_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
@@ -45,10 +44,18 @@ static int compute_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, 
     if (status == MOE_OK && c->logit_scale != 1.0f) {
         status = ops->scale(device, c->logit_scale, b->logits, n_logits, err);
     }
-    if (status == MOE_OK) {
-        status = ops->download(device, b->logits_host, b->logits, n_logits * sizeof(float), err);
-    }
     return status;
+}
+
+/* The head over some rows: logits into buffers->logits_host. */
+static int compute_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    int status = moe_pass_queue_logits(engine, rows, n, err);
+    size_t bytes = (size_t)n * engine->config.n_vocab * sizeof(float);
+    return status != MOE_OK ? status
+                            : engine->device->ops->download(engine->device, b->logits_host,
+                                                            b->logits, bytes, err);
 }
 
 static int output_logits(moe_engine *engine, const moe_pass *pass, moe_error *err)
@@ -75,7 +82,7 @@ int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err
 {
     const moe_model_config *c = &engine->config;
     const moe_device_ops *ops = engine->device->ops;
-    fill_rope_tables(engine, pass);
+    moe_pass_fill_rope_tables(engine, pass);
     int status = ops->embed(engine->device, &engine->weights.token_embedding, pass->tokens,
                             pass->n_rows, c->embedding_scale, engine->buffers.x, err);
     for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
@@ -92,7 +99,12 @@ int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err
 
 int moe_pass_run_draft(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
-    int status = moe_pass_run_layers(engine, pass, err);
+    bool done;
+    int status = moe_recorded_draft_run(engine, pass, &done, err);
+    if (status != MOE_OK || done) {
+        return status;
+    }
+    status = moe_pass_run_layers(engine, pass, err);
     return status != MOE_OK ? status : output_logits(engine, pass, err);
 }
 

@@ -76,7 +76,8 @@ typedef struct moe_pass {
     const int32_t *tokens;            /* [n_rows] */
     const moe_kv_row *kv_rows;        /* [n_rows] */
     const struct moe_row_id *row_ids; /* [n_rows]: for observers; NULL in a draft */
-    const uint32_t *depths;     /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
+    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
+    bool recorded;          /* a draft that is being recorded: the device resolves its routing */
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
@@ -105,6 +106,12 @@ int moe_pass_run(struct moe_engine *engine, const moe_pass *pass, moe_error *err
 int moe_pass_run_draft(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
 /* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
 int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+
+/* Its steps, apart: the tables that rope() is given, in the buffers, and the logits of some rows as
+ * far as buffers->logits. n: up to MOE_LOGIT_ROWS. */
+void moe_pass_fill_rope_tables(const struct moe_engine *engine, const moe_pass *pass);
+int moe_pass_queue_logits(struct moe_engine *engine, const uint32_t *rows, uint32_t n,
+                          moe_error *err);
 
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
 int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,

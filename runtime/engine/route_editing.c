@@ -99,22 +99,36 @@ static void confine(const moe_speculation *s, uint32_t layer, uint32_t n_expert,
     }
 }
 
-/* The natural choices go to foresight before they are replaced, and reads begin. */
+void moe_edit_foresee(moe_engine *engine, const moe_pass *pass, uint32_t layer, uint32_t row,
+                      const uint32_t *experts)
+{
+    moe_speculation *s = engine->speculation;
+    uint32_t n_used = engine->config.n_expert_used;
+    if (s->foresight) {
+        moe_foresight_add(&s->foresees, layer, depth_of(pass, row), experts, n_used);
+        moe_expert_store_foresee(engine->experts, layer, engine->n_passes, experts, n_used);
+    }
+}
+
+void moe_edit_find_residents(moe_engine *engine, uint32_t layer)
+{
+    const moe_speculation *s = engine->speculation;
+    moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
+    if (s->draft_experts > 0) {
+        confine(s, layer, engine->config.n_expert, engine->routes->resident);
+    }
+}
+
+/* The natural choices go to foresight before they are replaced. */
 static void edit_draft(moe_engine *engine, const moe_pass *pass, uint32_t layer)
 {
     moe_speculation *s = engine->speculation;
     const moe_model_config *c = &engine->config;
     const uint32_t *chosen = engine->buffers.chosen;
-    for (uint32_t r = 0; r < pass->n_rows && s->foresight; r++) {
-        const uint32_t *experts = chosen + (size_t)r * c->n_expert_used;
-        moe_foresight_add(&s->foresees, layer, depth_of(pass, r), experts, c->n_expert_used);
-        moe_expert_store_foresee(engine->experts, layer, engine->n_passes, experts,
-                                 c->n_expert_used);
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        moe_edit_foresee(engine, pass, layer, r, chosen + (size_t)r * c->n_expert_used);
     }
-    moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
-    if (s->draft_experts > 0) {
-        confine(s, layer, c->n_expert, engine->routes->resident);
-    }
+    moe_edit_find_residents(engine, layer);
     size_t table = (size_t)layer * c->n_expert * c->n_expert;
     moe_draft_routing routing = {.fill = s->fill,
                                  .affinity = s->affinity != NULL ? s->affinity + table : NULL,

@@ -24,6 +24,13 @@ void moe_edit_routes(struct moe_engine *engine, const moe_pass *pass, uint32_t l
 /* Whether passes of this kind need the routers' probabilities over all experts. */
 bool moe_edit_needs_probs(const struct moe_engine *engine, moe_pass_kind kind);
 
+/* Of a draft's row: foresight is told what its router chose, [n_used], and reads begin. Nothing
+ * without foresight. */
+void moe_edit_foresee(struct moe_engine *engine, const moe_pass *pass, uint32_t layer, uint32_t row,
+                      const uint32_t *experts);
+/* To routes->resident: the experts of the layer that a draft may use now. */
+void moe_edit_find_residents(struct moe_engine *engine, uint32_t layer);
+
 /* Which experts of the layer stay for the next draft: fills request->keep. */
 void moe_choose_kept(struct moe_engine *engine, moe_layer_request *request);
 

@@ -11,31 +11,38 @@
 /* Of the slots, at most this part may be held by prefetches. */
 #define PREFETCH_SLOT_DIVISOR 4
 
-int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                   uint32_t *experts, float *weights, float *probs, moe_error *err)
+moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer)
 {
     const moe_model_config *c = &engine->config;
-    const moe_weight *tensors = engine->weights.layers[layer].tensors;
-    moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
-    moe_linear router = {tensors[MOE_LAYER_ROUTER], NULL, b->router_logits};
-    int status = device->ops->linear(device, x, n_rows, c->n_embd, &router, 1, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_route route = {.logits = b->router_logits,
+    const moe_weight *bias = moe_layer_weight(engine, layer, MOE_LAYER_ROUTER_SELECTION_BIAS);
+    return (moe_route){.logits = engine->buffers.router_logits,
                        .n_expert = c->n_expert,
                        .n_used = c->n_expert_used,
                        .gate = c->gate,
                        .renormalise = c->gate_renormalise,
                        .scale = c->gate_scale,
-                       .selection_bias = tensors[MOE_LAYER_ROUTER_SELECTION_BIAS].data,
+                       .selection_bias = bias->data,
                        .n_group = c->n_group,
                        .n_group_used = c->n_group_used,
-                       .group_score = c->group_score,
-                       .experts = experts,
-                       .weights = weights,
-                       .probs = probs};
+                       .group_score = c->group_score};
+}
+
+int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                   uint32_t *experts, float *weights, float *probs, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    moe_device *device = engine->device;
+    moe_linear router = {*moe_layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL,
+                         b->router_logits};
+    int status = device->ops->linear(device, x, n_rows, c->n_embd, &router, 1, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_route route = moe_route_of_layer(engine, layer);
+    route.experts = experts;
+    route.weights = weights;
+    route.probs = probs;
     status = device->ops->route(device, &route, n_rows, err);
     return status != MOE_OK ? status : device->ops->sync(device, err);
 }

@@ -5,6 +5,11 @@
 
 #include <moe/moe.h>
 
+#include "runtime/device/device.h"
+
+/* How the layer's router chooses from buffers->router_logits; without places for the outcome. */
+moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer);
+
 /* Runs a layer's router on rows that its norm has been applied to. experts, weights: host,
  * [n_rows][n_expert_used]. probs: host, [n_rows][n_expert], or NULL. */
 int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,

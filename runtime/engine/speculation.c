@@ -125,6 +125,7 @@ int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size
     uint32_t rows = rows_for_drafts(engine, sessions, n, &s->n_writing);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
+    s->n_recorded_passes = 0;
     s->drafter = MOE_DRAFTER_NONE;
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         s->begun[d] = false;
@@ -178,6 +179,7 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
         s->stats.verify_ns += verify_ns;
     }
     s->stats.draft_passes += s->n_draft_passes;
+    s->stats.draft_passes_recorded += s->n_recorded_passes;
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         bool mine = s->drafter == (moe_drafter)d;
         if (!s->begun[d] || (!mine && n_drafted_rows > 0)) {

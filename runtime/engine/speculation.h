@@ -103,6 +103,7 @@ typedef struct moe_speculation {
     uint32_t n_writing; /* sessions that write in this step */
     double draft_cost;  /* of this step */
     uint32_t n_draft_passes;
+    uint32_t n_recorded_passes; /* of those, the device did by itself */
     /* Of a draft pass, [prefill_chunk]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
@@ -126,6 +127,8 @@ int moe_speculation_check(const moe_engine_options *options, moe_error *err);
  * unless it is asked for by name, so that residency, drafts and their lengths are the same in every
  * run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
+/* Whether the options may give a self draft, and one with a table of affinities. */
+bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
 /* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 

@@ -117,6 +117,16 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
     return status;
 }
 
+bool moe_speculation_may_self(const moe_engine_options *o, bool *has_affinity)
+{
+    int kind = FILL_TOPK;
+    if (o->affinity != NULL) {
+        (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
+    }
+    *has_affinity = kind <= FILL_SHUFFLED;
+    return !is_off(o) && (strcmp(o->speculate, "auto") == 0 || strcmp(o->speculate, "self") == 0);
+}
+
 uint32_t moe_speculation_kept_experts(const moe_engine_options *o)
 {
     bool global = !is_off(o) && o->draft_pin != NULL && strcmp(o->draft_pin, "hot-global") == 0;

@@ -118,6 +118,7 @@ static void assert_nothing_left(void)
     assert_int_equal(usage.streams, 0);
     assert_int_equal(usage.events, 0);
     assert_int_equal(usage.blas_handles, 0);
+    assert_int_equal(usage.graphs, 0);
 }
 
 static void check_exact(const moe_engine_options *options, moe_engine_stats *stats)

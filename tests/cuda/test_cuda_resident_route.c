@@ -82,6 +82,7 @@ static moe_cuda_route_edit device_edit(routing *r)
     return (moe_cuda_route_edit){.n_rows = r->n_rows,
                                  .n_expert = r->n_expert,
                                  .n_used = r->n_used,
+                                 .chosen = r->experts,
                                  .experts = r->experts,
                                  .weights = r->weights,
                                  .probs = r->probs,
@@ -124,8 +125,8 @@ static void drafts_on_residents(void **state)
     static uint16_t orders[MAX_EXPERT * MAX_EXPERT];
     static const moe_draft_fill fills[] = {MOE_DRAFT_FILL_AFFINITY, MOE_DRAFT_FILL_ROUTER,
                                            MOE_DRAFT_FILL_NONE};
-    static const moe_cuda_fill device_fills[] = {MOE_CUDA_FILL_AFFINITY, MOE_CUDA_FILL_ROUTER,
-                                                 MOE_CUDA_FILL_NONE};
+    static const moe_resident_fill device_fills[] = {
+        MOE_RESIDENT_FILL_AFFINITY, MOE_RESIDENT_FILL_ROUTER, MOE_RESIDENT_FILL_NONE};
     uint64_t seed = 0xbe5466cf34e90c6cu;
     uint32_t n_changed = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {

@@ -19,6 +19,8 @@ typedef struct moe_speculation_stats {
     uint64_t emitted;      /* tokens that those wrote, all sequences */
     uint64_t sequences;    /* sequences with a draft, summed over those passes */
     uint64_t draft_passes; /* model passes of drafts */
+    uint64_t draft_passes_recorded; /* ... that a GPU did without the host between layers */
+    uint64_t draft_recordings;      /* passes recorded for that */
     uint64_t draft_moves;  /* experts that moved on a self draft's own behalf: always 0 */
     uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
     uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];

@@ -8,7 +8,11 @@
  * Strict where CUDA is lenient: memory of an asynchronous copy must be page-locked or the device's,
  * a kernel's stream of the device that the thread has chosen. Device memory begins as NaNs, ends at
  * a page that nobody may touch, and is out of the host's reach: by a protection key that only the
- * streams' threads have, or, on a processor without such, for everybody while no stream works. */
+ * streams' threads have, or, on a processor without such, for everybody while no stream works.
+ *
+ * A stream that captures keeps what it is given, and a graph's launch gives it all of that, as often
+ * as asked. What CUDA refuses a capturing thread, or may, ends the capture: allocations, waiting,
+ * events on its stream. */
 #include "cuda_runtime.h"
 #include "fake_blas.h"
 #include "fake_runtime.h"
@@ -25,6 +29,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace
 {
@@ -148,8 +153,20 @@ struct CUevent_st {
     int device;
 };
 
+typedef std::vector<std::function<void()>> recording;
+
+struct CUgraph_st {
+    std::shared_ptr<recording> nodes;
+};
+
+struct CUgraphExec_st {
+    std::shared_ptr<recording> nodes;
+};
+
 struct CUstream_st {
     int device;
+    std::shared_ptr<recording> captured; /* null: it does what it is given */
+    bool capture_is_valid = false;
     uint32_t seed;
     std::mutex lock;
     std::condition_variable given;
@@ -162,6 +179,10 @@ struct CUstream_st {
     void put(std::function<void()> task)
     {
         std::lock_guard<std::mutex> guard(lock);
+        if (captured != nullptr) {
+            captured->push_back(std::move(task));
+            return;
+        }
         tasks.push_back(std::move(task));
         given.notify_one();
     }
@@ -211,6 +232,17 @@ struct CUstream_st {
 namespace
 {
 std::map<cudaStream_t, int> streams;
+thread_local cudaStream_t capturing; /* what this thread captures */
+
+/* Calls that a thread must not make while it captures begin with it. */
+cudaError_t enter_outside_capture(const char *call)
+{
+    if (capturing != nullptr) {
+        capturing->capture_is_valid = false;
+        return failed(cudaErrorStreamCaptureUnsupported);
+    }
+    return enter(call);
+}
 
 bool has_failed()
 {
@@ -304,7 +336,7 @@ void fake_machine_set(const fake_machine *wanted)
     machine = *wanted;
     n_matches = 0;
     sticky = cudaSuccess;
-    usage.n_kernels = usage.n_copies = usage.n_products = usage.n_failures = 0;
+    usage.n_kernels = usage.n_copies = usage.n_products = usage.n_graphs = usage.n_failures = 0;
 }
 
 void fake_get_usage(fake_usage *out)
@@ -427,7 +459,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     *memory = nullptr;
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
@@ -455,7 +487,7 @@ cudaError_t cudaFree(void *memory)
 {
     if (memory == nullptr)
         return cudaSuccess;
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     drain_device(chosen_device);
     std::lock_guard<std::mutex> guard(machine_lock);
     auto found = device_blocks.find((uintptr_t)memory);
@@ -470,7 +502,7 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
     *memory = nullptr;
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
@@ -481,7 +513,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     std::lock_guard<std::mutex> guard(machine_lock);
     if (host_blocks.erase((uintptr_t)memory) == 0)
         return failed(cudaErrorInvalidValue);
@@ -491,7 +523,7 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
@@ -516,7 +548,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     std::lock_guard<std::mutex> guard(machine_lock);
     *total = machine.memory_bytes;
     *free_bytes = machine.memory_bytes - usage.device_bytes;
@@ -589,7 +621,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     stream->drain();
@@ -611,7 +643,7 @@ static uint64_t recorded(moment &when)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     std::shared_ptr<moment> when = event->when;
@@ -645,7 +677,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     if (event->device != stream->device)
@@ -667,7 +699,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    cudaError_t code = enter(__func__);
+    cudaError_t code = enter_outside_capture(__func__);
     if (code != cudaSuccess)
         return code;
     await(*event->when, recorded(*event->when));
@@ -681,5 +713,83 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     if (!begin->timed || !end->timed)
         return failed(cudaErrorInvalidResourceHandle);
     *ms = (float)((double)(end->when->done_ns - begin->when->done_ns) * 1e-6);
+    return code;
+}
+
+/* ---- Graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
+{
+    cudaError_t code = enter_outside_capture(__func__);
+    if (code != cudaSuccess)
+        return code;
+    capturing = stream;
+    std::lock_guard<std::mutex> guard(stream->lock);
+    stream->captured = std::make_shared<recording>();
+    stream->capture_is_valid = true;
+    return cudaSuccess;
+}
+
+/* Ends the capture in any case. */
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = nullptr;
+    cudaError_t code = enter(__func__);
+    if (capturing != stream)
+        return failed(cudaErrorStreamCaptureUnmatched);
+    capturing = nullptr;
+    std::lock_guard<std::mutex> guard(stream->lock);
+    std::shared_ptr<recording> nodes = std::move(stream->captured);
+    stream->captured = nullptr;
+    if (code != cudaSuccess)
+        return code;
+    if (!stream->capture_is_valid)
+        return failed(cudaErrorStreamCaptureInvalidated);
+    *graph = new CUgraph_st{nodes};
+    std::lock_guard<std::mutex> machine_guard(machine_lock);
+    usage.graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    cudaError_t code = enter_outside_capture(__func__);
+    if (code != cudaSuccess)
+        return code;
+    *exec = new CUgraphExec_st{graph->nodes};
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    cudaError_t code = enter_outside_capture(__func__);
+    if (code != cudaSuccess)
+        return code;
+    {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        usage.n_graphs++;
+    }
+    for (const auto &node : *exec->nodes)
+        stream->put(node);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    cudaError_t code = enter(__func__);
+    delete exec;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.graphs--;
+    return code;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    cudaError_t code = enter(__func__);
+    delete graph;
+    std::lock_guard<std::mutex> guard(machine_lock);
+    usage.graphs--;
     return code;
 }

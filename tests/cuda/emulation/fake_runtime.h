@@ -35,9 +35,9 @@ void fake_machine_init(fake_machine *machine);
 void fake_machine_set(const fake_machine *machine);
 
 typedef struct fake_usage {
-    uint64_t device_blocks, host_blocks, streams, events, blas_handles; /* alive */
+    uint64_t device_blocks, host_blocks, streams, events, blas_handles, graphs; /* alive */
     uint64_t device_bytes;
-    uint64_t n_kernels, n_copies, n_products, n_failures; /* since fake_machine_set() */
+    uint64_t n_kernels, n_copies, n_products, n_graphs, n_failures; /* since fake_machine_set() */
 } fake_usage;
 
 void fake_get_usage(fake_usage *usage);

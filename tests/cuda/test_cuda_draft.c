@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: MIT */
+/* Self drafts that the emulated GPU carries out alone, recorded as a graph: their logits have the
+ * bits of drafts whose routing the host resolves, whatever stands in for what is not resident, and
+ * texts and drafts of whole conversations are the same. What cannot be recorded is drafted as
+ * before. Run on a model given by path. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../engine/engine_fixture.h"
+#include "cuda/cuda_loader.h"
+#include "emulation/fake_runtime.h"
+#include "runtime/engine/engine_internal.h"
+
+#define N_PROMPT 12
+#define N_DECODE 10
+
+static const char *model_path;
+
+/* Of the module, which has the stand-in for the runtime in it. */
+static struct {
+    void (*init)(fake_machine *machine);
+    void (*set)(const fake_machine *machine);
+    void (*usage)(fake_usage *usage);
+} fake;
+
+static char last_log[1024];
+
+static void keep_log(const char *line, void *user)
+{
+    (void)user;
+    if (strstr(line, "drafts are routed by the host") != NULL) {
+        snprintf(last_log, sizeof last_log, "%s", line);
+    }
+}
+
+static int find_fake(void **state)
+{
+    (void)state;
+    const moe_cuda_module *module;
+    moe_error err = {""};
+    if (moe_cuda_module_load(&module, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    Dl_info info;
+    assert_int_not_equal(dladdr((const void *)module, &info), 0);
+    void *handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(handle);
+    *(void **)&fake.init = dlsym(handle, "fake_machine_init");
+    *(void **)&fake.set = dlsym(handle, "fake_machine_set");
+    *(void **)&fake.usage = dlsym(handle, "fake_get_usage");
+    assert_true(fake.init != NULL && fake.set != NULL && fake.usage != NULL);
+    dlclose(handle);
+    return 0;
+}
+
+/* Nothing in a run depends on when a read arrives. */
+static moe_engine_options draft_options(const char *affinity)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.prefill_chunk = 16;
+    options.context = 192;
+    options.device = "cuda";
+    options.expert_cache_share = 0.5;
+    options.host_compute = MOE_SWITCH_OFF;
+    options.prefetch = MOE_SWITCH_OFF;
+    options.speculate = "self";
+    options.cost = "bytes";
+    options.length_control = "static";
+    options.draft_max = 3;
+    options.affinity = affinity;
+    options.log = keep_log;
+    return options;
+}
+
+static void use_machine(const char *fail_call, uint32_t after, cudaError_t code, bool for_good)
+{
+    fake_machine machine;
+    fake.init(&machine);
+    machine.nap_us = 50;
+    machine.fail_call = fail_call;
+    machine.fail_after = after;
+    machine.fail_code = code;
+    machine.fail_for_good = for_good;
+    fake.set(&machine);
+}
+
+static void assert_nothing_left(void)
+{
+    fake_usage usage;
+    fake.usage(&usage);
+    assert_int_equal(usage.device_blocks, 0);
+    assert_int_equal(usage.host_blocks, 0);
+    assert_int_equal(usage.streams, 0);
+    assert_int_equal(usage.events, 0);
+    assert_int_equal(usage.graphs, 0);
+}
+
+/* ---- Logits of single draft passes ---- */
+
+typedef struct logits {
+    uint32_t n_vocab;
+    float *values;
+} logits;
+
+static bool copy_logits(uint32_t row, const float *values, void *user)
+{
+    const logits *out = user;
+    assert_int_equal(row, 0);
+    memcpy(out->values, values, out->n_vocab * sizeof *values);
+    return true;
+}
+
+/* What the draft thinks of a token behind the timeline. */
+static void draft_one(moe_engine *engine, moe_session *session, int32_t token, logits *out)
+{
+    moe_error err = {""};
+    uint32_t at = session->n_evaluated;
+    uint32_t zero = 0;
+    assert_int_equal(moe_kv_table_reserve(&engine->kv, &session->kv, at, at + 1, NULL), MOE_OK);
+    moe_kv_row row = moe_kv_row_at(session->kv.addresses, at);
+    moe_pass pass = {.kind = MOE_PASS_DRAFT,
+                     .n_rows = 1,
+                     .tokens = &token,
+                     .kv_rows = &row,
+                     .depths = &zero,
+                     .logit_rows = &zero,
+                     .n_logit_rows = 1,
+                     .on_logits = copy_logits,
+                     .user = out};
+    if (moe_pass_run_draft(engine, &pass, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+static void compare_one(moe_engine *engine, moe_session *session, int32_t token, logits two[2],
+                        const char *text)
+{
+    moe_recorded_draft *recorded = engine->recorded_draft;
+    assert_non_null(recorded);
+    draft_one(engine, session, token, &two[0]);
+    engine->recorded_draft = NULL;
+    draft_one(engine, session, token, &two[1]);
+    engine->recorded_draft = recorded;
+    if (memcmp(two[0].values, two[1].values, two[0].n_vocab * sizeof(float)) != 0) {
+        fail_msg("other logits behind position %u: %s", session->n_evaluated, text);
+    }
+}
+
+static void step(moe_engine *engine, moe_session *session)
+{
+    moe_error err = {""};
+    if (moe_step(engine, &session, 1, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+}
+
+/* As the timeline grows, what is resident changes, and pages are added. */
+static void compare_logits(const moe_engine_options *options, uint32_t n_prompt, const char *text)
+{
+    use_machine(NULL, 0, cudaSuccess, false);
+    moe_engine *engine = open_engine(options);
+    logits two[2];
+    int32_t prompt[160];
+    for (int i = 0; i < 2; i++) {
+        two[i].n_vocab = engine->config.n_vocab;
+        two[i].values = calloc(two[i].n_vocab, sizeof(float));
+    }
+    make_prompt(prompt, n_prompt, engine->config.n_vocab, 3);
+    moe_session *session = greedy_session(engine);
+    uint64_t n_recordings = engine->speculation->stats.draft_recordings;
+    for (uint32_t fed = 0; fed < n_prompt;) {
+        uint32_t n = n_prompt - fed < 16 ? n_prompt - fed : 16;
+        feed(session, prompt + fed, n);
+        session->evaluate_only = true;
+        step(engine, session);
+        fed += n;
+        for (int32_t token = 5; token < 8; token++) {
+            compare_one(engine, session, token, two, text);
+        }
+        assert_int_equal(engine->speculation->n_recorded_passes, 3); /* of this step */
+    }
+    n_recordings = engine->speculation->stats.draft_recordings - n_recordings;
+    assert_int_equal(n_recordings, n_prompt > 128 ? 2 : 1);
+    for (int i = 0; i < 2; i++) {
+        free(two[i].values);
+    }
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left();
+}
+
+static const char *const fills[] = {"topk", "none", "shuffled"};
+
+static void same_logits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof fills / sizeof fills[0]; i++) {
+        moe_engine_options options = draft_options(fills[i]);
+        compare_logits(&options, i == 0 ? 140 : 32, fills[i]);
+    }
+    /* With fewer residents than a token uses in some layers. */
+    moe_engine_options options = draft_options("shuffled");
+    moe_memory_plan plan;
+    options.expert_cache_share = 0;
+    assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
+    options.device_memory = plan.device_floor;
+    compare_logits(&options, 16, "few slots");
+}
+
+/* ---- Whole runs ---- */
+
+typedef struct outcome {
+    int status;
+    moe_error err;
+    int32_t tokens[N_DECODE];
+    moe_speculation_stats stats;
+} outcome;
+
+/* On the machine as it has been set. */
+static void write_text(const moe_engine_options *options, bool sampled, outcome *out)
+{
+    memset(out, 0, sizeof *out);
+    moe_engine *engine = NULL;
+    moe_session *session = NULL;
+    last_log[0] = '\0';
+    out->status = moe_engine_open(&engine, options, &out->err);
+    size_t n = 0;
+    if (out->status == MOE_OK) {
+        int32_t prompt[N_PROMPT];
+        moe_session_options how;
+        moe_session_options_init(&how);
+        how.sampling.temperature = sampled ? 0.8f : 0.0f;
+        how.sampling.seed = 11;
+        out->status = moe_session_create(&session, engine, &how, &out->err);
+        make_prompt(prompt, N_PROMPT, engine->config.n_vocab, 1);
+        if (out->status == MOE_OK) {
+            feed(session, prompt, N_PROMPT);
+        }
+    }
+    while (out->status == MOE_OK && n < N_DECODE) {
+        out->status = moe_step(engine, &session, 1, &out->err);
+        n += moe_session_take(session, out->tokens + n, N_DECODE - n);
+    }
+    if (engine != NULL) {
+        moe_engine_stats stats = {.struct_size = sizeof stats};
+        moe_engine_get_stats(engine, &stats);
+        out->stats = stats.speculation;
+    }
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left();
+}
+
+static void assert_same_drafts(const outcome *a, const outcome *b, const char *text)
+{
+    if (a->status != MOE_OK || b->status != MOE_OK) {
+        fail_msg("%s: %s%s", text, a->err.message, b->err.message);
+    }
+    if (memcmp(a->tokens, b->tokens, sizeof a->tokens) != 0) {
+        fail_msg("other tokens: %s", text);
+    }
+    assert_int_equal(a->stats.drafted, b->stats.drafted);
+    assert_int_equal(a->stats.accepted, b->stats.accepted);
+    assert_int_equal(a->stats.passes, b->stats.passes);
+    assert_int_equal(a->stats.draft_passes, b->stats.draft_passes);
+    assert_memory_equal(a->stats.drafted_at, b->stats.drafted_at, sizeof a->stats.drafted_at);
+    assert_memory_equal(a->stats.accepted_at, b->stats.accepted_at, sizeof a->stats.accepted_at);
+}
+
+/* Recorded, and on a runtime that does not capture. */
+static void same_drafts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        moe_engine_options options = draft_options(fills[i % 3]);
+        options.length_control = i == 3 ? "cascade" : "static";
+        outcome alone, routed;
+        use_machine(NULL, 0, cudaSuccess, false);
+        write_text(&options, i >= 3, &alone);
+        use_machine("cudaStreamBeginCapture", 0, cudaErrorNotSupported, false);
+        write_text(&options, i >= 3, &routed);
+        assert_same_drafts(&alone, &routed, fills[i % 3]);
+        assert_true(alone.stats.draft_passes > 0);
+        assert_int_equal(alone.stats.draft_passes_recorded, alone.stats.draft_passes);
+        assert_int_equal(alone.stats.draft_recordings, 1);
+        assert_int_equal(routed.stats.draft_passes_recorded, 0);
+        assert_int_equal(alone.stats.draft_moves, 0);
+    }
+}
+
+/* Foresight learns of the picks when the pass is over, and verification is as exact. */
+static void foresight(void **state)
+{
+    (void)state;
+    moe_engine_options options = draft_options("topk");
+    outcome plain, foreseen;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, false, &plain);
+    options.foresight = MOE_SWITCH_ON;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, false, &foreseen);
+    assert_int_equal(foreseen.status, MOE_OK);
+    assert_memory_equal(plain.tokens, foreseen.tokens, sizeof plain.tokens);
+    assert_int_equal(plain.stats.foresight_all, 0);
+    assert_true(foreseen.stats.foresight_right > 0);
+    assert_int_equal(foreseen.stats.draft_passes_recorded, foreseen.stats.draft_passes);
+}
+
+/* Trees, and stand-ins by chance. */
+static void others_are_routed_by_the_host(void **state)
+{
+    (void)state;
+    moe_engine_options options = draft_options("random");
+    outcome got;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, false, &got);
+    assert_int_equal(got.status, MOE_OK);
+    assert_true(got.stats.draft_passes > 0);
+    assert_int_equal(got.stats.draft_passes_recorded, 0);
+    options = draft_options("topk");
+    options.tree_nodes = 4;
+    write_text(&options, false, &got);
+    assert_int_equal(got.status, MOE_OK);
+    assert_true(got.stats.draft_passes > 0);
+    assert_int_equal(got.stats.draft_passes_recorded, 0);
+}
+
+/* ---- What goes wrong ---- */
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        cudaError_t code;
+    } cases[] = {{"cudaStreamBeginCapture", cudaErrorNotSupported},
+                 {"cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated},
+                 {"cudaGraphInstantiate", cudaErrorMemoryAllocation}};
+    moe_engine_options options = draft_options("topk");
+    outcome alone, got;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, false, &alone);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        use_machine(cases[i].call, 0, cases[i].code, false);
+        write_text(&options, false, &got);
+        assert_same_drafts(&alone, &got, cases[i].call);
+        assert_int_equal(got.stats.draft_passes_recorded, 0);
+        assert_int_equal(got.stats.draft_recordings, 0);
+        assert_non_null(strstr(last_log, cases[i].call));
+    }
+    /* Page-locked memory runs out: at opening, which is told, or for the recording alone. */
+    bool refused = false, hit = true;
+    for (uint32_t n = 0; hit; n++) {
+        fake_usage usage;
+        use_machine("cudaHostAlloc", n, cudaErrorMemoryAllocation, false);
+        write_text(&options, false, &got);
+        fake.usage(&usage);
+        hit = usage.n_failures > 0;
+        if (got.status != MOE_OK) {
+            assert_int_equal(got.status, MOE_ERR_MEMORY);
+            continue;
+        }
+        assert_same_drafts(&alone, &got, "cudaHostAlloc");
+        refused |= got.stats.draft_passes_recorded == 0;
+    }
+    assert_true(refused);
+}
+
+/* A device that is lost while it plays fails the step, with a remedy. */
+static void losses(void **state)
+{
+    (void)state;
+    moe_engine_options options = draft_options("topk");
+    outcome well;
+    fake_usage usage;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, false, &well);
+    assert_int_equal(well.status, MOE_OK);
+    fake.usage(&usage);
+    assert_int_equal(usage.n_graphs, well.stats.draft_passes);
+    const struct {
+        const char *call;
+        uint32_t after;
+    } cases[] = {{"cudaStreamBeginCapture", 0},
+                 {"cudaStreamEndCapture", 0},
+                 {"cudaGraphInstantiate", 0},
+                 {"cudaGraphLaunch", 0},
+                 {"cudaGraphLaunch", 4},
+                 {"fault", (uint32_t)usage.n_kernels / 2},
+                 {"fault", (uint32_t)usage.n_kernels * 3 / 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        outcome got;
+        use_machine(cases[i].call, cases[i].after, cudaErrorLaunchFailure, true);
+        write_text(&options, false, &got);
+        if (got.status != MOE_ERR_DEVICE || strstr(got.err.message, "; ") == NULL) {
+            fail_msg("%s: status %d: %s", cases[i].call, got.status, got.err.message);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_cuda_draft MODEL.gguf\n");
+        return 2;
+    }
+    model_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_logits), cmocka_unit_test(same_drafts),
+        cmocka_unit_test(foresight),   cmocka_unit_test(others_are_routed_by_the_host),
+        cmocka_unit_test(refusals),    cmocka_unit_test(losses),
+    };
+    return cmocka_run_group_tests(tests, find_fake, NULL);
+}
