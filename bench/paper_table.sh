@@ -123,7 +123,7 @@ done
 modelled="$modelled --cost bytes; self --cost bytes; auto --cost bytes"
 for text in gsm8k shakespeare python; do
     speculate "length-$text" "$text" 50%,100% 1 200 2 3 "$configs"
-    speculate "modelled-$text" "$text" 25%,50%,100% 1 400 2 1 "$modelled"
+    speculate "modelled-$text" "$text" 25%,50%,100% 1 200 2 1 "$modelled"
 done
 
 # ---- MoE-Spec: budgets

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench io, cache and offload: what they print, and that a sweep that was killed, torn, interrupted or
-# is another one goes on, or is refused, as it should.
+# bench io, cache, offload and speculate: what they print, and that a sweep that was killed, torn,
+# interrupted or is another one goes on, or is refused, as it should.
 # Arguments: the command, json_fields, a tiny model.
 set -u
 moe=$1
@@ -61,6 +61,23 @@ grep -q 'note: 4 of 6 measurements were in' "$work/err" || fail "note: $(cat "$w
 [ "$(sed 1,2d "$work/cache.csv" | wc -l)" -eq $((rows + 2)) ] || fail "not two more rows"
 head -c "$(wc -c <"$work/before.csv")" "$work/cache.csv" | cmp -s - "$work/before.csv" ||
     fail "older rows were changed"
+
+# ---- Speculation: recall of a self draft by layer and position, where there was one.
+"$moe" bench speculate -m "$model" -f "$work/text.txt" -p 20 -n 24 --repeat 1 --expert-cache 50% \
+    --configs 'off; self --length-control static --draft-max 3' --format csv >"$work/speculate.csv" ||
+    fail "bench speculate"
+tr -d '"' <"$work/speculate.csv" | awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { recall = $at["foreseen_percent"]; hidden = $at["hidden_percent"] }
+    NR == 2 { bad += recall != "" || hidden != "" || $at["foreseen_layer_0"] != "" }
+    NR == 3 {
+        bad += !(recall > 0 && recall <= 100 && hidden >= 0 && hidden <= 100)
+        bad += !($at["hidden_ready_percent"] <= hidden && hidden != "")
+        bad += !($at["foreseen_layer_0"] > 0)
+        for (i = 0; i < 4; i++) bad += !($at["foreseen_position_" i] > 0)
+        bad += ("foreseen_layer_1" in at) + ("foreseen_position_4" in at)
+    }
+    END { exit bad || NR != 3 }' || fail "recall of foresight: $(cat "$work/speculate.csv")"
 
 # ---- Torn: cut at any byte, what was whole stays, and the rest is measured again.
 sweep="bench cache -m $model -f $work/text.txt -p 20 -n 12 --repeat 1 --policy lru,lfu"
