@@ -68,7 +68,19 @@ static int entries(const char *folder)
     return n;
 }
 
-static moe_engine_options make_options(void)
+/* Engines that allocate different things. */
+typedef struct kind {
+    const char *name, *device, *speculate;
+    uint32_t tree_nodes, expert_budget;
+} kind;
+
+static const kind kinds[] = {
+    {"plain", "cpu", NULL, 0, 0},
+    {"behind a link", "sim:memory=64M,link=8GB/s,latency=2us", NULL, 0, 0},
+    {"trees, lossy", "cpu", "self", 12, 3},
+};
+
+static moe_engine_options make_options(const kind *k)
 {
     moe_engine_options options;
     moe_engine_options_init(&options);
@@ -77,6 +89,10 @@ static moe_engine_options make_options(void)
     options.context = 96;
     options.prefill_chunk = 64;
     options.expert_cache_share = 0.5;
+    options.device = k->device;
+    options.speculate = k->speculate;
+    options.tree_nodes = k->tree_nodes;
+    options.expert_budget = k->expert_budget;
     return options;
 }
 
@@ -91,10 +107,9 @@ static bool check_status(int status, const moe_error *error, long n)
     return status == MOE_OK;
 }
 
-static void opening(void **state)
+static void open_kind(const kind *k)
 {
-    (void)state;
-    moe_engine_options options = make_options();
+    moe_engine_options options = make_options(k);
     moe_engine *engine = open_engine(&options);
     moe_engine_close(&engine);
     int n_files = entries("/proc/self/fd");
@@ -112,10 +127,19 @@ static void opening(void **state)
         assert_true(reached || status == MOE_OK);
         moe_engine_close(&engine);
     }
-    print_message("%ld allocations of opening, %ld of them not needed\n", n - 1, n_tolerated - 1);
+    print_message("%s: %ld allocations of opening, %ld of them not needed\n", k->name, n - 1,
+                  n_tolerated - 1);
     assert_true(n > 50);
     assert_int_equal(entries("/proc/self/fd"), n_files);
     assert_int_equal(entries("/proc/self/task"), n_threads);
+}
+
+static void opening(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        open_kind(&kinds[i]);
+    }
 }
 
 /* A session is created, fed and stepped; the calls that fail are made again. */
@@ -157,10 +181,9 @@ static long use(moe_engine *engine, long n, int32_t *tokens)
     return left;
 }
 
-static void running(void **state)
+static void run_kind(const kind *k)
 {
-    (void)state;
-    moe_engine_options options = make_options();
+    moe_engine_options options = make_options(k);
     int32_t expected[8], tokens[8];
     moe_engine *engine = open_engine(&options);
     (void)use(engine, 1 << 30, expected);
@@ -178,8 +201,16 @@ static void running(void **state)
         }
     }
     moe_engine_close(&engine);
-    print_message("%ld allocations of a session and its steps\n", n - 1);
+    print_message("%s: %ld allocations of a session and its steps\n", k->name, n - 1);
     assert_true(n > 10);
+}
+
+static void running(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        run_kind(&kinds[i]);
+    }
 }
 
 int main(int argc, char **argv)
