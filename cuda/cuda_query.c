@@ -74,13 +74,19 @@ static void describe_slot(int device, moe_cuda_device_info *info)
     }
 }
 
-static int describe_device(int device, moe_cuda_device_info *info, moe_error *err)
+/* One that cannot even be described does not hide the others. */
+static void describe_device(int device, moe_cuda_device_info *info)
 {
     struct cudaDeviceProp properties;
     *info = (moe_cuda_device_info){.numa_node = -1};
     cudaError_t code = cudaGetDeviceProperties(&properties, device);
     if (code != cudaSuccess) {
-        return moe_cuda_translate(code, "cudaGetDeviceProperties", "looking for GPUs", err);
+        moe_error why_not;
+        (void)moe_cuda_translate(code, "cudaGetDeviceProperties", "looking at it", &why_not);
+        snprintf(info->name, sizeof info->name, "unknown GPU");
+        snprintf(info->why_not, sizeof info->why_not, "%.*s", (int)sizeof info->why_not - 1,
+                 why_not.message);
+        return;
     }
     snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
     info->memory_bytes = properties.totalGlobalMem;
@@ -98,7 +104,6 @@ static int describe_device(int device, moe_cuda_device_info *info, moe_error *er
                  "%u.%u; build with sm_%u%u in -Dgpu_archs",
                  info->major, info->minor, info->major, info->minor);
     }
-    return MOE_OK;
 }
 
 static int refuse(cudaError_t code, const moe_cuda_device_list *list, moe_error *err)
@@ -138,10 +143,9 @@ int moe_cuda_list(moe_cuda_device_list *out, moe_error *err)
     if (code != cudaSuccess || n <= 0) {
         return refuse(code, out, err);
     }
-    int status = MOE_OK;
-    for (int i = 0; status == MOE_OK && i < n && i < (int)MOE_CUDA_MAX_DEVICES; i++) {
-        status = describe_device(i, &out->devices[i], err);
-        out->n += status == MOE_OK;
+    for (int i = 0; i < n && i < (int)MOE_CUDA_MAX_DEVICES; i++) {
+        describe_device(i, &out->devices[i]);
+        out->n++;
     }
-    return status;
+    return MOE_OK;
 }

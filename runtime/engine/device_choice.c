@@ -11,7 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/sim_device.h"
 
-static bool is_auto(const moe_engine_options *o)
+bool moe_device_choice_is_auto(const moe_engine_options *o)
 {
     return o->device == NULL || strcmp(o->device, "auto") == 0;
 }
@@ -20,7 +20,7 @@ int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
 {
     uint32_t index;
     moe_sim_spec spec;
-    if (is_auto(o) || strcmp(o->device, "cpu") == 0) {
+    if (moe_device_choice_is_auto(o) || strcmp(o->device, "cpu") == 0) {
         return MOE_OK;
     }
     if (moe_sim_spec_is(o->device)) {
@@ -63,7 +63,7 @@ static int open_cuda(moe_device **out, const moe_engine_options *o, uint32_t ind
     return status != MOE_OK ? status : module->open(out, &options, err);
 }
 
-/* The first GPU that can be used; if none can, why the first cannot. */
+/* The first GPU that can be used; if none can, why the last that was tried cannot. */
 static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_error *err)
 {
     const moe_cuda_module *module;
@@ -76,12 +76,12 @@ static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_erro
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a list of GPUs");
     }
     status = module->list(list, err);
-    if (status == MOE_OK) {
-        uint32_t index = 0;
-        while (index < list->n && list->devices[index].why_not[0] != '\0') {
-            index++;
+    uint32_t n = status == MOE_OK ? list->n : 0;
+    for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
+        /* Of one that cannot be used the first alone is tried, to be told why. */
+        if (i == 0 || list->devices[i].why_not[0] == '\0') {
+            status = open_cuda(out, o, i, err);
         }
-        status = open_cuda(out, o, index < list->n ? index : 0, err);
     }
     free(list);
     return status;
@@ -107,7 +107,7 @@ int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, mo
     const moe_engine_options *o = choice->options;
     uint32_t index = 0;
     int status;
-    if (is_auto(o)) {
+    if (moe_device_choice_is_auto(o)) {
         status = open_best(out, choice, err);
     } else if (strcmp(o->device, "cpu") == 0) {
         status = open_cpu(out, choice, err);

@@ -14,10 +14,13 @@ typedef struct moe_device_choice {
     unsigned cpu_features;
 } moe_device_choice;
 
+/* No device is named: the engine may take what works. */
+bool moe_device_choice_is_auto(const moe_engine_options *options);
 /* What can be said of options.device without looking at the machine. */
 int moe_device_choice_check(const moe_engine_options *options, moe_error *err);
-/* NULL and "auto": the first GPU that can be used, else the CPU; one log line tells of a GPU that
- * is there and cannot be used. A device that is named is opened, or the reason why not returned. */
+/* NULL and "auto": the first GPU that can be used and opened, else the CPU; one log line tells of a
+ * GPU that is there and cannot be used. A device that is named is opened, or the reason why not
+ * returned. */
 int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, moe_error *err);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
+#include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 
 const char *moe_version(void)
@@ -60,16 +62,46 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     return status != MOE_OK ? status : moe_engine_plan(engine, options, err);
 }
 
+/* A GPU that was taken without being asked for, and turned out to be too small or not to work. */
+static bool may_do_without(const moe_engine *engine, const moe_engine_options *o, int status)
+{
+    return engine != NULL && engine->device != NULL && moe_device_choice_is_auto(o) &&
+           engine->device->link != NULL && o->device_memory == 0 &&
+           (status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY || status == MOE_ERR_DEVICE);
+}
+
+/* With its memory, or as far as the plan. Without a GPU if it cannot be with the one that was
+ * chosen for the caller. */
+static int open_model(moe_engine **out, const moe_engine_options *options, bool with_memory,
+                      moe_error *err)
+{
+    moe_error why_not = {""};
+    int status = open_to_plan(out, options, &why_not);
+    if (status == MOE_OK && with_memory) {
+        status = moe_engine_open_memory(*out, options, &why_not);
+    }
+    if (status == MOE_OK || !may_do_without(*out, options, status)) {
+        return status == MOE_OK ? MOE_OK : moe_fail(err, status, "%s", why_not.message);
+    }
+    if (options->log != NULL) {
+        char line[MOE_ERROR_MESSAGE_SIZE + 64];
+        snprintf(line, sizeof line, "the GPU is not used: %s", why_not.message);
+        options->log(line, options->user);
+    }
+    moe_engine_close(out);
+    moe_engine_options on_cpu = *options;
+    on_cpu.device = "cpu";
+    status = open_to_plan(out, &on_cpu, err);
+    return status == MOE_OK && with_memory ? moe_engine_open_memory(*out, &on_cpu, err) : status;
+}
+
 int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     *out = NULL;
     moe_engine *engine = NULL;
     bool whole = options->struct_size != sizeof *options || !options->vocabulary_only;
     int status =
-        whole ? open_to_plan(&engine, options, err) : open_vocabulary(&engine, options, err);
-    if (status == MOE_OK && whole) {
-        status = moe_engine_open_memory(engine, options, err);
-    }
+        whole ? open_model(&engine, options, true, err) : open_vocabulary(&engine, options, err);
     if (status == MOE_OK && whole && options->trace_path != NULL) {
         status = moe_trace_recorder_open(&engine->trace, engine, options->trace_path,
                                          options->trace_gates, err);
@@ -87,7 +119,7 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
 {
     *plan = (moe_memory_plan){0};
     moe_engine *engine = NULL;
-    int status = open_to_plan(&engine, options, err);
+    int status = open_model(&engine, options, false, err);
     if (engine != NULL) {
         *plan = engine->plan;
     }

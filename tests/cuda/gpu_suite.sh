@@ -247,6 +247,25 @@ same_text() {
         cmp "$out.cpu" "$out.gpu"' sh "$moe" "$work/text" "$@"
 }
 
+# Self drafts that the GPU does by itself (graphs): as many tokens drafted, and as many accepted, as on
+# the CPU, whose drafts the host routes. Costs in bytes: nothing depends on when reads arrive.
+drafts_alone() {
+    # shellcheck disable=SC2016
+    try "self drafts by the GPU alone: those of the CPU" sh -c 'moe=$1; out=$2; shift 2
+        for device in cpu cuda; do
+            "$moe" run "$@" --device $device --json 2>"$out.$device" >/dev/null || exit 1
+        done
+        cat "$out.cpu" "$out.cuda"
+        python3 -c "
+import json, sys
+cpu, gpu = (json.load(open(name)) for name in sys.argv[1:])
+same = all(cpu[k] == gpu[k] for k in (\"drafted\", \"accepted\", \"draft_passes\", \"tokens_sha256\"))
+sys.exit(not same or gpu[\"draft_passes_recorded\"] != gpu[\"draft_passes\"] or gpu[\"drafted\"] == 0)
+" "$out.cpu" "$out.cuda"' sh "$moe" "$work/drafts" -m "$demo" -p "Once upon a time" -n 64 --temp 0 \
+        --ignore-eos --expert-cache 25% --host-compute off --prefetch off --speculate self --cost bytes \
+        --length-control static --draft-max 4
+}
+
 # Close, not equal: products of floats by cuBLAS.
 near() {
     python3 - "$work/first" "$work/second" <<'PYTHON'
@@ -285,6 +304,7 @@ engines_section() {
         same_text "a text, a quarter of the experts on the GPU" --expert-cache 25%
         same_text "a text with n-gram drafts" --expert-cache 25% --speculate ngram
         same_text "a text with self drafts" --expert-cache 25% --speculate self
+        drafts_alone
     fi
     model=$root/tests/oracle/olmoe/model.gguf
     if [ -f "$model" ] && try "cuBLAS: the CPU" "$moe" logits -m "$model" --tokens "$tokens" \

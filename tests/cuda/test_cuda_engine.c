@@ -21,6 +21,8 @@
 
 #define N_PROMPT 20
 #define N_DECODE 6
+/* Headroom, and what the device has for itself (staging, results). */
+#define MEMORY_OF_AN_OPEN_DEVICE ((64u << 20) + (2u << 20) + (256u << 10))
 
 static const char *model_path;
 
@@ -72,6 +74,11 @@ static void find_fake(void)
     *(void **)&fake.usage = dlsym(handle, "fake_get_usage");
     assert_true(fake.init != NULL && fake.set != NULL && fake.usage != NULL);
     dlclose(handle);
+}
+
+static void keep_line(const char *line, void *user)
+{
+    snprintf(user, 1024, "%s", line);
 }
 
 static moe_session *generate(moe_engine *engine, int32_t *tokens)
@@ -326,20 +333,115 @@ static void float_products(void **state)
     }
 }
 
+/* On the machine as it has been set: which device it is, with the CPU's tokens. */
+static void take_what_works(const char *device, bool tells)
+{
+    moe_engine_options options = default_options();
+    char told[1024] = "";
+    options.log = keep_line;
+    options.user = told;
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info;
+    int32_t tokens[N_DECODE];
+    moe_engine_get_info(engine, &info);
+    if (strncmp(info.device, device, strlen(device)) != 0) {
+        fail_msg("%s instead of %s: %s", info.device, device, told);
+    }
+    assert_true(!tells || strstr(told, "the GPU is not used: ") != NULL);
+    moe_session *session = generate(engine, tokens);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left();
+}
+
 /* Without a GPU that can be used an engine that may choose works on the CPU. */
 static void falls_back(void **state)
 {
     (void)state;
     fake_machine machine;
     fake.init(&machine);
+    const fake_machine whole = machine;
     machine.driver_version = 0;
     fake.set(&machine);
+    take_what_works("cpu", false);
+    machine.driver_version = 11080;
+    fake.set(&machine);
+    take_what_works("cpu", false);
+    machine = whole;
+    machine.n_devices = 0;
+    fake.set(&machine);
+    take_what_works("cpu", false);
+    machine = whole;
+    machine.major = 7;
+    fake.set(&machine);
+    take_what_works("cpu", false);
+    /* It opens, and has 64 KiB for the model. */
+    machine = whole;
+    machine.memory_bytes = MEMORY_OF_AN_OPEN_DEVICE + (64u << 10);
+    fake.set(&machine);
+    take_what_works("cpu", true);
+    expect_refusal(&machine, "cuda", "is below the least that works");
+    /* Named sizes are not forgotten. */
     moe_engine_options options = default_options();
+    moe_engine *engine = NULL;
+    options.device_memory = 64u << 10;
+    assert_int_equal(moe_engine_open(&engine, &options, NULL), MOE_ERR_BUDGET);
+    assert_null(engine);
+}
+
+/* Calls that fail while an engine opens: one that may choose works on, on the CPU. */
+static void falls_back_late(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        cudaError_t code;
+        bool for_good;
+    } cases[] = {{"cudaGetDeviceCount", cudaErrorUnknown, true},
+                 {"cudaGetDeviceProperties", cudaErrorUnknown, true},
+                 {"cudaSetDevice", cudaErrorDevicesUnavailable, false},
+                 {"cudaStreamCreateWithPriority", cudaErrorMemoryAllocation, false},
+                 {"cudaMemGetInfo", cudaErrorLaunchFailure, true},
+                 {"cudaMalloc", cudaErrorMemoryAllocation, false},
+                 {"fault", cudaErrorECCUncorrectable, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        /* Of cudaMalloc() those after the device's own are of the model. */
+        uint32_t most = strcmp(cases[i].call, "cudaMalloc") == 0 ? 5 : 1;
+        for (uint32_t n = 0; n < most; n++) {
+            fake_machine machine;
+            fake.init(&machine);
+            machine.fail_call = cases[i].call;
+            machine.fail_code = cases[i].code;
+            machine.fail_for_good = cases[i].for_good;
+            machine.fail_after = n;
+            expect_refusal(&machine, "cuda", "; ");
+            fake.set(&machine);
+            take_what_works("cpu", false);
+        }
+    }
+}
+
+/* A GPU that cannot be described, or not be opened, does not hide the next. */
+static void takes_the_next(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake.init(&machine);
+    machine.n_devices = 2;
+    machine.fail_call = "cudaStreamCreateWithPriority";
+    machine.fail_code = cudaErrorMemoryAllocation;
+    fake.set(&machine);
+    take_what_works("cuda:1", false);
+    machine.fail_call = "cudaGetDeviceProperties";
+    machine.fail_code = cudaErrorUnknown;
+    expect_refusal(&machine, "cuda:0", "cannot be used: CUDA: looking at it");
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    options.device = "cuda:1";
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
-    moe_engine_get_info(engine, &info);
-    assert_string_equal(info.device, "cpu");
     moe_engine_close(&engine);
+    assert_nothing_left();
 }
 
 /* Opens and writes until something fails. True when nothing did. */
@@ -437,7 +539,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(host_compute),      cmocka_unit_test(refusals),
         cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
         cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
-        cmocka_unit_test(float_products),
+        cmocka_unit_test(float_products),    cmocka_unit_test(falls_back_late),
+        cmocka_unit_test(takes_the_next),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }
