@@ -196,13 +196,75 @@ static void copies(void **state)
     for_every_device(check_copies);
 }
 
+/* One token's row of a table, turned: recorded for one token, played for others. */
+static void check_recording(moe_device *device)
+{
+    enum { TOKENS = 7 };
+    const moe_device_ops *ops = device->ops;
+    const moe_recording_ops *recording = device->recording;
+    if (recording == NULL) {
+        return;
+    }
+    float values[TOKENS * N_IN], cos[N_IN / 2], sin[N_IN / 2], direct[N_IN], played[N_IN];
+    fill_values(values, TOKENS * N_IN, 8);
+    float *table = device_upload(device, values, sizeof values);
+    float *x = device_alloc(device, sizeof direct);
+    void *page = x;
+    moe_weight embeddings = {MOE_DTYPE_F32, table, N_IN, TOKENS, N_IN * sizeof(float)};
+    int32_t token;
+    moe_kv_row row = moe_kv_row_at(&page, 0);
+    moe_step_inputs inputs = {
+        .tokens = &token, .rows = &row, .cos = cos, .sin = sin, .n_rows = 1, .n_rot = N_IN};
+    moe_rope rope = {.x = x,
+                     .row_stride = N_IN,
+                     .head_stride = N_IN,
+                     .n_head = 1,
+                     .n_rot = N_IN,
+                     .cos = cos,
+                     .sin = sin};
+    for (token = 0; token < TOKENS; token++) {
+        bool was_played;
+        fill_values(cos, N_IN / 2, 10 + (uint32_t)token);
+        fill_values(sin, N_IN / 2, 20 + (uint32_t)token);
+        assert_int_equal(ops->embed(device, &embeddings, &token, 1, 2.0f, x, NULL), MOE_OK);
+        assert_int_equal(ops->rope(device, &rope, 1, NULL), MOE_OK);
+        assert_int_equal(ops->download(device, direct, x, sizeof direct, NULL), MOE_OK);
+        memset(played, 0, sizeof played);
+        assert_int_equal(ops->upload(device, x, played, sizeof played, NULL), MOE_OK);
+        assert_int_equal(recording->play(device, &inputs, &was_played, NULL), MOE_OK);
+        assert_int_equal(was_played, token > 0);
+        if (token == 0) {
+            assert_int_equal(recording->record(device, &inputs, NULL), MOE_OK);
+            assert_int_equal(ops->embed(device, &embeddings, &token, 1, 2.0f, x, NULL), MOE_OK);
+            int status = ops->rope(device, &rope, 1, NULL);
+            assert_int_equal(recording->record_end(device, status, NULL), MOE_OK);
+        }
+        assert_int_equal(ops->download(device, played, x, sizeof played, NULL), MOE_OK);
+        assert_memory_equal(played, direct, sizeof direct);
+    }
+    /* One that is given up leaves nothing to play. */
+    bool was_played;
+    token = 0;
+    assert_int_equal(recording->record(device, &inputs, NULL), MOE_OK);
+    assert_int_equal(recording->record_end(device, MOE_ERR_CANCELLED, NULL), MOE_ERR_CANCELLED);
+    assert_int_equal(recording->play(device, &inputs, &was_played, NULL), MOE_OK);
+    assert_false(was_played);
+    ops->free(device, table, sizeof values);
+    ops->free(device, x, sizeof direct);
+}
+
+static void recordings(void **state)
+{
+    (void)state;
+    for_every_device(check_recording);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory),
-        cmocka_unit_test(same_arithmetic),
-        cmocka_unit_test(dropped_ranks),
-        cmocka_unit_test(copies),
+        cmocka_unit_test(memory),        cmocka_unit_test(same_arithmetic),
+        cmocka_unit_test(dropped_ranks), cmocka_unit_test(copies),
+        cmocka_unit_test(recordings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
