@@ -36,7 +36,8 @@ part() {
 
 # Arguments: name, text, cache, batches, tokens to write, groups of prompts, repetitions,
 # configurations, further options.
-speculate() {
+# (In a shell of its own: its variables are nobody else's.)
+speculate() (
     name=$1 text=$2 cache=$3 batches=$4 n=$5 prompts=$6 repeat=$7 configs=$8
     shift 8
     [ "$smoke" -eq 1 ] && n=6 && prompts=1 && repeat=1 && batches=${batches%%,*}
@@ -44,16 +45,16 @@ speculate() {
     part "$name.csv" "$moe" bench speculate -m "$model" -f "$texts/$text.txt" -p 64 -n "$n" \
         --prompts "$prompts" --repeat "$repeat" --expert-cache "$cache" --parallel "$batches" \
         --configs "$configs" --format csv "$@"
-}
+)
 
 # Arguments: name, text, rows of a pass, further options.
-perplexity() {
+perplexity() (
     name=$1 text=$2 rows=$3
     shift 3
     [ "$smoke" -eq 1 ] && text=smoke
     part "$name.json" "$moe" perplexity -m "$model" -f "$texts/$text.txt" -c 256 -b "$rows" \
         --json "$@"
-}
+)
 
 {
     echo "date: $(date -u +%Y-%m-%d)"
