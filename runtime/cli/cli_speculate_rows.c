@@ -63,6 +63,7 @@ void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *befo
     s->drafted += a->drafted - b->drafted;
     s->accepted += a->accepted - b->accepted;
     s->modelled_cost += a->modelled_cost - b->modelled_cost;
+    s->modelled_plain_cost += a->modelled_plain_cost - b->modelled_plain_cost;
     s->emitted += a->emitted - b->emitted;
     s->sequences += a->sequences - b->sequences;
     s->draft_passes += a->draft_passes - b->draft_passes;

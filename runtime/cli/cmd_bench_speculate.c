@@ -398,6 +398,10 @@ static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_
     begin_row(table, m, cache, batch, c);
     cli_bench_median(table, "tokens_per_s", 2, o->speed, m->repeat);
     cli_bench_median(table, "ratio", 3, o->ratio, m->repeat);
+    cli_bench_real(table, "modelled_ratio", 4,
+                   o->sum.speculation.modelled_cost > 0
+                       ? o->sum.speculation.modelled_plain_cost / o->sum.speculation.modelled_cost
+                       : 0);
     cli_bench_real(table, "modelled_mib_per_token", 3,
                    o->sum.speculation.modelled_cost / (1048576.0 * tokens));
     cli_bench_real(table, "tokens_per_iteration", 3, tokens / (double)o->n_iterations);

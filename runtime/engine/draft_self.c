@@ -5,7 +5,6 @@
  * accept is cut off. */
 #include <string.h>
 
-#include "runtime/engine/byte_cost.h"
 #include "runtime/engine/engine_internal.h"
 
 typedef struct level {
@@ -85,8 +84,8 @@ static int run_level(moe_engine *engine, level *l, moe_error *err)
                      .cancel_user = l};
     int status = moe_pass_run_draft(engine, &pass, err);
     s->n_draft_passes++;
-    if (s->byte_cost != NULL) {
-        s->draft_cost += moe_byte_cost_draft(s->byte_cost, l->n_rows);
+    if (s->by_bytes) {
+        s->draft_cost += moe_byte_cost_draft(&s->byte_cost, l->n_rows);
     }
     return status != MOE_OK ? status : l->status;
 }

@@ -6,9 +6,9 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/byte_cost.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/lossy.h"
+#include "runtime/engine/miss_model.h"
 #include "runtime/engine/speculation.h"
 
 static int load_bias(moe_route_editor *editor, moe_engine *engine, moe_error *err)
@@ -159,6 +159,10 @@ void moe_edit_routes(moe_engine *engine, const moe_pass *pass, uint32_t layer)
     }
     if (engine->speculation != NULL) {
         score_foresight(engine, pass, layer);
+        if (engine->speculation->misses != NULL) {
+            moe_miss_model_keep_routes(engine->speculation->misses, layer, pass->n_rows,
+                                       engine->buffers.chosen);
+        }
     }
     if (pass->kind == MOE_PASS_LOSSY) {
         moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
@@ -189,8 +193,8 @@ void moe_choose_kept(moe_engine *engine, moe_layer_request *request)
     if (s == NULL) {
         return;
     }
-    if (s->byte_cost != NULL) {
-        moe_byte_cost_layer(s->byte_cost, request);
+    if (s->misses != NULL) {
+        moe_miss_model_layer(s->misses, request);
     }
     request->verifies = s->foresees.any;
     moe_foresight_score(&s->foresees, request->layer, request->experts, request->n);

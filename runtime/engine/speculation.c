@@ -3,11 +3,12 @@
 #include "runtime/engine/speculation.h"
 
 #include "runtime/base/clock.h"
-#include "runtime/engine/byte_cost.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/miss_model.h"
 
 /* Weight of the newest sample in the average cost of a missing expert. */
+#define PLAIN_MEMORY     0.98 /* of a plain pass, for each new one */
 #define MISS_COST_WEIGHT 0.1
 
 /* It writes, and has one row in the pass: the token sampled last. */
@@ -112,7 +113,7 @@ static int run_drafter(moe_engine *engine, moe_drafter kind, moe_session *const 
                                             : moe_draft_model_run(engine, sessions, n, err);
     uint64_t ns = moe_now_ns() - begin;
     s->stats.draft_ns += ns;
-    if (s->byte_cost == NULL) {
+    if (!s->by_bytes) {
         s->draft_cost += (double)ns;
     }
     return status;
@@ -143,6 +144,46 @@ int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size
     return status;
 }
 
+/* The rows of a session that plain decoding would have had in its n-th pass. */
+static uint32_t standing_rows(const moe_session *session, uint32_t nth, uint32_t first_row,
+                              uint32_t n_rows, uint32_t *rows)
+{
+    const moe_session_draft *d = session->draft;
+    if (!d->active) {
+        uint32_t n = nth == 0 ? n_rows : 0;
+        for (uint32_t i = 0; i < n; i++) {
+            rows[i] = first_row + i;
+        }
+        return n;
+    }
+    uint32_t node = d->current;
+    if (n_rows == 0 || d->tree.nodes[node].depth < nth) {
+        return 0;
+    }
+    while (d->tree.nodes[node].depth > nth) {
+        node = d->tree.nodes[node].parent;
+    }
+    rows[0] = first_row + node;
+    return 1;
+}
+
+void moe_speculation_stood(moe_engine *engine, moe_session *const *sessions, size_t n,
+                           const uint32_t *first_row, const uint32_t *n_rows_of)
+{
+    moe_speculation *s = engine->speculation;
+    uint32_t n_rows = 1;
+    for (uint32_t nth = 0; s->misses != NULL && n_rows > 0; nth++) {
+        n_rows = 0;
+        for (size_t i = 0; i < n; i++) {
+            n_rows +=
+                standing_rows(sessions[i], nth, first_row[i], n_rows_of[i], s->standing + n_rows);
+        }
+        if (n_rows > 0) {
+            moe_miss_model_plain(s->misses, s->standing, n_rows);
+        }
+    }
+}
+
 /* An average of what a missing expert has cost passes that waited. */
 static void note_miss_cost(moe_engine *engine, double fetch_cost)
 {
@@ -157,23 +198,51 @@ static void note_miss_cost(moe_engine *engine, double fetch_cost)
     }
 }
 
+/* Of a modelled miss of plain decoding: what those passes waited, over what the model says that
+ * they missed, so that reading ahead counts as it does without speculation. */
+static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts, double fetch,
+                              bool is_plain)
+{
+    if (s->by_bytes) {
+        return moe_byte_cost_miss(&s->byte_cost);
+    }
+    if (is_plain) {
+        s->plain_wait = PLAIN_MEMORY * s->plain_wait + fetch;
+        s->plain_missed = PLAIN_MEMORY * s->plain_missed + (double)counts->missed;
+    }
+    return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
+}
+
 void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
     moe_speculation *s = engine->speculation;
     double verify = (double)verify_ns;
     double fetch = (double)wait_ns;
-    if (s->byte_cost != NULL) {
-        verify = moe_byte_cost_take(s->byte_cost, n_rows, &fetch);
-        s->miss_cost = moe_byte_cost_miss(s->byte_cost);
+    moe_miss_counts counts = {0};
+    if (s->misses != NULL) {
+        counts = moe_miss_model_take(s->misses);
+    }
+    if (s->by_bytes) {
+        s->miss_cost = moe_byte_cost_miss(&s->byte_cost);
+        fetch = (double)counts.missed * s->miss_cost;
+        verify = fetch + moe_byte_cost_passes(&s->byte_cost, 1, n_rows, counts.used);
     } else {
         note_miss_cost(engine, fetch);
     }
     if (s->n_writing == 0 || n_rows != n_tree_rows) {
         return; /* a pass with prompts in it tells nothing about decoding */
     }
-    s->stats.modelled_cost += s->byte_cost != NULL ? s->draft_cost + verify : 0.0;
     uint32_t n_drafted_rows = n_rows - s->n_writing;
+    bool is_plain = n_drafted_rows == 0 && s->n_draft_passes == 0;
+    double miss_cost = plain_miss_cost(s, &counts, fetch, is_plain);
+    double plain_fetch = (double)counts.plain_missed * miss_cost;
+    if (s->by_bytes) {
+        s->stats.modelled_cost += s->draft_cost + verify;
+        s->stats.modelled_plain_cost +=
+            plain_fetch + moe_byte_cost_passes(&s->byte_cost, counts.plain_passes,
+                                               counts.plain_rows, counts.plain_used);
+    }
     if (n_drafted_rows > 0) {
         s->stats.passes++;
         s->stats.verify_ns += verify_ns;
@@ -192,7 +261,10 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
                                           .n_emitted = n_emitted,
                                           .draft_cost = mine ? s->draft_cost : 0.0,
                                           .verify_cost = verify,
-                                          .fetch_cost = fetch};
+                                          .fetch_cost = fetch,
+                                          .models_misses = s->misses != NULL && miss_cost > 0,
+                                          .modelled_fetch = (double)counts.missed * miss_cost,
+                                          .plain_fetch = plain_fetch};
         moe_length_end(s->control[d], &iteration);
     }
 }

@@ -17,6 +17,7 @@
 #include <moe/moe.h>
 
 #include "offload/expert_store.h"
+#include "runtime/engine/byte_cost.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/foresight.h"
 #include "runtime/engine/pass.h"
@@ -35,7 +36,7 @@ typedef enum moe_drafter {
 } moe_drafter;
 
 struct moe_draft_model;
-struct moe_byte_cost;
+struct moe_miss_model;
 
 #define MOE_MOST_DRAFT 63u /* tokens in a row */
 
@@ -92,7 +93,9 @@ typedef struct moe_speculation {
     moe_length_control *control[MOE_DRAFTERS];
     bool begun[MOE_DRAFTERS]; /* asked for a length in this step */
     struct moe_draft_model *model;
-    struct moe_byte_cost *byte_cost; /* NULL: costs are times */
+    bool by_bytes; /* costs are modelled, else times */
+    moe_byte_cost byte_cost;
+    struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
     moe_foresight foresees;
     moe_random random;  /* of the baselines that pin or fill at random */
     float *score;       /* [n_expert] */
@@ -100,10 +103,12 @@ typedef struct moe_speculation {
     uint32_t *n_pinned; /* [n_layer] */
     double miss_cost;   /* of one missing expert, moving average */
     uint64_t misses_before;
-    uint32_t n_writing; /* sessions that write in this step */
-    double draft_cost;  /* of this step */
+    double plain_wait, plain_missed; /* of plain passes, fading sums */
+    uint32_t n_writing;              /* sessions that write in this step */
+    double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
     uint32_t n_recorded_passes; /* of those, the device did by itself */
+    uint32_t *standing;         /* [prefill_chunk] rows of a plain pass */
     /* Of a draft pass, [prefill_chunk]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
@@ -153,6 +158,10 @@ moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node);
 void moe_speculation_visit(moe_session *session, uint32_t node, const float *logits);
 /* After the pass: the accepted path joins the timeline. */
 int moe_speculation_settle(moe_session *session, moe_error *err);
+/* After the walks, before they are settled: which rows of the pass stood, for what plain decoding
+ * would have missed. */
+void moe_speculation_stood(moe_engine *engine, moe_session *const *sessions, size_t n,
+                           const uint32_t *first_row, const uint32_t *n_rows_of);
 /* The iteration's cost: of n_rows rows of the pass n_tree_rows were trees'. */
 void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);

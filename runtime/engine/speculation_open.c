@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/byte_cost.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/miss_model.h"
 #include "runtime/engine/named_value.h"
 
 #define DEFAULT_DRAFT_MAX 8u
@@ -232,13 +233,14 @@ static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err
     s->pinned = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *s->pinned);
     s->n_pinned = moe_calloc(c->n_layer, sizeof *s->n_pinned);
     uint32_t n_rows = engine->prefill_chunk;
+    s->standing = moe_calloc(n_rows, sizeof *s->standing);
     s->rows = moe_calloc(n_rows, sizeof *s->rows);
     s->pass_tokens = moe_calloc(n_rows, sizeof *s->pass_tokens);
     s->pass_depths = moe_calloc(n_rows, sizeof *s->pass_depths);
     s->pass_kv = moe_calloc(n_rows, sizeof *s->pass_kv);
     s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
-    if (s->score == NULL || s->pinned == NULL || s->n_pinned == NULL || s->rows == NULL ||
-        s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
+    if (s->score == NULL || s->pinned == NULL || s->n_pinned == NULL || s->standing == NULL ||
+        s->rows == NULL || s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
         s->pass_logit_rows == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
@@ -254,6 +256,7 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
     }
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
+            options.second = d > 0 && s->use[MOE_DRAFTER_NGRAM];
             status = moe_length_control_create(&s->control[d], &options, err);
         }
     }
@@ -270,6 +273,25 @@ static void pin_hottest(moe_speculation *s, const moe_engine *engine)
             s->n_pinned[l] = s->draft_experts;
         }
     }
+}
+
+/* Modelled misses are those of LRU where costs are modelled: what a calibration says must not
+ * change them. */
+static int open_costs(moe_speculation *s, const moe_engine *engine, const moe_engine_options *o,
+                      moe_error *err)
+{
+    s->by_bytes = moe_speculation_by_bytes(o);
+    moe_byte_cost_init(&s->byte_cost, &engine->map, engine->config.n_expert_used);
+    if (!s->by_bytes && engine->plan.expert_slots >= engine->plan.experts) {
+        return MOE_OK;
+    }
+    moe_miss_model_options options = {.map = &engine->map,
+                                      .n_expert_used = engine->config.n_expert_used,
+                                      .max_rows = engine->prefill_chunk,
+                                      .n_slots = engine->plan.expert_slots,
+                                      .policy = MOE_POLICY_DEFAULT,
+                                      .hotness = s->by_bytes ? NULL : engine->hotness};
+    return moe_miss_model_open(&s->misses, &options, err);
 }
 
 static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_options *o,
@@ -291,9 +313,8 @@ static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_o
     if (status == MOE_OK) {
         status = open_control(s, o, err);
     }
-    if (status == MOE_OK && moe_speculation_by_bytes(o)) {
-        status = moe_byte_cost_open(&s->byte_cost, &engine->map, engine->config.n_expert_used,
-                                    engine->plan.expert_slots, err);
+    if (status == MOE_OK) {
+        status = open_costs(s, engine, o, err);
     }
     if (status == MOE_OK && s->use[MOE_DRAFTER_MODEL]) {
         s->model = engine->draft_model;
@@ -342,12 +363,13 @@ void moe_speculation_close(moe_speculation **speculation)
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         moe_length_control_free(&s->control[d]);
     }
-    moe_byte_cost_close(&s->byte_cost);
+    moe_miss_model_close(&s->misses);
     moe_foresight_free(&s->foresees);
     free(s->shuffled);
     free(s->score);
     free(s->pinned);
     free(s->n_pinned);
+    free(s->standing);
     free(s->rows);
     free(s->pass_tokens);
     free(s->pass_depths);

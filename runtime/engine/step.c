@@ -301,6 +301,7 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
             const moe_session_draft *d = s->sessions[i]->draft;
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
+        moe_speculation_stood(engine, s->sessions, s->n_sessions, s->first_row, s->n_rows_of);
         moe_speculation_end(engine, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
                             moe_expert_store_wait_ns(engine->experts) - waited);
     }

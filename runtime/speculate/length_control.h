@@ -28,6 +28,8 @@ typedef enum moe_length_kind {
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
+    bool second; /* survival: another controller's drafts, which cost no passes, go first, and this
+                    one begins with less to lose, so that both together lose little */
     /* Cascade's constants; 0 where a default is meant: the paper's. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
@@ -76,6 +78,10 @@ typedef struct moe_length_iteration {
     double draft_cost;
     double verify_cost; /* verification, acceptance and sampling; of plain decoding: all of it */
     double fetch_cost;  /* the part of verify_cost spent waiting for experts */
+    /* Where misses are modelled (else the rest is 0): what this pass, and the plain passes that
+     * would have written the same tokens, would each have waited for experts. */
+    bool models_misses;
+    double modelled_fetch, plain_fetch;
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);

@@ -11,9 +11,16 @@
  * median are left out of t_base and speculating ones are clipped at a multiple of what was
  * expected, so that a stalled machine is not taken for the price of a draft.
  *
- * Guard. `budget` is time in units of t_base: every iteration adds BUDGET_SHARE of its cost, every
- * speculating one adds what it won and takes what it lost; it begins with BUDGET_START, so that a
- * short run cannot lose much, and never exceeds BUDGET_MAX.
+ * Guard. `budget` is time in units of t_base: every iteration adds BUDGET_SHARE of its cost, and
+ * what it won or lost. It begins with BUDGET_START, so that a short run cannot lose much, and never
+ * exceeds BUDGET_MAX; what is won beyond comes back slowly, so that a text on which speculation did
+ * well is tried again sooner, and a bad one cannot use it up. Drafts begin short: K doubles when
+ * all of a draft stood.
+ *
+ * Won and lost: where misses are modelled, against what plain decoding would have missed for the
+ * very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts are good, so a
+ * t_base of other moments would take easy text for a gain; and plain passes pay for what refused
+ * drafts have pushed out.
  *
  *             plain iterations         wait over, budget enough
  *   WARM_UP -------------------> OFF --------------------------> PROBE
@@ -39,6 +46,7 @@
 #define BASE_MEMORY       16u /* samples of a running mean */
 #define COST_MEMORY       64u
 #define FIRST_SAMPLES     8u
+#define FETCH_MEMORY      64.0 /* tokens */
 #define COLD_SAMPLES      8u   /* the first of all: caches are cold, and they say nothing */
 #define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
 #define OUTLIER           2.5
@@ -46,13 +54,17 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
 #define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
 
-#define BUDGET_SHARE     0.005
+#define BUDGET_SHARE     0.004
 #define BUDGET_MAX       6.0
-#define BUDGET_START     1.0
+#define BUDGET_START     0.75
+#define SAVED_SHARE      0.01
+#define SAVED_MAX        100.0
 #define PROBE_ITERATIONS 6u
-#define PROBE_RESERVE    1.0 /* of budget, to begin a probe */
+#define SECOND_START     0.2
+#define SECOND_SHARE     0.002
 #define FIRST_WAIT       16u
 #define MAX_WAIT         2048u
+#define FIRST_REACH      2u
 #define WINDOW           32u
 #define REFRESH_INTERVAL 32u
 #define REFRESH_CLOSE    12u /* ... where little is won, so that an old t_base could hide a loss */
@@ -80,15 +92,21 @@ typedef struct survival_state {
     uint32_t n_plain;
     uint32_t n_cold;
     double last_plain;
+    /* Where misses are modelled, `plain` is without what was waited for experts, and this is what
+     * plain decoding would have waited, a sequence's token. */
+    double plain_fetch;
+    double compute_base;
     /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
     survival_mean compute[N_WIDTH], fetch[N_WIDTH];
     survival_mean draft_pass;
     double slope, fetch_slope;     /* a row more, where no width was seen */
     double rate_tokens, rate_cost; /* running means while ON, of an iteration */
     survival_mode mode;
-    double budget;
+    double budget, saved;
+    double start, share;   /* of the budget: what it begins with, and what an iteration adds */
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
+    uint32_t reach; /* ON: K's ceiling, which grows as drafts stand to their end */
     /* The probe, or the window while ON. */
     uint32_t n_done;
     double tokens, cost;
@@ -288,7 +306,7 @@ static uint32_t survival_begin(moe_length_control *control)
     if (base->n_samples < FIRST_SAMPLES) {
         return 0;
     }
-    if (s->mode == MODE_OFF && s->waited >= s->wait && s->budget >= PROBE_RESERVE) {
+    if (s->mode == MODE_OFF && s->waited >= s->wait && s->budget >= s->start) {
         s->mode = MODE_PROBE;
         uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
         uint32_t max = control->options.max_draft;
@@ -304,7 +322,8 @@ static uint32_t survival_begin(moe_length_control *control)
     }
     s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
                    s->budget > BUDGET_MAX / 2;
-    return s->mode == MODE_PROBE ? s->probe_depth : control->options.max_draft;
+    uint32_t max = control->options.max_draft;
+    return s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
 }
 
 /* A t_base that is too high hides losses, and while ON its memory reaches far back. */
@@ -327,17 +346,23 @@ static void learn_costs(moe_length_control *control, const moe_length_iteration 
         s->n_cold++;
         return;
     }
+    if (it->models_misses) {
+        double tokens = it->n_emitted > 0 ? it->n_emitted : 1;
+        double weight = s->plain_fetch == 0 ? 1 : tokens / n / FETCH_MEMORY;
+        s->plain_fetch += weight * (it->plain_fetch / tokens - s->plain_fetch);
+    }
     if (plain) {
-        double cost = it->verify_cost / n;
+        double cost = (it->verify_cost - (it->models_misses ? it->fetch_cost : 0)) / n;
         s->plain[s->n_plain++ % BASE_MEMORY] = cost;
         base->n_samples += base->n_samples < BASE_MEMORY;
         uint32_t n_kept = s->n_plain < BASE_MEMORY ? s->n_plain : BASE_MEMORY;
         if (n_kept >= FIRST_SAMPLES || base->n_samples <= n_kept) {
-            base->cost = mean_without_outliers(s->plain, n_kept);
-            forget_slower(s, base->cost, cost);
+            s->compute_base = mean_without_outliers(s->plain, n_kept);
+            forget_slower(s, s->compute_base, cost);
         }
         base->age = 0;
     }
+    base->cost = s->compute_base > 0 ? s->compute_base + s->plain_fetch : 0;
     double unit = base->cost * n;
     if (unit <= 0) {
         return;
@@ -369,6 +394,7 @@ static void part_end(moe_length_control *control)
         if (measured || predicted_utility(control) >= PAYS) {
             s->mode = MODE_ON;
             s->n_on = 0;
+            s->reach = FIRST_REACH;
             s->rate_tokens = s->tokens / s->n_done;
             s->rate_cost = s->cost / s->n_done;
         } else {
@@ -382,7 +408,30 @@ static void part_end(moe_length_control *control)
     part_reset(s);
 }
 
-/* An iteration with K > 0: its account, in t_base, and the end of a probe or window. */
+/* What plain decoding of the iteration's tokens would have cost, in t_base. */
+static double plain_value(const survival_state *s, const moe_length_iteration *it, double unit)
+{
+    return it->models_misses ? (it->n_emitted * s->compute_base + it->plain_fetch) / unit
+                             : (double)it->n_emitted / it->n_sequences;
+}
+
+/* What earlier drafts made this pass miss beyond its own needs (less than 0: spared it). */
+static double aftermath(const moe_length_iteration *it, double unit)
+{
+    return it->models_misses ? (it->modelled_fetch - it->plain_fetch) / unit : 0;
+}
+
+/* In t_base. Noise is clipped, known misses are not. */
+static double clipped_verify(const survival_state *s, const moe_length_iteration *it, double unit)
+{
+    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    double fetch = it->models_misses ? it->modelled_fetch / unit : -1;
+    double expected = verify_ratio(s, (extra + it->n_sequences - 1) / it->n_sequences, fetch);
+    double verify = it->verify_cost / unit;
+    return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
+}
+
+/* An iteration: its account, in t_base, and the end of a probe or window. */
 static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
 {
     survival_state *s = control->state;
@@ -390,19 +439,22 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     if (unit <= 0) {
         return;
     }
-    double tokens = (double)it->n_emitted / it->n_sequences;
-    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
-    double expected = verify_ratio(s, (extra + it->n_sequences - 1) / it->n_sequences, -1);
-    double verify = it->verify_cost / unit;
-    verify = verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
-    /* A plain iteration has lost what drafting cost, whatever the noise of its measurement. */
-    double cost = (plain ? tokens : verify) + it->draft_cost / unit;
-    s->budget += tokens - cost;
-    s->tokens += tokens;
+    double value = plain_value(s, it, unit);
+    /* A plain iteration has lost what drafting and its aftermath cost, whatever the noise. */
+    double cost = plain ? value + aftermath(it, unit) : clipped_verify(s, it, unit);
+    cost += it->draft_cost / unit;
+    s->budget += value - cost;
+    if (control->draft_length == 0) {
+        return;
+    }
+    s->tokens += value;
     s->cost += cost;
-    s->rate_tokens += (tokens - s->rate_tokens) / RATE_MEMORY;
+    s->rate_tokens += (value - s->rate_tokens) / RATE_MEMORY;
     s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
     s->n_on += s->mode == MODE_ON;
+    if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
+        s->reach *= 2; /* all of it stood */
+    }
     if (s->budget <= 0) {
         part_reset(s);
         turn_off(control, true);
@@ -415,18 +467,27 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     }
 }
 
+static void fill_budget(survival_state *s)
+{
+    double back = s->saved < SAVED_SHARE ? s->saved : SAVED_SHARE;
+    s->saved -= back;
+    s->budget += s->share + back;
+    if (s->budget > BUDGET_MAX) {
+        s->saved += s->budget - BUDGET_MAX;
+        s->saved = s->saved < SAVED_MAX ? s->saved : SAVED_MAX;
+        s->budget = BUDGET_MAX;
+    }
+}
+
 static void survival_end(moe_length_control *control, const moe_length_iteration *it)
 {
     survival_state *s = control->state;
     bool plain = moe_length_is_plain(it);
     /* Priced before it is learnt from: an outlier must not raise what it is clipped at. */
-    if (control->draft_length > 0) {
-        account(control, it, plain);
-    }
+    account(control, it, plain);
     learn_costs(control, it, plain);
     s->waited += s->mode == MODE_OFF;
-    s->budget += BUDGET_SHARE;
-    s->budget = s->budget < BUDGET_MAX ? s->budget : BUDGET_MAX;
+    fill_budget(s);
 }
 
 static int survival_create(moe_length_control *control, moe_error *err)
@@ -436,7 +497,9 @@ static int survival_create(moe_length_control *control, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
     }
     control->state = s;
-    s->budget = BUDGET_START;
+    bool second = control->options.second;
+    s->start = s->budget = second ? SECOND_START : BUDGET_START;
+    s->share = second ? SECOND_SHARE : BUDGET_SHARE;
     s->slope = ROW_COST_PRIOR;
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* the first probe follows the first baseline */

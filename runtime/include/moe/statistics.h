@@ -41,9 +41,10 @@ typedef struct moe_speculation_stats {
     uint64_t verify_bytes_predicted, verify_bytes_missed;
     uint64_t bytes_foresight;      /* expert bytes that moved because of it */
     uint64_t bytes_disk_foresight; /* ... read from the disk */
-    /* Of all passes that wrote and their drafts, where costs are bytes (options.cost): bytes from
-     * memory, those of experts missing from a modelled cache 16-fold; else 0. */
-    double modelled_cost;
+    /* Where costs are bytes (options.cost), of all passes that wrote and their drafts: bytes from
+     * memory, those of experts missing from a modelled cache 16-fold; and what plain decoding of
+     * the same tokens would have cost. Else 0. */
+    double modelled_cost, modelled_plain_cost;
     double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
     double utility_worst;  /* of runs of 16 */
     uint32_t draft_length; /* K now */
