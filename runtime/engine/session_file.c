@@ -34,6 +34,7 @@ typedef struct session_header {
     uint32_t evaluate_only;
     moe_sampling sampling;
     uint64_t random_state[4];
+    uint64_t draft_random_state[4]; /* 0: the session did not speculate */
 } session_header;
 
 typedef struct checked_file {
@@ -105,6 +106,9 @@ static int put_session(checked_file *out, const moe_session *s)
     header.evaluate_only = s->evaluate_only;
     header.sampling = s->sampler.settings;
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
+    if (s->draft != NULL) {
+        memcpy(header.draft_random_state, s->draft->random.state, sizeof header.draft_random_state);
+    }
     int status = put(out, &header, sizeof header);
     if (status == MOE_OK) {
         status = put(out, s->tokens, s->n_tokens * sizeof *s->tokens);
@@ -279,7 +283,10 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
                           in->path);
     }
     memcpy(s->sampler.random.state, h->random_state, sizeof s->sampler.random.state);
-    if (s->draft != NULL) {
+    const uint64_t *drawn = h->draft_random_state;
+    if (s->draft != NULL && (drawn[0] | drawn[1] | drawn[2] | drawn[3]) != 0) {
+        memcpy(s->draft->random.state, drawn, sizeof s->draft->random.state);
+    } else if (s->draft != NULL) {
         moe_session_draft_seed(s->draft, &s->sampler.random);
     }
     return status;

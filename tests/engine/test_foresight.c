@@ -106,8 +106,8 @@ static void half_in_memory(void **state)
     assert_true(s.verify_bytes_ready + s.verify_bytes_loading > 0);
     assert_true(s.verify_bytes_missed > 0);
     assert_int_equal(s.verify_bytes_predicted, 0);
-    assert_true(s.verify_bytes_ready + s.verify_bytes_loading + s.verify_bytes_queued <=
-                s.bytes_foresight);
+    /* What was still queued may move as verification's own demand. */
+    assert_true(s.verify_bytes_ready + s.verify_bytes_loading <= s.bytes_foresight);
 }
 
 static void without_foresight(void **state)
