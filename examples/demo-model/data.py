@@ -152,7 +152,8 @@ class EncodedDomain:
 
 
 class MixedStream:
-    """Sequences from the three domains, bytes seen in proportion to `mix`; its state is integers."""
+    """Sequences from the three domains, bytes seen in proportion to `mix` (None: evenly); its
+    state is integers."""
 
     def __init__(self, encoded: dict[str, EncodedDomain], byte_length: np.ndarray, seed: int,
                  mix: dict[str, float] | None = None):
@@ -173,6 +174,11 @@ class MixedStream:
             cached = (epoch, np.roll(stream, -int(rng.integers(len(stream)))))
             self._streams[name] = cached
         return cached[1]
+
+    def begin_mix(self) -> None:
+        """Counts from here on: a new mix need not make up for what the old one saw."""
+        for state in self.state.values():
+            state["bytes"] = 0
 
     def sequence(self, length: int) -> np.ndarray:
         """`length` + 1 tokens from the domain that is furthest behind its share of the bytes."""

@@ -153,6 +153,8 @@ class Trainer:
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
             optimizer.load_state_dict(state)
         self.stream.state = saved["stream"]
+        if saved.get("mix", self.stream.mix) != self.stream.mix:
+            self.stream.begin_mix()
         self.step, self.tokens, self.elapsed = saved["step"], saved["tokens"], saved["elapsed"]
         torch.set_rng_state(saved["rng"].cpu())
         print(f"resumed at step {self.step}, {self.elapsed / 60:.1f} min", flush=True)
@@ -161,7 +163,8 @@ class Trainer:
         state = {
             "config": self.config.to_dict(), "model": self.model.state_dict(),
             "optimizers": [o.state_dict() for o in self.optimizers],
-            "stream": self.stream.state, "step": self.step, "tokens": self.tokens,
+            "stream": self.stream.state, "mix": self.stream.mix,
+            "step": self.step, "tokens": self.tokens,
             "elapsed": self.elapsed, "rng": torch.get_rng_state(),
         }
         write_atomically(self.out / "checkpoint.pt", lambda path: torch.save(state, path))

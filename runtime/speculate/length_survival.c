@@ -56,7 +56,7 @@
 
 #define BUDGET_SHARE     0.004
 #define BUDGET_MAX       6.0
-#define BUDGET_START     0.75
+#define BUDGET_START     0.6
 #define SAVED_SHARE      0.01
 #define SAVED_MAX        100.0
 #define PROBE_ITERATIONS 6u
