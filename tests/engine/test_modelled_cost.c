@@ -16,7 +16,7 @@
 #include "engine_fixture.h"
 
 #define N_PROMPT  96
-#define N_DECODE  256
+#define N_DECODE  384
 #define MOST_LOST 0.02
 #define WIN       1.3
 #define ROUNDING  1e-9 /* of sums in another order; a single miss is 1e-4 */

@@ -265,20 +265,19 @@ static void same_text_everywhere(void **state)
 }
 
 /* With the same seed every kind of draft writes the same text; a sampler that likes to repeat
- * itself, so that n-grams are right now and then. Acceptance by rejection writes another. */
+ * itself, so that n-grams are right now and then. */
 static void same_seed_same_text(void **state)
 {
     (void)state;
     char model_draft[1100];
     snprintf(model_draft, sizeof model_draft, "model:%s", draft_path);
-    const char *const modes[] = {"off", "ngram", "self", model_draft, "self"};
-    int32_t texts[5][N_DECODE];
+    const char *const modes[] = {"off", "ngram", "self", model_draft};
+    int32_t texts[4][N_DECODE];
     uint64_t accepted = 0;
-    for (int m = 0; m < 5; m++) {
+    for (int m = 0; m < 4; m++) {
         moe_engine_options options = basic_options();
         options.speculate = modes[m];
         options.length_control = m > 0 ? "static" : NULL;
-        options.acceptance = m == 4 ? "rejection" : NULL;
         options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session_options how;
@@ -298,7 +297,7 @@ static void same_seed_same_text(void **state)
         memcpy(texts[m], tokens, sizeof texts[0]);
         moe_engine_stats stats = {.struct_size = sizeof stats};
         moe_engine_get_stats(engine, &stats);
-        accepted += m < 4 ? stats.speculation.accepted : 0;
+        accepted += stats.speculation.accepted;
         moe_session_close(&session);
         moe_engine_close(&engine);
     }
@@ -306,7 +305,6 @@ static void same_seed_same_text(void **state)
     for (int m = 1; m < 4; m++) {
         assert_memory_equal(texts[0], texts[m], sizeof texts[0]);
     }
-    assert_memory_not_equal(texts[0], texts[4], sizeof texts[0]);
 }
 
 static size_t write_on(moe_engine *engine, moe_session *session, int32_t *tokens, size_t size,
