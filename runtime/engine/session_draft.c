@@ -191,6 +191,10 @@ int moe_speculation_settle(moe_session *session, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
+    for (uint32_t i = 0; i <= depth; i++) {
+        moe_draft_ngram_hear(session, session->n_tokens + i,
+                             i < depth ? session->tokens[session->n_tokens + i] : d->next);
+    }
     for (uint32_t i = 0; i < depth; i++) {
         session->sampled[session->n_sampled++] = session->n_tokens + i;
     }

@@ -99,10 +99,15 @@ static int run_drafter(moe_engine *engine, moe_drafter kind, moe_session *const 
 {
     moe_speculation *s = engine->speculation;
     uint32_t length = begin_drafter(s, kind);
+    uint64_t begin = moe_now_ns();
+    if (length == 0 && kind == MOE_DRAFTER_NGRAM && s->use[kind]) {
+        int status = moe_draft_ngram_silently(engine, sessions, n, err);
+        s->stats.draft_ns += moe_now_ns() - begin;
+        return status;
+    }
     if (length == 0 || n_drafted(sessions, n) > 0) {
         return MOE_OK;
     }
-    uint64_t begin = moe_now_ns();
     s->drafter = kind;
     for (size_t i = 0; i < n; i++) {
         sessions[i]->draft->drafter = kind;

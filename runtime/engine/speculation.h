@@ -38,7 +38,8 @@ typedef enum moe_drafter {
 struct moe_draft_model;
 struct moe_miss_model;
 
-#define MOE_MOST_DRAFT 63u /* tokens in a row */
+#define MOE_MOST_DRAFT   63u /* tokens in a row */
+#define MOE_SILENT_DRAFT 4u
 
 /* What a session has of it. */
 typedef struct moe_session_draft {
@@ -65,6 +66,11 @@ typedef struct moe_session_draft {
     uint32_t *drawn_capacity;
     uint32_t n_drawn;
     bool is_drawn;
+    /* A silent draft: a chain after silent_at tokens of the timeline, of which silent_stood have
+     * come so far. */
+    int32_t silent[MOE_SILENT_DRAFT];
+    float silent_confidence[MOE_SILENT_DRAFT];
+    uint32_t n_silent, silent_stood, silent_at;
     moe_random random; /* of drawing drafts */
     moe_suffix_index *suffix;
     struct moe_session *mirror; /* of a second model */
@@ -172,6 +178,11 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
 #define MOE_DRAFT_FRONTIER 16u
 
 int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+/* Silent drafts cost no row: they are kept, and compared with the tokens that then come, so that
+ * the length controller knows what drafts would be worth before any was paid for. */
+int moe_draft_ngram_silently(moe_engine *engine, moe_session *const *sessions, size_t n,
+                             moe_error *err);
+void moe_draft_ngram_hear(moe_session *session, uint32_t position, int32_t token);
 int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* The draft's logits after a node have come, by whatever model: adds its children, and those of

@@ -256,6 +256,7 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
     }
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
+            options.by_passes = d != MOE_DRAFTER_NGRAM;
             options.second = d > 0 && s->use[MOE_DRAFTER_NGRAM];
             status = moe_length_control_create(&s->control[d], &options, err);
         }

@@ -115,6 +115,11 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
     control->ops->note_token(control, depth, clamped, accepted);
 }
 
+bool moe_length_listens(const moe_length_control *control)
+{
+    return control->ops->listens != NULL && control->ops->listens(control);
+}
+
 /* A trace that cannot grow stays as long as it is: a plot is no reason to fail a decode. */
 static void trace_add(moe_length_control *control)
 {

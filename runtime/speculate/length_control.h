@@ -4,11 +4,12 @@
  *   cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
  *             hill-climbing with early exits, K = 0 and back-off when U < 1
  *   survival  prices a token before drafting or verifying it: expected tokens per measured cost of
- * a pass of that width with those misses, K = 0 included; under Cascade's guard, which turns it off
- * while it does not pay All decisions follow from what the controller has been told: it reads no
- * clock. Costs are in any unit (nanoseconds, or a model's), the same in all calls. One controller
- * serves the sequences that are decoded together; a change of their number starts a baseline of its
- * own. Not thread-safe. */
+ *             a pass of that width with those misses, K = 0 included; under a guard that turns it
+ *             off while it does not pay and bounds what it may lose (length_account.h)
+ *
+ * All decisions follow from what the controller has been told: it reads no clock. Costs are in any
+ * unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences that
+ * are decoded together; a change of their number starts a baseline of its own. Not thread-safe. */
 #ifndef MOE_SPECULATE_LENGTH_CONTROL_H
 #define MOE_SPECULATE_LENGTH_CONTROL_H
 
@@ -28,8 +29,9 @@ typedef enum moe_length_kind {
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
+    bool by_passes;     /* survival: drafting takes passes of a model, of unknown cost at first */
     bool second; /* survival: another controller's drafts, which cost no passes, go first, and this
-                    one begins with less to lose, so that both together lose little */
+                 one begins with less to lose, so that both together lose little */
     /* Cascade's constants; 0 where a default is meant: the paper's. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
@@ -68,6 +70,10 @@ uint32_t moe_length_cut(const moe_length_control *control, const double *surviva
 /* After verification, for every drafted token whose parent was accepted. */
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
+
+/* Where nothing is to be drafted now: whether moe_length_note_token() should all the same hear of
+ * silent drafts, which were made, not verified, and compared with what was then written. */
+bool moe_length_listens(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;

@@ -11,30 +11,33 @@
  * median are left out of t_base and speculating ones are clipped at a multiple of what was
  * expected, so that a stalled machine is not taken for the price of a draft.
  *
- * Guard. `budget` is time in units of t_base: every iteration adds BUDGET_SHARE of its cost, and
- * what it won or lost. It begins with BUDGET_START, so that a short run cannot lose much, and never
- * exceeds BUDGET_MAX; what is won beyond comes back slowly, so that a text on which speculation did
- * well is tried again sooner, and a bad one cannot use it up. Drafts begin short: K doubles when
- * all of a draft stood.
+ * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
+ * the tokens so far would have cost. No draft is longer than what is left would pay for, were all
+ * of it refused. Drafts begin short: K doubles when all of a draft stood.
+ *
+ * Silent drafts. While OFF a drafter that costs nothing (n-grams) drafts all the same, and what it
+ * would have drafted is compared with what is written. So acceptance is known before anything was
+ * paid for: what promises little is not tried, what promises much is tried at once and with a
+ * larger share.
  *
  * Won and lost: where misses are modelled, against what plain decoding would have missed for the
  * very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts are good, so a
  * t_base of other moments would take easy text for a gain; and plain passes pay for what refused
  * drafts have pushed out.
  *
- *             plain iterations         wait over, budget enough
+ *             plain iterations         wait over or much promised, enough left
  *   WARM_UP -------------------> OFF --------------------------> PROBE
  *                                 ^  <-- probe_end(): U < 1 ------ |
  *                                 |                                | probe_end(): U >= 1, or the
- *                                 |  window's U < 1, or no budget  v prices say that it pays
+ *                                 |  window's U < 1, nothing left  v prices say that it pays
  *                                 +------------------------------ ON
  *
- * Losses beyond gains are so at most BUDGET_MAX + BUDGET_SHARE of the time, whatever happens, up to
- * one iteration and to the error of t_base; the wait doubles with each failure as well, which
- * keeps hopeless text far below that. t_base is measured in all plain iterations; while ON one in
- * REFRESH_INTERVAL is made plain for it, or in REFRESH_CLOSE where little is won. */
+ * The wait doubles with each failure, which keeps hopeless text far below what may be lost. t_base
+ * is measured in all plain iterations; while ON one in REFRESH_INTERVAL is made plain for it, or in
+ * REFRESH_CLOSE where little is won. */
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/speculate/length_account.h"
 #include "runtime/speculate/length_controller.h"
 
 #define N_DEPTH  16u
@@ -54,14 +57,15 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
 #define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
 
-#define BUDGET_SHARE     0.004
-#define BUDGET_MAX       6.0
-#define BUDGET_START     0.6
-#define SAVED_SHARE      0.01
-#define SAVED_MAX        100.0
+/* With the second controller's share 1.8 % of the 2 % that speculation may cost; the rest is for
+ * what the last drafts cost beyond expectation. */
+#define SHARE        0.008
+#define MORE         0.007
+#define SECOND_SHARE 0.003
+#define ROW_MISSES   1.5 /* of a refused row, over a plain token's: it belongs to another text */
+#define EXPLORE_LEFT 3.0 /* in t_base */
+
 #define PROBE_ITERATIONS 6u
-#define SECOND_START     0.2
-#define SECOND_SHARE     0.002
 #define FIRST_WAIT       16u
 #define MAX_WAIT         2048u
 #define FIRST_REACH      2u
@@ -72,6 +76,8 @@
 #define RATE_MEMORY      64.0
 #define EXPLORE_INTERVAL 16u
 #define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
+#define PROMISING        1.3  /* ... and that makes waiting before one needless */
+#define HEARD            8u   /* tokens of silent drafts, before they tell anything */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
@@ -102,8 +108,9 @@ typedef struct survival_state {
     double slope, fetch_slope;     /* a row more, where no width was seen */
     double rate_tokens, rate_cost; /* running means while ON, of an iteration */
     survival_mode mode;
-    double budget, saved;
-    double start, share;   /* of the budget: what it begins with, and what an iteration adds */
+    moe_length_account account;
+    uint32_t n_heard; /* tokens of silent drafts, up to HEARD */
+    bool promising;
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
     uint32_t reach; /* ON: K's ceiling, which grows as drafts stand to their end */
@@ -181,6 +188,13 @@ static void survival_note(moe_length_control *control, uint32_t depth, float con
     count_add(&s->cells[depth_index(depth)][b], accepted);
     count_add(&s->buckets[b], accepted);
     count_add(&s->depths[depth_index(depth)], accepted);
+    s->n_heard += s->mode == MODE_OFF && s->n_heard < HEARD;
+}
+
+static bool survival_listens(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    return s->mode == MODE_OFF;
 }
 
 /* A running mean where there is one, drawn to the line through the widths seen. */
@@ -294,6 +308,31 @@ static void part_reset(survival_state *s)
     s->tokens = s->cost = 0;
 }
 
+/* The longest draft up to this whose loss, were all of it refused, may be lost. */
+static uint32_t affordable(const moe_length_control *control, uint32_t length)
+{
+    const survival_state *s = control->state;
+    double base = control->base->cost, unit = base * control->n_sequences;
+    double left = moe_length_account_left(&s->account, s->promising, unit) / unit;
+    /* Of a draft's pass no more is known at first than that it waits for nothing. */
+    double pass = s->draft_pass.n > 0 ? s->draft_pass.mean : s->compute[0].mean;
+    pass = control->options.by_passes ? pass : 0;
+    /* The first row may be dearer than expected; more of them must not all be. */
+    double first = verify_ratio(s, 1, -1) - verify_ratio(s, 0, -1) + pass;
+    double further = s->slope + pass + ROW_MISSES * s->plain_fetch / base;
+    while (length > 0 && first + (length - 1) * further > left) {
+        length--;
+    }
+    return length;
+}
+
+static bool should_probe(const moe_length_control *control, double promise)
+{
+    const survival_state *s = control->state;
+    bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
+    return (waited || s->promising) && affordable(control, 1) > 0;
+}
+
 static uint32_t survival_begin(moe_length_control *control)
 {
     static const uint32_t depths[] = {1, 2};
@@ -303,10 +342,12 @@ static uint32_t survival_begin(moe_length_control *control)
     if (control->n_sequences_changed) {
         s->n_plain = 0;
     }
-    if (base->n_samples < FIRST_SAMPLES) {
+    if (base->n_samples < FIRST_SAMPLES || base->cost <= 0) {
         return 0;
     }
-    if (s->mode == MODE_OFF && s->waited >= s->wait && s->budget >= s->start) {
+    double promise = predicted_utility(control);
+    s->promising = s->n_heard >= HEARD && promise >= PROMISING;
+    if (s->mode == MODE_OFF && should_probe(control, promise)) {
         s->mode = MODE_PROBE;
         uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
         uint32_t max = control->options.max_draft;
@@ -316,14 +357,17 @@ static uint32_t survival_begin(moe_length_control *control)
     if (s->mode == MODE_OFF) {
         return 0;
     }
-    if (base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
+    /* A second sample tells a lower t_base from noise; until then losses may look like gains. */
+    bool is_in_doubt = base->age == 0 && s->last_plain < FASTER * s->compute_base;
+    if (is_in_doubt || base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
         s->refreshing = true;
         return 0;
     }
     s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
-                   s->budget > BUDGET_MAX / 2;
+                   s->account.left > EXPLORE_LEFT * base->cost * control->n_sequences;
     uint32_t max = control->options.max_draft;
-    return s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
+    uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
+    return affordable(control, wanted);
 }
 
 /* A t_base that is too high hides losses, and while ON its memory reaches far back. */
@@ -437,13 +481,14 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     survival_state *s = control->state;
     double unit = control->base->cost * it->n_sequences;
     if (unit <= 0) {
+        moe_length_account_add(&s->account, it->verify_cost, it->verify_cost, 0);
         return;
     }
-    double value = plain_value(s, it, unit);
     /* A plain iteration has lost what drafting and its aftermath cost, whatever the noise. */
-    double cost = plain ? value + aftermath(it, unit) : clipped_verify(s, it, unit);
+    double value = plain ? it->verify_cost / unit - aftermath(it, unit) : plain_value(s, it, unit);
+    double cost = plain ? it->verify_cost / unit : clipped_verify(s, it, unit);
     cost += it->draft_cost / unit;
-    s->budget += value - cost;
+    moe_length_account_add(&s->account, value * unit, cost * unit, unit);
     if (control->draft_length == 0) {
         return;
     }
@@ -455,7 +500,7 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
         s->reach *= 2; /* all of it stood */
     }
-    if (s->budget <= 0) {
+    if (moe_length_account_left(&s->account, s->promising, unit) <= 0) {
         part_reset(s);
         turn_off(control, true);
         return;
@@ -467,18 +512,6 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     }
 }
 
-static void fill_budget(survival_state *s)
-{
-    double back = s->saved < SAVED_SHARE ? s->saved : SAVED_SHARE;
-    s->saved -= back;
-    s->budget += s->share + back;
-    if (s->budget > BUDGET_MAX) {
-        s->saved += s->budget - BUDGET_MAX;
-        s->saved = s->saved < SAVED_MAX ? s->saved : SAVED_MAX;
-        s->budget = BUDGET_MAX;
-    }
-}
-
 static void survival_end(moe_length_control *control, const moe_length_iteration *it)
 {
     survival_state *s = control->state;
@@ -487,7 +520,6 @@ static void survival_end(moe_length_control *control, const moe_length_iteration
     account(control, it, plain);
     learn_costs(control, it, plain);
     s->waited += s->mode == MODE_OFF;
-    fill_budget(s);
 }
 
 static int survival_create(moe_length_control *control, moe_error *err)
@@ -497,9 +529,8 @@ static int survival_create(moe_length_control *control, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
     }
     control->state = s;
-    bool second = control->options.second;
-    s->start = s->budget = second ? SECOND_START : BUDGET_START;
-    s->share = second ? SECOND_SHARE : BUDGET_SHARE;
+    s->account.share = control->options.second ? SECOND_SHARE : SHARE;
+    s->account.more = MORE;
     s->slope = ROW_COST_PRIOR;
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* the first probe follows the first baseline */
@@ -512,4 +543,5 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .go_on = survival_go_on,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
+                                                .listens = survival_listens,
                                                 .end = survival_end};

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What speculation costs, in modelled bytes and so without noise: `auto` loses at most 2 % on any
- * text and cache size, and its shadow of plain decoding is what plain decoding costs.
- * Usage: test_modelled_cost MODEL.gguf TEXT... */
+ * text and cache size, at the end and at any time before that from N_EARLY tokens on, and its
+ * shadow of plain decoding is what plain decoding costs. The first tokens cost several times the
+ * later ones, as caches are cold: what is lost on them weighs most. Usage: test_modelled_cost
+ * MODEL.gguf TEXT... */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 
 #define N_PROMPT  96
 #define N_DECODE  384
+#define N_EARLY   128
 #define MOST_LOST 0.02
 #define WIN       1.3
 #define ROUNDING  1e-9 /* of sums in another order; a single miss is 1e-4 */
@@ -26,6 +29,7 @@ static char **arguments; /* MODEL TEXT... */
 
 typedef struct costs {
     double actual, plain;
+    double worst; /* plain over actual, at any time from N_EARLY tokens on */
     size_t n_tokens;
     int32_t tokens[N_DECODE + 64];
 } costs;
@@ -69,22 +73,26 @@ static void write_tokens(moe_engine *engine, const int32_t *prompt, size_t n, co
     moe_session *session = greedy_session(engine);
     feed(session, prompt, N_PROMPT);
     out->n_tokens = 0;
+    out->worst = 1;
+    moe_engine_stats stats = {.struct_size = sizeof stats};
     while (out->n_tokens < n) {
         moe_error err = {""};
         if (moe_step(engine, &session, 1, &err) != MOE_OK) {
             fail_msg("%s", err.message);
         }
         out->n_tokens += moe_session_take(session, out->tokens + out->n_tokens, 64);
+        moe_engine_get_stats(engine, &stats);
+        out->actual = stats.speculation.modelled_cost;
+        out->plain = stats.speculation.modelled_plain_cost;
+        if (out->n_tokens >= N_EARLY && out->plain < out->worst * out->actual) {
+            out->worst = out->plain / out->actual;
+        }
     }
-    moe_engine_stats stats = {.struct_size = sizeof stats};
-    moe_engine_get_stats(engine, &stats);
-    out->actual = stats.speculation.modelled_cost;
-    out->plain = stats.speculation.modelled_plain_cost;
     moe_session_close(&session);
     moe_engine_close(&engine);
 }
 
-static double compare(const char *path, double share)
+static double compare(const char *path, double share, double *worst)
 {
     int32_t prompt[N_PROMPT];
     load_prompt(path, prompt);
@@ -96,7 +104,9 @@ static double compare(const char *path, double share)
     assert_true(without.actual > 0 && fabs(without.plain / without.actual - 1) < ROUNDING);
     assert_true(fabs(with.plain / without.actual - 1) < ROUNDING);
     double ratio = without.actual / with.actual;
-    printf("%s, %.0f %% of the experts: %.4f\n", path, 100 * share, ratio);
+    printf("%s, %.0f %% of the experts: %.4f, at the worst time %.4f\n", path, 100 * share, ratio,
+           with.worst);
+    *worst = with.worst < *worst ? with.worst : *worst;
     return ratio;
 }
 
@@ -104,12 +114,11 @@ static void auto_never_costs_much(void **state)
 {
     (void)state;
     static const double shares[] = {0.15, 0.25, 0.5, 0.75, 1.0};
-    double best = 0, worst = 2;
+    double best = 0, worst = 1;
     for (char **text = arguments + 1; *text != NULL; text++) {
         for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-            double ratio = compare(*text, shares[i]);
+            double ratio = compare(*text, shares[i], &worst);
             best = ratio > best ? ratio : best;
-            worst = ratio < worst ? ratio : worst;
         }
     }
     assert_true(worst >= 1 - MOST_LOST);

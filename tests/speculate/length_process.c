@@ -42,6 +42,15 @@ static uint32_t accept_tokens(const draft *d, moe_length_control *control, moe_r
     return accepted;
 }
 
+static void hear_silent_draft(const length_process *p, moe_length_control *control, double accept,
+                              moe_random *random)
+{
+    if (moe_random_uniform(random) >= p->no_match) {
+        bool stands = moe_random_uniform(random) < accept;
+        moe_length_note_token(control, 1, (float)accept, stands);
+    }
+}
+
 void length_process_run(const length_process *p, moe_length_control *control,
                         length_outcome *outcome)
 {
@@ -49,11 +58,16 @@ void length_process_run(const length_process *p, moe_length_control *control,
     moe_random_seed(&random, p->seed);
     double true_cost = 0, plain_cost = 0;
     *outcome = (length_outcome){0};
+    bool silently = p->draft == 0;
     for (uint32_t t = 0; t < p->n_iterations; t++) {
         bool other = p->phase > 0 && t / p->phase % 2 == 1;
         uint32_t limit = moe_length_begin(control, 1);
         draft d;
-        make_draft(p, control, other ? p->accept_other : p->accept, limit, &random, &d);
+        double accept = other ? p->accept_other : p->accept;
+        make_draft(p, control, accept, limit, &random, &d);
+        if (limit == 0 && silently && moe_length_listens(control)) {
+            hear_silent_draft(p, control, accept, &random);
+        }
         uint32_t n_passes = p->draft > 0 ? d.n : 0;
         double scale = 1 + p->drift * t / p->n_iterations;
         double exact_draft = scale * p->draft * n_passes;

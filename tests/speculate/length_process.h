@@ -14,11 +14,11 @@ typedef struct length_process {
     double fade;         /* factor on it for each further depth */
     double spread;       /* confidences are within accept +- spread, and calibrated */
     double row;          /* cost of a row more; a plain iteration costs 1 */
-    double draft;        /* cost of a draft pass, one a token; 0: n-grams */
-    double no_match;     /* share of iterations in which there is nothing to draft */
-    double noise;        /* uniform, +- this share */
-    double outliers;     /* share of the iterations that cost 5 times as much */
-    double drift;        /* all costs are 1 + drift * progress */
+    double draft;    /* cost of a draft pass, one a token; 0: n-grams, which draft silently too */
+    double no_match; /* share of iterations in which there is nothing to draft */
+    double noise;    /* uniform, +- this share */
+    double outliers; /* share of the iterations that cost 5 times as much */
+    double drift;    /* all costs are 1 + drift * progress */
     uint32_t n_iterations;
     uint64_t seed;
 } length_process;
