@@ -47,7 +47,8 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
     }
     view.q += n;
     view.d += n / 32;
-    view.sum4 += n / 4;
+    view.sum16 += n / 16;
+    view.sum32 += n / 32;
     view.dsum16 += n / 16;
     view.dsum32 += n / 32;
     return view;

@@ -206,13 +206,19 @@ static void unpack_iq4_xs(const void *blocks, uint32_t n, moe_unpacked *out)
 }
 
 static const moe_block_format formats[MOE_DTYPE_LIMIT] = {
-    [MOE_DTYPE_Q4_0] = {unpack_q4_0, 0},     [MOE_DTYPE_Q4_1] = {unpack_q4_1, 32},
-    [MOE_DTYPE_Q5_0] = {unpack_q5_0, 0},     [MOE_DTYPE_Q5_1] = {unpack_q5_1, 32},
-    [MOE_DTYPE_Q8_0] = {unpack_q8_0, 0},     [MOE_DTYPE_Q2_K] = {unpack_q2_k, 16},
-    [MOE_DTYPE_Q3_K] = {unpack_q3_k, 0},     [MOE_DTYPE_Q4_K] = {unpack_q4_k, 32},
-    [MOE_DTYPE_Q5_K] = {unpack_q5_k, 32},    [MOE_DTYPE_Q6_K] = {unpack_q6_k, 0},
-    [MOE_DTYPE_IQ4_NL] = {unpack_iq4_nl, 0}, [MOE_DTYPE_IQ4_XS] = {unpack_iq4_xs, 0},
-    [MOE_DTYPE_MXFP4] = {unpack_mxfp4, 0},
+    [MOE_DTYPE_Q4_0] = {unpack_q4_0, 32, false},
+    [MOE_DTYPE_Q4_1] = {unpack_q4_1, 32, true},
+    [MOE_DTYPE_Q5_0] = {unpack_q5_0, 32, false},
+    [MOE_DTYPE_Q5_1] = {unpack_q5_1, 32, true},
+    [MOE_DTYPE_Q8_0] = {unpack_q8_0, 32, false},
+    [MOE_DTYPE_Q2_K] = {unpack_q2_k, 16, true},
+    [MOE_DTYPE_Q3_K] = {unpack_q3_k, 16, false},
+    [MOE_DTYPE_Q4_K] = {unpack_q4_k, 32, true},
+    [MOE_DTYPE_Q5_K] = {unpack_q5_k, 32, true},
+    [MOE_DTYPE_Q6_K] = {unpack_q6_k, 16, false},
+    [MOE_DTYPE_IQ4_NL] = {unpack_iq4_nl, 32, false},
+    [MOE_DTYPE_IQ4_XS] = {unpack_iq4_xs, 32, false},
+    [MOE_DTYPE_MXFP4] = {unpack_mxfp4, 32, false},
 };
 
 const moe_block_format *moe_block_format_of(moe_dtype type)

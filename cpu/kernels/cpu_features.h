@@ -7,9 +7,9 @@
 #include <stddef.h>
 
 enum {
-    MOE_CPU_AVX2 = 1,       /* AVX2 + FMA + F16C */
-    MOE_CPU_AVX_VNNI = 2,   /* vpdpbusd on 256 bits, VEX */
-    MOE_CPU_AVX512 = 4,     /* F + BW + DQ + VL */
+    MOE_CPU_AVX2 = 1,     /* AVX2 + FMA + F16C */
+    MOE_CPU_AVX_VNNI = 2, /* vpdpbusd on 256 bits, VEX */
+    MOE_CPU_AVX512 = 4,   /* F + BW + DQ + VL */
     MOE_CPU_AVX512_VNNI = 8,
     MOE_CPU_AVX512_VBMI = 16
 };

@@ -13,7 +13,7 @@ static void dequantize_blocks(moe_dtype type, const uint8_t *row, float *out, ui
         format->unpack(row + moe_dtype_row_bytes(type, k), n_group, &w);
         for (uint32_t i = 0; i < n_group; i++) {
             const float product = w.scale[i / 16] * (float)w.code[i];
-            out[k + i] = format->min_sub != 0 ? product + w.min[i / format->min_sub] : product;
+            out[k + i] = format->has_mins ? product + w.min[i / format->run] : product;
         }
     }
 }

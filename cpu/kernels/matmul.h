@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of weight rows, in the file's own block layout, with activation rows.
  *
- * The arithmetic contract. One output is a sum over a row of n_in elements, in 16 float
- * accumulators ("lanes"), whatever the number of rows, the tile shape or the instruction set:
- *   - Elements are taken in chunks of 64. Lane l (0..15) of chunk c covers the four elements
- *     64c + 4l .. 64c + 4l + 3. A row that ends in half a chunk leaves lanes 8..15 untouched there.
- *   - Quantised weights: s = exact integer sum of (code value * q) over the four elements (for
- * codes with an offset: the offset already subtracted), then acc[l] = fmaf(scale, (float)s,
- * acc[l]),  scale = w_scale * x.d   (one rounded product) w_scale is the weight's own scale for
- * those elements: d for the 32-blocks; for K-quants d * (float)sub_scale, one rounded product; for
- * MXFP4 and IQ4 the codebook is the integers of the format and d the block's scale.
- *   - Formats with minima (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) add a second set of 16 accumulators over
- *     sub-blocks j (of 16 elements for Q2_K, 32 otherwise), in order. Sub-block j of a row belongs
- * to the lane that is its number within its 256 elements: j mod 16 for Q2_K, j mod 8 otherwise
- *     (lanes 8..15 stay +0):
- *         min_acc[lane] = fmaf(w_min, x.dsum_j, min_acc[lane])
- *     with w_min = m for Q4_1/Q5_1, -(dmin * (float)sub_min), one rounded product, for K-quants,
- * and dsum_j = x.d * (float)sum_j, sum_j the exact sum of q over the sub-block (quant_rows.h).
- *   - Float weights (F32, F16, BF16 widened exactly): chunks of 16, lane l = element 16c + l,
- *         acc[l] = fmaf(w, x, acc[l]);   a tail shorter than 16 leaves the upper lanes untouched.
- *   - Reduction: for h = 8, 4, 2, 1: acc[l] += acc[l + h] for l < h. Result acc[0]; for formats
- *     with minima acc[0] + min_acc[0], both reduced so.
+ * The arithmetic contract. One output is a sum over a row of n_in elements, in a fixed number of
+ * float accumulators ("lanes") that start at +0, whatever the number of rows, the tile shape or the
+ * instruction set:
+ *   - Quantised weights: a row is cut into runs of elements that share a scale, 16 for Q2_K, Q3_K
+ *     and Q6_K and 32 for all others. Run j belongs to lane j mod 16 or j mod 8: a lane for each
+ * run of 256 elements. For each run, in order, s = the exact integer sum of (code value * q) over
+ * the run acc[lane] = fmaf(w_scale * x.d, (float)s, acc[lane])       (one rounded product) and for
+ * formats with minima (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) then acc[lane] = fmaf(w_min, dsum, acc[lane])
+ *     with dsum = x.d * (float)(exact sum of q over the run), see quant_rows.h. w_scale is d for
+ *     blocks of 32 and d * (float)sub_scale, one rounded product, for blocks of 256; for MXFP4 and
+ *     IQ4 the codebook is the integers of the format and d the block's scale. w_min is m for Q4_1
+ *     and Q5_1, -(dmin * (float)sub_min), one rounded product, for K-quants. (float)s is exact.
+ *   - Float weights (F32, F16, BF16 widened exactly): 16 lanes, lane l = elements l, l + 16, ...
+ *         acc[l] = fmaf(w, x, acc[l])
+ *   - Reduction: for h = 8, 4, 2, 1 below the number of lanes: acc[l] += acc[l + h] for l < h.
+ *     Result acc[0].
  * Compiled with -ffp-contract=off; subnormals are kept. */
 #ifndef MOE_CPU_MATMUL_H
 #define MOE_CPU_MATMUL_H

@@ -11,13 +11,12 @@ enum { LANES = 16, ROW_BLOCK = 16 };
 
 typedef struct lane_sums {
     float acc[LANES];
-    float min_acc[LANES];
 } lane_sums;
 
-static float reduce(float *acc)
+static float reduce(float *acc, uint32_t n_lanes)
 {
-    for (int h = LANES / 2; h > 0; h /= 2) {
-        for (int l = 0; l < h; l++) {
+    for (uint32_t h = n_lanes / 2; h > 0; h /= 2) {
+        for (uint32_t l = 0; l < h; l++) {
             acc[l] += acc[l + h];
         }
     }
@@ -35,24 +34,22 @@ static float *target(const moe_matmul_args *args, uint32_t r, uint32_t o)
 }
 
 /* n unpacked elements, the row's k-th onwards (k a multiple of MOE_GROUP), with activation row. */
-static void accumulate(const moe_unpacked *w, uint32_t min_sub, const moe_q8_rows *x, size_t row,
-                       uint32_t k, uint32_t n, lane_sums *sums)
+static void accumulate(const moe_unpacked *w, const moe_block_format *format, const moe_q8_rows *x,
+                       size_t row, uint32_t k, uint32_t n, float *acc)
 {
-    const int8_t *q = x->q + row * x->n_in_padded + k;
-    const float *d = x->d + row * (x->n_in_padded / 32) + k / 32;
-    for (uint32_t i = 0; i < n; i += 4) {
-        const int s = w->code[i] * q[i] + w->code[i + 1] * q[i + 1] + w->code[i + 2] * q[i + 2] +
-                      w->code[i + 3] * q[i + 3];
-        float *acc = &sums->acc[i / 4 % LANES];
-        *acc = fmaf(w->scale[i / 16] * d[i / 32], (float)s, *acc);
-    }
-    if (min_sub == 0) {
-        return;
-    }
-    const float *dsum =
-        (min_sub == 16 ? x->dsum16 : x->dsum32) + row * (x->n_in_padded / min_sub) + k / min_sub;
-    for (uint32_t j = 0; j < n / min_sub; j++) {
-        sums->min_acc[j] = fmaf(w->min[j], dsum[j], sums->min_acc[j]);
+    const size_t at = row * x->n_in_padded + k;
+    const int8_t *q = x->q + at;
+    const float *dsum = format->run == 16 ? x->dsum16 + at / 16 : x->dsum32 + at / 32;
+    for (uint32_t j = 0; j < n / format->run; j++) {
+        const uint32_t first = j * format->run;
+        int s = 0;
+        for (uint32_t i = first; i < first + format->run; i++) {
+            s += w->code[i] * q[i];
+        }
+        acc[j] = fmaf(w->scale[first / 16] * x->d[(at + first) / 32], (float)s, acc[j]);
+        if (format->has_mins) {
+            acc[j] = fmaf(w->min[j], dsum[j], acc[j]);
+        }
     }
 }
 
@@ -66,13 +63,11 @@ static void quantized_row(const moe_matmul_args *args, uint32_t o, uint32_t firs
         const uint32_t n = args->n_in - k < MOE_GROUP ? args->n_in - k : MOE_GROUP;
         format->unpack(weights + moe_dtype_row_bytes(args->type, k), n, &w);
         for (uint32_t r = 0; r < n_rows; r++) {
-            accumulate(&w, format->min_sub, args->x_q8, source_row(args, first + r), k, n,
-                       &sums[r]);
+            accumulate(&w, format, args->x_q8, source_row(args, first + r), k, n, sums[r].acc);
         }
     }
     for (uint32_t r = 0; r < n_rows; r++) {
-        const float sum = reduce(sums[r].acc);
-        *target(args, first + r, o) = format->min_sub != 0 ? sum + reduce(sums[r].min_acc) : sum;
+        *target(args, first + r, o) = reduce(sums[r].acc, MOE_GROUP / format->run);
     }
 }
 
@@ -108,7 +103,7 @@ void moe_matmul_float_reference(const moe_matmul_args *args)
             for (uint32_t i = 0; i < args->n_in; i++) {
                 acc[i % LANES] = fmaf(float_weight(args->type, weights, i), x[i], acc[i % LANES]);
             }
-            *target(args, r, o) = reduce(acc);
+            *target(args, r, o) = reduce(acc, LANES);
         }
     }
 }

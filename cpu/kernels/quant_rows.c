@@ -20,7 +20,7 @@ static size_t array_bytes(size_t count)
 size_t moe_q8_rows_bytes(uint32_t n_rows, uint32_t n_in)
 {
     const size_t n = n_rows * padded(n_in);
-    return n + array_bytes(n / 4) + 2 * array_bytes(n / 32) + array_bytes(n / 16);
+    return n + 3 * array_bytes(n / 32) + 2 * array_bytes(n / 16);
 }
 
 void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_t n_in)
@@ -34,37 +34,40 @@ void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_
     next += n;
     rows->d = (float *)next;
     next += array_bytes(n / 32);
-    rows->sum4 = (int32_t *)next;
-    next += array_bytes(n / 4);
+    rows->sum16 = (int32_t *)next;
+    next += array_bytes(n / 16);
+    rows->sum32 = (int32_t *)next;
+    next += array_bytes(n / 32);
     rows->dsum16 = (float *)next;
     next += array_bytes(n / 16);
     rows->dsum32 = (float *)next;
 }
 
-static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum4, float *dsum16,
-                           float *dsum32)
+static void quantize_block(const float *x, const moe_q8_row *row, size_t b)
 {
     float amax = 0;
     for (int i = 0; i < MOE_Q8_BLOCK; i++) {
         amax = fmaxf(amax, fabsf(x[i]));
     }
-    *d = amax / 127;
     float inverse = amax > 0 ? 127 / amax : 0;
     if (isinf(inverse)) {
         inverse = 0;
     }
-    int32_t sum16[2] = {0, 0};
-    memset(sum4, 0, MOE_Q8_BLOCK / 4 * sizeof *sum4);
+    const float d = amax / 127;
+    int8_t *q = row->q + MOE_Q8_BLOCK * b;
+    int32_t *sum16 = row->sum16 + 2 * b;
+    sum16[0] = sum16[1] = 0;
     for (int i = 0; i < MOE_Q8_BLOCK; i++) {
         /* Adding 1.5 * 2^23 rounds to the nearest even integer, which the low byte then is. */
         const float shifted = x[i] * inverse + 0x1.8p23f;
         memcpy(&q[i], &shifted, 1);
-        sum4[i / 4] += q[i];
         sum16[i / 16] += q[i];
     }
-    dsum16[0] = *d * (float)sum16[0];
-    dsum16[1] = *d * (float)sum16[1];
-    *dsum32 = *d * (float)(sum16[0] + sum16[1]);
+    row->d[b] = d;
+    row->sum32[b] = sum16[0] + sum16[1];
+    row->dsum16[2 * b] = d * (float)sum16[0];
+    row->dsum16[2 * b + 1] = d * (float)sum16[1];
+    row->dsum32[b] = d * (float)row->sum32[b];
 }
 
 moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row)
@@ -72,12 +75,16 @@ moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row)
     const size_t n = rows->n_in;
     const size_t n_padded = rows->n_in_padded;
     const size_t n_pad = n_padded - n;
-    const moe_q8_row at = {rows->q + row * n_padded, rows->d + row * (n_padded / 32),
-                           rows->sum4 + row * (n_padded / 4), rows->dsum16 + row * (n_padded / 16),
-                           rows->dsum32 + row * (n_padded / 32)};
+    const moe_q8_row at = {.q = rows->q + row * n_padded,
+                           .d = rows->d + row * (n_padded / 32),
+                           .sum16 = rows->sum16 + row * (n_padded / 16),
+                           .sum32 = rows->sum32 + row * (n_padded / 32),
+                           .dsum16 = rows->dsum16 + row * (n_padded / 16),
+                           .dsum32 = rows->dsum32 + row * (n_padded / 32)};
     memset(at.q + n, 0, n_pad);
     memset(at.d + n / 32, 0, n_pad / 32 * sizeof *at.d);
-    memset(at.sum4 + n / 4, 0, n_pad / 4 * sizeof *at.sum4);
+    memset(at.sum16 + n / 16, 0, n_pad / 16 * sizeof *at.sum16);
+    memset(at.sum32 + n / 32, 0, n_pad / 32 * sizeof *at.sum32);
     memset(at.dsum16 + n / 16, 0, n_pad / 16 * sizeof *at.dsum16);
     memset(at.dsum32 + n / 32, 0, n_pad / 32 * sizeof *at.dsum32);
     return at;
@@ -91,8 +98,7 @@ void moe_quantize_rows_reference(const float *x, size_t x_stride, uint32_t n_row
         const moe_q8_row row = moe_q8_row_clear_padding(out, first_row + r);
         const float *source = x + r * x_stride;
         for (size_t b = 0; b < out->n_in / MOE_Q8_BLOCK; b++) {
-            quantize_block(source + 32 * b, row.q + 32 * b, row.d + b, row.sum4 + 8 * b,
-                           row.dsum16 + 2 * b, row.dsum32 + b);
+            quantize_block(source + MOE_Q8_BLOCK * b, &row, b);
         }
     }
 }

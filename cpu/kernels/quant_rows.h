@@ -6,9 +6,10 @@
  *   d     = amax / 127                       (one IEEE float division)
  *   id    = amax > 0 ? 127 / amax : 0        (one IEEE float division; 0 too when it overflows)
  *   q_i   = (int8) round_to_nearest_even(x_i * id)
- * sum4 is the exact sum of four q: unsigned weight codes need (code - offset) . q = code . q -
- * offset * sum(q). dsum16 and dsum32 are d * (float)sum, one rounded product, over 16 and 32 q:
- * what a type's minima are multiplied with. x is finite; for infinities and NaNs q is unspecified.
+ * sum16 and sum32 are the exact sums of 16 and 32 q: unsigned weight codes need
+ * (code - offset) . q = code . q - offset * sum(q). dsum16 and dsum32 are d * (float)sum, one
+ * rounded product: what a type's minima are multiplied with. x is finite; for infinities and NaNs q
+ * is unspecified.
  */
 #ifndef MOE_CPU_QUANT_ROWS_H
 #define MOE_CPU_QUANT_ROWS_H
@@ -31,7 +32,8 @@ typedef struct moe_q8_rows {
     uint32_t n_in_padded; /* rounded up to a multiple of 256: the stride of q */
     int8_t *q;            /* [n_rows][n_in_padded] */
     float *d;             /* [n_rows][n_in_padded / 32] */
-    int32_t *sum4;        /* [n_rows][n_in_padded / 4] */
+    int32_t *sum16;       /* [n_rows][n_in_padded / 16] */
+    int32_t *sum32;       /* [n_rows][n_in_padded / 32] */
     float *dsum16;        /* [n_rows][n_in_padded / 16] */
     float *dsum32;        /* [n_rows][n_in_padded / 32] */
 } moe_q8_rows;
@@ -45,7 +47,8 @@ void moe_q8_rows_bind(moe_q8_rows *rows, void *scratch, uint32_t n_rows, uint32_
 typedef struct moe_q8_row {
     int8_t *q;
     float *d;
-    int32_t *sum4;
+    int32_t *sum16;
+    int32_t *sum32;
     float *dsum16;
     float *dsum32;
 } moe_q8_row;

@@ -27,8 +27,8 @@ typedef struct quant_type {
     uint32_t block_elems;
     uint32_t block_bytes;
     int offset_shift; /* unsigned codes are 1 << offset_shift above their value; -1: equal to it */
-    uint32_t scale_sub; /* elements that share a scale */
-    uint32_t min_sub;   /* elements that share a minimum, or 0 */
+    uint32_t run;     /* elements that share a scale */
+    int has_mins;     /* and a minimum */
 } quant_type;
 
 MOE_INLINE quant_type quant_type_of(moe_dtype type)
@@ -37,21 +37,21 @@ MOE_INLINE quant_type quant_type_of(moe_dtype type)
     case MOE_DTYPE_Q4_0:
         return (quant_type){32, sizeof(moe_block_q4_0), 3, 32, 0};
     case MOE_DTYPE_Q4_1:
-        return (quant_type){32, sizeof(moe_block_q4_1), -1, 32, 32};
+        return (quant_type){32, sizeof(moe_block_q4_1), -1, 32, 1};
     case MOE_DTYPE_Q5_0:
         return (quant_type){32, sizeof(moe_block_q5_0), 4, 32, 0};
     case MOE_DTYPE_Q5_1:
-        return (quant_type){32, sizeof(moe_block_q5_1), -1, 32, 32};
+        return (quant_type){32, sizeof(moe_block_q5_1), -1, 32, 1};
     case MOE_DTYPE_Q8_0:
         return (quant_type){32, sizeof(moe_block_q8_0), 7, 32, 0};
     case MOE_DTYPE_Q2_K:
-        return (quant_type){256, sizeof(moe_block_q2_k), -1, 16, 16};
+        return (quant_type){256, sizeof(moe_block_q2_k), -1, 16, 1};
     case MOE_DTYPE_Q3_K:
         return (quant_type){256, sizeof(moe_block_q3_k), 2, 16, 0};
     case MOE_DTYPE_Q4_K:
-        return (quant_type){256, sizeof(moe_block_q4_k), -1, 32, 32};
+        return (quant_type){256, sizeof(moe_block_q4_k), -1, 32, 1};
     case MOE_DTYPE_Q5_K:
-        return (quant_type){256, sizeof(moe_block_q5_k), -1, 32, 32};
+        return (quant_type){256, sizeof(moe_block_q5_k), -1, 32, 1};
     case MOE_DTYPE_Q6_K:
         return (quant_type){256, sizeof(moe_block_q6_k), 5, 16, 0};
     case MOE_DTYPE_IQ4_NL:
