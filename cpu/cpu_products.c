@@ -8,7 +8,7 @@
 
 #include "cpu/cpu_internal.h"
 
-#define UNIT_ROWS 16u
+#define UNIT_ROWS 32u
 /* A worker takes this part of its fair share of what is left... */
 #define SHARE_DIVISOR 2u
 /* ... but at least so many bytes: every run starts the hardware's prefetchers anew. */

@@ -12,17 +12,6 @@
 /* Any power of two from 12 up makes MXFP4's codes unsigned. */
 enum { MXFP4_OFFSET = 16 };
 
-/* moe_e8m0_half_bits() of every byte: arithmetic would cost MXFP4 more than its products. */
-#define E8M0_1(e)  ((e) < 2 ? 0x00200000u << ((e)&1) : ((e)-1u) << 23)
-#define E8M0_4(e)  E8M0_1(e), E8M0_1((e) + 1), E8M0_1((e) + 2), E8M0_1((e) + 3)
-#define E8M0_16(e) E8M0_4(e), E8M0_4((e) + 4), E8M0_4((e) + 8), E8M0_4((e) + 12)
-#define E8M0_64(e) E8M0_16(e), E8M0_16((e) + 16), E8M0_16((e) + 32), E8M0_16((e) + 48)
-static const uint32_t e8m0_half_bits[256] = {E8M0_64(0), E8M0_64(64), E8M0_64(128), E8M0_64(192)};
-#undef E8M0_1
-#undef E8M0_4
-#undef E8M0_16
-#undef E8M0_64
-
 typedef struct quant_type {
     uint32_t block_elems;
     uint32_t block_bytes;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks taken apart with AVX-512: a chunk of 64 elements becomes 64 unsigned codes and the scale
- * of each of the 16 lanes, which is what the products of matmul_avx512_vnni.c eat.
- *
- * Blocks of 256 have packed scales: begin_group() unpacks them once into at most 16 floats, and
- * each of the four chunks spreads its own over the lanes. Blocks of 32 read theirs chunk by chunk.
- */
+/* Blocks taken apart with AVX-512, a group of 256 elements at a time: begin_group() gives the scale
+ * and the minimum of each run, codes_of_chunk() 64 unsigned codes. */
 #ifndef MOE_X86_QUANT_UNPACK_AVX512_H
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 
@@ -13,15 +9,11 @@
 
 #include <immintrin.h>
 
+/* By run of the group: 16, or 8 in the lower half (the upper half is unspecified). */
 typedef struct group_state {
-    __m512 scales; /* blocks of 256: by sub-block, 8 or 16 */
-    __m512 mins;   /* by sub-block, 8 (the lower half) or 16 */
+    __m512 scales;
+    __m512 mins;
 } group_state;
-
-typedef struct chunk_weights {
-    __m512i codes; /* unsigned, the type's offset above their value */
-    __m512 scale;  /* by lane */
-} chunk_weights;
 
 MOE_INLINE __m512i halves_epi8(char low, char high)
 {
@@ -29,13 +21,6 @@ MOE_INLINE __m512i halves_epi8(char low, char high)
 }
 
 /* ---- Parts that several types share ---- */
-
-MOE_INLINE __m512 half_scales(uint16_t d0, uint16_t d1)
-{
-    const __m256i low = _mm256_set1_epi16((short)d0);
-    const __m256i high = _mm256_set1_epi16((short)d1);
-    return _mm512_cvtph_ps(_mm256_blend_epi32(low, high, 0xf0));
-}
 
 MOE_INLINE __m512 broadcast_half(const uint16_t *half)
 {
@@ -80,18 +65,6 @@ MOE_INLINE __m512i add_fifth_bits(__m512i codes, const uint8_t *qh0, const uint8
     return _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(16));
 }
 
-MOE_INLINE __m512 spread_8(__m512 scales, int c)
-{
-    const __m512i low = _mm512_set1_epi32(2 * c);
-    return _mm512_permutexvar_ps(_mm512_mask_set1_epi32(low, 0xff00, 2 * c + 1), scales);
-}
-
-MOE_INLINE __m512 spread_16(__m512 scales, int c)
-{
-    const __m512i index = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    return _mm512_permutexvar_ps(_mm512_add_epi32(index, _mm512_set1_epi32(4 * c)), scales);
-}
-
 MOE_INLINE __m512i iq4_table(void)
 {
     const __m128i codes = _mm_setr_epi8(MOE_IQ4_CODES);
@@ -106,26 +79,60 @@ MOE_INLINE __m512i mxfp4_table(void)
 
 /* ---- What a group needs once ---- */
 
-MOE_INLINE short min_of(const uint8_t *blocks, size_t stride, uint32_t b)
+/* Where word `word` of block b begins, in words from `base` on. */
+MOE_INLINE short word_at(size_t b, size_t stride, size_t word, size_t base)
 {
-    return (short)((const moe_block_q4_1 *)(blocks + b * stride))->m;
+    return (short)((b * stride + 2 * word - base) / 2);
 }
 
-/* Minima of up to 8 blocks that begin with (d, m) and are `stride` bytes apart; 0 for the others.
- */
-MOE_INLINE __m512 load_mins(const uint8_t *blocks, size_t stride, uint32_t n_blocks)
+/* Of eight blocks the word that begins the block, then the eight next ones. (With an odd stride:
+ * the aligned word that the block begins in.) Two words of four blocks lie within 128 bytes, which
+ * one permutation sees. */
+MOE_INLINE __m256i first_words(const uint8_t *group, size_t stride)
 {
-    short mins[8] = {0};
-    if (n_blocks == 8) {
-        return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_setr_epi16(
-            min_of(blocks, stride, 0), min_of(blocks, stride, 1), min_of(blocks, stride, 2),
-            min_of(blocks, stride, 3), min_of(blocks, stride, 4), min_of(blocks, stride, 5),
-            min_of(blocks, stride, 6), min_of(blocks, stride, 7))));
+    const size_t s = stride;
+    const __m256i low = _mm256_setr_epi16(
+        word_at(0, s, 0, 0), word_at(1, s, 0, 0), word_at(2, s, 0, 0), word_at(3, s, 0, 0),
+        word_at(4, s, 0, 0), word_at(5, s, 0, 0), word_at(6, s, 0, 0), word_at(7, s, 0, 0),
+        word_at(0, s, 1, 0), word_at(1, s, 1, 0), word_at(2, s, 1, 0), word_at(3, s, 1, 0), 0, 0, 0,
+        0);
+    const __m512i words = _mm512_permutex2var_epi16(
+        _mm512_loadu_si512(group), _mm512_castsi256_si512(low), _mm512_loadu_si512(group + 64));
+    if (s <= 18) { /* as far as the first words go, that was all */
+        return _mm512_castsi512_si256(words);
     }
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        mins[b] = min_of(blocks, stride, b);
-    }
-    return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)mins)));
+    const size_t base = s < 32 ? 8 * s - 128 : 4 * s;
+    const __m256i high = _mm256_setr_epi16(
+        0, 0, 0, 0, word_at(4, s, 0, base), word_at(5, s, 0, base), word_at(6, s, 0, base),
+        word_at(7, s, 0, base), 0, 0, 0, 0, word_at(4, s, 1, base), word_at(5, s, 1, base),
+        word_at(6, s, 1, base), word_at(7, s, 1, base));
+    const __m512i rest =
+        _mm512_permutex2var_epi16(_mm512_loadu_si512(group + base), _mm512_castsi256_si512(high),
+                                  _mm512_loadu_si512(group + base + 64));
+    return _mm256_mask_blend_epi16(0xf0f0, _mm512_castsi512_si256(words),
+                                   _mm512_castsi512_si256(rest));
+}
+
+/* Blocks of 32 that begin with d, or with d and m. */
+MOE_INLINE group_state begin_halves(const uint8_t *group, size_t stride)
+{
+    group_state state;
+    state.scales = _mm512_cvtph_ps(first_words(group, stride));
+    state.mins = _mm512_castps256_ps512(_mm512_extractf32x8_ps(state.scales, 1));
+    return state;
+}
+
+/* moe_e8m0_half_bits() of eight blocks: (e - 1) << 23, and below 2 a subnormal. */
+MOE_INLINE group_state begin_mxfp4(const uint8_t *group)
+{
+    const __m128i words = _mm256_castsi256_si128(first_words(group, sizeof(moe_block_mxfp4)));
+    const __m128i bytes = _mm_srlv_epi16(words, _mm_setr_epi16(0, 8, 0, 8, 0, 8, 0, 8));
+    const __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(bytes, _mm_set1_epi16(255)));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __mmask8 is_small = _mm256_cmplt_epi32_mask(e, _mm256_set1_epi32(2));
+    const __m256i bits = _mm256_mask_blend_epi32(is_small, normal, subnormal);
+    return (group_state){_mm512_castps256_ps512(_mm256_castsi256_ps(bits)), _mm512_setzero_ps()};
 }
 
 /* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes. Scales come out in lanes
@@ -216,17 +223,10 @@ MOE_INLINE group_state begin_iq4_xs(const moe_block_iq4_xs *block)
     return state;
 }
 
-/* group: the first block; n_blocks: how many a run of blocks of 32 has left, at most 8. */
-MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group, uint32_t n_blocks)
+/* group: the first of its blocks. */
+MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
 {
-    group_state state = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     switch (type) {
-    case MOE_DTYPE_Q4_1:
-        state.mins = load_mins(group, sizeof(moe_block_q4_1), n_blocks);
-        return state;
-    case MOE_DTYPE_Q5_1:
-        state.mins = load_mins(group, sizeof(moe_block_q5_1), n_blocks);
-        return state;
     case MOE_DTYPE_Q2_K:
         return begin_q2_k((const moe_block_q2_k *)group);
     case MOE_DTYPE_Q3_K:
@@ -238,28 +238,20 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group, uint32_
         return begin_q6_k((const moe_block_q6_k *)group);
     case MOE_DTYPE_IQ4_XS:
         return begin_iq4_xs((const moe_block_iq4_xs *)group);
+    case MOE_DTYPE_MXFP4:
+        return begin_mxfp4(group);
     default:
-        return state;
+        return begin_halves(group, quant_type_of(type).block_bytes);
     }
 }
 
-/* ---- Chunks ---- */
+/* ---- Codes ---- */
 
-MOE_INLINE chunk_weights chunk_q8_0(const moe_block_q8_0 *b0, const moe_block_q8_0 *b1)
+MOE_INLINE __m512i codes_q8_0(const moe_block_q8_0 *b0, const moe_block_q8_0 *b1)
 {
     const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)b0->qs));
     const __m512i codes = _mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i *)b1->qs), 1);
-    return (chunk_weights){_mm512_xor_si512(codes, _mm512_set1_epi8((char)0x80)),
-                           half_scales(b0->d, b1->d)};
-}
-
-MOE_INLINE chunk_weights chunk_mxfp4(const moe_block_mxfp4 *b0, const moe_block_mxfp4 *b1)
-{
-    const __m512i low = _mm512_set1_epi32((int)e8m0_half_bits[b0->e]);
-    const __m512i high = _mm512_set1_epi32((int)e8m0_half_bits[b1->e]);
-    const __m512i bits = _mm512_mask_blend_epi32(0xff00, low, high);
-    return (chunk_weights){_mm512_shuffle_epi8(mxfp4_table(), nibbles_of_pair(b0->qs, b1->qs)),
-                           _mm512_castsi512_ps(bits)};
+    return _mm512_xor_si512(codes, _mm512_set1_epi8((char)0x80));
 }
 
 MOE_INLINE __m512i codes_q6_k(const moe_block_q6_k *block, int c)
@@ -276,8 +268,7 @@ MOE_INLINE __m512i codes_q6_k(const moe_block_q6_k *block, int c)
 }
 
 /* Chunk c of a block of 256. */
-MOE_INLINE chunk_weights chunk_of_256(moe_dtype type, const uint8_t *group,
-                                      const group_state *state, int c)
+MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, int c)
 {
     const moe_block_q2_k *q2 = (const moe_block_q2_k *)group;
     const moe_block_q3_k *q3 = (const moe_block_q3_k *)group;
@@ -285,34 +276,26 @@ MOE_INLINE chunk_weights chunk_of_256(moe_dtype type, const uint8_t *group,
     const moe_block_q5_k *q5 = (const moe_block_q5_k *)group;
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
     const int pair = 4 * (c % 2); /* bits before this chunk's in a byte of bit pairs */
-    __m512i codes;
     switch (type) {
     case MOE_DTYPE_Q2_K:
-        codes = fields_of_32(q2->qs + 32 * (c / 2), pair, pair + 2, 3);
-        return (chunk_weights){codes, spread_16(state->scales, c)};
+        return fields_of_32(q2->qs + 32 * (c / 2), pair, pair + 2, 3);
     case MOE_DTYPE_Q3_K:
-        codes = fields_of_32(q3->qs + 32 * (c / 2), pair, pair + 2, 3);
-        return (chunk_weights){add_plane(codes, q3->hmask, c, 4), spread_16(state->scales, c)};
+        return add_plane(fields_of_32(q3->qs + 32 * (c / 2), pair, pair + 2, 3), q3->hmask, c, 4);
     case MOE_DTYPE_Q4_K:
-        codes = fields_of_32(q4->qs + 32 * c, 0, 4, 15);
-        return (chunk_weights){codes, spread_8(state->scales, c)};
+        return fields_of_32(q4->qs + 32 * c, 0, 4, 15);
     case MOE_DTYPE_Q5_K:
-        codes = fields_of_32(q5->qs + 32 * c, 0, 4, 15);
-        return (chunk_weights){add_plane(codes, q5->qh, c, 16), spread_8(state->scales, c)};
+        return add_plane(fields_of_32(q5->qs + 32 * c, 0, 4, 15), q5->qh, c, 16);
     case MOE_DTYPE_Q6_K:
-        codes = codes_q6_k((const moe_block_q6_k *)group, c);
-        return (chunk_weights){codes, spread_16(state->scales, c)};
+        return codes_q6_k((const moe_block_q6_k *)group, c);
     default: /* IQ4_XS */
-        codes = nibbles_of_pair(iq4->qs + 32 * c, iq4->qs + 32 * c + 16);
-        return (chunk_weights){_mm512_shuffle_epi8(iq4_table(), codes), spread_8(state->scales, c)};
+        return _mm512_shuffle_epi8(iq4_table(),
+                                   nibbles_of_pair(iq4->qs + 32 * c, iq4->qs + 32 * c + 16));
     }
 }
 
-/* Two blocks of 32. A half chunk, at the end of a row, repeats its block in the upper lanes: the
- * activations' padding is 0 there, q and scale, so that those lanes add +0. */
-MOE_INLINE chunk_weights chunk_of_32(moe_dtype type, const uint8_t *block0, int is_half)
+/* Two blocks of 32. */
+MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const uint8_t *block1)
 {
-    const uint8_t *block1 = is_half ? block0 : block0 + quant_type_of(type).block_bytes;
     const moe_block_q4_0 *a0 = (const moe_block_q4_0 *)block0;
     const moe_block_q4_0 *a1 = (const moe_block_q4_0 *)block1;
     const moe_block_q4_1 *b0 = (const moe_block_q4_1 *)block0;
@@ -321,26 +304,35 @@ MOE_INLINE chunk_weights chunk_of_32(moe_dtype type, const uint8_t *block0, int 
     const moe_block_q5_0 *c1 = (const moe_block_q5_0 *)block1;
     const moe_block_q5_1 *d0 = (const moe_block_q5_1 *)block0;
     const moe_block_q5_1 *d1 = (const moe_block_q5_1 *)block1;
-    __m512i codes;
+    const moe_block_mxfp4 *e0 = (const moe_block_mxfp4 *)block0;
+    const moe_block_mxfp4 *e1 = (const moe_block_mxfp4 *)block1;
     switch (type) {
     case MOE_DTYPE_Q4_0:
-        return (chunk_weights){nibbles_of_pair(a0->qs, a1->qs), half_scales(a0->d, a1->d)};
+        return nibbles_of_pair(a0->qs, a1->qs);
     case MOE_DTYPE_IQ4_NL:
-        codes = _mm512_shuffle_epi8(iq4_table(), nibbles_of_pair(a0->qs, a1->qs));
-        return (chunk_weights){codes, half_scales(a0->d, a1->d)};
+        return _mm512_shuffle_epi8(iq4_table(), nibbles_of_pair(a0->qs, a1->qs));
     case MOE_DTYPE_Q4_1:
-        return (chunk_weights){nibbles_of_pair(b0->qs, b1->qs), half_scales(b0->d, b1->d)};
+        return nibbles_of_pair(b0->qs, b1->qs);
     case MOE_DTYPE_Q5_0:
-        codes = add_fifth_bits(nibbles_of_pair(c0->qs, c1->qs), c0->qh, c1->qh);
-        return (chunk_weights){codes, half_scales(c0->d, c1->d)};
+        return add_fifth_bits(nibbles_of_pair(c0->qs, c1->qs), c0->qh, c1->qh);
     case MOE_DTYPE_Q5_1:
-        codes = add_fifth_bits(nibbles_of_pair(d0->qs, d1->qs), d0->qh, d1->qh);
-        return (chunk_weights){codes, half_scales(d0->d, d1->d)};
+        return add_fifth_bits(nibbles_of_pair(d0->qs, d1->qs), d0->qh, d1->qh);
     case MOE_DTYPE_MXFP4:
-        return chunk_mxfp4((const moe_block_mxfp4 *)block0, (const moe_block_mxfp4 *)block1);
+        return _mm512_shuffle_epi8(mxfp4_table(), nibbles_of_pair(e0->qs, e1->qs));
     default:
-        return chunk_q8_0((const moe_block_q8_0 *)block0, (const moe_block_q8_0 *)block1);
+        return codes_q8_0((const moe_block_q8_0 *)block0, (const moe_block_q8_0 *)block1);
     }
+}
+
+/* Chunk c of a group. */
+MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, int c)
+{
+    const quant_type t = quant_type_of(type);
+    if (t.block_elems == MOE_GROUP) {
+        return codes_of_256(type, group, c);
+    }
+    const uint8_t *block = group + (size_t)c * 2 * t.block_bytes;
+    return codes_of_pair(type, block, block + t.block_bytes);
 }
 
 #endif

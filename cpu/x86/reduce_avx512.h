@@ -1,25 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* The reduction tree of matmul.h on four accumulators at once. */
+/* The reduction trees of matmul.h on the lanes of four sums at once. Lanes past a tree's edge
+ * compute the same sums with operands swapped, which changes no bit. */
 #ifndef MOE_X86_REDUCE_AVX512_H
 #define MOE_X86_REDUCE_AVX512_H
 
 #include <immintrin.h>
 
-/* h = 8 pairs the halves of a and b (c and d) in one register, h = 4 then all four in one: each
- * 128-bit quarter holds one sum's last four lanes. Lanes past the tree's edge compute the same sums
- * with operands swapped, which changes no bit. */
-static inline __attribute__((always_inline)) __m128 reduce_4(__m512 a, __m512 b, __m512 c, __m512 d)
+/* h = 2 and 1, of four lanes in each 128-bit quarter. */
+static inline __attribute__((always_inline)) __m128 reduce_quarters(__m512 sum)
+{
+    sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4e));
+    sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xb1));
+    const __m512i firsts = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    return _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, sum));
+}
+
+/* 16 lanes each. h = 8 pairs the halves of a and b (c and d) in one register, h = 4 then all four
+ * in one. */
+static inline __attribute__((always_inline)) __m128 reduce_4x16(__m512 a, __m512 b, __m512 c,
+                                                                __m512 d)
 {
     const __m512 ab =
         _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
     const __m512 cd =
         _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-    __m512 sum =
-        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
-    sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4e));
-    sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xb1));
-    const __m512i firsts = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-    return _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, sum));
+    return reduce_quarters(
+        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
+}
+
+/* 8 lanes each, two sums in ab and two in cd. */
+static inline __attribute__((always_inline)) __m128 reduce_4x8(__m512 ab, __m512 cd)
+{
+    return reduce_quarters(
+        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
 }
 
 #endif

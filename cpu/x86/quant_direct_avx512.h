@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* Products of quantised weights with few activation rows, AVX-512 VNNI.
+ *
+ *   two weight rows a, b     codes (4 chunks of 64 each)
+ *   a group of 256 each  ->  x one activation row: 8 registers of 16 sums of four products
+ *                        ->  folded by a tree into the sums of runs: 8 of a and 8 of b, or 16 of a
+ *                            and 16 of b
+ *                        ->  lanes of the contract: one multiplication, one fmaf
+ *
+ * Unpacked codes stay in registers for all activation rows of the tile. The next tile's weights are
+ * asked for while this one's are worked on: four short streams are too irregular for the
+ * processor's own prefetch (without, decoding reads memory at half the speed). A tile that hangs
+ * over the last weight row repeats that row and does not store it. */
+#ifndef MOE_X86_QUANT_DIRECT_AVX512_H
+#define MOE_X86_QUANT_DIRECT_AVX512_H
+
+#include "cpu/x86/quant_rows_avx512.h"
+#include "cpu/x86/reduce_avx512.h"
+
+enum { DIRECT_OUT = 4, DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
+
+/* A group of two weight rows. */
+typedef struct pair_group {
+    __m512i codes[2][4];
+    __m512 scales[2]; /* runs of 32: [0] has those of both rows */
+    __m512 mins[2];
+} pair_group;
+
+typedef struct direct_tile {
+    const uint8_t *weights[DIRECT_OUT];
+    x_row x[DIRECT_ROWS];
+    __m512 acc[DIRECT_OUT / 2][2][DIRECT_ROWS]; /* runs of 32: [.][0] has both rows of a pair */
+} direct_tile;
+
+MOE_INLINE __m512 both_halves(__m512 low, __m512 high)
+{
+    return _mm512_shuffle_f32x4(low, high, 0x44);
+}
+
+MOE_INLINE pair_group unpack_pair(moe_dtype type, const uint8_t *const *weights, size_t g,
+                                  uint32_t n)
+{
+    const quant_type t = quant_type_of(type);
+    pair_group pair;
+    group_copy copies[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *group = group_of(type, weights[i], g, n, &copies[i]);
+        const group_state state = begin_group(type, group);
+        pair.scales[i] = state.scales;
+        pair.mins[i] = state.mins;
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            pair.codes[i][c] = codes_of_chunk(type, group, c);
+        }
+    }
+    if (t.run == 32) {
+        pair.scales[0] = both_halves(pair.scales[0], pair.scales[1]);
+        pair.mins[0] = both_halves(pair.mins[0], pair.mins[1]);
+    }
+    return pair;
+}
+
+/* In each 128-bit quarter: two neighbouring sums of a, two of b, ... */
+MOE_INLINE __m512i fold_2(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+/* Quarter q has in lane c the sum of chunk c's quarter q: of elements 64c + 16q onwards. */
+MOE_INLINE __m512i sums_of_16(const __m512i *codes, const __m512i *q)
+{
+    __m512i sums[4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        sums[c] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[c], q[c]);
+    }
+    const __m512i low = fold_2(sums[0], sums[1]);
+    const __m512i high = fold_2(sums[2], sums[3]);
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+}
+
+/* By run: 8 of a, then 8 of b. */
+MOE_INLINE __m512i sums_of_32(__m512i a, __m512i b)
+{
+    const __m512i sums =
+        _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+    const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    return _mm512_permutexvar_epi32(order, sums);
+}
+
+MOE_INLINE __m512i in_order_16(__m512i sums)
+{
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sums);
+}
+
+typedef struct x_group {
+    __m512i q[4];
+    __m512 d;
+    __m512 dsum;
+    __m512i offset; /* what unsigned codes make the sums too large by */
+} x_group;
+
+MOE_INLINE x_group load_group(quant_type t, const x_row *x, size_t g)
+{
+    x_group group;
+#pragma GCC unroll 4
+    for (size_t c = 0; c < 4; c++) {
+        group.q[c] = _mm512_loadu_si512(x->q + 256 * g + 64 * c);
+    }
+    const __m256 d = _mm256_loadu_ps(x->d + 8 * g);
+    __m512i sum;
+    if (t.run == 32) {
+        group.d = _mm512_broadcast_f32x8(d);
+        group.dsum = _mm512_broadcast_f32x8(_mm256_loadu_ps(x->dsum + 8 * g));
+        sum = _mm512_broadcast_i32x8(_mm256_loadu_si256((const __m256i *)(x->sum + 8 * g)));
+    } else {
+        group.d =
+            _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                  _mm512_castps256_ps512(d));
+        group.dsum = _mm512_loadu_ps(x->dsum + 16 * g);
+        sum = _mm512_loadu_si512(x->sum + 16 * g);
+    }
+    group.offset = _mm512_slli_epi32(sum, t.offset_shift < 0 ? 0 : (unsigned)t.offset_shift);
+    return group;
+}
+
+MOE_INLINE __m512 add_runs(quant_type t, __m512 acc, __m512i sums, __m512 scales, __m512 mins,
+                           const x_group *x)
+{
+    if (t.offset_shift >= 0) {
+        sums = _mm512_sub_epi32(sums, x->offset);
+    }
+    acc = _mm512_fmadd_ps(_mm512_mul_ps(scales, x->d), _mm512_cvtepi32_ps(sums), acc);
+    return t.has_mins ? _mm512_fmadd_ps(mins, x->dsum, acc) : acc;
+}
+
+/* Group g of two weight rows with every activation row of the tile. */
+MOE_INLINE void add_pair(moe_dtype type, direct_tile *tile, int p, int n_rows, size_t g, uint32_t n)
+{
+    const quant_type t = quant_type_of(type);
+    const pair_group pair = unpack_pair(type, &tile->weights[2 * p], g, n);
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        const x_group x = load_group(t, &tile->x[r], g);
+        const __m512i a = sums_of_16(pair.codes[0], x.q);
+        const __m512i b = sums_of_16(pair.codes[1], x.q);
+        __m512 *acc0 = &tile->acc[p][0][r];
+        __m512 *acc1 = &tile->acc[p][1][r];
+        if (t.run == 32) {
+            *acc0 = add_runs(t, *acc0, sums_of_32(a, b), pair.scales[0], pair.mins[0], &x);
+        } else {
+            *acc0 = add_runs(t, *acc0, in_order_16(a), pair.scales[0], pair.mins[0], &x);
+            *acc1 = add_runs(t, *acc1, in_order_16(b), pair.scales[1], pair.mins[1], &x);
+        }
+    }
+}
+
+/* Asks for what is `prefetch` bytes behind group g of each row. */
+MOE_INLINE void prefetch_group(moe_dtype type, const direct_tile *tile, size_t g, size_t prefetch)
+{
+    const quant_type t = quant_type_of(type);
+    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < DIRECT_OUT; i++) {
+        const char *ahead = (const char *)tile->weights[i] + g * group_bytes + prefetch;
+        for (size_t line = 0; line < group_bytes; line += 64) {
+            _mm_prefetch(ahead + line, _MM_HINT_T0);
+        }
+    }
+}
+
+MOE_INLINE void add_groups(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
+                           size_t prefetch)
+{
+    for (size_t g = 0; g * MOE_GROUP < n; g++) {
+        prefetch_group(type, tile, g, prefetch);
+        add_pair(type, tile, 0, n_rows, g, n);
+        add_pair(type, tile, 1, n_rows, g, n);
+    }
+}
+
+MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_t o, uint32_t r0,
+                            int n_rows)
+{
+    const quant_type t = quant_type_of(type);
+    const uint32_t n_valid = args->n_out - o < DIRECT_OUT ? args->n_out - o : DIRECT_OUT;
+    const size_t tile_bytes = DIRECT_OUT * args->row_bytes;
+    const size_t prefetch = (PREFETCH_BYTES / (tile_bytes + 1) + 1) * tile_bytes;
+    direct_tile tile;
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < DIRECT_OUT; i++) {
+        tile.weights[i] = weight_row(args, o + i);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        tile.x[r] = x_row_of(args, r0 + (uint32_t)r, 0, t.run);
+#pragma GCC unroll 2
+        for (int p = 0; p < 2; p++) {
+            tile.acc[p][0][r] = tile.acc[p][1][r] = _mm512_setzero_ps();
+        }
+    }
+    add_groups(type, &tile, n_rows, args->n_in, prefetch);
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        const __m128 sums = t.run == 32 ? reduce_4x8(tile.acc[0][0][r], tile.acc[1][0][r])
+                                        : reduce_4x16(tile.acc[0][0][r], tile.acc[0][1][r],
+                                                      tile.acc[1][0][r], tile.acc[1][1][r]);
+        _mm_mask_storeu_ps(out_row(args, r0 + (uint32_t)r) + o, (__mmask8)((1u << n_valid) - 1),
+                           sums);
+    }
+}
+
+MOE_INLINE void direct_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o)
+{
+    for (uint32_t r = 0; r < args->n_rows; r += DIRECT_ROWS) {
+        switch (args->n_rows - r) {
+        case 1:
+            direct_rows(type, args, o, r, 1);
+            break;
+        case 2:
+            direct_rows(type, args, o, r, 2);
+            break;
+        case 3:
+            direct_rows(type, args, o, r, 3);
+            break;
+        default:
+            direct_rows(type, args, o, r, 4);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: MIT */
+/* Products of quantised weights with many activation rows, AVX-512 VNNI.
+ *
+ * 16 weight rows by up to PANEL elements are unpacked into a panel in the L1 cache, transposed: a
+ * register has four neighbouring codes of each of the 16 rows, so that four broadcast activations
+ * meet all of them in one instruction and a run's sum needs no folding. Two panels side by side by
+ * TILE_ROWS activation rows are a tile: as many integer and as many float accumulators.
+ *
+ *     for each panel    (k)    for each tile of rows    for each lane of the contract
+ *         for each run of the lane:  integer sums  ->  one multiplication, one fmaf
+ *
+ * A lane's float sums rest in memory between panels. */
+#ifndef MOE_X86_QUANT_PANEL_AVX512_H
+#define MOE_X86_QUANT_PANEL_AVX512_H
+
+#include "cpu/x86/quant_rows_avx512.h"
+
+#include <stdbool.h>
+
+enum {
+    PANEL_OUT = 16,
+    MAX_PANELS = 2, /* side by side */
+    TILE_ROWS = 4,
+    PANEL = 1024,      /* elements */
+    ROWS_X_LANES = 512 /* of activation rows that share an unpacked panel */
+};
+
+typedef struct weight_panel {
+    _Alignas(64) uint8_t codes[PANEL / 4][PANEL_OUT][4];
+    float scales[PANEL / 16][PANEL_OUT]; /* by run */
+    float mins[PANEL / 16][PANEL_OUT];
+} weight_panel;
+
+typedef struct panel_sums {
+    __m512 acc[MAX_PANELS][ROWS_X_LANES]; /* [row][lane] */
+} panel_sums;
+
+/* ---- Unpacking ---- */
+
+/* The first n columns of 16 rows of 16 words. One function for all types: it is long. */
+static __attribute__((noinline)) void store_columns(void *to, const __m512i *rows, int n)
+{
+    __m512i fours[16]; /* [4i + j]: in quarter q, column 4q + j of rows 4i .. 4i + 3 */
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        const __m512i low0 = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        const __m512i high0 = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+        const __m512i low1 = _mm512_unpacklo_epi32(rows[i + 2], rows[i + 3]);
+        const __m512i high1 = _mm512_unpackhi_epi32(rows[i + 2], rows[i + 3]);
+        fours[i] = _mm512_unpacklo_epi64(low0, low1);
+        fours[i + 1] = _mm512_unpackhi_epi64(low0, low1);
+        fours[i + 2] = _mm512_unpacklo_epi64(high0, high1);
+        fours[i + 3] = _mm512_unpackhi_epi64(high0, high1);
+    }
+    __m512i *columns = to;
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const __m512i even0 = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
+        const __m512i odd0 = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
+        const __m512i even1 = _mm512_shuffle_i32x4(fours[8 + j], fours[12 + j], 0x88);
+        const __m512i odd1 = _mm512_shuffle_i32x4(fours[8 + j], fours[12 + j], 0xdd);
+        columns[j] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+        columns[4 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+        if (n == 16) {
+            columns[8 + j] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+            columns[12 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+        }
+    }
+}
+
+/* Group g of the panel from the rows' groups. */
+MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
+                             const uint8_t *const *groups)
+{
+    const quant_type t = quant_type_of(type);
+    const int lanes = (int)(MOE_GROUP / t.run);
+    __m512i scales[PANEL_OUT], mins[PANEL_OUT], codes[4][PANEL_OUT];
+#pragma GCC unroll 1
+    for (int i = 0; i < PANEL_OUT; i++) {
+        const group_state state = begin_group(type, groups[i]);
+        scales[i] = _mm512_castps_si512(state.scales);
+        mins[i] = _mm512_castps_si512(state.mins);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            codes[c][i] = codes_of_chunk(type, groups[i], c);
+        }
+    }
+    store_columns(panel->scales[g * (size_t)lanes], scales, lanes);
+    if (t.has_mins) {
+        store_columns(panel->mins[g * (size_t)lanes], mins, lanes);
+    }
+    for (size_t c = 0; c < 4; c++) {
+        store_columns(panel->codes[64 * g + 16 * c], codes[c], 16);
+    }
+}
+
+/* n elements from the k-th on of 16 weight rows, of which the first is o. */
+MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight_panel *panel,
+                             uint32_t o, uint32_t k, uint32_t n)
+{
+    for (size_t g = 0; g * MOE_GROUP < n; g++) {
+        const uint8_t *groups[PANEL_OUT];
+        group_copy copies[PANEL_OUT];
+        for (uint32_t i = 0; i < PANEL_OUT; i++) {
+            const uint8_t *row = weight_row(args, o + i);
+            groups[i] = group_of(type, row, k / MOE_GROUP + g, args->n_in, &copies[i]);
+        }
+        unpack_group(type, panel, g, groups);
+    }
+}
+
+/* ---- Products ---- */
+
+typedef struct tile_shape {
+    int n_panels;
+    int n_rows;
+    uint32_t run;
+    int has_mins; /* and if not, an offset */
+} tile_shape;
+
+/* The panel's elements of a tile's activation rows. */
+typedef struct x_tile {
+    const int8_t *q[TILE_ROWS];
+    _Alignas(64) float d[TILE_ROWS][PANEL / 32];
+    int32_t start[TILE_ROWS][PANEL / 16]; /* by run: -offset * the sum of q */
+    float dsum[TILE_ROWS][PANEL / 16];    /* by run */
+} x_tile;
+
+/* Padding of a row counts up to a whole group. */
+MOE_INLINE void load_tile(tile_shape shape, const moe_matmul_args *args, uint32_t r, uint32_t k,
+                          uint32_t n, x_tile *tile)
+{
+    const int offset_shift = quant_type_of(args->type).offset_shift;
+    const __m128i shift = _mm_cvtsi32_si128(offset_shift < 0 ? 0 : offset_shift);
+    for (int i = 0; i < shape.n_rows; i++) {
+        const x_row x = x_row_of(args, r + (uint32_t)i, k, shape.run);
+        tile->q[i] = x.q;
+        for (uint32_t j = 0; j * 32 < n; j += 8) {
+            _mm256_store_ps(&tile->d[i][j], _mm256_loadu_ps(x.d + j));
+        }
+        for (uint32_t j = 0; j * shape.run < n; j += 8) {
+            const __m256i sums = _mm256_loadu_si256((const __m256i *)(x.sum + j));
+            const __m256i starts =
+                _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_sll_epi32(sums, shift));
+            _mm256_store_si256((__m256i *)&tile->start[i][j], starts);
+            _mm256_store_ps(&tile->dsum[i][j], _mm256_loadu_ps(x.dsum + j));
+        }
+    }
+}
+
+MOE_INLINE __m512i broadcast_4(const int8_t *q)
+{
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm512_set1_epi32(four);
+}
+
+/* Run j of the panels: the integer sums. */
+MOE_INLINE void sum_run(tile_shape shape, const weight_panel *const *panels, const x_tile *x,
+                        size_t j, __m512i sums[MAX_PANELS][TILE_ROWS])
+{
+    const size_t steps = shape.run / 4;
+#pragma GCC unroll 4
+    for (int r = 0; r < shape.n_rows; r++) {
+#pragma GCC unroll 2
+        for (int p = 0; p < shape.n_panels; p++) {
+            sums[p][r] =
+                shape.has_mins ? _mm512_setzero_si512() : _mm512_set1_epi32(x->start[r][j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (size_t s = 0; s < steps; s++) {
+        __m512i codes[MAX_PANELS];
+#pragma GCC unroll 2
+        for (int p = 0; p < shape.n_panels; p++) {
+            codes[p] = _mm512_load_si512(panels[p]->codes[j * steps + s]);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < shape.n_rows; r++) {
+            const __m512i q = broadcast_4(x->q[r] + (j * steps + s) * 4);
+#pragma GCC unroll 2
+            for (int p = 0; p < shape.n_panels; p++) {
+                sums[p][r] = _mm512_dpbusd_epi32(sums[p][r], codes[p], q);
+            }
+        }
+    }
+}
+
+MOE_INLINE void add_run(tile_shape shape, const weight_panel *const *panels, const x_tile *x,
+                        size_t j, __m512 acc[MAX_PANELS][TILE_ROWS])
+{
+    __m512i sums[MAX_PANELS][TILE_ROWS];
+    sum_run(shape, panels, x, j, sums);
+#pragma GCC unroll 2
+    for (int p = 0; p < shape.n_panels; p++) {
+        const __m512 scales = _mm512_load_ps(panels[p]->scales[j]);
+        const __m512 mins = _mm512_load_ps(panels[p]->mins[j]);
+#pragma GCC unroll 4
+        for (int r = 0; r < shape.n_rows; r++) {
+            const __m512 d = _mm512_set1_ps(x->d[r][j * shape.run / 32]);
+            acc[p][r] = _mm512_fmadd_ps(_mm512_mul_ps(scales, d), _mm512_cvtepi32_ps(sums[p][r]),
+                                        acc[p][r]);
+            if (shape.has_mins) {
+                acc[p][r] = _mm512_fmadd_ps(mins, _mm512_set1_ps(x->dsum[r][j]), acc[p][r]);
+            }
+        }
+    }
+}
+
+/* A block of activation rows, r0 the first, with elements k .. k + n - 1. */
+typedef struct row_block {
+    uint32_t r0, n_rows;
+    uint32_t k, n;
+    const char *next; /* what the next panels will be made of: bytes of a row, of n_next rows */
+    uint32_t next_bytes, n_next;
+} row_block;
+
+/* Asks for a part of the next panels' weights: unpacking alone would wait for memory. They come a
+ * few at a time, so that they do not stand in each other's way. */
+typedef struct fetcher {
+    const char *line;
+    uint32_t left_of_row; /* lines */
+    uint32_t rows;
+    uint32_t at_a_time;
+} fetcher;
+
+MOE_INLINE uint32_t lines_of(const row_block *block)
+{
+    return block->next_bytes / 64 + 1;
+}
+
+MOE_INLINE fetcher begin_fetching(const row_block *block, size_t times)
+{
+    const uint32_t lines = lines_of(block);
+    return (fetcher){block->next, lines, block->n_next,
+                     (uint32_t)((lines * block->n_next + times - 1) / times)};
+}
+
+MOE_INLINE void fetch(fetcher *f, const row_block *block, size_t row_bytes)
+{
+    for (uint32_t n = f->at_a_time; n > 0 && f->rows > 0;) {
+        const uint32_t now = n < f->left_of_row ? n : f->left_of_row;
+        for (uint32_t i = 0; i < now; i++) {
+            _mm_prefetch(f->line + 64 * (size_t)i, _MM_HINT_T1);
+        }
+        f->line += 64 * (size_t)now;
+        f->left_of_row -= now;
+        n -= now;
+        if (f->left_of_row == 0) {
+            f->line += row_bytes - 64 * (size_t)lines_of(block);
+            f->left_of_row = lines_of(block);
+            f->rows--;
+        }
+    }
+}
+
+/* The rows x, whose sums begin at row `row` of the block. */
+MOE_INLINE void panel_tile(tile_shape shape, const moe_matmul_args *args,
+                           const weight_panel *const *panels, const x_tile *x,
+                           const row_block *block, fetcher *next, panel_sums *sums, size_t row)
+{
+    const size_t lanes = MOE_GROUP / shape.run;
+    const bool is_first = block->k == 0;
+    for (size_t lane = 0; lane < lanes; lane++) {
+        fetch(next, block, args->row_bytes);
+        __m512 acc[MAX_PANELS][TILE_ROWS];
+#pragma GCC unroll 2
+        for (int p = 0; p < shape.n_panels; p++) {
+#pragma GCC unroll 4
+            for (int r = 0; r < shape.n_rows; r++) {
+                acc[p][r] =
+                    is_first ? _mm512_setzero_ps() : sums->acc[p][(row + (size_t)r) * lanes + lane];
+            }
+        }
+        for (size_t j = lane; j * shape.run < block->n; j += lanes) {
+            add_run(shape, panels, x, j, acc);
+        }
+#pragma GCC unroll 2
+        for (int p = 0; p < shape.n_panels; p++) {
+#pragma GCC unroll 4
+            for (int r = 0; r < shape.n_rows; r++) {
+                sums->acc[p][(row + (size_t)r) * lanes + lane] = acc[p][r];
+            }
+        }
+    }
+}
+
+MOE_INLINE void panel_rows(tile_shape shape, const moe_matmul_args *args,
+                           const weight_panel *const *panels, const row_block *block,
+                           panel_sums *sums)
+{
+    const uint32_t n_tiles = (block->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    fetcher next = begin_fetching(block, n_tiles * (size_t)(MOE_GROUP / shape.run));
+    for (uint32_t r = 0; r < block->n_rows; r += TILE_ROWS) {
+        x_tile x;
+        const uint32_t left = block->n_rows - r;
+        shape.n_rows = (int)(left < TILE_ROWS ? left : TILE_ROWS);
+        load_tile(shape, args, block->r0 + r, block->k, block->n, &x);
+        switch (shape.n_rows) {
+        case 1:
+            shape.n_rows = 1;
+            panel_tile(shape, args, panels, &x, block, &next, sums, r);
+            break;
+        case 2:
+            shape.n_rows = 2;
+            panel_tile(shape, args, panels, &x, block, &next, sums, r);
+            break;
+        case 3:
+            shape.n_rows = 3;
+            panel_tile(shape, args, panels, &x, block, &next, sums, r);
+            break;
+        default:
+            shape.n_rows = 4;
+            panel_tile(shape, args, panels, &x, block, &next, sums, r);
+        }
+    }
+}
+
+/* The tiles know nothing of a type but its runs and whether it has minima or an offset, so types
+ * share them. */
+typedef void panel_rows_fn(const moe_matmul_args *args, const weight_panel *const *panels,
+                           const row_block *block, panel_sums *sums);
+
+#define PANEL_ROWS(name, n_panels, run, has_mins)                                                  \
+    static __attribute__((noinline)) void name(const moe_matmul_args *args,                        \
+                                               const weight_panel *const *panels,                  \
+                                               const row_block *block, panel_sums *sums)           \
+    {                                                                                              \
+        panel_rows((tile_shape){n_panels, 0, run, has_mins}, args, panels, block, sums);           \
+    }
+PANEL_ROWS(one_run_32, 1, 32, 0)
+PANEL_ROWS(two_run_32, 2, 32, 0)
+PANEL_ROWS(one_run_32_mins, 1, 32, 1)
+PANEL_ROWS(two_run_32_mins, 2, 32, 1)
+PANEL_ROWS(one_run_16, 1, 16, 0)
+PANEL_ROWS(two_run_16, 2, 16, 0)
+PANEL_ROWS(one_run_16_mins, 1, 16, 1)
+PANEL_ROWS(two_run_16_mins, 2, 16, 1)
+#undef PANEL_ROWS
+
+static void panel_rows_any(const moe_matmul_args *args, const weight_panel *const *panels,
+                           int n_panels, const row_block *block, panel_sums *sums)
+{
+    static panel_rows_fn *const functions[2][2][2] = {
+        {{one_run_32, two_run_32}, {one_run_32_mins, two_run_32_mins}},
+        {{one_run_16, two_run_16}, {one_run_16_mins, two_run_16_mins}}};
+    const quant_type t = quant_type_of(args->type);
+    functions[t.run == 16][t.has_mins][n_panels - 1](args, panels, block, sums);
+}
+
+/* The reduction tree, in registers once it is inlined with a constant. */
+MOE_INLINE __m512 reduce_lanes(const __m512 *lanes, uint32_t n)
+{
+    __m512 sum[MOE_GROUP / 16];
+#pragma GCC unroll 8
+    for (uint32_t l = 0; l < n / 2; l++) {
+        sum[l] = _mm512_add_ps(lanes[l], lanes[l + n / 2]);
+    }
+#pragma GCC unroll 4
+    for (uint32_t h = n / 4; h > 0; h /= 2) {
+#pragma GCC unroll 4
+        for (uint32_t l = 0; l < h; l++) {
+            sum[l] = _mm512_add_ps(sum[l], sum[l + h]);
+        }
+    }
+    return sum[0];
+}
+
+MOE_INLINE void store_sums(quant_type t, const moe_matmul_args *args, uint32_t o, int n_panels,
+                           const row_block *block, const panel_sums *sums)
+{
+    const uint32_t lanes = MOE_GROUP / t.run;
+    for (uint32_t p = 0; p < (uint32_t)n_panels; p++) {
+        const uint32_t first = o + p * PANEL_OUT;
+        const uint32_t n_valid = args->n_out - first < PANEL_OUT ? args->n_out - first : PANEL_OUT;
+        const __mmask16 valid = (__mmask16)((1u << n_valid) - 1);
+        for (uint32_t r = 0; r < block->n_rows; r++) {
+            _mm512_mask_storeu_ps(out_row(args, block->r0 + r) + first, valid,
+                                  reduce_lanes(&sums->acc[p][r * lanes], lanes));
+        }
+    }
+}
+
+/* What follows element k of the weight rows from o on: the same rows, or the next ones. */
+MOE_INLINE void find_next(moe_dtype type, const moe_matmul_args *args, uint32_t o, row_block *block)
+{
+    const quant_type t = quant_type_of(type);
+    const uint32_t n_rows = MAX_PANELS * PANEL_OUT;
+    const uint32_t k = block->k + PANEL;
+    const bool is_last = k >= args->n_in;
+    const uint32_t first = is_last ? o + n_rows : o;
+    const uint32_t from = is_last ? 0 : k;
+    const uint32_t n = args->n_in - from < PANEL ? args->n_in - from : PANEL;
+    block->n_next = first >= args->n_out           ? 0
+                    : args->n_out - first < n_rows ? args->n_out - first
+                                                   : n_rows;
+    block->next =
+        (const char *)weight_row(args, first) + (size_t)from / t.block_elems * t.block_bytes;
+    block->next_bytes = n / t.block_elems * t.block_bytes;
+}
+
+/* All activation rows with the weight rows from o on, of one or two panels. */
+MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o)
+{
+    const int n_panels = args->n_out - o > PANEL_OUT ? 2 : 1;
+    const quant_type t = quant_type_of(type);
+    const uint32_t max_rows = ROWS_X_LANES / (MOE_GROUP / t.run);
+    weight_panel memory[MAX_PANELS];
+    const weight_panel *const panels[MAX_PANELS] = {&memory[0], &memory[1]};
+    panel_sums sums;
+    for (uint32_t r = 0; r < args->n_rows; r += max_rows) {
+        row_block block = {.r0 = r};
+        block.n_rows = args->n_rows - r < max_rows ? args->n_rows - r : max_rows;
+        for (block.k = 0; block.k < args->n_in; block.k += PANEL) {
+            block.n = args->n_in - block.k < PANEL ? args->n_in - block.k : PANEL;
+            for (int p = 0; p < n_panels; p++) {
+                unpack_panel(type, args, &memory[p], o + (uint32_t)p * PANEL_OUT, block.k, block.n);
+            }
+            find_next(type, args, o, &block);
+            panel_rows_any(args, panels, n_panels, &block, &sums);
+        }
+        store_sums(t, args, o, n_panels, &block, &sums);
+    }
+}
+
+#endif
