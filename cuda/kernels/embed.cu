@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of an embedding table as floats, by the dequantisers of matmul.h: scale * code, rounded,
- * then the minimum, then the factor. A thread takes a run of 16 elements (quantised) or one. */
+ * then the minimum, then the factor. A thread takes a part of 64 elements (quantised) or one. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 #include "cuda/kernels/weight_formats.cuh"
@@ -25,20 +25,21 @@ template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_embed_blocks(
 {
     typedef weight_format<TYPE> format;
     constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;
-    uint32_t e = (blockIdx.y * THREADS + threadIdx.x) * 16;
+    uint32_t e = (blockIdx.y * THREADS + threadIdx.x) * 64;
     if (e >= job.n)
         return;
     const uint8_t *row = job.table + token_of(job) * job.row_bytes;
     float *out = job.out + (size_t)blockIdx.x * job.n + e;
-    weight_run run;
-    format::unpack(row + (size_t)(e / 256) * group_bytes, e / 64 % 4, e / 16 % 4, &run);
+    weight_part part;
+    format::unpack(row + (size_t)(e / 256) * group_bytes, e / 64 % 4, e + 32 < job.n, &part);
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        int code = (int8_t)(run.code[i / 4] >> i % 4 * 8 & 255);
-        float value = run.scale * (float)code;
-        if (format::min_sub != 0)
-            value = value + run.min;
-        out[i] = job.scale * value;
+    for (uint32_t i = 0; i < 64; i++) {
+        int code = (int8_t)(part.code[i / 4] >> i % 4 * 8 & 255) / (1 << format::zeros(i / 32));
+        float value = part.scale[i * format::runs / 64] * (float)code;
+        if (format::has_mins)
+            value = value + part.min[i * format::runs / 64];
+        if (e + i < job.n)
+            out[i] = job.scale * value;
     }
 }
 
@@ -60,7 +61,7 @@ void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32
         (const uint8_t *)table->data, tokens, table->row_bytes, table->n_in, scale, out};
     if (n_rows == 0 || table->n_in == 0)
         return;
-    dim3 blocks(n_rows, (table->n_in + 16 * THREADS - 1) / (16 * THREADS));
+    dim3 blocks(n_rows, (table->n_in + 64 * THREADS - 1) / (64 * THREADS));
     dim3 floats(n_rows, (table->n_in + THREADS - 1) / THREADS);
 #define EMBED(kernel, grid, name)                                                                  \
     case MOE_DTYPE_##name:                                                                         \

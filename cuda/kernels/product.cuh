@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The product of weight rows with up to eight activation rows, to the bit of matmul.h.
  *
- *      a warp: 8 weight rows         a weight row: 4 threads        a chunk (quantised 64 elements,
- *                                                                   float 16)
- *      row 0   t0 t1 t2 t3           chunk  0  1  2 ..              | t0   | t1   | t2    | t3    |
- *      row 1   t0 t1 t2 t3           in order, all by               lanes
- *      ...                           the same four threads          | 0..3 | 4..7 | 8..11 | 12..15|
+ *      a warp: 8 weight rows      a weight row: 4 threads        a step of the four
  *
- * A thread owns four lanes of the sixteen, so each lane's sum runs through the row in order, and
- * the lanes meet at the end: first by shuffles, then within the thread.
+ *      row 0   t0 t1 t2 t3                                       256 | t0    | t1    | t2    | t3
+ *      row 1   t0 t1 t2 t3        step   0  1  2 ..          lanes   | 0..3  | 4..7  | 8..11 | ..15
+ *      ...                        in order, all by the        or     | 0 1   | 2 3   | 4 5   | 6 7
+ *                                 same four threads       16 floats  | 0..3  | 4..7  | 8..11 | ..15
+ *
+ * A thread owns a quarter of the lanes (four of sixteen, or two of eight), so each lane's sum runs
+ * through the row in order, and the lanes meet at the end: first by shuffles, then within the
+ * thread. Of quantised weights a thread has whole runs, 64 neighbouring elements of each 256: a run
+ * is a chain of integer dot products, then one product of scales and one fmaf().
  *
  * Bytes travel in segments of SEGMENT bytes of a row. The four threads of a row copy what they will
  * need STAGES - 1 segments ahead into shared memory, in aligned pieces of 16 bytes, past the
@@ -16,8 +19,9 @@
  * Warps share nothing: there is no barrier of the block.
  *
  * Codes are taken apart once for all activation rows. Their integer dot products begin at the bits
- * of 1.5 * 2^23, and so are floats as soon as that is subtracted again: exact, and cheaper than a
- * conversion. */
+ * of 1.5 * 2^23, and so are floats as soon as that is subtracted again: exact below 2^22 (a run of
+ * signed bytes stays below 2^19), and cheaper than a conversion. Codes that are 2^z times what they
+ * mean begin at the bits of 1.5 * 2^k with k = 23 - z, and the subtraction gives what is meant. */
 #ifndef MOE_CUDA_PRODUCT_CUH
 #define MOE_CUDA_PRODUCT_CUH
 
@@ -38,6 +42,10 @@ struct alignas(16) product_words {
     uint32_t v[4];
 };
 
+template <int N> struct alignas(4 * N) product_factors {
+    float v[N];
+};
+
 /* How a type's rows are cut. Segments are as long as makes 16 bytes a divisor, where that is not
  * too long: short ones cost a thread's time, long ones room. Pieces a row are odd in number, so
  * that the eight rows of a warp lie in different banks. */
@@ -48,7 +56,7 @@ template <int TYPE> struct product_shape {
     static constexpr uint32_t elems = 256 * groups;
     static constexpr uint32_t segment = group_bytes * groups;
     static constexpr uint32_t pieces = (segment + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;
-    static constexpr uint32_t n_mins = format::min_sub != 0 ? 4 : 0;
+    static constexpr uint32_t lanes = format::runs; /* of a thread */
 };
 
 #define MOE_FLOAT_SHAPE(type)                                                                      \
@@ -57,7 +65,7 @@ template <int TYPE> struct product_shape {
         static constexpr uint32_t segment = 256;                                                   \
         static constexpr uint32_t elems = segment / format::elem_bytes;                            \
         static constexpr uint32_t pieces = (segment + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;      \
-        static constexpr uint32_t n_mins = 0;                                                      \
+        static constexpr uint32_t lanes = 4;                                                       \
     };
 MOE_FLOAT_SHAPE(MOE_DTYPE_F32)
 MOE_FLOAT_SHAPE(MOE_DTYPE_F16)
@@ -71,8 +79,7 @@ template <int TYPE> struct is_float_type {
 
 /* What a thread keeps of its weight row and of the activation rows. */
 template <int TYPE, int ROWS> struct product_sums {
-    float acc[ROWS][4];
-    float min[ROWS][product_shape<TYPE>::n_mins + 1];
+    float acc[ROWS][product_shape<TYPE>::lanes];
 };
 
 __device__ static inline moe_cuda_product product_of(const moe_cuda_products &job, uint32_t p)
@@ -87,29 +94,66 @@ __device__ static inline moe_cuda_product product_of(const moe_cuda_products &jo
     return product;
 }
 
+/* A weight row from the aligned piece on that it begins in. */
+typedef struct product_row {
+    const uint8_t *pieces; /* NULL for threads without a row */
+    uint32_t skew;         /* where the row begins in them, and behind its end: below 4 GiB */
+    uint32_t end;
+} product_row;
+
 /* Copies the row's segment number `segment` into a stage, if there is one. Either way the copies
- * so far are one more commitment. `row` is NULL for threads without a row. */
+ * so far are one more commitment. */
 template <int TYPE>
-__device__ static inline void fetch_segment(const uint8_t *row, size_t row_size, uint32_t segment,
+__device__ static inline void fetch_segment(const product_row &row, uint32_t segment,
                                             uint8_t *stage, uint32_t t)
 {
     typedef product_shape<TYPE> shape;
-    size_t first = (size_t)segment * shape::segment;
-    if (row != NULL && first < row_size) {
-        size_t left = row_size - first;
-        const uint8_t *begin = row + first;
-        const uint8_t *end = begin + (left < shape::segment ? left : shape::segment);
-        const uint8_t *source = begin - ((uintptr_t)begin & (PIECE_BYTES - 1));
+    uint32_t first = row.skew + segment * shape::segment;
+    if (row.pieces != NULL && first < row.end) {
+        uint32_t left = row.end - first;
+        uint32_t end = first + (left < shape::segment ? left : shape::segment);
+        uint32_t piece = (first & ~(PIECE_BYTES - 1)) + t * PIECE_BYTES;
+        stage += t * PIECE_BYTES;
 #pragma unroll
-        for (uint32_t i = 0; i < shape::pieces; i += ROW_THREADS)
-            if (source + (i + t) * PIECE_BYTES < end)
-                __pipeline_memcpy_async(stage + (i + t) * PIECE_BYTES,
-                                        source + (i + t) * PIECE_BYTES, PIECE_BYTES);
+        for (uint32_t i = 0; i < shape::pieces * PIECE_BYTES; i += ROW_THREADS * PIECE_BYTES)
+            if (piece + i < end)
+                __pipeline_memcpy_async(stage + i, row.pieces + piece + i, PIECE_BYTES);
     }
     __pipeline_commit();
 }
 
-/* The thread's runs of a segment that begins at element `first`. */
+/* A thread's part of a group with one activation row, whose 64 elements are the two blocks from
+ * `block` of x on. */
+template <typename FORMAT>
+__device__ static inline void add_part(const moe_q8_rows &x, uint32_t block,
+                                       const weight_part &part, float *acc)
+{
+    constexpr int runs = FORMAT::runs, words = 16 / runs;
+    const product_factors<2> d = *(const product_factors<2> *)(x.d + block);
+    product_factors<runs> dsum = {};
+    if (FORMAT::has_mins)
+        dsum = *(const product_factors<runs> *)(runs == 4 ? x.dsum16 + (size_t)block * 2
+                                                          : x.dsum32 + block);
+    product_words q[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        q[i] = ((const product_words *)(x.q + (size_t)block * MOE_Q8_BLOCK))[i];
+#pragma unroll
+    for (int j = 0; j < runs; j++) {
+        const uint32_t zero = 0x4b400000u - (FORMAT::zeros(j * 2 / runs) << 23);
+        int s = (int)zero;
+#pragma unroll
+        for (int i = j * words; i < (j + 1) * words; i++)
+            s = __dp4a((int)part.code[i], (int)q[i / 4].v[i % 4], s);
+        acc[j] = fmaf(part.scale[j] * d.v[j * 2 / runs],
+                      __int_as_float(s) - moe_device_float_of(zero), acc[j]);
+        if (FORMAT::has_mins)
+            acc[j] = fmaf(part.min[j], dsum.v[j], acc[j]);
+    }
+}
+
+/* The thread's parts of a segment that begins at element `first`. What a row lacks of its last
+ * group is zeros, which change no sum: none is ever -0. */
 template <int TYPE, int ROWS>
 __device__ static inline void add_quantised(const moe_cuda_products &job, const uint8_t *bytes,
                                             uint32_t first, uint32_t t, const uint32_t *rows,
@@ -117,32 +161,17 @@ __device__ static inline void add_quantised(const moe_cuda_products &job, const 
 {
     typedef product_shape<TYPE> shape;
     typedef typename shape::format format;
-    uint32_t n_padded = job.x_q8.n_in_padded;
+    uint32_t row_blocks = job.x_q8.n_in_padded / MOE_Q8_BLOCK;
 #pragma unroll 1
     for (uint32_t g = 0; g < shape::groups; g++) {
+        uint32_t e = first + 256 * g + 64 * t;
+        if (e >= job.n_in)
+            break;
+        weight_part part;
+        format::unpack(bytes + g * shape::group_bytes, t, e + 32 < job.n_in, &part);
 #pragma unroll
-        for (uint32_t c = 0; c < 4; c++) {
-            uint32_t e = first + 256 * g + 64 * c + 16 * t;
-            if (e >= job.n_in)
-                break;
-            weight_run run;
-            format::unpack(bytes + g * shape::group_bytes, c, t, &run);
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                size_t at = (size_t)rows[r] * n_padded + e;
-                product_words q = *(const product_words *)(job.x_q8.q + at);
-                float scale = run.scale * job.x_q8.d[at / 32];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int s = __dp4a((int)run.code[i], (int)q.v[i], 0x4b400000);
-                    sums->acc[r][i] = fmaf(scale, __int_as_float(s) - 12582912.0f, sums->acc[r][i]);
-                }
-                if (format::min_sub == 16)
-                    sums->min[r][c] = fmaf(run.min, job.x_q8.dsum16[at / 16], sums->min[r][c]);
-                if (format::min_sub == 32)
-                    sums->min[r][c] = fmaf(run.min, job.x_q8.dsum32[at / 32], sums->min[r][c]);
-            }
-        }
+        for (int r = 0; r < ROWS; r++)
+            add_part<format>(job.x_q8, rows[r] * row_blocks + e / MOE_Q8_BLOCK, part, sums->acc[r]);
     }
 }
 
@@ -191,29 +220,16 @@ __device__ static inline void add_floats(const moe_cuda_products &job, const flo
     }
 }
 
-/* Tree 8, 4, 2, 1 of lanes 4t + i: thread t + 2, thread t + 1, then i + 2 and i + 1. */
-__device__ static inline float reduce_lanes(float *acc)
+/* The tree of lanes N t + i, N = 4 of sixteen or 2 of eight: thread t + 2, thread t + 1, then those
+ * of the thread. */
+template <int N> __device__ static inline float reduce_lanes(float *acc)
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N; i++) {
         acc[i] += __shfl_xor_sync(MOE_ALL_WARP, acc[i], 2);
         acc[i] += __shfl_xor_sync(MOE_ALL_WARP, acc[i], 1);
     }
-    return (acc[0] + acc[2]) + (acc[1] + acc[3]);
-}
-
-/* The same tree over minima. Of 16 elements: lane 4c + t. Of 32: lane 2c + t / 2 (threads in pairs
- * have the same), and the upper eight lanes are +0, which is added because it takes the sign off a
- * zero. */
-template <uint32_t SUB> __device__ static inline float reduce_mins(float *min)
-{
-    if (SUB == 16) {
-        float sum = (min[0] + min[2]) + (min[1] + min[3]);
-        sum += __shfl_xor_sync(MOE_ALL_WARP, sum, 2);
-        return sum + __shfl_xor_sync(MOE_ALL_WARP, sum, 1);
-    }
-    float sum = ((min[0] + 0.0f) + (min[2] + 0.0f)) + ((min[1] + 0.0f) + (min[3] + 0.0f));
-    return sum + __shfl_xor_sync(MOE_ALL_WARP, sum, 2);
+    return N == 4 ? (acc[0] + acc[2]) + (acc[1] + acc[N - 1]) : acc[0] + acc[1];
 }
 
 template <bool FLOAT> struct product_add {
@@ -225,10 +241,6 @@ template <bool FLOAT> struct product_add {
         (void)x;
         add_quantised<TYPE, ROWS>(job, bytes, first, t, rows, sums);
     }
-    template <int TYPE> __device__ static inline float mins(float *min)
-    {
-        return reduce_mins<product_shape<TYPE>::format::min_sub>(min);
-    }
 };
 
 template <> struct product_add<true> {
@@ -239,33 +251,33 @@ template <> struct product_add<true> {
     {
         add_floats<TYPE, ROWS>(job, x, bytes, first, t, rows, sums);
     }
-    template <int TYPE> __device__ static inline float mins(float *)
-    {
-        return 0.0f;
-    }
 };
 
-/* All segments of a weight row, copied ahead through the stages. */
+/* All segments of a weight row, copied ahead through the stages. `start`: NULL for threads without
+ * a row. */
 template <int TYPE, int ROWS>
 __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cuda_product &product,
-                                      const uint8_t *row, uint8_t *stages, const uint32_t *rows,
+                                      const uint8_t *start, uint8_t *stages, const uint32_t *rows,
                                       product_sums<TYPE, ROWS> *sums)
 {
     typedef product_shape<TYPE> shape;
     constexpr uint32_t stage_bytes = ROWS_A_WARP * shape::pieces * PIECE_BYTES;
     uint32_t t = threadIdx.x % ROW_THREADS;
     uint32_t segments = (job.n_in + shape::elems - 1) / shape::elems;
-    size_t row_size = (size_t)job.n_in * shape::segment / shape::elems;
+    product_row row;
+    row.skew = (uint32_t)(uintptr_t)start & (PIECE_BYTES - 1);
+    row.pieces = start - row.skew;
+    row.end = row.skew + (uint32_t)((size_t)job.n_in * shape::segment / shape::elems);
     for (uint32_t s = 0; s < STAGES - 1; s++)
-        fetch_segment<TYPE>(row, row_size, s, stages + s * stage_bytes, t);
+        fetch_segment<TYPE>(row, s, stages + s * stage_bytes, t);
     for (uint32_t s = 0; s < segments; s++) {
         __pipeline_wait_prior(STAGES - 2);
         __syncwarp(); /* what the others of the warp copied, and the stage that is filled next */
-        fetch_segment<TYPE>(row, row_size, s + STAGES - 1,
-                            stages + (s + STAGES - 1) % STAGES * stage_bytes, t);
-        uint32_t skew = (uint32_t)((uintptr_t)row + (size_t)s * shape::segment) & (PIECE_BYTES - 1);
+        fetch_segment<TYPE>(row, s + STAGES - 1, stages + (s + STAGES - 1) % STAGES * stage_bytes,
+                            t);
+        uint32_t skew = (row.skew + s * shape::segment) & (PIECE_BYTES - 1);
         const uint8_t *bytes = stages + s % STAGES * stage_bytes + skew;
-        if (row != NULL)
+        if (start != NULL)
             product_add<is_float_type<TYPE>::value>::template segment<TYPE, ROWS>(
                 job, product.x, bytes, s * shape::elems, t, rows, sums);
     }
@@ -306,18 +318,13 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < shape::lanes; i++)
             sums.acc[r][i] = 0.0f;
-#pragma unroll
-        for (uint32_t i = 0; i <= shape::n_mins; i++)
-            sums.min[r][i] = 0.0f;
     }
     sum_row<TYPE, ROWS>(job, product, out < job.n_out ? row : NULL, stages, rows, &sums);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float sum = reduce_lanes(sums.acc[r]);
-        if (shape::n_mins != 0)
-            sum += product_add<is_float_type<TYPE>::value>::template mins<TYPE>(sums.min[r]);
+        float sum = reduce_lanes<shape::lanes>(sums.acc[r]);
         uint32_t at = first_row + r;
         if (threadIdx.x % ROW_THREADS != 0 || out >= job.n_out || at >= product.n_rows)
             continue;

@@ -39,17 +39,19 @@ __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda
         inverse = 0.0f;
     /* Adding 1.5 * 2^23 rounds to the nearest even integer, which the low byte then is. */
     int q = (int8_t)(moe_device_bits_of(x * inverse + 12582912.0f) & 255);
-    int sum4 = add_across(add_across(q, 1), 2);
-    int sum16 = add_across(add_across(sum4, 4), 8);
+    int sum16 = q;
+    for (int half = 1; half < 16; half *= 2)
+        sum16 = add_across(sum16, half);
     int sum32 = add_across(sum16, 16);
     size_t at = (job.first_row + (size_t)row) * job.out.n_in_padded + i;
     job.out.q[at] = (int8_t)q;
-    if (lane % 4 == 0)
-        job.out.sum4[at / 4] = sum4;
-    if (lane % 16 == 0)
+    if (lane % 16 == 0) {
+        job.out.sum16[at / 16] = sum16;
         job.out.dsum16[at / 16] = d * (float)sum16;
+    }
     if (lane == 0) {
         job.out.d[at / 32] = d;
+        job.out.sum32[at / 32] = sum32;
         job.out.dsum32[at / 32] = d * (float)sum32;
     }
 }

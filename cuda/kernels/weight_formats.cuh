@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The block formats, taken apart by the thread that multiplies.
  *
- * Rows are cut into chunks of 64 elements, and a chunk among four threads: thread t has elements
- * 16t .. 16t + 15, which are four lanes of the contract. 16 is the length at which everything in a
- * block is uniform: a run has one scale, at most one minimum, and its codes are one nibble (and
- * one bit or pair of bits) of 16 neighbouring bytes. Four chunks are a group of 256 elements.
+ * Rows are cut into groups of 256 elements, and a group among four threads: thread t has the part
+ * 64t .. 64t + 63, which is two runs of 32 or four of 16, all of each, so that its integer sum
+ * needs no other thread. A part is also what shares its bytes: two blocks, or both nibbles of 32
+ * bytes.
  *
- * unpack() gives the run of thread t in chunk c of the group whose bytes begin at `group`: codes as
- * four words of four signed bytes, offsets subtracted. */
+ * unpack() gives part t of the group whose bytes begin at `group`: a signed byte a code, offsets
+ * subtracted, in the order of the elements. Codes stay where in their byte they come cheapest:
+ * those of half h (32 elements) are 2^zeros(h) times what the format means. Unsigned codes less
+ * half their range are the same bits with the uppermost one turned over, if they end at the sign.
+ * `whole` is false where a row ends after the part's first half; the other half then has scale and
+ * minimum 0, and none of its bytes is read. */
 #ifndef MOE_CUDA_WEIGHT_FORMATS_CUH
 #define MOE_CUDA_WEIGHT_FORMATS_CUH
 
@@ -15,11 +19,11 @@
 #include "cuda/kernels/device_common.h"
 #include "runtime/base/dtype.h"
 
-typedef struct weight_run {
-    uint32_t code[4];
-    float scale;
-    float min; /* with the sign it is added */
-} weight_run;
+typedef struct weight_part {
+    uint32_t code[16];
+    float scale[4]; /* of each run */
+    float min[4];   /* likewise, with the sign it is added */
+} weight_part;
 
 /* n words from any address; reads no aligned word that has none of their bytes. */
 template <int N> __device__ static inline void words_at(const uint8_t *bytes, uint32_t *out)
@@ -46,24 +50,37 @@ __device__ static inline float half_at(const uint8_t *bytes)
     return moe_device_half_to_float((uint16_t)half_bits_at(bytes));
 }
 
-/* Four bytes 0..127, less an offset up to 128: no byte borrows of the next. */
-__device__ static inline uint32_t less_in_bytes(uint32_t codes, uint32_t offset)
-{
-    return ((codes | 0x80808080u) - offset * 0x01010101u) ^ 0x80808080u;
-}
+/* Eight words, 16 bytes at once where they are aligned: in a matrix either everywhere or nowhere if
+ * its blocks are a multiple of 16 long. */
+struct alignas(16) weight_words {
+    uint32_t v[4];
+};
 
-__device__ static inline void nibbles_at(const uint8_t *bytes, uint32_t shift, uint32_t *code)
+__device__ static inline void aligned_words_at(const uint8_t *bytes, uint32_t *out)
 {
-    words_at<4>(bytes, code);
+    if (((uintptr_t)bytes & 15) != 0) {
+        words_at<8>(bytes, out);
+        return;
+    }
+    weight_words low = ((const weight_words *)bytes)[0];
+    weight_words high = ((const weight_words *)bytes)[1];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        code[i] = code[i] >> shift & 0x0f0f0f0fu;
+    for (int i = 0; i < 4; i++) {
+        out[i] = low.v[i];
+        out[i + 4] = high.v[i];
+    }
 }
 
-/* Bit i of `bits` to bit 4 of byte i, for four bits. */
-__device__ static inline uint32_t fifth_bits(uint32_t bits)
+/* Rotated, to the right for bits > 0, to the left for bits < 0. */
+__device__ static inline uint32_t turned(uint32_t word, int bits)
 {
-    return ((bits & 15) * 0x00204081u & 0x01010101u) << 4;
+    return __funnelshift_r(word, word, (uint32_t)bits);
+}
+
+/* The bits of `mask` from one word, the others from another. */
+__device__ static inline uint32_t joined(uint32_t mask, uint32_t word, uint32_t other)
+{
+    return (word & mask) | (other & ~mask);
 }
 
 __device__ static inline uint32_t codes_of(int a, int b, int c, int d)
@@ -71,204 +88,288 @@ __device__ static inline uint32_t codes_of(int a, int b, int c, int d)
     return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | (d & 255u) << 24;
 }
 
-/* Four nibbles, one a byte, by a book of 16 signed bytes: eight of them by the lower three bits
- * out of either half, then the half by the upper bit. */
-__device__ static inline uint32_t look_up(uint32_t nibbles, uint32_t book0, uint32_t book1,
-                                          uint32_t book2, uint32_t book3)
+/* Eight nibbles by a book of 16 signed bytes, those of four bytes' low halves and of their high
+ * ones. Byte by byte out of either half of the book by the lower three bits, then out of the two by
+ * the upper bit. */
+__device__ static inline void look_up(uint32_t nibbles, const uint32_t *book, uint32_t *low,
+                                      uint32_t *high)
 {
-    uint32_t low = nibbles & 0x07070707u;
-    uint32_t pairs = low | low >> 4;
-    uint32_t select = __byte_perm(pairs, 0, 0x4420);
-    uint32_t first = __byte_perm(book0, book1, select);
-    uint32_t second = __byte_perm(book2, book3, select);
-    uint32_t upper = (nibbles >> 3 & 0x01010101u) * 255u;
-    return (first & ~upper) | (second & upper);
+    uint32_t place = nibbles & 0x77777777u;
+    uint32_t half = (nibbles >> 1 & 0x44444444u) | 0x32103210u;
+    uint32_t first = __byte_perm(__byte_perm(book[0], book[1], place),
+                                 __byte_perm(book[2], book[3], place), half);
+    place >>= 16;
+    half >>= 16;
+    uint32_t second = __byte_perm(__byte_perm(book[0], book[1], place),
+                                  __byte_perm(book[2], book[3], place), half);
+    *low = __byte_perm(first, second, 0x6420);
+    *high = __byte_perm(first, second, 0x7531);
 }
 
+/* 32 codes out of 16 bytes. */
 template <int A, int B, int C, int D, int E, int F, int G, int H, int I, int J, int K, int L, int M,
           int N, int O, int P>
-__device__ static inline void look_up_run(uint32_t *code)
+__device__ static inline void look_up_block(const uint8_t *bytes, uint32_t *code)
 {
+    const uint32_t book[4] = {codes_of(A, B, C, D), codes_of(E, F, G, H), codes_of(I, J, K, L),
+                              codes_of(M, N, O, P)};
+    uint32_t words[4];
+    words_at<4>(bytes, words);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        code[i] = look_up(code[i], codes_of(A, B, C, D), codes_of(E, F, G, H), codes_of(I, J, K, L),
-                          codes_of(M, N, O, P));
+        look_up(words[i], book, &code[i], &code[i + 4]);
 }
 
-/* The four lanes' codes out of pairs of bits: elements 64c + 16t .. of a group, as Q2_K has them.
- */
-__device__ static inline void bit_pairs_at(const uint8_t *qs, uint32_t c, uint32_t t,
-                                           uint32_t *code)
+/* The nibbles of 16 bytes, low ones first. */
+__device__ static inline void nibbles_at(const uint8_t *bytes, uint32_t *code)
 {
-    words_at<4>(qs + c / 2 * 32 + t % 2 * 16, code);
-    uint32_t shift = 2 * (c % 2 * 2 + t / 2);
+    uint32_t words[4];
+    words_at<4>(bytes, words);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        code[i] = code[i] >> shift & 0x03030303u;
-}
-
-/* Bit `bit` of 16 bytes, to bit `to` of the codes. */
-__device__ static inline void add_high_bits(const uint8_t *bytes, uint32_t bit, uint32_t to,
-                                            uint32_t *code)
-{
-    uint32_t high[4];
-    words_at<4>(bytes, high);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        code[i] |= (high[i] >> bit & 0x01010101u) << to;
+    for (int i = 0; i < 4; i++) {
+        code[i] = words[i] & 0x0f0f0f0fu;
+        code[i + 4] = words[i] >> 4 & 0x0f0f0f0fu;
+    }
 }
 
 template <int TYPE> struct weight_format;
 
-/* Blocks of 32: run t of chunk c is a half of block 2c + t / 2. */
-#define MOE_FORMAT_32(type, block_type, sub)                                                       \
+/* Two blocks of 32. */
+template <typename FORMAT>
+__device__ static inline void unpack_blocks(const uint8_t *group, uint32_t t, bool whole,
+                                            weight_part *part)
+{
+    const uint8_t *block = group + 2 * t * FORMAT::bytes;
+    FORMAT::unpack_block(block, part->code, &part->scale[0], &part->min[0]);
+    FORMAT::unpack_block(whole ? block + FORMAT::bytes : block, part->code + 8, &part->scale[1],
+                         &part->min[1]);
+    part->scale[1] = whole ? part->scale[1] : 0.0f;
+    part->min[1] = whole ? part->min[1] : 0.0f;
+}
+
+#define MOE_FORMAT_32(type, block_type, mins, zero_bits)                                           \
     template <> struct weight_format<type> {                                                       \
-        static constexpr uint32_t elems = 32, bytes = sizeof(block_type), min_sub = sub;           \
-        __device__ static inline void unpack(const uint8_t *group, uint32_t c, uint32_t t,         \
-                                             weight_run *run);                                     \
+        static constexpr uint32_t elems = 32, bytes = sizeof(block_type), runs = 2;                \
+        static constexpr bool has_mins = mins;                                                     \
+        __host__ __device__ static constexpr uint32_t zeros(uint32_t)                              \
+        {                                                                                          \
+            return zero_bits;                                                                      \
+        }                                                                                          \
+        __device__ static inline void unpack_block(const uint8_t *block, uint32_t *code,           \
+                                                   float *scale, float *min);                      \
+        __device__ static inline void unpack(const uint8_t *group, uint32_t t, bool whole,         \
+                                             weight_part *part)                                    \
+        {                                                                                          \
+            unpack_blocks<weight_format<type>>(group, t, whole, part);                             \
+        }                                                                                          \
     };                                                                                             \
-    __device__ inline void weight_format<type>::unpack(const uint8_t *group, uint32_t c,           \
-                                                       uint32_t t, weight_run *run)
+    __device__ inline void weight_format<type>::unpack_block(const uint8_t *block, uint32_t *code, \
+                                                             float *scale, float *min)
 
-#define MOE_FORMAT_256(type, block_type, sub)                                                      \
+#define MOE_FORMAT_256(type, block_type, n_runs, mins, low_zeros, high_zeros)                      \
     template <> struct weight_format<type> {                                                       \
-        static constexpr uint32_t elems = 256, bytes = sizeof(block_type), min_sub = sub;          \
-        __device__ static inline void unpack(const uint8_t *group, uint32_t c, uint32_t t,         \
-                                             weight_run *run);                                     \
+        static constexpr uint32_t elems = 256, bytes = sizeof(block_type), runs = n_runs;          \
+        static constexpr bool has_mins = mins;                                                     \
+        __host__ __device__ static constexpr uint32_t zeros(uint32_t half)                         \
+        {                                                                                          \
+            return half == 0 ? low_zeros : high_zeros;                                             \
+        }                                                                                          \
+        __device__ static inline void unpack(const uint8_t *group, uint32_t t, bool whole,         \
+                                             weight_part *part);                                   \
     };                                                                                             \
-    __device__ inline void weight_format<type>::unpack(const uint8_t *group, uint32_t c,           \
-                                                       uint32_t t, weight_run *run)
+    __device__ inline void weight_format<type>::unpack(const uint8_t *group, uint32_t t, bool,     \
+                                                       weight_part *part)
 
-MOE_FORMAT_32(MOE_DTYPE_Q4_0, moe_block_q4_0, 0)
+MOE_FORMAT_32(MOE_DTYPE_Q4_0, moe_block_q4_0, false, 4)
 {
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    nibbles_at(block + 2, t % 2 * 4, run->code);
-    for (int i = 0; i < 4; i++)
-        run->code[i] = less_in_bytes(run->code[i], 8);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_Q4_1, moe_block_q4_1, 32)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    run->min = half_at(block + 2);
-    nibbles_at(block + 4, t % 2 * 4, run->code);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_Q5_0, moe_block_q5_0, 0)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    uint32_t bits = half_bits_at(block + 2 + t % 2 * 2);
-    nibbles_at(block + 6, t % 2 * 4, run->code);
-    for (int i = 0; i < 4; i++)
-        run->code[i] = less_in_bytes(run->code[i] | fifth_bits(bits >> 4 * i), 16);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_Q5_1, moe_block_q5_1, 32)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    run->min = half_at(block + 2);
-    uint32_t bits = half_bits_at(block + 4 + t % 2 * 2);
-    nibbles_at(block + 8, t % 2 * 4, run->code);
-    for (int i = 0; i < 4; i++)
-        run->code[i] |= fifth_bits(bits >> 4 * i);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_Q8_0, moe_block_q8_0, 0)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    words_at<4>(block + 2 + t % 2 * 16, run->code);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_IQ4_NL, moe_block_q4_0, 0)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    run->scale = half_at(block);
-    nibbles_at(block + 2, t % 2 * 4, run->code);
-    look_up_run<MOE_IQ4_CODES>(run->code);
-}
-
-MOE_FORMAT_32(MOE_DTYPE_MXFP4, moe_block_mxfp4, 0)
-{
-    const uint8_t *block = group + (2 * c + t / 2) * bytes;
-    uint32_t e = block[0];
-    run->scale = moe_device_float_of(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    nibbles_at(block + 1, t % 2 * 4, run->code);
-    look_up_run<MOE_MXFP4_CODES>(run->code);
-}
-
-MOE_FORMAT_256(MOE_DTYPE_Q2_K, moe_block_q2_k, 16)
-{
-    uint32_t packed = group[4 * c + t];
-    run->scale = half_at(group + 80) * (float)(int)(packed & 15);
-    run->min = -(half_at(group + 82) * (float)(int)(packed >> 4));
-    bit_pairs_at(group + 16, c, t, run->code);
-}
-
-MOE_FORMAT_256(MOE_DTYPE_Q3_K, moe_block_q3_k, 0)
-{
-    uint32_t low = group[96 + (4 * c + t) % 8] >> 4 * (c / 2) & 15;
-    uint32_t high = group[104 + t] >> 2 * c & 3;
-    run->scale = half_at(group + 108) * (float)((int)(low | high << 4) - 32);
-    bit_pairs_at(group + 32, c, t, run->code);
-    add_high_bits(group + t % 2 * 16, 2 * c + t / 2, 2, run->code);
-    for (int i = 0; i < 4; i++)
-        run->code[i] = less_in_bytes(run->code[i], 4);
-}
-
-/* Scale and minimum of the run's 32 elements, which Q4_K and Q5_K pack alike. */
-__device__ static inline void scales_k(const uint8_t *group, uint32_t c, uint32_t t,
-                                       weight_run *run)
-{
-    const uint8_t *packed = group + 4;
-    uint32_t j = 2 * c + t / 2;
-    uint32_t scale, min;
-    if (c < 2) {
-        scale = packed[j] & 63;
-        min = packed[j + 4] & 63;
-    } else {
-        scale = (packed[j + 4] & 15) | packed[j - 4] >> 6 << 4;
-        min = packed[j + 4] >> 4 | packed[j] >> 6 << 4;
+    uint32_t words[4];
+    *scale = half_at(block);
+    *min = 0.0f;
+    words_at<4>(block + 2, words);
+    for (int i = 0; i < 4; i++) {
+        code[i] = (words[i] << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
+        code[i + 4] = (words[i] & 0xf0f0f0f0u) ^ 0x80808080u;
     }
-    run->scale = half_at(group) * (float)(int)scale;
-    run->min = -(half_at(group + 2) * (float)(int)min);
 }
 
-MOE_FORMAT_256(MOE_DTYPE_Q4_K, moe_block_q4_k, 32)
+MOE_FORMAT_32(MOE_DTYPE_Q4_1, moe_block_q4_1, true, 0)
 {
-    scales_k(group, c, t, run);
-    nibbles_at(group + 16 + 32 * c + t % 2 * 16, t / 2 * 4, run->code);
+    *scale = half_at(block);
+    *min = half_at(block + 2);
+    nibbles_at(block + 4, code);
 }
 
-MOE_FORMAT_256(MOE_DTYPE_Q5_K, moe_block_q5_k, 32)
+/* Word i's four of 32 fifth bits, each in its byte's bit `to` (a power of two); the other bits mean
+ * nothing. */
+__device__ static inline uint32_t fifth_bits(uint32_t bits, int i, uint32_t to)
 {
-    scales_k(group, c, t, run);
-    nibbles_at(group + 48 + 32 * c + t % 2 * 16, t / 2 * 4, run->code);
-    add_high_bits(group + 16 + t % 2 * 16, 2 * c + t / 2, 4, run->code);
+    return (bits >> 4 * i & 15) * (0x00204081u * to);
 }
 
-MOE_FORMAT_256(MOE_DTYPE_Q6_K, moe_block_q6_k, 0)
+MOE_FORMAT_32(MOE_DTYPE_Q5_0, moe_block_q5_0, false, 3)
 {
-    uint32_t pairs[4];
-    run->scale = half_at(group + 208) * (float)(int)(int8_t)group[192 + 4 * c + t];
-    nibbles_at(group + 64 * (c / 2) + 16 * t, c % 2 * 4, run->code);
-    bit_pairs_at(group + 128, c, t, pairs);
+    uint32_t words[4];
+    *scale = half_at(block);
+    *min = 0.0f;
+    uint32_t bits = half_bits_at(block + 2) | half_bits_at(block + 4) << 16;
+    words_at<4>(block + 6, words);
+    for (int i = 0; i < 4; i++) {
+        uint32_t low = joined(0x78787878u, words[i] << 3, fifth_bits(bits, i, 128));
+        uint32_t high = joined(0x78787878u, words[i] >> 1, fifth_bits(bits, i + 4, 128));
+        code[i] = (low & 0xf8f8f8f8u) ^ 0x80808080u;
+        code[i + 4] = (high & 0xf8f8f8f8u) ^ 0x80808080u;
+    }
+}
+
+MOE_FORMAT_32(MOE_DTYPE_Q5_1, moe_block_q5_1, true, 0)
+{
+    uint32_t words[4];
+    *scale = half_at(block);
+    *min = half_at(block + 2);
+    uint32_t bits = half_bits_at(block + 4) | half_bits_at(block + 6) << 16;
+    words_at<4>(block + 8, words);
+    for (int i = 0; i < 4; i++) {
+        uint32_t low = joined(0x0f0f0f0fu, words[i], fifth_bits(bits, i, 16));
+        uint32_t high = joined(0x0f0f0f0fu, words[i] >> 4, fifth_bits(bits, i + 4, 16));
+        code[i] = low & 0x1f1f1f1fu;
+        code[i + 4] = high & 0x1f1f1f1fu;
+    }
+}
+
+MOE_FORMAT_32(MOE_DTYPE_Q8_0, moe_block_q8_0, false, 0)
+{
+    *scale = half_at(block);
+    *min = 0.0f;
+    words_at<8>(block + 2, code);
+}
+
+MOE_FORMAT_32(MOE_DTYPE_IQ4_NL, moe_block_q4_0, false, 0)
+{
+    *scale = half_at(block);
+    *min = 0.0f;
+    look_up_block<MOE_IQ4_CODES>(block + 2, code);
+}
+
+MOE_FORMAT_32(MOE_DTYPE_MXFP4, moe_block_mxfp4, false, 0)
+{
+    uint32_t e = block[0];
+    *scale = moe_device_float_of(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    *min = 0.0f;
+    look_up_block<MOE_MXFP4_CODES>(block + 1, code);
+}
+
+/* Byte i of a word, as a float. */
+__device__ static inline float byte_of(uint32_t word, int i)
+{
+    return (float)(int)(word >> 8 * i & 255);
+}
+
+MOE_FORMAT_256(MOE_DTYPE_Q2_K, moe_block_q2_k, 4, true, 0, 2)
+{
+    uint32_t packed, words[8];
+    float d = half_at(group + 80), dmin = half_at(group + 82);
+    words_at<1>(group + 4 * t, &packed);
+    for (int i = 0; i < 4; i++) {
+        part->scale[i] = d * byte_of(packed & 0x0f0f0f0fu, i);
+        part->min[i] = -(dmin * byte_of(packed >> 4 & 0x0f0f0f0fu, i));
+    }
+    words_at<8>(group + 16 + t / 2 * 32, words);
+    for (int i = 0; i < 8; i++) {
+        uint32_t pairs = words[i] >> t % 2 * 4;
+        part->code[i] = pairs & 0x03030303u;
+        part->code[i + 8] = pairs & 0x0c0c0c0cu;
+    }
+}
+
+MOE_FORMAT_256(MOE_DTYPE_Q3_K, moe_block_q3_k, 4, false, 5, 5)
+{
+    uint32_t low, high, words[8], third[8];
+    float d = half_at(group + 108);
+    words_at<1>(group + 96 + t % 2 * 4, &low);
+    words_at<1>(group + 104, &high);
+    uint32_t packed = (low >> t / 2 * 4 & 0x0f0f0f0fu) | (high >> 2 * t & 0x03030303u) << 4;
     for (int i = 0; i < 4; i++)
-        run->code[i] = less_in_bytes(run->code[i] | pairs[i] << 4, 32);
+        part->scale[i] = d * (float)((int)(packed >> 8 * i & 255) - 32);
+    words_at<8>(group + 32 + t / 2 * 32, words);
+    words_at<8>(group, third);
+    int pair = t % 2 * 4, bit = 2 * t;
+    for (int i = 0; i < 8; i++) {
+        uint32_t first = joined(0x60606060u, turned(words[i], pair - 5), turned(third[i], bit - 7));
+        uint32_t second =
+            joined(0x60606060u, turned(words[i], pair - 3), turned(third[i], bit - 6));
+        part->code[i] = (first & 0xe0e0e0e0u) ^ 0x80808080u;
+        part->code[i + 8] = (second & 0xe0e0e0e0u) ^ 0x80808080u;
+    }
 }
 
-MOE_FORMAT_256(MOE_DTYPE_IQ4_XS, moe_block_iq4_xs, 0)
+/* Scales and minima of two neighbours of the eight that Q4_K and Q5_K pack alike. */
+__device__ static inline void scales_k(const uint8_t *group, uint32_t t, weight_part *part)
 {
-    uint32_t b = 2 * c + t / 2;
-    uint32_t low = group[4 + c] >> 4 * (t / 2) & 15;
-    uint32_t high = half_bits_at(group + 2) >> 2 * b & 3;
-    run->scale = half_at(group) * (float)((int)(low | high << 4) - 32);
-    nibbles_at(group + 8 + 16 * b, t % 2 * 4, run->code);
-    look_up_run<MOE_IQ4_CODES>(run->code);
+    const uint8_t *packed = group + 4 + t % 2 * 2;
+    uint32_t first = half_bits_at(packed);
+    uint32_t second = half_bits_at(packed + 4);
+    uint32_t third = half_bits_at(packed + 8);
+    uint32_t scale = t < 2 ? first & 0x3f3f : (third & 0x0f0f) | (first & 0xc0c0) >> 2;
+    uint32_t min = t < 2 ? second & 0x3f3f : (third >> 4 & 0x0f0f) | (second & 0xc0c0) >> 2;
+    float d = half_at(group), dmin = half_at(group + 2);
+    for (int i = 0; i < 2; i++) {
+        part->scale[i] = d * byte_of(scale, i);
+        part->min[i] = -(dmin * byte_of(min, i));
+    }
+}
+
+MOE_FORMAT_256(MOE_DTYPE_Q4_K, moe_block_q4_k, 2, true, 0, 0)
+{
+    uint32_t words[8];
+    scales_k(group, t, part);
+    aligned_words_at(group + 16 + 32 * t, words);
+    for (int i = 0; i < 8; i++) {
+        part->code[i] = words[i] & 0x0f0f0f0fu;
+        part->code[i + 8] = words[i] >> 4 & 0x0f0f0f0fu;
+    }
+}
+
+MOE_FORMAT_256(MOE_DTYPE_Q5_K, moe_block_q5_k, 2, true, 0, 0)
+{
+    uint32_t words[8], fifth[8];
+    scales_k(group, t, part);
+    aligned_words_at(group + 16, fifth);
+    aligned_words_at(group + 48 + 32 * t, words);
+    int bit = 2 * t;
+    for (int i = 0; i < 8; i++) {
+        uint32_t low = joined(0x0f0f0f0fu, words[i], turned(fifth[i], bit - 4));
+        uint32_t high = joined(0x0f0f0f0fu, words[i] >> 4, turned(fifth[i], bit - 3));
+        part->code[i] = low & 0x1f1f1f1fu;
+        part->code[i + 8] = high & 0x1f1f1f1fu;
+    }
+}
+
+MOE_FORMAT_256(MOE_DTYPE_Q6_K, moe_block_q6_k, 4, false, 2, 2)
+{
+    uint32_t packed, words[16], upper[8];
+    float d = half_at(group + 208);
+    words_at<1>(group + 192 + 4 * t, &packed);
+    for (int i = 0; i < 4; i++)
+        part->scale[i] = d * (float)(int)(int8_t)(packed >> 8 * i & 255);
+    words_at<16>(group + t / 2 * 64, words);
+    words_at<8>(group + 128 + t / 2 * 32, upper);
+    int nibble = t % 2 * 4;
+    for (int i = 0; i < 16; i++) {
+        uint32_t pair = turned(upper[i % 8], nibble + (i < 8 ? 0 : 2) - 6);
+        part->code[i] = joined(0x3c3c3c3cu, turned(words[i], nibble - 2), pair);
+        part->code[i] = (part->code[i] & 0xfcfcfcfcu) ^ 0x80808080u;
+    }
+}
+
+MOE_FORMAT_256(MOE_DTYPE_IQ4_XS, moe_block_iq4_xs, 2, false, 0, 0)
+{
+    uint32_t low = group[4 + t];
+    uint32_t high = half_bits_at(group + 2) >> 4 * t;
+    float d = half_at(group);
+    part->scale[0] = d * (float)((int)((low & 15) | (high & 3) << 4) - 32);
+    part->scale[1] = d * (float)((int)(low >> 4 | (high >> 2 & 3) << 4) - 32);
+    look_up_block<MOE_IQ4_CODES>(group + 8 + 32 * t, part->code);
+    look_up_block<MOE_IQ4_CODES>(group + 24 + 32 * t, part->code + 8);
 }
 
 #undef MOE_FORMAT_32
