@@ -137,6 +137,7 @@ static const moe_device_ops cpu_ops = {
     .experts = moe_cpu_experts,
     .combine = moe_cpu_combine,
     .sigmoid_scale = moe_cpu_sigmoid_scale,
+    .greatest = moe_cpu_greatest,
 };
 
 int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err)

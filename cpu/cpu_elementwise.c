@@ -27,6 +27,7 @@ typedef struct rows_job {
     const int32_t *tokens;
     const moe_rope *rope;
     const moe_route *route;
+    moe_greatest *greatest;
 } rows_job;
 
 static void embed_range(void *context, uint32_t begin, uint32_t end)
@@ -203,5 +204,29 @@ int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint3
     for (uint32_t r = 0; r < n_rows; r++) {
         cpu->vector.scale(1.0f / (1.0f + moe_exp(-gate[r])), x + (size_t)r * n, n);
     }
+    return MOE_OK;
+}
+
+static void greatest_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    const moe_vector_kernels *vector = &job->cpu->vector;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *x = job->x + (size_t)r * job->n;
+        uint32_t at = vector->argmax(x, job->n);
+        bool found = x[at] > -INFINITY;
+        float max = found ? x[at] : -INFINITY;
+        job->greatest[r] = (moe_greatest){.index = found ? at : 0,
+                                          .share = 1.0f / vector->exp_sum(x, job->n, max)};
+    }
+}
+
+int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
+                     moe_greatest *out, moe_error *err)
+{
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .x = x, .n = n, .greatest = out};
+    moe_cpu_for(cpu, n_rows, rows_per_task(n), greatest_range, &job);
     return MOE_OK;
 }

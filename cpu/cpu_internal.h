@@ -98,5 +98,7 @@ int moe_cpu_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_
 int moe_cpu_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
 int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                           uint32_t n, moe_error *err);
+int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
+                     moe_greatest *out, moe_error *err);
 
 #endif

@@ -179,6 +179,7 @@ static const moe_device_ops cuda_ops = {
     .experts = moe_cuda_op_experts,
     .combine = moe_cuda_op_combine,
     .sigmoid_scale = moe_cuda_op_sigmoid_scale,
+    .greatest = moe_cuda_op_greatest,
 };
 
 /* The link's copies come first where both want the engines: arithmetic waits for experts. */

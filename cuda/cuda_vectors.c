@@ -195,3 +195,15 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
     moe_cuda_sigmoid_scale(cuda->stream, gate, x, n_rows, n);
     return moe_cuda_launched(cuda, "the shared expert's gate", err);
 }
+
+int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
+                         moe_greatest *out, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_greatest(cuda->stream, x, n_rows, n, out);
+    return moe_cuda_launched(cuda, "the greatest of a row", err);
+}

@@ -98,6 +98,17 @@ void moe_softmax_c(float *x, uint32_t n)
         x[i] /= sum;
 }
 
+static float exp_sum_c(const float *x, uint32_t n, float max)
+{
+    float lanes[MOE_EXP_SUM_LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i % MOE_EXP_SUM_LANES] += moe_exp(x[i] - max);
+    for (uint32_t h = MOE_EXP_SUM_LANES / 2; h > 0; h /= 2)
+        for (uint32_t l = 0; l < h; l++)
+            lanes[l] += lanes[l + h];
+    return lanes[0];
+}
+
 double moe_log_softmax_at_c(const float *logits, uint32_t n, uint32_t index)
 {
     double max = moe_vector_max_c(logits, n);
@@ -130,6 +141,7 @@ void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features)
         .clamp = clamp_c,
         .dot = dot_c,
         .softmax = moe_softmax_c,
+        .exp_sum = exp_sum_c,
         .log_softmax_at = moe_log_softmax_at_c,
         .argmax = argmax_c,
         .kv_store = moe_kv_store_c,

@@ -71,6 +71,8 @@ typedef struct moe_attend_args {
     float *out; /* [n_q][v_dim] out, from +0: out = fmaf(exp(s_j - max), v_j, out), j ascending */
 } moe_attend_args; /* s_j = scale * (q . k_j), the dot in 16 lanes over k_j as it loads */
 
+#define MOE_EXP_SUM_LANES 512
+
 typedef struct moe_vector_kernels {
     /* y = x / sqrt(mean(x^2) + eps) * w, as (x * inv) * w; inv = 1 / sqrtf(sum / n + eps), the sum
      * as dot(x, x) */
@@ -94,6 +96,9 @@ typedef struct moe_vector_kernels {
     /* In place: x_i = exp(x_i - max) / sum; lanes as above. A NaN or +infinity, or nothing but
      * -infinity, makes NaNs. */
     void (*softmax)(float *x, uint32_t n);
+    /* Sum of exp(x_i - max), of rows as long as a vocabulary: lanes as above, but
+     * MOE_EXP_SUM_LANES of them, and the tree begins with half as many. */
+    float (*exp_sum)(const float *x, uint32_t n, float max);
     /* ln softmax(logits)[index], for perplexity: sum in double, in order, with libm's exp and log.
      */
     double (*log_softmax_at)(const float *logits, uint32_t n, uint32_t index);

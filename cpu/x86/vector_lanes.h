@@ -183,6 +183,28 @@ static void softmax_lanes(float *x, uint32_t n)
         l16_store_part(x + whole, l16_div(l16_load_part(x + whole, rest), sum), rest);
 }
 
+static float exp_sum_lanes(const float *x, uint32_t n, float max)
+{
+    enum { CHUNKS = MOE_EXP_SUM_LANES / 16 };
+    l16 acc[CHUNKS], all = l16_set(max);
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t c = 0; c < CHUNKS; c++)
+        acc[c] = l16_zero();
+    for (uint32_t i = 0; i < whole; i += 16) {
+        l16 *to = &acc[i / 16 % CHUNKS];
+        *to = l16_add(*to, l16_exp(l16_sub(l16_load(x + i), all)));
+    }
+    if (rest > 0) {
+        l16 *to = &acc[whole / 16 % CHUNKS];
+        l16 sum = l16_add(*to, l16_exp(l16_sub(l16_load_part(x + whole, rest), all)));
+        *to = l16_part_of(sum, *to, rest);
+    }
+    for (uint32_t h = CHUNKS / 2; h > 0; h /= 2)
+        for (uint32_t c = 0; c < h; c++)
+            acc[c] = l16_add(acc[c], acc[c + h]);
+    return l16_reduce(acc[0]);
+}
+
 static uint32_t argmax_lanes(const float *x, uint32_t n)
 {
     float max = max_lanes(x, n);
@@ -333,6 +355,7 @@ static void vector_lanes_init(moe_vector_kernels *kernels)
     kernels->clamp = clamp_lanes;
     kernels->dot = dot_lanes;
     kernels->softmax = softmax_lanes;
+    kernels->exp_sum = exp_sum_lanes;
     kernels->argmax = argmax_lanes;
     kernels->kv_store = kv_store_lanes;
     kernels->kv_load = kv_load_lanes;

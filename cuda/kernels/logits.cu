@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is done to rows of logits: softmax in place, and the index of the greatest. */
+/* What is done to rows of logits: softmax in place, and the greatest with its share. */
+#include "cpu/kernels/vector_ops.h"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -37,15 +38,13 @@ __device__ static inline candidate best_of_warp(candidate best)
     return best;
 }
 
-/* Block: a row. NaNs compare with nothing and so never win; 0 where there is nothing else. */
-__global__ __launch_bounds__(THREADS) void moe_argmax_rows(const float *x, uint32_t n,
-                                                           uint32_t *out)
+/* The best of what threads t, t + the block's threads, .. see. NaNs compare with nothing and so
+ * never win. All threads of the block call it, and all have the result. */
+__device__ static inline candidate best_of_row(const float *row, uint32_t n, candidate *winners)
 {
-    __shared__ candidate winners[MOE_WARP];
-    const float *row = x + (size_t)blockIdx.x * n;
     candidate best = {-MOE_INFINITY, NONE};
 #pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
         candidate own = {row[i], i};
         best = better(best, own);
     }
@@ -53,10 +52,31 @@ __global__ __launch_bounds__(THREADS) void moe_argmax_rows(const float *x, uint3
     if (threadIdx.x % MOE_WARP == 0)
         winners[threadIdx.x / MOE_WARP] = best;
     __syncthreads();
-    if (threadIdx.x < MOE_WARP) {
-        best = best_of_warp(winners[threadIdx.x]);
-        if (threadIdx.x == 0)
-            out[blockIdx.x] = best.index == NONE ? 0 : best.index;
+    best = winners[threadIdx.x % MOE_WARP % (blockDim.x / MOE_WARP)];
+    return best_of_warp(best);
+}
+
+/* Block: a row. Thread: a lane of the sum. */
+__global__ __launch_bounds__(MOE_EXP_SUM_LANES) void moe_greatest_rows(const float *x, uint32_t n,
+                                                                       moe_greatest *out)
+{
+    __shared__ candidate winners[MOE_WARP];
+    __shared__ float lanes[MOE_EXP_SUM_LANES];
+    const float *row = x + (size_t)blockIdx.x * n;
+    candidate best = best_of_row(row, n, winners);
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < n; i += MOE_EXP_SUM_LANES)
+        sum += moe_device_exp(row[i] - best.value);
+    lanes[threadIdx.x] = sum;
+    for (uint32_t half = MOE_EXP_SUM_LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            lanes[threadIdx.x] += lanes[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) {
+        out[blockIdx.x].index = best.value > -MOE_INFINITY ? best.index : 0;
+        out[blockIdx.x].share = 1.0f / lanes[0];
     }
 }
 
@@ -66,9 +86,9 @@ void moe_cuda_softmax(moe_cuda_stream stream, float *x, uint32_t n_rows, uint32_
         MOE_LAUNCH(moe_softmax_rows, n_rows, THREADS, 0, stream, x, n);
 }
 
-void moe_cuda_argmax(moe_cuda_stream stream, const float *x, uint32_t n_rows, uint32_t n,
-                     uint32_t *out)
+void moe_cuda_greatest(moe_cuda_stream stream, const float *x, uint32_t n_rows, uint32_t n,
+                       moe_greatest *out)
 {
     if (n_rows > 0)
-        MOE_LAUNCH(moe_argmax_rows, n_rows, THREADS, 0, stream, x, n, out);
+        MOE_LAUNCH(moe_greatest_rows, n_rows, MOE_EXP_SUM_LANES, 0, stream, x, n, out);
 }

@@ -48,9 +48,9 @@ void moe_cuda_combine(moe_cuda_stream stream, const moe_combine *combine, uint32
 
 /* In place, x: [n_rows][n]. */
 void moe_cuda_softmax(moe_cuda_stream stream, float *x, uint32_t n_rows, uint32_t n);
-/* out: [n_rows] the lowest index of the greatest value of a row; NaNs never win. */
-void moe_cuda_argmax(moe_cuda_stream stream, const float *x, uint32_t n_rows, uint32_t n,
-                     uint32_t *out);
+/* As moe_device_ops.greatest. */
+void moe_cuda_greatest(moe_cuda_stream stream, const float *x, uint32_t n_rows, uint32_t n,
+                       moe_greatest *out);
 
 /* moe_router_select of n_rows rows. logits, probs: [n_rows][n_expert]; experts, weights:
  * [n_rows][n_expert_used]; bias and probs may be NULL. gate: host. */

@@ -173,6 +173,13 @@ typedef struct moe_combine {
     float *y; /* device, [n_rows][n] */
 } moe_combine;
 
+/* The greatest of a row of numbers, and what softmax gives it. NaNs are passed over by the index; a
+ * share is NaN where a number is, or where the greatest is infinite. */
+typedef struct moe_greatest {
+    uint32_t index; /* the lowest of equals; 0 where none is above -infinity */
+    float share;    /* 1 / exp_sum(row, row[index]) of cpu/kernels/vector_ops.h */
+} moe_greatest;
+
 /* So many rows of so many elements at once. */
 typedef struct moe_rows_limit {
     uint32_t n_rows;
@@ -239,6 +246,9 @@ typedef struct moe_device_ops {
     /* x[row] *= sigmoid(gate[row]); the shared expert's gate. */
     int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                          uint32_t n, moe_error *err);
+    /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
+    int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
+                    moe_greatest *out, moe_error *err);
 } moe_device_ops;
 
 /* ---- Passes that a device carries out alone (optional) ---- */

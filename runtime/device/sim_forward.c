@@ -112,6 +112,13 @@ static int sim_sigmoid_scale(moe_device *device, const float *gate, float *x, ui
     return inner->ops->sigmoid_scale(inner, gate, x, n_rows, n, err);
 }
 
+static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
+                        moe_greatest *out, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->greatest(inner, x, n_rows, n, out, err);
+}
+
 static int sim_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_device *inner = moe_sim_inner(device);
@@ -149,6 +156,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->experts = sim_experts;
     ops->combine = sim_combine;
     ops->sigmoid_scale = sim_sigmoid_scale;
+    ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;
     ops->sync = sim_sync;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Kernels of rows and elements against the reference C bit by bit: norms, rotary embedding,
- * elementwise operations, softmax, argmax, routing. The kernels' sources run here as they are, on
- * the host, under the emulation of tests/cuda/emulation. */
+ * elementwise operations, softmax, the greatest of rows, routing. The kernels' sources run here as
+ * they are, on the host, under the emulation of tests/cuda/emulation. */
 #include "cuda/kernels/vector_launch.h"
 #include "tests/kernels/vector_test_util.h"
 
@@ -175,7 +175,7 @@ static void logits(void **state)
     moe_vector_kernels_init(&k, 0);
     for (uint32_t round = 0; round < 7 * 8; round++) {
         uint32_t n = sizes[round % 7];
-        uint32_t best[3];
+        moe_greatest greatest[3];
         test_fill(&seed, (test_kind)(round / 7 % TEST_KINDS), x, 3 * n);
         for (uint32_t i = 0; round % 4 == 1 && i < 3 * n; i++)
             x[i] = (float)test_below(&seed, 3); /* ties */
@@ -183,9 +183,15 @@ static void logits(void **state)
             x[i] = round % 5 == 0 ? NAN : round % 5 == 1 ? -INFINITY : x[i];
         if (round % 5 == 2 && n > 2)
             x[0] = NAN, x[1] = -0.0f, x[2] = 0.0f;
-        moe_cuda_argmax(NULL, x, 3, n, best);
-        for (uint32_t r = 0; r < 3; r++)
-            assert_int_equal(best[r], k.argmax(x + (size_t)r * n, n));
+        moe_cuda_greatest(NULL, x, 3, n, greatest);
+        for (uint32_t r = 0; r < 3; r++) {
+            const float *row = x + (size_t)r * n;
+            uint32_t at = k.argmax(row, n);
+            bool found = row[at] > -INFINITY;
+            float share = 1.0f / k.exp_sum(row, n, found ? row[at] : -INFINITY);
+            assert_int_equal(greatest[r].index, found ? at : 0);
+            test_assert_same("greatest", "cuda", &share, &greatest[r].share, 1);
+        }
         memcpy(expected, x, sizeof(x));
         moe_cuda_softmax(NULL, x, 3, n);
         for (uint32_t r = 0; r < 3; r++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What every device must do. Results are held against the first device, the CPU, bit by bit. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,6 +153,53 @@ static void dropped_ranks(void **state)
     for_every_device(check_dropped_ranks);
 }
 
+/* Rows as long as a vocabulary, and rows without a greatest. */
+static void rank_rows(moe_device *device, moe_greatest *result)
+{
+    enum { ROWS = 6, N = 5003 };
+    const moe_device_ops *ops = device->ops;
+    float *x = malloc(ROWS * N * sizeof *x);
+    fill_values(x, ROWS * N, 31);
+    x[1 * N + 4000] = x[1 * N + 4999] = 9.0f; /* the lower of equals */
+    x[2 * N] = NAN;
+    x[2 * N + 7] = 9.0f;
+    x[3 * N + 4999] = INFINITY;
+    for (uint32_t i = 0; i < N; i++) {
+        x[4 * N + i] = i == 0 ? NAN : -INFINITY;
+        x[5 * N + i] = i == 4002 ? 3.0f : -INFINITY;
+    }
+    float *device_x = device_upload(device, x, ROWS * N * sizeof *x);
+    moe_greatest *out = device_alloc(device, ROWS * sizeof *out);
+    assert_int_equal(ops->greatest(device, device_x, ROWS, N, out, NULL), MOE_OK);
+    assert_int_equal(ops->download(device, result, out, ROWS * sizeof *out, NULL), MOE_OK);
+    ops->free(device, device_x, ROWS * N * sizeof *x);
+    ops->free(device, out, ROWS * sizeof *out);
+    free(x);
+    static const uint32_t indices[] = {4000, 7, 4999, 0, 4002};
+    for (uint32_t r = 1; r < ROWS; r++) {
+        assert_int_equal(result[r].index, indices[r - 1]);
+    }
+    assert_true(result[0].share > 0.0f && result[0].share < 1.0f);
+    assert_true(isnan(result[2].share) && isnan(result[3].share) && isnan(result[4].share));
+    assert_true(result[5].share == 1.0f);
+}
+
+static void greatest(void **state)
+{
+    (void)state;
+    moe_greatest expected[6], result[6];
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        rank_rows(fixture.device, i == 0 ? expected : result);
+        close_device(&fixture);
+        if (i > 0) {
+            assert_memory_equal(&result[0], &expected[0], sizeof result[0]);
+            assert_memory_equal(&result[1], &expected[1], sizeof result[1]);
+        }
+    }
+}
+
 #define N_COPIES   MOE_MAX_COPIES
 #define COPY_BYTES 50000u
 
@@ -263,8 +311,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),        cmocka_unit_test(same_arithmetic),
-        cmocka_unit_test(dropped_ranks), cmocka_unit_test(copies),
-        cmocka_unit_test(recordings),
+        cmocka_unit_test(dropped_ranks), cmocka_unit_test(greatest),
+        cmocka_unit_test(copies),        cmocka_unit_test(recordings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

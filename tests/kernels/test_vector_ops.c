@@ -87,6 +87,11 @@ static void run_softmax(const moe_vector_kernels *k, const test_case *in, float 
     k->softmax(out, in->n);
 }
 
+static void run_exp_sum(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    out[0] = k->exp_sum(in->a, in->n, in->scalar);
+}
+
 static void run_argmax(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     uint32_t at = k->argmax(in->a, in->n);
@@ -128,6 +133,7 @@ static const subject subjects[] = {
     {"clamp", run_clamp},
     {"dot", run_dot},
     {"softmax", run_softmax},
+    {"exp_sum", run_exp_sum},
     {"argmax", run_argmax},
     {"log_softmax_at", run_log_softmax_at},
     {"attend_merge", run_attend_merge},
@@ -446,6 +452,7 @@ static int run_benches(void)
         {"add", run_add, 12},           {"axpy", run_axpy, 12},
         {"softmax", run_softmax, 8},    {"argmax", run_argmax, 4},
         {"sigmoid", run_sigmoid, 8},    {"dot", run_dot, 8},
+        {"exp_sum", run_exp_sum, 4},
     };
     static test_case in;
     static float out[MAX_N + GUARD];
