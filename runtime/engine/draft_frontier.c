@@ -82,6 +82,29 @@ static int32_t foretell(moe_session *session, uint32_t depth, const moe_distribu
     return token;
 }
 
+static void add_link(moe_engine *engine, moe_session *session, uint32_t node, int32_t token,
+                     float q, float confidence)
+{
+    moe_session_draft *d = session->draft;
+    uint32_t depth = d->tree.nodes[node].depth;
+    uint32_t child = add_node(engine, session, node, token, q, confidence);
+    if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
+        session->tokens[session->n_tokens + depth] = token; /* for the penalties of the next */
+        go_on_from(engine, session, child);
+    }
+}
+
+bool moe_draft_takes_greatest(const moe_engine *engine, const moe_session *session)
+{
+    return engine->speculation->tree_nodes == 0 && moe_sampler_takes_greatest(&session->sampler);
+}
+
+void moe_draft_expand_greatest(moe_engine *engine, moe_session *session, uint32_t node,
+                               const moe_greatest *greatest)
+{
+    add_link(engine, session, node, (int32_t)greatest->index, 1.0f, greatest->share);
+}
+
 static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
                         const float *logits, moe_error *err)
 {
@@ -106,11 +129,7 @@ static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
         d->is_drawn = true;
     }
     float confidence = (float)exp((double)(logits[token] - greatest) - log_total);
-    uint32_t child = add_node(engine, session, node, token, q, confidence);
-    if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
-        session->tokens[session->n_tokens + depth] = token; /* for the penalties of the next */
-        go_on_from(engine, session, child);
-    }
+    add_link(engine, session, node, token, q, confidence);
     return MOE_OK;
 }
 

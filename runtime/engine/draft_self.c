@@ -23,6 +23,13 @@ static bool expand_row(uint32_t row, const float *logits, void *user)
     return l->status == MOE_OK;
 }
 
+static bool expand_greatest(uint32_t row, const moe_greatest *greatest, void *user)
+{
+    const level *l = user;
+    moe_draft_expand_greatest(l->engine, l->rows[row].session, l->rows[row].node, greatest);
+    return true;
+}
+
 static bool is_cancelled(void *user)
 {
     const level *l = user;
@@ -63,8 +70,10 @@ static int collect_rows(moe_engine *engine, moe_session *const *sessions, size_t
 static int run_level(moe_engine *engine, level *l, moe_error *err)
 {
     moe_speculation *s = engine->speculation;
+    bool greatest = true;
     for (uint32_t r = 0; r < l->n_rows; r++) {
         const moe_draft_row *row = &l->rows[r];
+        greatest = greatest && moe_draft_takes_greatest(engine, row->session);
         const moe_tree_node *node = &row->session->draft->tree.nodes[row->node];
         s->pass_tokens[r] = node->token;
         s->pass_depths[r] = node->depth;
@@ -79,6 +88,7 @@ static int run_level(moe_engine *engine, level *l, moe_error *err)
                      .logit_rows = s->pass_logit_rows,
                      .n_logit_rows = l->n_rows,
                      .on_logits = expand_row,
+                     .on_greatest = greatest ? expand_greatest : NULL,
                      .user = l,
                      .is_cancelled = is_cancelled,
                      .cancel_user = l};

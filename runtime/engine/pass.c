@@ -47,35 +47,59 @@ int moe_pass_queue_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, 
     return status;
 }
 
-/* The head over some rows: logits into buffers->logits_host. */
-static int compute_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, moe_error *err)
+static int hand_over_logits(moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
+                            bool *done, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    int status = moe_pass_queue_logits(engine, rows, n, err);
-    size_t bytes = (size_t)n * engine->config.n_vocab * sizeof(float);
-    return status != MOE_OK ? status
-                            : engine->device->ops->download(engine->device, b->logits_host,
-                                                            b->logits, bytes, err);
+    size_t n_vocab = engine->config.n_vocab;
+    int status = engine->device->ops->download(engine->device, b->logits_host, b->logits,
+                                               n * n_vocab * sizeof(float), err);
+    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+        *done =
+            !pass->on_logits(pass->logit_rows[first + i], b->logits_host + i * n_vocab, pass->user);
+    }
+    return status;
+}
+
+static int hand_over_greatest(moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
+                              bool *done, moe_error *err)
+{
+    moe_greatest host[MOE_LOGIT_ROWS];
+    moe_pass_buffers *b = &engine->buffers;
+    const moe_device_ops *ops = engine->device->ops;
+    moe_greatest *device = (moe_greatest *)b->greatest;
+    int status = ops->greatest(engine->device, b->logits, n, engine->config.n_vocab, device, err);
+    if (status == MOE_OK) {
+        status = ops->download(engine->device, host, device, n * sizeof *host, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+        *done = !pass->on_greatest(pass->logit_rows[first + i], &host[i], pass->user);
+    }
+    return status;
+}
+
+int moe_pass_hand_over(moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
+                       bool *done, moe_error *err)
+{
+    *done = false;
+    return pass->on_greatest != NULL ? hand_over_greatest(engine, pass, first, n, done, err)
+                                     : hand_over_logits(engine, pass, first, n, done, err);
 }
 
 static int output_logits(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
-    for (uint32_t done = 0; done < pass->n_logit_rows;) {
-        uint32_t n = pass->n_logit_rows - done;
+    int status = MOE_OK;
+    bool done = false;
+    for (uint32_t first = 0; first < pass->n_logit_rows && status == MOE_OK && !done;) {
+        uint32_t n = pass->n_logit_rows - first;
         n = n < MOE_LOGIT_ROWS ? n : MOE_LOGIT_ROWS;
-        int status = compute_logits(engine, pass->logit_rows + done, n, err);
-        if (status != MOE_OK) {
-            return status;
+        status = moe_pass_queue_logits(engine, pass->logit_rows + first, n, err);
+        if (status == MOE_OK) {
+            status = moe_pass_hand_over(engine, pass, first, n, &done, err);
         }
-        for (uint32_t i = 0; i < n; i++) {
-            const float *logits = engine->buffers.logits_host + (size_t)i * engine->config.n_vocab;
-            if (!pass->on_logits(pass->logit_rows[done + i], logits, pass->user)) {
-                return MOE_OK;
-            }
-        }
-        done += n;
+        first += n;
     }
-    return MOE_OK;
+    return status;
 }
 
 int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)

@@ -37,6 +37,7 @@ typedef struct moe_pass_buffers {
     float *rank_out;      /* [rows * n_expert_used][n_embd] */
     float *selected;      /* [MOE_LOGIT_ROWS][n_embd] */
     float *logits;        /* [MOE_LOGIT_ROWS][n_vocab] */
+    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
     float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab] */
     float *rope_cos;    /* [rows][n_rot / 2] */
@@ -63,6 +64,9 @@ typedef struct moe_pass_buffers {
  * (the pass itself has been computed). */
 typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user);
 
+/* Likewise, in place of them: the greatest of the row's logits, and its probability. */
+typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, void *user);
+
 typedef enum moe_pass_kind {
     MOE_PASS_EXACT,
     MOE_PASS_LOSSY, /* an expert budget or buddies may change what the routers chose */
@@ -81,6 +85,7 @@ typedef struct moe_pass {
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
+    moe_row_greatest_fn on_greatest; /* not NULL: on_logits is not called, no logits come back */
     void *user;
     /* Asked between layers; true cancels. */
     bool (*is_cancelled)(void *cancel_user);
@@ -112,6 +117,10 @@ int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_err
 void moe_pass_fill_rope_tables(const struct moe_engine *engine, const moe_pass *pass);
 int moe_pass_queue_logits(struct moe_engine *engine, const uint32_t *rows, uint32_t n,
                           moe_error *err);
+/* What has been queued comes back and is handed over, as logits or as their greatest: rows first ..
+ * first + n of pass->logit_rows. *done: the receiver wants no more. */
+int moe_pass_hand_over(struct moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
+                       bool *done, moe_error *err);
 
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
 int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,

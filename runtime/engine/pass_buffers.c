@@ -64,6 +64,7 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
     regions[n++] = (region){&b->selected, (size_t)MOE_LOGIT_ROWS * c->n_embd};
     regions[n++] = (region){&b->logits, (size_t)MOE_LOGIT_ROWS * c->n_vocab};
+    regions[n++] = (region){&b->greatest, MOE_LOGIT_ROWS * sizeof(moe_greatest) / sizeof(float)};
     return n;
 }
 

@@ -256,25 +256,19 @@ static int take_results(moe_engine *engine, const moe_pass *pass, moe_error *err
 {
     const moe_model_config *c = &engine->config;
     const moe_recorded_draft *d = engine->recorded_draft;
-    const moe_device_ops *ops = engine->device->ops;
-    moe_pass_buffers *b = &engine->buffers;
-    int status = ops->download(engine->device, b->logits_host, b->logits,
-                               c->n_vocab * sizeof *b->logits_host, err);
-    bool foresees = engine->speculation->foresight;
-    if (status == MOE_OK && foresees) {
-        status = ops->download(engine->device, d->picks, d->memory + d->picks_at,
-                               (size_t)c->n_layer * c->n_expert_used * sizeof *d->picks, err);
+    bool foresees = engine->speculation->foresight, last;
+    int status = MOE_OK;
+    if (foresees) {
+        size_t bytes = (size_t)c->n_layer * c->n_expert_used * sizeof *d->picks;
+        status = engine->device->ops->download(engine->device, d->picks, d->memory + d->picks_at,
+                                               bytes, err);
     }
-    if (status != MOE_OK) {
-        return status;
-    }
-    for (uint32_t l = 0; l < c->n_layer && foresees; l++) {
+    for (uint32_t l = 0; l < c->n_layer && foresees && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_edit_foresee(engine, pass, l, 0, d->picks + (size_t)l * c->n_expert_used);
         }
     }
-    (void)pass->on_logits(0, b->logits_host, pass->user);
-    return MOE_OK;
+    return status != MOE_OK ? status : moe_pass_hand_over(engine, pass, 0, 1, &last, err);
 }
 
 int moe_recorded_draft_run(moe_engine *engine, const moe_pass *pass, bool *done, moe_error *err)

@@ -100,6 +100,24 @@ static void collect(moe_sampler *sampler, const float *logits, const int32_t *re
     }
 }
 
+bool moe_sampler_takes_greatest(const moe_sampler *sampler)
+{
+    return sampler->settings.temperature == 0.0f && sampler->settings.repeat_penalty == 1.0f;
+}
+
+static int32_t greatest(const float *logits, uint32_t n)
+{
+    int32_t best = 0;
+    float max = -INFINITY;
+    for (uint32_t t = 0; t < n; t++) {
+        if (logits[t] > max) {
+            max = logits[t];
+            best = (int32_t)t;
+        }
+    }
+    return best;
+}
+
 static int32_t greedy(const moe_sampler *sampler)
 {
     const moe_candidate *best = &sampler->candidates[0];
@@ -192,6 +210,10 @@ void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const i
     const moe_sampling *s = &sampler->settings;
     moe_candidate *c = sampler->candidates;
     *out = (moe_distribution){.n = 1, .choices = sampler->choices};
+    if (moe_sampler_takes_greatest(sampler)) {
+        out->choices[0] = (moe_choice){greatest(logits, sampler->n_vocab), 1.0};
+        return;
+    }
     collect(sampler, logits, recent, n_recent);
     if (s->temperature == 0.0f) {
         out->choices[0] = (moe_choice){greedy(sampler), 1.0};

@@ -30,6 +30,10 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 void moe_sampler_free(moe_sampler *sampler);
 void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
 
+/* The next token is that of the greatest logit (a NaN being none), the lowest of equals, whatever
+ * came before. */
+bool moe_sampler_takes_greatest(const moe_sampler *sampler);
+
 /* What the next token is drawn from: descending p, not normalised; temperature 0 leaves one choice.
  * It points into the sampler, until its next call. Never empty, also when logits are not finite. */
 void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,

@@ -189,6 +189,11 @@ int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, m
  * them that are worth going on from to the frontier. */
 int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
                      moe_error *err);
+/* The greatest logit is all that expanding the session's nodes looks at; then it may come in place
+ * of the logits. Its share is summed in floats, the probabilities of logits in doubles. */
+bool moe_draft_takes_greatest(const moe_engine *engine, const moe_session *session);
+void moe_draft_expand_greatest(moe_engine *engine, moe_session *session, uint32_t node,
+                               const moe_greatest *greatest);
 /* Before the first level: the root is the frontier. */
 void moe_draft_begin_frontier(moe_session *session);
 /* Of the frontier, the surest few stay, surest first. */

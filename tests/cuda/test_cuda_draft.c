@@ -4,6 +4,7 @@
  * texts and drafts of whole conversations are the same. What cannot be recorded is drafted as
  * before. Run on a model given by path. */
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,8 +122,17 @@ static bool copy_logits(uint32_t row, const float *values, void *user)
     return true;
 }
 
-/* What the draft thinks of a token behind the timeline. */
-static void draft_one(moe_engine *engine, moe_session *session, int32_t token, logits *out)
+static bool copy_greatest(uint32_t row, const moe_greatest *value, void *user)
+{
+    moe_greatest *out = user;
+    assert_int_equal(row, 0);
+    *out = *value;
+    return true;
+}
+
+/* What the draft thinks of a token behind the timeline: out or greatest, the other is NULL. */
+static void draft_one(moe_engine *engine, moe_session *session, int32_t token, logits *out,
+                      moe_greatest *greatest)
 {
     moe_error err = {""};
     uint32_t at = session->n_evaluated;
@@ -137,9 +147,27 @@ static void draft_one(moe_engine *engine, moe_session *session, int32_t token, l
                      .logit_rows = &zero,
                      .n_logit_rows = 1,
                      .on_logits = copy_logits,
-                     .user = out};
+                     .on_greatest = greatest != NULL ? copy_greatest : NULL,
+                     .user = greatest != NULL ? (void *)greatest : out};
     if (moe_pass_run_draft(engine, &pass, &err) != MOE_OK) {
         fail_msg("%s", err.message);
+    }
+}
+
+/* Whether the greatest is that of the logits. */
+static void check_greatest(const logits *all, const moe_greatest *greatest, const char *text)
+{
+    uint32_t best = 0;
+    double sum = 0.0;
+    for (uint32_t t = 1; t < all->n_vocab; t++) {
+        best = all->values[t] > all->values[best] ? t : best;
+    }
+    for (uint32_t t = 0; t < all->n_vocab; t++) {
+        sum += exp((double)(all->values[t] - all->values[best]));
+    }
+    assert_int_equal(greatest->index, best);
+    if (fabs(greatest->share * sum - 1.0) > 1e-5) {
+        fail_msg("a share of %g, not %g: %s", (double)greatest->share, 1.0 / sum, text);
     }
 }
 
@@ -148,10 +176,15 @@ static void compare_one(moe_engine *engine, moe_session *session, int32_t token,
 {
     moe_recorded_draft *recorded = engine->recorded_draft;
     assert_non_null(recorded);
-    draft_one(engine, session, token, &two[0]);
+    moe_greatest greatest[2];
+    draft_one(engine, session, token, &two[0], NULL);
+    draft_one(engine, session, token, NULL, &greatest[0]);
     engine->recorded_draft = NULL;
-    draft_one(engine, session, token, &two[1]);
+    draft_one(engine, session, token, &two[1], NULL);
+    draft_one(engine, session, token, NULL, &greatest[1]);
     engine->recorded_draft = recorded;
+    check_greatest(&two[0], &greatest[0], text);
+    assert_memory_equal(&greatest[0], &greatest[1], sizeof greatest[0]);
     if (memcmp(two[0].values, two[1].values, two[0].n_vocab * sizeof(float)) != 0) {
         fail_msg("other logits behind position %u: %s", session->n_evaluated, text);
     }
@@ -188,7 +221,7 @@ static void compare_logits(const moe_engine_options *options, uint32_t n_prompt,
         for (int32_t token = 5; token < 8; token++) {
             compare_one(engine, session, token, two, text);
         }
-        assert_int_equal(engine->speculation->n_recorded_passes, 3); /* of this step */
+        assert_int_equal(engine->speculation->n_recorded_passes, 6); /* of this step */
     }
     n_recordings = engine->speculation->stats.draft_recordings - n_recordings;
     assert_int_equal(n_recordings, n_prompt > 128 ? 2 : 1);

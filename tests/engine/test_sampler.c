@@ -187,6 +187,13 @@ static void greedy_takes_the_lowest_of_equals(void **state)
     logits[41] = logits[17] = logits[50] = 9.0f;
     moe_sampler sampler = make(0.0f, 0);
     assert_int_equal(moe_sampler_next(&sampler, logits, NULL, 0), 17);
+    /* Those with a penalty go another way. */
+    int32_t recent = 17;
+    sampler.settings.repeat_penalty = 0.5f;
+    assert_int_equal(moe_sampler_next(&sampler, logits, NULL, 0), 17);
+    sampler.settings.repeat_penalty = 2.0f;
+    assert_int_equal(moe_sampler_next(&sampler, logits, &recent, 1), 41);
+    sampler.settings.repeat_penalty = 1.0f;
     sampler.settings.temperature = 1.0f;
     sampler.settings.top_k = 1;
     assert_int_equal(moe_sampler_next(&sampler, logits, NULL, 0), 17);
