@@ -8,7 +8,7 @@ MOE_INLINE __m256i dot_vnni(__m256i start, __m256i codes, __m256i q)
     return _mm256_dpbusd_avx_epi32(start, codes, q);
 }
 
-QUANT_MATMULS(((dot_kind){1, dot_vnni, dot_vnni}))
+QUANT_MATMULS(dot_vnni)
 
 void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks taken apart with AVX2: 32 elements (half a chunk of the contract, eight of its lanes)
- * become 32 codes and the scale of each lane.
+/* Groups of 256 elements taken apart with AVX2: their scales and minima by run, and 32 codes at a
+ * time.
  *
  * Codes are unsigned, the type's offset above their value. Without VNNI there is no product of all
  * 256 unsigned values with signed ones that cannot saturate, so types with offset 128 then give
@@ -13,40 +13,35 @@
 
 #include <immintrin.h>
 
-/* By sub-block; blocks of 32 use mins only. */
-typedef struct group_state {
-    _Alignas(32) float scales[16];
-    float mins[16];
-} group_state;
+/* Of runs 0..7 and 8..15 of a group; types with runs of 32 have no second half, types without
+ * minima no mins. */
+typedef struct group_scales {
+    __m256 scales[2];
+    __m256 mins[2];
+} group_scales;
 
-typedef struct half_weights {
-    __m256i codes;
-    __m256 scale; /* by lane */
-} half_weights;
-
-/* ---- What a group needs once ---- */
+/* ---- Scales and minima ---- */
 
 MOE_INLINE float one_half(const uint16_t *half)
 {
     return _cvtsh_ss(*half);
 }
 
-/* Stores d * (float)integers, 16 of them. */
-MOE_INLINE void store_scaled(float *out, float d, __m256i low, __m256i high)
+/* d * (float)integers, eight of them. */
+MOE_INLINE __m256 scaled(float d, __m256i integers)
 {
-    _mm256_store_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(low)));
-    _mm256_store_ps(out + 8, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(high)));
+    return _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(integers));
 }
 
-MOE_INLINE void store_scaled_epi8(float *out, float d, __m128i integers)
+MOE_INLINE void scaled_epi8(__m256 out[2], float d, __m128i integers)
 {
-    store_scaled(out, d, _mm256_cvtepi8_epi32(integers),
-                 _mm256_cvtepi8_epi32(_mm_srli_si128(integers, 8)));
+    out[0] = scaled(d, _mm256_cvtepi8_epi32(integers));
+    out[1] = scaled(d, _mm256_cvtepi8_epi32(_mm_srli_si128(integers, 8)));
 }
 
 /* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes, which become eight scales
  * and eight minima as in block_unpack.c. */
-MOE_INLINE void begin_scales_k(const uint8_t *block, group_state *state)
+MOE_INLINE void scales_q4_k(const uint8_t *block, group_scales *group)
 {
     const moe_block_q4_k *q4 = (const moe_block_q4_k *)block;
     const __m128i head = _mm_loadu_si128((const __m128i *)block);
@@ -59,24 +54,21 @@ MOE_INLINE void begin_scales_k(const uint8_t *block, group_state *state)
                       _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
     const __m128i top = _mm_and_si128(_mm_srli_epi32(high, 2), _mm_set1_epi8(0x30));
     const __m128i integers = _mm_or_si128(six, top);
-    const __m256i scales = _mm256_cvtepu8_epi32(integers);
-    const __m256i mins = _mm256_cvtepu8_epi32(_mm_srli_si128(integers, 8));
-    _mm256_store_ps(state->scales,
-                    _mm256_mul_ps(_mm256_set1_ps(one_half(&q4->d)), _mm256_cvtepi32_ps(scales)));
-    _mm256_store_ps(state->mins,
-                    _mm256_mul_ps(_mm256_set1_ps(-one_half(&q4->dmin)), _mm256_cvtepi32_ps(mins)));
+    const __m128i mins = _mm_srli_si128(integers, 8);
+    group->scales[0] = scaled(one_half(&q4->d), _mm256_cvtepu8_epi32(integers));
+    group->mins[0] = scaled(-one_half(&q4->dmin), _mm256_cvtepu8_epi32(mins));
 }
 
-MOE_INLINE void begin_q2_k(const moe_block_q2_k *block, group_state *state)
+MOE_INLINE void scales_q2_k(const moe_block_q2_k *block, group_scales *group)
 {
     const __m128i packed = _mm_loadu_si128((const __m128i *)block->scales);
     const __m128i mask = _mm_set1_epi8(15);
-    store_scaled_epi8(state->scales, one_half(&block->d), _mm_and_si128(packed, mask));
-    store_scaled_epi8(state->mins, -one_half(&block->dmin),
-                      _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
+    scaled_epi8(group->scales, one_half(&block->d), _mm_and_si128(packed, mask));
+    scaled_epi8(group->mins, -one_half(&block->dmin),
+                _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
 }
 
-MOE_INLINE void begin_q3_k(const moe_block_q3_k *block, group_state *state)
+MOE_INLINE void scales_q3_k(const moe_block_q3_k *block, group_scales *group)
 {
     /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
     const __m128i tail = _mm_loadu_si128((const __m128i *)(block + 1) - 1);
@@ -91,10 +83,10 @@ MOE_INLINE void begin_q3_k(const moe_block_q3_k *block, group_state *state)
         _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
     const __m128i scales =
         _mm_sub_epi8(_mm_or_si128(four, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(32));
-    store_scaled_epi8(state->scales, one_half(&block->d), scales);
+    scaled_epi8(group->scales, one_half(&block->d), scales);
 }
 
-MOE_INLINE void begin_iq4_xs(const moe_block_iq4_xs *block, group_state *state)
+MOE_INLINE void scales_iq4_xs(const moe_block_iq4_xs *block, group_scales *group)
 {
     uint32_t scales_l;
     memcpy(&scales_l, block->scales_l, 4);
@@ -107,61 +99,77 @@ MOE_INLINE void begin_iq4_xs(const moe_block_iq4_xs *block, group_state *state)
                                            _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
                          _mm256_set1_epi32(0x30));
     const __m256i scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-    _mm256_store_ps(state->scales,
-                    _mm256_mul_ps(_mm256_set1_ps(one_half(&block->d)), _mm256_cvtepi32_ps(scales)));
+    group->scales[0] = scaled(one_half(&block->d), scales);
 }
 
-MOE_INLINE short min_of(const uint8_t *blocks, size_t stride, uint32_t b)
+MOE_INLINE short half_at(const uint8_t *first, size_t stride, uint32_t b)
 {
-    return (short)((const moe_block_q4_1 *)(blocks + b * stride))->m;
+    return (short)*(const uint16_t *)(first + b * stride);
 }
 
-/* Minima of up to 8 blocks that begin with (d, m). */
-MOE_INLINE void load_mins(const uint8_t *blocks, size_t stride, uint32_t n_blocks,
-                          group_state *state)
+/* The half-floats at `first` in eight blocks. */
+MOE_INLINE __m256 eight_halves(const uint16_t *half, size_t stride)
 {
-    if (n_blocks == 8) {
-        const __m128i mins = _mm_setr_epi16(min_of(blocks, stride, 0), min_of(blocks, stride, 1),
-                                            min_of(blocks, stride, 2), min_of(blocks, stride, 3),
-                                            min_of(blocks, stride, 4), min_of(blocks, stride, 5),
-                                            min_of(blocks, stride, 6), min_of(blocks, stride, 7));
-        _mm256_storeu_ps(state->mins, _mm256_cvtph_ps(mins));
-        return;
-    }
-    for (uint32_t b = 0; b < 8; b++) {
-        state->mins[b] = b < n_blocks ? _cvtsh_ss((uint16_t)min_of(blocks, stride, b)) : 0;
-    }
+    const uint8_t *first = (const uint8_t *)half;
+    return _mm256_cvtph_ps(_mm_setr_epi16(half_at(first, stride, 0), half_at(first, stride, 1),
+                                          half_at(first, stride, 2), half_at(first, stride, 3),
+                                          half_at(first, stride, 4), half_at(first, stride, 5),
+                                          half_at(first, stride, 6), half_at(first, stride, 7)));
 }
 
-MOE_INLINE void begin_group(moe_dtype type, const uint8_t *group, uint32_t n_blocks,
-                            group_state *state)
+/* moe_e8m0_half_bits() of eight blocks. */
+MOE_INLINE __m256 eight_e8m0(const moe_block_mxfp4 *block)
 {
-    const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
+    __m128i bytes = _mm_cvtsi32_si128(block[0].e);
+    bytes = _mm_insert_epi8(bytes, block[1].e, 1);
+    bytes = _mm_insert_epi8(bytes, block[2].e, 2);
+    bytes = _mm_insert_epi8(bytes, block[3].e, 3);
+    bytes = _mm_insert_epi8(bytes, block[4].e, 4);
+    bytes = _mm_insert_epi8(bytes, block[5].e, 5);
+    bytes = _mm_insert_epi8(bytes, block[6].e, 6);
+    bytes = _mm_insert_epi8(bytes, block[7].e, 7);
+    const __m256i e = _mm256_cvtepu8_epi32(bytes);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    const __m256i is_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, is_subnormal));
+}
+
+/* Blocks of 32: eight of them. */
+MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
+{
+    const moe_block_q4_1 *q4_1 = (const moe_block_q4_1 *)blocks; /* all but MXFP4 begin so */
+    const moe_block_q6_k *q6 = (const moe_block_q6_k *)blocks;
+    const quant_type t = quant_type_of(type);
+    group_scales group;
     switch (type) {
-    case MOE_DTYPE_Q4_1:
-    case MOE_DTYPE_Q5_1:
-        load_mins(group, quant_type_of(type).block_bytes, n_blocks, state);
-        break;
     case MOE_DTYPE_Q2_K:
-        begin_q2_k((const moe_block_q2_k *)group, state);
+        scales_q2_k((const moe_block_q2_k *)blocks, &group);
         break;
     case MOE_DTYPE_Q3_K:
-        begin_q3_k((const moe_block_q3_k *)group, state);
+        scales_q3_k((const moe_block_q3_k *)blocks, &group);
         break;
     case MOE_DTYPE_Q4_K:
     case MOE_DTYPE_Q5_K:
-        begin_scales_k(group, state);
+        scales_q4_k(blocks, &group);
         break;
     case MOE_DTYPE_Q6_K:
-        store_scaled_epi8(state->scales, one_half(&q6->d),
-                          _mm_loadu_si128((const __m128i *)q6->scales));
+        scaled_epi8(group.scales, one_half(&q6->d), _mm_loadu_si128((const __m128i *)q6->scales));
         break;
     case MOE_DTYPE_IQ4_XS:
-        begin_iq4_xs((const moe_block_iq4_xs *)group, state);
+        scales_iq4_xs((const moe_block_iq4_xs *)blocks, &group);
+        break;
+    case MOE_DTYPE_MXFP4:
+        group.scales[0] = eight_e8m0((const moe_block_mxfp4 *)blocks);
         break;
     default:
+        group.scales[0] = eight_halves(&q4_1->d, t.block_bytes);
+        if (t.has_mins) {
+            group.mins[0] = eight_halves(&q4_1->m, t.block_bytes);
+        }
         break;
     }
+    return group;
 }
 
 /* ---- Codes ---- */
@@ -266,32 +274,14 @@ MOE_INLINE __m256i codes_of_32(moe_dtype type, const uint8_t *block, int is_sign
     }
 }
 
-/* ---- Both ---- */
-
 /* Elements 32e .. 32e + 31 of a group. */
-MOE_INLINE half_weights unpack_half(moe_dtype type, const uint8_t *group, const group_state *state,
-                                    int e, int is_signed)
+MOE_INLINE __m256i codes_of_group(moe_dtype type, const uint8_t *group, int e, int is_signed)
 {
     const quant_type t = quant_type_of(type);
-    half_weights w;
-    if (t.block_elems == 32) {
-        const uint8_t *block = group + (size_t)e * t.block_bytes;
-        w.codes = codes_of_32(type, block, is_signed);
-        if (type == MOE_DTYPE_MXFP4) {
-            w.scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)e8m0_half_bits[block[0]]));
-        } else {
-            w.scale = _mm256_cvtph_ps(_mm_set1_epi16((short)((const moe_block_q4_0 *)block)->d));
-        }
-        return w;
+    if (t.block_elems == MOE_GROUP) {
+        return codes_of_256(type, group, e, is_signed);
     }
-    w.codes = codes_of_256(type, group, e, is_signed);
-    if (t.scale_sub == 16) {
-        w.scale = _mm256_set_m128(_mm_broadcast_ss(&state->scales[2 * e + 1]),
-                                  _mm_broadcast_ss(&state->scales[2 * e]));
-    } else {
-        w.scale = _mm256_broadcast_ss(&state->scales[e]);
-    }
-    return w;
+    return codes_of_32(type, group + (size_t)e * t.block_bytes, is_signed);
 }
 
 #endif

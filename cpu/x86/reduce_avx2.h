@@ -11,12 +11,9 @@ typedef struct lanes_avx2 {
     __m256 half[2];
 } lanes_avx2;
 
-static inline __m128 reduce_4(const lanes_avx2 sums[4])
+static inline __attribute__((always_inline)) __m128 reduce_4_of_8(__m256 a, __m256 b, __m256 c,
+                                                                  __m256 d)
 {
-    const __m256 a = _mm256_add_ps(sums[0].half[0], sums[0].half[1]);
-    const __m256 b = _mm256_add_ps(sums[1].half[0], sums[1].half[1]);
-    const __m256 c = _mm256_add_ps(sums[2].half[0], sums[2].half[1]);
-    const __m256 d = _mm256_add_ps(sums[3].half[0], sums[3].half[1]);
     const __m256 ab =
         _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
     const __m256 cd =
@@ -27,6 +24,14 @@ static inline __m128 reduce_4(const lanes_avx2 sums[4])
     const __m256 acac_bdbd =
         _mm256_add_ps(_mm256_shuffle_ps(pairs, pairs, 0x88), _mm256_shuffle_ps(pairs, pairs, 0xdd));
     return _mm_unpacklo_ps(_mm256_castps256_ps128(acac_bdbd), _mm256_extractf128_ps(acac_bdbd, 1));
+}
+
+static inline __attribute__((always_inline)) __m128 reduce_4(const lanes_avx2 sums[4])
+{
+    return reduce_4_of_8(_mm256_add_ps(sums[0].half[0], sums[0].half[1]),
+                         _mm256_add_ps(sums[1].half[0], sums[1].half[1]),
+                         _mm256_add_ps(sums[2].half[0], sums[2].half[1]),
+                         _mm256_add_ps(sums[3].half[0], sums[3].half[1]));
 }
 
 /* The first n of four floats. */
