@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights on 256-bit registers, for AVX2 and for AVX-VNNI: few activation
  * rows as in quant_direct_avx2.h, which folds each row's sums, more as in quant_panel_avx2.h, which
- * transposes weights so that nothing need be folded. The transposition costs as much as the
- * products of about two rows do; past MAX_DIRECT_ROWS that is the cheaper way.
+ * transposes weights so that nothing need be folded. A panel takes as long to fill as the products
+ * of some five rows with it; up to MAX_DIRECT_ROWS folding is cheaper.
  *
  * Either way a run's sum is an exact integer and every lane sees its runs in order, hence equal
  * bits. Rows past the last weight row repeat it and are not stored. A group that the row's end cuts
