@@ -7,7 +7,7 @@
  *
  * At any time, and so at the end of any run, speculation has lost at most `share` of plain
  * decoding, and what its last draft cost beyond expectation: a draft is begun where the loss that
- * is expected of it, were all of it refused, is left. Gains beyond `most` come back slowly, so that
+ * is expected of it, should it be refused, is left. Gains beyond `most` come back slowly, so that
  * a text on which speculation did well is tried again sooner and a bad one cannot use it up. */
 #ifndef MOE_SPECULATE_LENGTH_ACCOUNT_H
 #define MOE_SPECULATE_LENGTH_ACCOUNT_H

@@ -13,11 +13,11 @@
  *
  * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
  * the tokens so far would have cost. No draft is longer than what is left would pay for, were all
- * of it refused. Drafts begin short: K doubles when all of a draft stood.
+ * of it refused that is not nearly sure. Drafts begin short: K doubles when all of a draft stood.
  *
- * Silent drafts. While OFF a drafter that costs nothing (n-grams) drafts all the same, and what it
- * would have drafted is compared with what is written. So acceptance is known before anything was
- * paid for: what promises little is not tried, what promises much is tried at once and with a
+ * Silent drafts. While K is 0 a drafter that costs nothing (n-grams) drafts all the same, and what
+ * it would have drafted is compared with what is written. So acceptance is known before anything
+ * was paid for: what promises little is not tried, what promises much is tried at once and with a
  * larger share.
  *
  * Won and lost: where misses are modelled, against what plain decoding would have missed for the
@@ -78,6 +78,8 @@
 #define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
 #define PROMISING        1.3  /* ... and that makes waiting before one needless */
 #define HEARD            8u   /* tokens of silent drafts, before they tell anything */
+#define SURE_TOKENS      3.0 /* of drafts so long, by which they promise much whatever rows cost: */
+#define SURE_DEPTH       4u  /* what long drafts cost is not known before one was verified */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
@@ -188,13 +190,12 @@ static void survival_note(moe_length_control *control, uint32_t depth, float con
     count_add(&s->cells[depth_index(depth)][b], accepted);
     count_add(&s->buckets[b], accepted);
     count_add(&s->depths[depth_index(depth)], accepted);
-    s->n_heard += s->mode == MODE_OFF && s->n_heard < HEARD;
+    s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
 }
 
 static bool survival_listens(const moe_length_control *control)
 {
-    const survival_state *s = control->state;
-    return s->mode == MODE_OFF;
+    return control->draft_length == 0;
 }
 
 /* A running mean where there is one, drawn to the line through the widths seen. */
@@ -308,7 +309,19 @@ static void part_reset(survival_state *s)
     s->tokens = s->cost = 0;
 }
 
-/* The longest draft up to this whose loss, were all of it refused, may be lost. */
+/* Of a verification of SURE_DEPTH drafted tokens. */
+static double expected_tokens(const survival_state *s)
+{
+    double path = 1, tokens = 1;
+    for (uint32_t d = 1; d <= SURE_DEPTH; d++) {
+        path *= depth_survival(s, d);
+        tokens += path;
+    }
+    return tokens;
+}
+
+/* The longest draft up to this whose loss may be lost: were all of it refused, or where silent
+ * drafts have told how likely that is, less of the rows that are nearly sure. */
 static uint32_t affordable(const moe_length_control *control, uint32_t length)
 {
     const survival_state *s = control->state;
@@ -318,10 +331,17 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
     double pass = s->draft_pass.n > 0 ? s->draft_pass.mean : s->compute[0].mean;
     pass = control->options.by_passes ? pass : 0;
     /* The first row may be dearer than expected; more of them must not all be. */
-    double first = verify_ratio(s, 1, -1) - verify_ratio(s, 0, -1) + pass;
-    double further = s->slope + pass + ROW_MISSES * s->plain_fetch / base;
-    while (length > 0 && first + (length - 1) * further > left) {
-        length--;
+    double row = verify_ratio(s, 1, -1) - verify_ratio(s, 0, -1) + pass;
+    double path = 1, loss = 0;
+    for (uint32_t n = 0; n < length; n++) {
+        path *= depth_survival(s, n + 1);
+        /* A calibration of few tokens is trusted where it is nearly sure, and there alone. */
+        double stands = s->n_heard >= HEARD ? path * path * path * path : 0;
+        loss += row * (1 - stands);
+        if (loss > left) {
+            return n;
+        }
+        row = s->slope + pass + ROW_MISSES * s->plain_fetch / base;
     }
     return length;
 }
@@ -346,10 +366,12 @@ static uint32_t survival_begin(moe_length_control *control)
         return 0;
     }
     double promise = predicted_utility(control);
-    s->promising = s->n_heard >= HEARD && promise >= PROMISING;
+    bool is_sure = s->n_heard >= HEARD && expected_tokens(s) >= SURE_TOKENS;
+    s->promising = is_sure || (s->n_heard >= HEARD && promise >= PROMISING);
     if (s->mode == MODE_OFF && should_probe(control, promise)) {
         s->mode = MODE_PROBE;
         uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
+        depth = is_sure ? SURE_DEPTH : depth;
         uint32_t max = control->options.max_draft;
         s->probe_depth = depth < max ? depth : max;
         part_reset(s);
