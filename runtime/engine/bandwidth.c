@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How fast this engine's threads read memory when they do nothing else: the bound of decoding,
- * which reads every active weight once for a token. Each thread sums its own part of a buffer far
- * larger than the caches. */
+ * which reads every active weight once for a token. Threads sum parts of a buffer far larger than
+ * the caches. */
 #include <string.h>
 
 #include "runtime/base/clock.h"
@@ -10,11 +10,13 @@
 
 #define BUFFER_BYTES ((size_t)512 << 20)
 #define N_STREAMS    8
+#define PART_BYTES   ((size_t)8 << 20)
 
 typedef uint64_t vector __attribute__((vector_size(64), aligned(64)));
 
 typedef struct read_job {
     const uint8_t *buffer;
+    moe_task_queue parts;
     _Atomic uint64_t sink; /* so that the sums are needed */
 } read_job;
 
@@ -36,12 +38,15 @@ read_vectors(const vector *v, size_t n)
     return sum;
 }
 
-static void read_part(void *arg, uint32_t worker, uint32_t n_workers)
+static void read_parts(void *arg, uint32_t worker, uint32_t n_workers)
 {
+    (void)worker;
+    (void)n_workers;
     read_job *job = arg;
-    size_t n = BUFFER_BYTES / sizeof(vector) / n_workers / N_STREAMS * N_STREAMS;
-    const vector *buffer = (const vector *)job->buffer;
-    atomic_fetch_xor(&job->sink, read_vectors(buffer + worker * n, n));
+    for (size_t p; (p = moe_task_next(&job->parts)) < BUFFER_BYTES / PART_BYTES;) {
+        const vector *part = (const vector *)(job->buffer + p * PART_BYTES);
+        atomic_fetch_xor(&job->sink, read_vectors(part, PART_BYTES / sizeof(vector)));
+    }
 }
 
 int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err)
@@ -68,10 +73,10 @@ int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_er
         return status;
     }
     memset(buffer, 1, BUFFER_BYTES);
-    read_job job = {.buffer = buffer};
     for (int repeat = 0; repeat < 3; repeat++) {
+        read_job job = {.buffer = buffer};
         uint64_t begin = moe_now_ns();
-        moe_team_run(engine->team, read_part, &job);
+        moe_team_run(engine->team, read_parts, &job);
         double speed = (double)BUFFER_BYTES * 1e9 / (double)(moe_now_ns() - begin);
         *bytes_per_s = speed > *bytes_per_s ? speed : *bytes_per_s;
     }

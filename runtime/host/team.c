@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A pass of a small model is a few hundred fork-joins of some microseconds each, so workers spin
- * for a while before they sleep:
+/* A pass of a small model is a few hundred fork-joins of some microseconds each. Nobody waits for a
+ * worker that has not come: on a machine with other work a core may be away for milliseconds, and
+ * the others then share what there is to do. One word says who is where:
  *
- *   caller: job, generation+1, wake ----> works as worker 0 ----> waits for remaining == 0
- *   worker: waits for a new generation -> works -> remaining-1, wakes the caller at 0
+ *     gate:  generation | workers that entered | workers inside | open
  *
- * Waiting spins SPIN_NS, then sleeps on the futex of the word it watches. */
+ *   caller: generation + 1, open -> works as worker 0 -> closes, unless all have entered
+ *           -> waits until nobody is inside
+ *   worker: waits for an open gate of a new generation -> enters -> works -> leaves
+ *
+ * Waiting spins SPIN_NS, then sleeps on the futex of the gate; only then is there a system call. A
+ * caller that some have not come to for ABSENCE_NS waits for them once after all: it may be sitting
+ * on their core itself, where a scheduler that prefers it (real-time priorities) leaves it. */
 #include "runtime/host/team.h"
 
 #include <errno.h>
@@ -23,7 +29,14 @@
 #include "runtime/host/topology.h"
 
 #define SPIN_NS     60000u
+#define ABSENCE_NS  20000000u
 #define MAX_THREADS 1024u
+
+#define GATE_OPEN       1u
+#define GATE_ONE_INSIDE 2u
+#define GATE_INSIDE     (2u * MAX_THREADS - GATE_ONE_INSIDE)
+#define GATE_ONE_CAME   (2u * MAX_THREADS)
+#define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap around */
 
 typedef struct worker {
     moe_team *team;
@@ -42,9 +55,10 @@ struct moe_team {
     moe_team_fn fn;
     void *arg;
     bool stop;
+    uint64_t absent_since; /* the caller's; 0: all came the last time */
 
-    _Alignas(64) _Atomic uint32_t generation;
-    _Alignas(64) _Atomic uint32_t remaining;
+    _Alignas(64) _Atomic uint32_t gate;
+    _Atomic uint32_t n_asleep;
 };
 
 static inline void cpu_relax(void)
@@ -54,33 +68,75 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+/* Whoever changes the gate looks for sleepers after that, and a sleeper counts itself before the
+ * kernel compares the gate: one of the two sees the other. */
+static void sleep_at(moe_team *team, uint32_t gate)
 {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+    atomic_fetch_add(&team->n_asleep, 1);
+    syscall(SYS_futex, &team->gate, FUTEX_WAIT_PRIVATE, gate, NULL, NULL, 0);
+    atomic_fetch_sub(&team->n_asleep, 1);
 }
 
-static void futex_wake(_Atomic uint32_t *word)
+static void wake_sleepers(moe_team *team)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    if (atomic_load(&team->n_asleep) > 0) {
+        syscall(SYS_futex, &team->gate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    }
 }
 
-/* Returns once *word differs from value. */
-static void wait_while_equal(_Atomic uint32_t *word, uint32_t value)
+/* A turn of waiting. spins and deadline begin at 0. */
+static void wait_a_little(moe_team *team, uint32_t gate, uint32_t *spins, uint64_t *deadline)
 {
+    cpu_relax();
+    if ((++*spins & 255) != 0) {
+        return;
+    }
+    uint64_t now = moe_now_ns();
+    if (*deadline == 0) {
+        *deadline = now + SPIN_NS;
+    } else if (now > *deadline) {
+        sleep_at(team, gate);
+    }
+}
+
+static uint32_t generation_of(uint32_t gate)
+{
+    return gate / GATE_GENERATION;
+}
+
+/* Returns the generation, not `last`, that the worker has gone inside of. */
+static uint32_t enter(moe_team *team, uint32_t last)
+{
+    uint32_t spins = 0;
     uint64_t deadline = 0;
-    for (uint32_t spins = 0;; spins++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != value) {
-            return;
+    for (;;) {
+        uint32_t gate = atomic_load_explicit(&team->gate, memory_order_relaxed);
+        if ((gate & GATE_OPEN) == 0 || generation_of(gate) == last) {
+            wait_a_little(team, gate, &spins, &deadline);
+        } else if (atomic_compare_exchange_weak_explicit(
+                       &team->gate, &gate, gate + GATE_ONE_CAME + GATE_ONE_INSIDE,
+                       memory_order_acquire, memory_order_relaxed)) {
+            return generation_of(gate);
         }
-        cpu_relax();
-        if ((spins & 255) == 255) {
-            uint64_t now = moe_now_ns();
-            if (deadline == 0) {
-                deadline = now + SPIN_NS;
-            } else if (now > deadline) {
-                futex_wait(word, value);
-            }
-        }
+    }
+}
+
+static bool all_came(const moe_team *team, uint32_t gate)
+{
+    return gate % GATE_GENERATION / GATE_ONE_CAME == team->n_threads - 1;
+}
+
+/* Nobody is inside, nor will anybody enter. */
+static bool is_over(const moe_team *team, uint32_t gate)
+{
+    return (gate & GATE_INSIDE) == 0 && ((gate & GATE_OPEN) == 0 || all_came(team, gate));
+}
+
+static void leave(moe_team *team)
+{
+    uint32_t gate = atomic_fetch_sub(&team->gate, GATE_ONE_INSIDE) - GATE_ONE_INSIDE;
+    if (is_over(team, gate)) {
+        wake_sleepers(team);
     }
 }
 
@@ -104,25 +160,54 @@ static void *worker_main(void *arg)
     if (team->bind) {
         bind_to_cpu(team->topology.usable_cores[self->index].cpu);
     }
-    uint32_t seen = 0;
-    for (;;) {
-        wait_while_equal(&team->generation, seen);
-        seen++;
+    for (uint32_t generation = 0;;) {
+        generation = enter(team, generation);
         if (team->stop) {
             return NULL;
         }
         team->fn(team->arg, self->index, team->n_threads);
-        if (atomic_fetch_sub_explicit(&team->remaining, 1, memory_order_acq_rel) == 1) {
-            futex_wake(&team->remaining);
-        }
+        leave(team);
     }
 }
 
-static void begin_generation(moe_team *team)
+/* Only when the last generation is over. */
+static void open_gate(moe_team *team)
 {
-    atomic_store_explicit(&team->remaining, team->n_threads - 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&team->generation, 1, memory_order_release);
-    futex_wake(&team->generation);
+    uint32_t gate = atomic_load_explicit(&team->gate, memory_order_relaxed);
+    uint32_t generation = gate - gate % GATE_GENERATION + GATE_GENERATION;
+    atomic_store(&team->gate, generation | GATE_OPEN);
+    wake_sleepers(team);
+}
+
+/* Some have not come. True when that has been so for long, which then counts anew. */
+static bool is_long_absence(moe_team *team)
+{
+    uint64_t now = moe_now_ns();
+    if (team->absent_since == 0) {
+        team->absent_since = now;
+    }
+    if (now - team->absent_since < ABSENCE_NS) {
+        return false;
+    }
+    team->absent_since = 0;
+    return true;
+}
+
+/* Returns when the generation is over. */
+static void close_gate(moe_team *team)
+{
+    uint32_t spins = 0;
+    uint64_t deadline = 0;
+    uint32_t gate = atomic_load_explicit(&team->gate, memory_order_acquire);
+    if (all_came(team, gate)) {
+        team->absent_since = 0;
+    } else if (!is_long_absence(team)) {
+        gate = atomic_fetch_and(&team->gate, ~GATE_OPEN) & ~GATE_OPEN;
+    }
+    while (!is_over(team, gate)) {
+        wait_a_little(team, gate, &spins, &deadline);
+        gate = atomic_load_explicit(&team->gate, memory_order_acquire);
+    }
 }
 
 void moe_team_run(moe_team *team, moe_team_fn fn, void *arg)
@@ -133,21 +218,15 @@ void moe_team_run(moe_team *team, moe_team_fn fn, void *arg)
     }
     team->fn = fn;
     team->arg = arg;
-    begin_generation(team);
+    open_gate(team);
     fn(arg, 0, team->n_threads);
-    for (;;) {
-        uint32_t left = atomic_load_explicit(&team->remaining, memory_order_acquire);
-        if (left == 0) {
-            return;
-        }
-        wait_while_equal(&team->remaining, left);
-    }
+    close_gate(team);
 }
 
 static void stop_workers(moe_team *team, uint32_t n_started)
 {
     team->stop = true;
-    begin_generation(team);
+    open_gate(team);
     for (uint32_t i = 0; i < n_started; i++) {
         pthread_join(team->workers[i].thread, NULL);
     }

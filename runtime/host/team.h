@@ -10,7 +10,7 @@
 
 typedef struct moe_team moe_team;
 
-/* Called once on each worker, worker in [0, n_workers). */
+/* Called at most once on a worker, worker in [0, n_workers): work is handed out, not divided. */
 typedef void (*moe_team_fn)(void *arg, uint32_t worker, uint32_t n_workers);
 
 /* n_threads = 0: as many as moe_topology_default_threads(). The calling thread of moe_team_run() is
@@ -20,7 +20,8 @@ int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err);
 void moe_team_destroy(moe_team **team);
 uint32_t moe_team_size(const moe_team *team);
 
-/* Runs fn on every worker and returns when all have returned. One caller at a time. */
+/* Runs fn on the caller and on every worker that comes before the caller's has returned; returns
+ * when all of those have. One caller at a time. */
 void moe_team_run(moe_team *team, moe_team_fn fn, void *arg);
 
 /* Hands out tasks [0, n) to whoever asks first. */

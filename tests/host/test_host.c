@@ -83,50 +83,6 @@ static void test_topology_affinity(void **state)
     moe_topology_free(&topology);
 }
 
-static void note_affinity(void *arg, uint32_t worker, uint32_t n_workers)
-{
-    (void)n_workers;
-    cpu_set_t *sets = arg;
-    sched_getaffinity(0, sizeof sets[worker], &sets[worker]);
-}
-
-/* As many workers as the topology says; each but the caller on its own core, unless the cores' time
- * is shared out by a quota. */
-static void test_team_follows_topology(void **state)
-{
-    (void)state;
-    moe_topology topology;
-    moe_team *team = NULL;
-    assert_int_equal(moe_topology_read(&topology, NULL), MOE_OK);
-    uint32_t n = moe_topology_default_threads(&topology);
-    bool bound = topology.cpu_quota == 0 || topology.cpu_quota >= topology.n_usable_cores;
-    cpu_set_t *sets = calloc(n + 1, sizeof *sets);
-    cpu_set_t own;
-    assert_non_null(sets);
-    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
-    assert_int_equal(moe_team_create(&team, 0, NULL), MOE_OK);
-    assert_int_equal(moe_team_size(team), n);
-    moe_team_run(team, note_affinity, sets);
-    for (uint32_t w = 1; w < n; w++) {
-        assert_int_equal(CPU_COUNT(&sets[w]), bound ? 1 : CPU_COUNT(&own));
-        assert_true(CPU_ISSET(topology.usable_cores[w].cpu, &sets[w]));
-    }
-    moe_team_destroy(&team);
-    if (topology.n_usable_cores < 1024) { /* more workers than cores: none is bound */
-        n = topology.n_usable_cores + 1;
-        sets = reallocarray(sets, n, sizeof *sets);
-        assert_non_null(sets);
-        assert_int_equal(moe_team_create(&team, n, NULL), MOE_OK);
-        moe_team_run(team, note_affinity, sets);
-        for (uint32_t w = 0; w < n; w++) {
-            assert_true(CPU_EQUAL(&sets[w], &own));
-        }
-        moe_team_destroy(&team);
-    }
-    free(sets);
-    moe_topology_free(&topology);
-}
-
 static void test_default_threads_follow_quota(void **state)
 {
     (void)state;
@@ -165,7 +121,6 @@ int main(void)
         cmocka_unit_test(test_sysfs),
         cmocka_unit_test(test_topology_invariants),
         cmocka_unit_test(test_topology_affinity),
-        cmocka_unit_test(test_team_follows_topology),
         cmocka_unit_test(test_default_threads_follow_quota),
         cmocka_unit_test(test_memory_without_proc),
         cmocka_unit_test(test_cgroup_v1),
