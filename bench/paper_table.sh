@@ -106,7 +106,19 @@ configs="$configs; self $static --draft-experts 16 --offload on-demand"
 configs="$configs; self --draft-experts 16 --offload on-demand"
 configs="$configs; auto --draft-experts 16 --offload on-demand"
 speculate link-small mixed 100% 1,8 64 3 3 "$configs" --device "$link" --calibration "$calibration"
-speculate link-large mixed 100% 32,256 24 1 1 "$configs" --device "$link" \
+# (A pass must have room for all drafts.)
+speculate link-large mixed 100% 32,256 24 1 1 "$configs" --device "$link" -b 2048 \
+    --calibration "$calibration"
+# With 256 sequences an expert has 32 rows, whose products take two cores 0.04 ms (half of a step of
+# 30 ms, over 384 experts); a GPU is hardly longer about 32 rows than about one. So here the link is
+# as slow as makes moving such an expert 50 times as long.
+slow_link=sim:memory=2G,link=50MB/s,latency=10us
+configs="off --offload on-demand; off --offload overlap; off --offload caching"
+for n in 8 16 32; do
+    configs="$configs; self $static --draft-experts $n --offload on-demand"
+done
+configs="$configs; self --length-control static --draft-max 10 --draft-experts 32 --offload on-demand"
+speculate link-matched gsm8k 100% 256 48 1 1 "$configs" --device "$slow_link" -b 3072 \
     --calibration "$calibration"
 speculate ssd mixed 100% 1,8,32 48 1 2 "$configs" --calibration "$calibration"
 

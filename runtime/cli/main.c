@@ -52,7 +52,8 @@ const cli_command cli_commands[] = {
      "\nEach is run with every cache size and batch, on windows of the text spread evenly over "
      "it,\n"
      "as many as --prompts times the batch. At temperature 0 all but lossy ones must write the\n"
-     "tokens of the first, or the command fails."},
+     "tokens of the first, or the command fails. Drafts of K tokens for N sequences need room for\n"
+     "N * (K + 1) rows in a pass (-b), or they are cut."},
     {"plan", NULL, CLI_PLAN, cmd_plan, true, "where memory would go; nothing is loaded",
      "A budget below the floor is refused (exit 1) after the plan that shows it."},
     {"calibrate", NULL, CLI_CALIBRATE, cmd_calibrate, true,

@@ -80,7 +80,7 @@ typedef struct moe_engine_options {
     const char *device;
     uint32_t n_threads;     /* worker threads; 0: the physical cores this process may use */
     uint32_t context;       /* most tokens of a session; 0: what the model was trained for */
-    uint32_t prefill_chunk; /* most rows of one pass, 1..4096; 0: 256 */
+    uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 256 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
     const char *kernels; /* "native", "reference", "avx2", "avx512"; NULL: native */
@@ -351,11 +351,11 @@ MOE_API void moe_session_close(moe_session **session);
 MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
 
 /* One pass over n sessions of one engine (with speculation: and the draft before it): evaluates fed
- * tokens (at most prefill_chunk rows in all,
- * every session with something to do gets at least one, so n <= prefill_chunk) and, in each session
- * that has nothing left to evaluate, samples the next token and appends it to the timeline, where
- * the next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to
- * do (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
+ * tokens and drafts (at most prefill_chunk rows in all, of which every session with something to do
+ * gets at least one, so n <= prefill_chunk; drafts are cut to the rest) and, in each session that
+ * has nothing left to evaluate, samples the next token and appends it to the timeline, where the
+ * next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to do
+ * (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
  * whose context is full samples nothing: moe_session_is_full(). On error no session's timeline has
  * changed. A cancelled session makes the step return MOE_ERR_CANCELLED and clears the request. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
