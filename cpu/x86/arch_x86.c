@@ -69,6 +69,7 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     }
     moe_matmul_init_float_avx512(kernels);
     if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
-        moe_matmul_init_avx512_vnni(kernels);
+        moe_matmul_init_avx512_vnni_32(kernels);
+        moe_matmul_init_avx512_vnni_256(kernels);
     }
 }

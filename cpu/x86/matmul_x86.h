@@ -14,6 +14,7 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 /* Quantised weights. */
 void moe_matmul_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);
-void moe_matmul_init_avx512_vnni(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_256(moe_matmul_kernels *kernels);
 
 #endif

@@ -72,6 +72,8 @@ void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *befo
     add_foresight(s, b, a);
     add_counts(s->drafted_at, b->drafted_at, a->drafted_at, MOE_DRAFT_POSITIONS);
     add_counts(s->accepted_at, b->accepted_at, a->accepted_at, MOE_DRAFT_POSITIONS);
+    s->utility_mean = a->utility_mean; /* of all so far */
+    s->utility_worst = a->utility_worst;
     sum->lossy = after->lossy;
 }
 
@@ -106,6 +108,8 @@ void cli_speculate_add_cells(cli_bench_table *table, const moe_engine_stats *s, 
     const moe_lossy_stats *l = &s->lossy;
     cli_bench_real(table, "tau", 3,
                    p->sequences > 0 ? (double)p->emitted / (double)p->sequences : 1);
+    cli_bench_real(table, "utility", 4, p->utility_mean);
+    cli_bench_real(table, "utility_worst", 4, p->utility_worst);
     cli_bench_real(table, "accepted_percent", 1, percent((double)p->accepted, (double)p->drafted));
     cli_bench_real(table, "draft_passes_per_token", 3, (double)p->draft_passes / tokens);
     cli_bench_real(table, "experts_per_pass", 1,

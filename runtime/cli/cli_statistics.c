@@ -99,6 +99,7 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_u64(object, "bytes_foresight", s->bytes_foresight);
     cli_json_u64(object, "cut_by_budget", s->cut_by_budget);
     cli_json_real(object, "utility", s->utility);
+    cli_json_real(object, "utility_mean", s->utility_mean);
     cli_json_real(object, "utility_worst", s->utility_worst);
 }
 

@@ -289,7 +289,8 @@ void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_
     stats->verify_bytes_missed = experts->bytes_verify[MOE_VERIFY_MISSED];
     stats->bytes_foresight = experts->bytes_foresight;
     stats->bytes_disk_foresight = experts->bytes_disk_foresight;
-    stats->utility = stats->utility_worst = 1.0;
+    stats->utility = stats->utility_mean = stats->utility_worst = 1.0;
+    uint64_t most = 0;
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         moe_length_report report;
         if (s->control[d] == NULL) {
@@ -298,6 +299,10 @@ void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_
         moe_length_get_report(s->control[d], &report);
         if (report.utility_worst < stats->utility_worst) {
             stats->utility_worst = report.utility_worst;
+        }
+        if (report.n_speculating > most) { /* the drafter that was mostly at work */
+            most = report.n_speculating;
+            stats->utility_mean = report.utility_harmonic_mean;
         }
         if (report.draft_length >= stats->draft_length) {
             stats->draft_length = report.draft_length;

@@ -13,15 +13,15 @@
 #define MOE_DRAFT_KINDS      3   /* n-gram, self, model */
 #define MOE_FORESIGHT_LAYERS 128 /* of the model; the last counts all deeper ones */
 typedef struct moe_speculation_stats {
-    uint64_t drafted;      /* tokens verified that were drafted */
-    uint64_t accepted;     /* ... that stood */
-    uint64_t passes;       /* verification passes */
-    uint64_t emitted;      /* tokens that those wrote, all sequences */
-    uint64_t sequences;    /* sequences with a draft, summed over those passes */
-    uint64_t draft_passes; /* model passes of drafts */
+    uint64_t drafted;               /* tokens verified that were drafted */
+    uint64_t accepted;              /* ... that stood */
+    uint64_t passes;                /* verification passes */
+    uint64_t emitted;               /* tokens that those wrote, all sequences */
+    uint64_t sequences;             /* sequences with a draft, summed over those passes */
+    uint64_t draft_passes;          /* model passes of drafts */
     uint64_t draft_passes_recorded; /* ... that a GPU did without the host between layers */
     uint64_t draft_recordings;      /* passes recorded for that */
-    uint64_t draft_moves;  /* experts that moved on a self draft's own behalf: always 0 */
+    uint64_t draft_moves;           /* experts that moved on a self draft's own behalf: always 0 */
     uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
     uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
     uint64_t draft_ns, verify_ns; /* of steps with a draft */
@@ -45,8 +45,9 @@ typedef struct moe_speculation_stats {
      * memory, those of experts missing from a modelled cache 16-fold; and what plain decoding of
      * the same tokens would have cost. Else 0. */
     double modelled_cost, modelled_plain_cost;
-    double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
-    double utility_worst;  /* of runs of 16 */
+    double utility;       /* of the last iterations (Cascade, section 3); 1: unknown */
+    double utility_mean;  /* harmonic, over runs of 16 iterations: plain time by this is the time */
+    double utility_worst; /* of those */
     uint32_t draft_length; /* K now */
 } moe_speculation_stats;
 
