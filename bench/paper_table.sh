@@ -76,7 +76,8 @@ echo "$fingerprint" >"$out/fingerprint"
 [ -s "$calibration" ] ||
     "$moe" calibrate -m "$model" -f "$texts/calibrate.txt" -o "$calibration" >/dev/null 2>&1
 
-# ---- SpecMoE: what the draft is made of (tokens a verification; no clock matters)
+# ---- SpecMoE: what the draft is made of (tokens a verification; no clock matters). A pass must have
+# room for all drafts of the batch.
 static='--length-control static --draft-max 10'
 configs='off'
 for n in 8 16; do
@@ -85,19 +86,19 @@ for n in 8 16; do
     done
 done
 speculate policy mixed 100% 64 32 1 1 "$configs" --device "$free_link" --offload on-demand \
-    --calibration "$calibration"
+    --calibration "$calibration" -b 1024
 configs='off'
 for n in 8 16 32 48; do
     configs="$configs; self $static --draft-experts $n --affinity output"
 done
 speculate pinned mixed 100% 64 32 1 1 "$configs" --device "$link" --offload on-demand \
-    --calibration "$calibration"
+    --calibration "$calibration" -b 1024
 configs='off'
 for kind in topk output weight coact router shuffled random none; do
     configs="$configs; self $static --draft-experts 16 --affinity $kind"
 done
 speculate affinity mixed 100% 64 32 1 1 "$configs" --device "$free_link" --offload on-demand \
-    --calibration "$calibration"
+    --calibration "$calibration" -b 1024
 
 # ---- SpecMoE: bytes and throughput against its baselines, by batch and tier
 static='--length-control static --draft-max 5'
@@ -106,7 +107,6 @@ configs="$configs; self $static --draft-experts 16 --offload on-demand"
 configs="$configs; self --draft-experts 16 --offload on-demand"
 configs="$configs; auto --draft-experts 16 --offload on-demand"
 speculate link-small mixed 100% 1,8 64 3 3 "$configs" --device "$link" --calibration "$calibration"
-# (A pass must have room for all drafts.)
 speculate link-large mixed 100% 32,256 24 1 1 "$configs" --device "$link" -b 2048 \
     --calibration "$calibration"
 # With 256 sequences an expert has 32 rows, whose products take two cores 0.04 ms (half of a step of
