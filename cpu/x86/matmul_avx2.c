@@ -4,9 +4,16 @@
  * their magnitude and give the activations their sign: 2 * 128 * 127 still fits. */
 #include "cpu/x86/quant_tiles_avx2.h"
 
-QUANT_MATMULS(NULL)
+MOE_INLINE void multiply(moe_dtype type, const moe_matmul_args *args)
+{
+    matmul(type, NULL, args);
+}
+
+MOE_QUANT_TYPES_32(MOE_QUANT_MATMUL, multiply)
+MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, multiply)
 
 void moe_matmul_init_avx2(moe_matmul_kernels *kernels)
 {
-    set_quant_matmuls(kernels);
+    MOE_QUANT_TYPES_32(MOE_SET_QUANT_MATMUL, kernels)
+    MOE_QUANT_TYPES_256(MOE_SET_QUANT_MATMUL, kernels)
 }

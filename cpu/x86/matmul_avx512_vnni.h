@@ -29,12 +29,4 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
     }
 }
 
-/* A function a type, in which the type is a constant. (One function with all their loops inlined
- * takes compilers minutes and gigabytes; so does one file with all types.) */
-#define MATMUL(name, type)                                                                         \
-    static void matmul_##name(const moe_matmul_args *args)                                         \
-    {                                                                                              \
-        matmul(type, args);                                                                        \
-    }
-
 #endif

@@ -8,9 +8,16 @@ MOE_INLINE __m256i dot_vnni(__m256i start, __m256i codes, __m256i q)
     return _mm256_dpbusd_avx_epi32(start, codes, q);
 }
 
-QUANT_MATMULS(dot_vnni)
+MOE_INLINE void multiply(moe_dtype type, const moe_matmul_args *args)
+{
+    matmul(type, dot_vnni, args);
+}
+
+MOE_QUANT_TYPES_32(MOE_QUANT_MATMUL, multiply)
+MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, multiply)
 
 void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels)
 {
-    set_quant_matmuls(kernels);
+    MOE_QUANT_TYPES_32(MOE_SET_QUANT_MATMUL, kernels)
+    MOE_QUANT_TYPES_256(MOE_SET_QUANT_MATMUL, kernels)
 }

@@ -11,7 +11,33 @@ void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
-/* Quantised weights. */
+/* Quantised weights: X(name, TYPE, with) for each type with blocks of 32, or of 256. */
+#define MOE_QUANT_TYPES_32(X, with)                                                                \
+    X(q4_0, Q4_0, with)                                                                            \
+    X(q4_1, Q4_1, with)                                                                            \
+    X(q5_0, Q5_0, with)                                                                            \
+    X(q5_1, Q5_1, with)                                                                            \
+    X(q8_0, Q8_0, with)                                                                            \
+    X(iq4_nl, IQ4_NL, with)                                                                        \
+    X(mxfp4, MXFP4, with)
+#define MOE_QUANT_TYPES_256(X, with)                                                               \
+    X(q2_k, Q2_K, with)                                                                            \
+    X(q3_k, Q3_K, with)                                                                            \
+    X(q4_k, Q4_K, with)                                                                            \
+    X(q5_k, Q5_K, with)                                                                            \
+    X(q6_k, Q6_K, with)                                                                            \
+    X(iq4_xs, IQ4_XS, with)
+
+/* A function a type, in which the type is a constant, and its entry in the table. (One function
+ * with all their loops inlined takes compilers minutes and gigabytes.) */
+#define MOE_QUANT_MATMUL(name, TYPE, multiply)                                                     \
+    static void matmul_##name(const moe_matmul_args *args)                                         \
+    {                                                                                              \
+        multiply(MOE_DTYPE_##TYPE, args);                                                          \
+    }
+#define MOE_SET_QUANT_MATMUL(name, TYPE, kernels)                                                  \
+    (kernels)->matmul[MOE_DTYPE_##TYPE] = matmul_##name;
+
 void moe_matmul_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);

@@ -109,13 +109,12 @@ MOE_INLINE void direct_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args 
                             int n_rows)
 {
     const quant_type t = quant_type_of(type);
-    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
     const uint32_t left = args->n_out - o;
     x_row x[MAX_DIRECT_ROWS];
     lanes_avx2 sums[MAX_DIRECT_ROWS][DIRECT_OUT];
-    _Alignas(16) uint8_t copy[MAX_GROUP_BYTES];
+    group_copy copy;
     for (int r = 0; r < n_rows; r++) {
-        x[r] = x_row_of(args, (uint32_t)r, 0);
+        x[r] = x_row_of(args, (uint32_t)r, 0, t.run);
     }
     for (uint32_t i = 0; i < DIRECT_OUT; i++) {
         const uint8_t *weights = weight_row(args, o + i);
@@ -125,9 +124,9 @@ MOE_INLINE void direct_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args 
             acc[r].half[0] = acc[r].half[1] = _mm256_setzero_ps();
         }
         for (uint32_t k = 0; k < args->n_in; k += MOE_GROUP) {
-            const uint8_t *group = weights + k / MOE_GROUP * group_bytes;
+            const uint8_t *group = weights + k / MOE_GROUP * group_bytes_of(type);
             prefetch_group(type, group, PREFETCH_BYTES);
-            group = whole_group(type, group, args->n_in - k, copy);
+            group = whole_group(type, group, args->n_in - k, &copy);
             direct_group(type, dot, group, x, n_rows, k / MOE_GROUP, acc);
         }
 #pragma GCC unroll 3

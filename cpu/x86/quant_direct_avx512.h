@@ -14,7 +14,7 @@
 #ifndef MOE_X86_QUANT_DIRECT_AVX512_H
 #define MOE_X86_QUANT_DIRECT_AVX512_H
 
-#include "cpu/x86/quant_rows_avx512.h"
+#include "cpu/x86/quant_unpack_avx512.h"
 #include "cpu/x86/reduce_avx512.h"
 
 enum { DIRECT_OUT = 4, DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
@@ -45,7 +45,8 @@ MOE_INLINE pair_group unpack_pair(moe_dtype type, const uint8_t *const *weights,
     group_copy copies[2];
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        const uint8_t *group = group_of(type, weights[i], g, n, &copies[i]);
+        const uint8_t *group = whole_group(type, weights[i] + g * group_bytes_of(type),
+                                           n - (uint32_t)g * MOE_GROUP, &copies[i]);
         const group_state state = begin_group(type, group);
         pair.scales[i] = state.scales;
         pair.mins[i] = state.mins;
@@ -157,25 +158,14 @@ MOE_INLINE void add_pair(moe_dtype type, direct_tile *tile, int p, int n_rows, s
     }
 }
 
-/* Asks for what is `prefetch` bytes behind group g of each row. */
-MOE_INLINE void prefetch_group(moe_dtype type, const direct_tile *tile, size_t g, size_t prefetch)
-{
-    const quant_type t = quant_type_of(type);
-    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
-#pragma GCC unroll 4
-    for (int i = 0; i < DIRECT_OUT; i++) {
-        const char *ahead = (const char *)tile->weights[i] + g * group_bytes + prefetch;
-        for (size_t line = 0; line < group_bytes; line += 64) {
-            _mm_prefetch(ahead + line, _MM_HINT_T0);
-        }
-    }
-}
-
 MOE_INLINE void add_groups(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
                            size_t prefetch)
 {
     for (size_t g = 0; g * MOE_GROUP < n; g++) {
-        prefetch_group(type, tile, g, prefetch);
+#pragma GCC unroll 4
+        for (int i = 0; i < DIRECT_OUT; i++) {
+            prefetch_group(type, tile->weights[i] + g * group_bytes_of(type), prefetch);
+        }
         add_pair(type, tile, 0, n_rows, g, n);
         add_pair(type, tile, 1, n_rows, g, n);
     }

@@ -100,16 +100,16 @@ MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args
                              uint32_t k, uint32_t n, weight_panel *panel)
 {
     const quant_type t = quant_type_of(type);
-    const size_t group_bytes = MOE_GROUP / t.block_elems * t.block_bytes;
+    const size_t group_bytes = group_bytes_of(type);
     const uint32_t lanes = MOE_GROUP / t.run;
     _Alignas(32) uint8_t codes[8][PANEL_OUT][32];
     group_scales scales[PANEL_OUT];
-    _Alignas(16) uint8_t copy[MAX_GROUP_BYTES];
+    group_copy copy;
     for (uint32_t g = 0; g * MOE_GROUP < n; g++) {
         for (uint32_t i = 0; i < PANEL_OUT; i++) {
             const uint8_t *group = weight_row(args, o + i) + (k / MOE_GROUP + g) * group_bytes;
             prefetch_group(type, group, TILE_OUT * args->row_bytes);
-            group = whole_group(type, group, n - g * MOE_GROUP, copy);
+            group = whole_group(type, group, n - g * MOE_GROUP, &copy);
             scales[i] = scales_of_group(type, group);
 #pragma GCC unroll 8
             for (int e = 0; e < 8; e++) {
@@ -308,7 +308,7 @@ MOE_INLINE void panel_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args *
         const uint32_t left = n_rows - r;
         n_tile = left == TILE_ROWS + 1 ? 2 : left < TILE_ROWS ? left : TILE_ROWS; /* not 3 + 1 */
         for (uint32_t i = 0; i < n_tile; i++) {
-            const x_row row = x_row_of(args, r0 + r + i, k);
+            const x_row row = x_row_of(args, r0 + r + i, k, quant_type_of(type).run);
             load_tile(type, dot, &row, i, n, &x);
         }
         if (n_tile == 1) {

@@ -13,7 +13,7 @@
 #ifndef MOE_X86_QUANT_PANEL_AVX512_H
 #define MOE_X86_QUANT_PANEL_AVX512_H
 
-#include "cpu/x86/quant_rows_avx512.h"
+#include "cpu/x86/quant_unpack_avx512.h"
 
 enum {
     PANEL_OUT = 16,
@@ -100,7 +100,8 @@ MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight
         group_copy copies[PANEL_OUT];
         for (uint32_t i = 0; i < PANEL_OUT; i++) {
             const uint8_t *row = weight_row(args, o + i);
-            groups[i] = group_of(type, row, k / MOE_GROUP + g, args->n_in, &copies[i]);
+            groups[i] = whole_group(type, row + (k / MOE_GROUP + g) * group_bytes_of(type),
+                                    args->n_in - k - (uint32_t)g * MOE_GROUP, &copies[i]);
         }
         unpack_group(type, panel, g, groups);
     }

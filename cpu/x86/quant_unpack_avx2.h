@@ -9,7 +9,7 @@
 #define MOE_X86_QUANT_UNPACK_AVX2_H
 
 #include "cpu/kernels/block_formats.h"
-#include "cpu/x86/quant_types.h"
+#include "cpu/x86/quant_rows_x86.h"
 
 #include <immintrin.h>
 
@@ -128,11 +128,7 @@ MOE_INLINE __m256 eight_e8m0(const moe_block_mxfp4 *block)
     bytes = _mm_insert_epi8(bytes, block[5].e, 5);
     bytes = _mm_insert_epi8(bytes, block[6].e, 6);
     bytes = _mm_insert_epi8(bytes, block[7].e, 7);
-    const __m256i e = _mm256_cvtepu8_epi32(bytes);
-    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    const __m256i is_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, is_subnormal));
+    return eight_e8m0_halves(_mm256_cvtepu8_epi32(bytes));
 }
 
 /* Blocks of 32: eight of them. */

@@ -5,7 +5,7 @@
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 
 #include "cpu/kernels/block_formats.h"
-#include "cpu/x86/quant_types.h"
+#include "cpu/x86/quant_rows_x86.h"
 
 #include <immintrin.h>
 
@@ -122,17 +122,13 @@ MOE_INLINE group_state begin_halves(const uint8_t *group, size_t stride)
     return state;
 }
 
-/* moe_e8m0_half_bits() of eight blocks: (e - 1) << 23, and below 2 a subnormal. */
+/* moe_e8m0_half_bits() of eight blocks. */
 MOE_INLINE group_state begin_mxfp4(const uint8_t *group)
 {
     const __m128i words = _mm256_castsi256_si128(first_words(group, sizeof(moe_block_mxfp4)));
     const __m128i bytes = _mm_srlv_epi16(words, _mm_setr_epi16(0, 8, 0, 8, 0, 8, 0, 8));
     const __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(bytes, _mm_set1_epi16(255)));
-    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    const __mmask8 is_small = _mm256_cmplt_epi32_mask(e, _mm256_set1_epi32(2));
-    const __m256i bits = _mm256_mask_blend_epi32(is_small, normal, subnormal);
-    return (group_state){_mm512_castps256_ps512(_mm256_castsi256_ps(bits)), _mm512_setzero_ps()};
+    return (group_state){_mm512_castps256_ps512(eight_e8m0_halves(e)), _mm512_setzero_ps()};
 }
 
 /* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes. Scales come out in lanes
