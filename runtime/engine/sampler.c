@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+/* Filters cut the vocabulary in its order of logits, but to put all of it in order takes longer
+ * than some models' whole pass. So a pass without order finds how far below the best logit a filter
+ * may keep any, and what is that near is put in order and cut exactly. The result is, to the bit,
+ * what ordering everything gives; a test holds it to that. */
 #include "runtime/engine/sampler.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +58,11 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 {
     *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab};
     sampler->candidates = moe_calloc(n_vocab, sizeof *sampler->candidates);
+    sampler->spare = moe_calloc(n_vocab, sizeof *sampler->spare);
     sampler->choices = moe_calloc(n_vocab, sizeof *sampler->choices);
     sampler->seen = moe_calloc(n_vocab, sizeof *sampler->seen);
-    if (sampler->candidates == NULL || sampler->choices == NULL || sampler->seen == NULL) {
+    if (sampler->candidates == NULL || sampler->spare == NULL || sampler->choices == NULL ||
+        sampler->seen == NULL) {
         moe_sampler_free(sampler);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
     }
@@ -66,9 +73,11 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
 void moe_sampler_free(moe_sampler *sampler)
 {
     free(sampler->candidates);
+    free(sampler->spare);
     free(sampler->choices);
     free(sampler->seen);
     sampler->candidates = NULL;
+    sampler->spare = NULL;
     sampler->choices = NULL;
     sampler->seen = NULL;
 }
@@ -118,90 +127,130 @@ static int32_t greatest(const float *logits, uint32_t n)
     return best;
 }
 
-static int32_t greedy(const moe_sampler *sampler)
+/* The best of all, the lowest token of equals. */
+static moe_candidate best_of(const moe_candidate *c, uint32_t n)
 {
-    const moe_candidate *best = &sampler->candidates[0];
-    for (uint32_t t = 1; t < sampler->n_vocab; t++) {
-        if (sampler->candidates[t].logit > best->logit) {
-            best = &sampler->candidates[t];
+    moe_candidate best = c[0];
+    for (uint32_t i = 1; i < n; i++) {
+        if (c[i].logit > best.logit) {
+            best = c[i];
         }
     }
-    return best->token;
+    return best;
 }
 
-static bool goes_before(const moe_candidate *a, const moe_candidate *b)
+static double weight(float logit, float best, double temperature)
 {
-    return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
+    return exp(((double)logit - (double)best) / temperature);
 }
 
-static int compare(const void *a, const void *b)
-{
-    return goes_before(a, b) ? -1 : 1;
-}
-
-static void sift_down(moe_candidate *heap, uint32_t n, uint32_t i)
-{
-    for (;;) {
-        uint32_t worst = i;
-        for (uint32_t child = 2 * i + 1; child <= 2 * i + 2 && child < n; child++) {
-            if (goes_before(&heap[worst], &heap[child])) {
-                worst = child;
-            }
-        }
-        if (worst == i) {
-            return;
-        }
-        moe_candidate swap = heap[i];
-        heap[i] = heap[worst];
-        heap[worst] = swap;
-        i = worst;
-    }
-}
-
-/* The n best candidates to the front, in order; a heap of n whose root is the worst of them. */
-static void select_best(moe_candidate *c, uint32_t n_all, uint32_t n)
-{
-    if (n < n_all) {
-        for (uint32_t i = n / 2; i-- > 0;) {
-            sift_down(c, n, i);
-        }
-        for (uint32_t i = n; i < n_all; i++) {
-            if (goes_before(&c[i], &c[0])) {
-                c[0] = c[i];
-                sift_down(c, n, 0);
-            }
-        }
-    }
-    qsort(c, n, sizeof *c, compare);
-}
-
-static double to_probabilities(moe_candidate *c, uint32_t n, double temperature)
+/* Choices of the first n candidates, which are in order. Returns their sum. */
+static double to_choices(const moe_candidate *c, uint32_t n, double temperature, moe_choice *out)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        c[i].p = exp(((double)c[i].logit - c[0].logit) / temperature);
-        sum += c[i].p;
+        out[i] = (moe_choice){c[i].token, weight(c[i].logit, c[0].logit, temperature)};
+        sum += out[i].p;
     }
     return sum;
 }
 
-/* How many of the sorted candidates top-p and min-p keep; at least one. */
-static uint32_t cut_tail(const moe_sampling *s, moe_candidate *c, uint32_t n)
+/* Where the sum of all weights lies, as added up in order, when it is known without the order. */
+typedef struct sum_bounds {
+    double low, high;
+} sum_bounds;
+
+/* How far below the best logit top-p may keep any. Weights are added up in buckets of logits, from
+ * the greatest on, until they are certain to hold the share. Adding n terms of one sign in another
+ * order changes a sum by n DBL_EPSILON of it at most; the walk allows for twice that. *sum: of all.
+ */
+static double top_p_depth(const moe_sampler *sampler, float best, sum_bounds *sum)
 {
-    double sum = to_probabilities(c, n, 1.0);
-    if (s->top_p < 1.0f) {
-        double held = 0.0;
-        for (uint32_t i = 0; i < n; i++) {
-            held += c[i].p;
-            if (held >= (double)s->top_p * sum) {
-                n = i + 1;
-            }
+    enum {
+        N_BUCKETS = 512,
+        BUCKETS_A_UNIT = 16 /* the last one has all that is N_BUCKETS / 16 or more below the best */
+    };
+    double weights[N_BUCKETS] = {0.0};
+    double total = 0.0;
+    for (uint32_t i = 0; i < sampler->n_vocab; i++) {
+        float logit = sampler->candidates[i].logit;
+        double depth = ((double)best - (double)logit) * BUCKETS_A_UNIT;
+        weights[depth < N_BUCKETS - 1 ? (uint32_t)depth : N_BUCKETS - 1] +=
+            weight(logit, best, 1.0);
+    }
+    for (uint32_t b = 0; b < N_BUCKETS; b++) {
+        total += weights[b];
+    }
+    double error = 2.0 * DBL_EPSILON * sampler->n_vocab;
+    *sum = (sum_bounds){total * (1.0 - error), total * (1.0 + error)};
+    double held = 0.0;
+    for (uint32_t b = 0; b < N_BUCKETS - 1; b++) {
+        held += weights[b];
+        if (held >= (double)sampler->settings.top_p * total * (1.0 + 4.0 * error)) {
+            return (double)(b + 1) / BUCKETS_A_UNIT;
         }
     }
-    while (n > 1 && c[n - 1].p < (double)s->min_p * c[0].p) {
-        n--;
+    return INFINITY;
+}
+
+/* How many of the choices, which are in order, hold top-p of the sum; n when even all n do not.
+ * Returns 0 when that depends on where between its bounds the sum is. */
+static uint32_t cut_top_p(const moe_choice *choices, uint32_t n, double top_p, sum_bounds sum)
+{
+    double held = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        held += choices[i].p;
+        if (held >= top_p * sum.high) {
+            return i + 1;
+        }
+        if (held >= top_p * sum.low) {
+            return 0;
+        }
     }
     return n;
+}
+
+/* Candidates at most that far below the best to the front, by ascending tokens as before. */
+static uint32_t keep_near(moe_candidate *c, uint32_t n, float best, double depth)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        c[kept] = c[i];
+        kept += (double)best - (double)c[i].logit <= depth;
+    }
+    return kept;
+}
+
+/* What top-p and min-p keep of the whole vocabulary, in out->choices with the weights at
+ * temperature 1, and in order in the candidates. Only candidates that may be kept are put in order.
+ * False when rounding decides (many equal logits can make it so), which only the order of all can
+ * tell; some candidates are lost then. */
+static bool cut_vocabulary(moe_sampler *sampler, moe_candidate best, moe_distribution *out)
+{
+    const moe_sampling *s = &sampler->settings;
+    moe_candidate *c = sampler->candidates;
+    sum_bounds sum = {0.0, 0.0};
+    double depth = INFINITY;
+    if (s->min_p > 0.0f) {
+        /* exp() errs by far less than the part in a billion that the margin is. */
+        depth = 1e-9 - log((double)s->min_p);
+    }
+    if (s->top_p < 1.0f) {
+        depth = fmin(depth, top_p_depth(sampler, best.logit, &sum));
+    }
+    uint32_t n = keep_near(c, sampler->n_vocab, best.logit, depth);
+    moe_candidates_order(c, sampler->spare, n, n);
+    (void)to_choices(c, n, 1.0, out->choices);
+    out->n = s->top_p < 1.0f ? cut_top_p(out->choices, n, (double)s->top_p, sum) : n;
+    return out->n > 0;
+}
+
+/* What top-p keeps of the first n candidates, which are in order. */
+static void cut_ordered(const moe_sampler *sampler, uint32_t n, moe_distribution *out)
+{
+    double top_p = (double)sampler->settings.top_p;
+    double sum = to_choices(sampler->candidates, n, 1.0, out->choices);
+    out->n = top_p < 1.0 ? cut_top_p(out->choices, n, top_p, (sum_bounds){sum, sum}) : n;
 }
 
 void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
@@ -209,26 +258,34 @@ void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const i
 {
     const moe_sampling *s = &sampler->settings;
     moe_candidate *c = sampler->candidates;
+    uint32_t n_vocab = sampler->n_vocab;
     *out = (moe_distribution){.n = 1, .choices = sampler->choices};
     if (moe_sampler_takes_greatest(sampler)) {
-        out->choices[0] = (moe_choice){greatest(logits, sampler->n_vocab), 1.0};
+        out->choices[0] = (moe_choice){greatest(logits, n_vocab), 1.0};
         return;
     }
     collect(sampler, logits, recent, n_recent);
-    if (s->temperature == 0.0f) {
-        out->choices[0] = (moe_choice){greedy(sampler), 1.0};
+    bool has_top_k = s->top_k > 0 && s->top_k < n_vocab;
+    if (has_top_k) {
+        moe_candidates_order(c, sampler->spare, n_vocab, s->top_k);
+    }
+    moe_candidate best = has_top_k ? c[0] : best_of(c, n_vocab);
+    if (s->temperature == 0.0f || !isfinite(best.logit)) {
+        out->choices[0] = (moe_choice){best.token, 1.0};
         return;
     }
-    uint32_t n = s->top_k == 0 || s->top_k > sampler->n_vocab ? sampler->n_vocab : s->top_k;
-    select_best(c, sampler->n_vocab, n);
-    if (!isfinite(c[0].logit)) {
-        out->choices[0] = (moe_choice){c[0].token, 1.0};
-        return;
+    if (has_top_k) {
+        cut_ordered(sampler, s->top_k, out);
+    } else if (!cut_vocabulary(sampler, best, out)) {
+        collect(sampler, logits, recent, n_recent);
+        moe_candidates_order(c, sampler->spare, n_vocab, n_vocab);
+        cut_ordered(sampler, n_vocab, out);
     }
-    out->n = cut_tail(s, c, n);
-    (void)to_probabilities(c, out->n, s->temperature);
-    for (uint32_t i = 0; i < out->n; i++) {
-        out->choices[i] = (moe_choice){c[i].token, c[i].p};
+    while (out->n > 1 && out->choices[out->n - 1].p < (double)s->min_p * out->choices[0].p) {
+        out->n--;
+    }
+    if (s->temperature != 1.0f) {
+        (void)to_choices(c, out->n, (double)s->temperature, out->choices);
     }
 }
 

@@ -7,19 +7,15 @@
 #include <moe/moe.h>
 
 #include "runtime/base/random.h"
+#include "runtime/engine/candidate_order.h"
 #include "runtime/speculate/accept.h"
-
-typedef struct moe_candidate {
-    float logit;
-    int32_t token;
-    double p;
-} moe_candidate;
 
 typedef struct moe_sampler {
     moe_sampling settings;
     moe_random random;
     uint32_t n_vocab;
     moe_candidate *candidates; /* [n_vocab] */
+    moe_candidate *spare;      /* [n_vocab]: scratch of the order */
     moe_choice *choices;       /* [n_vocab] */
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
 } moe_sampler;

@@ -59,8 +59,13 @@ int32_t moe_distribution_race(const moe_distribution *d, uint64_t number)
     int32_t winner = d->choices[0].token;
     for (uint32_t i = 0; i < d->n; i++) {
         const moe_choice *c = &d->choices[i];
-        double variate = -log(moe_random_mix(number, (uint32_t)c->token));
-        double arrival = c->p > 0.0 ? variate / c->p : INFINITY;
+        double uniform = moe_random_mix(number, (uint32_t)c->token);
+        /* -log(u) >= 1 - u: nearly all have lost without the logarithm. A part in a billion is far
+         * more than rounding changes. */
+        if (1.0 - uniform > best * c->p * (1.0 + 1e-9)) {
+            continue;
+        }
+        double arrival = c->p > 0.0 ? -log(uniform) / c->p : INFINITY;
         if (arrival < best || (arrival == best && c->token < winner)) {
             best = arrival;
             winner = c->token;
