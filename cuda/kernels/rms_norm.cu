@@ -32,18 +32,17 @@ __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 {
     uint32_t lane = threadIdx.x % MOE_LANES;
     uint32_t row = blockIdx.x * ROWS_A_BLOCK + threadIdx.x / MOE_LANES;
-    bool valid = row < args.n_rows;
-    const float *x = args.x + (valid ? row : 0) * args.stride;
-    float *y = args.y + (valid ? row : 0) * args.stride;
+    /* Threads without a row go along, for the others of their warp. */
+    uint32_t n = row < args.n_rows ? args.n : 0;
+    const float *x = args.x + row * args.stride;
+    float *y = args.y + row * args.stride;
     float sum = 0.0f;
 #pragma unroll 8
-    for (uint32_t i = lane; i < args.n; i += MOE_LANES)
+    for (uint32_t i = lane; i < n; i += MOE_LANES)
         sum = fmaf(x[i], x[i], sum);
     float inverse = inverse_of(moe_lanes_sum(sum), args);
-    if (!valid)
-        return;
 #pragma unroll 8
-    for (uint32_t i = lane; i < args.n; i += MOE_LANES)
+    for (uint32_t i = lane; i < n; i += MOE_LANES)
         y[i] = x[i] * inverse * args.weight[i];
 }
 
