@@ -5,10 +5,10 @@
  * its own (emulation.cpp): a fiber runs until it waits, at a barrier of the block or for the other
  * threads of its warp, and goes on when all have come. What the hardware leaves undefined ends the
  * test: a barrier that some threads never reach, a shuffle without the whole warp, more shared
- * memory than a block has without asking. Variable shared memory begins as NaNs.
+ * memory than a block has without asking. Variable shared memory begins as NaNs. Races are found
+ * where the kernels' sources are compiled for it (races.cpp).
  *
- * What it cannot show: races within a warp or between blocks (fibers take turns), what a compiler
- * for the device makes of the arithmetic, speed. */
+ * What it cannot show: what a compiler for the device makes of the arithmetic, speed. */
 #ifndef MOE_EMULATION_CUDA_RUNTIME_H
 #define MOE_EMULATION_CUDA_RUNTIME_H
 
@@ -24,7 +24,11 @@
 #define __device__
 #define __host__
 #define __global__
-#define __shared__ static /* blocks run one at a time */
+/* Blocks run one at a time. Where races are looked for, all such variables lie together. */
+#ifndef MOE_SHARED_SECTION
+#define MOE_SHARED_SECTION
+#endif
+#define __shared__ static MOE_SHARED_SECTION
 #define __launch_bounds__(...)
 
 struct uint3 {
@@ -58,8 +62,15 @@ std::function<void()> bind(Kernel kernel, Arguments... arguments)
 void *shared_memory(void);
 /* Returns when all threads of the block have called it. */
 void block_barrier(void);
-/* The value that the warp's thread `lane ^ mask` gave. */
-uint32_t exchange(uint32_t value, uint32_t mask);
+/* ... all threads of the warp. */
+void warp_barrier(void);
+/* The value that the warp's thread `lane ^ mask` gave. threads: those that take part, all of them.
+ */
+uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask);
+/* What was there before. */
+uint32_t atomic_or(uint32_t *word, uint32_t bits);
+uint32_t atomic_add(uint32_t *word, uint32_t value);
+uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value);
 } // namespace emulation
 
 #define threadIdx (emulation::thread_index)
@@ -82,7 +93,7 @@ static inline void __syncthreads(void)
 
 static inline void __syncwarp(void)
 {
-    emulation::exchange(0, 0);
+    emulation::warp_barrier();
 }
 
 static inline uint32_t __float_as_uint(float value)
@@ -104,14 +115,14 @@ static inline float __int_as_float(int bits)
     return __uint_as_float((uint32_t)bits);
 }
 
-static inline uint32_t __shfl_xor_sync(uint32_t, uint32_t value, int mask)
+static inline uint32_t __shfl_xor_sync(uint32_t threads, uint32_t value, int mask)
 {
-    return emulation::exchange(value, (uint32_t)mask);
+    return emulation::exchange(threads, value, (uint32_t)mask);
 }
 
-static inline float __shfl_xor_sync(uint32_t, float value, int mask)
+static inline float __shfl_xor_sync(uint32_t threads, float value, int mask)
 {
-    return __uint_as_float(emulation::exchange(__float_as_uint(value), (uint32_t)mask));
+    return __uint_as_float(emulation::exchange(threads, __float_as_uint(value), (uint32_t)mask));
 }
 
 /* c + the products of four signed bytes */
@@ -142,27 +153,19 @@ static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shi
     return (uint32_t)(((uint64_t)high << 32 | low) >> (shift & 31));
 }
 
-/* Fibers take turns only where they wait, so these need be no more than what they do. */
 static inline uint32_t atomicOr(uint32_t *word, uint32_t bits)
 {
-    uint32_t before = *word;
-    *word = before | bits;
-    return before;
+    return emulation::atomic_or(word, bits);
 }
 
 static inline uint32_t atomicAdd(uint32_t *word, uint32_t value)
 {
-    uint32_t before = *word;
-    *word = before + value;
-    return before;
+    return emulation::atomic_add(word, value);
 }
 
 static inline uint32_t atomicCAS(uint32_t *word, uint32_t expected, uint32_t value)
 {
-    uint32_t before = *word;
-    if (before == expected)
-        *word = value;
-    return before;
+    return emulation::atomic_cas(word, expected, value);
 }
 
 #endif

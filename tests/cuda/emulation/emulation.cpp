@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* The threads of a block as fibers. A thread is READY until it waits or ends; a warp runs on until
- * all of its threads are at a barrier of the block or have ended. AT_EXCHANGE becomes READY when
- * the whole warp is there (run_warp), AT_BARRIER when the whole block is (run_block). */
+ * all of its threads are at a barrier of the block or have ended. AT_EXCHANGE and AT_WARP_BARRIER
+ * become READY when the whole warp is there (run_warp), AT_BARRIER when the whole block is
+ * (run_block).
+ *
+ * Nothing says in which order the hardware runs blocks, the warps of a block, and threads between
+ * two points where they meet. So one launch runs them forward, the next one backward, the third one
+ * mixed anew each time. */
 #include "cuda_pipeline_primitives.h"
 #include "fiber.h"
+#include "watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <memory>
+#include <atomic>
 #include <deque>
+#include <memory>
 #include <vector>
 
 namespace emulation
@@ -20,7 +27,7 @@ constexpr unsigned WARP = 32;
 constexpr unsigned MAX_THREADS = 1024;
 constexpr size_t MAX_SHARED = 48u << 10; /* without asking for more */
 
-enum state { READY, AT_BARRIER, AT_EXCHANGE, ENDED };
+enum state { READY, AT_BARRIER, AT_EXCHANGE, AT_WARP_BARRIER, ENDED };
 
 /* Of each thread; apart, because a round looks at one of them for all threads. */
 std::vector<moe_fiber> fibers;
@@ -28,6 +35,7 @@ std::vector<std::unique_ptr<char[]>> stacks;
 state states[MAX_THREADS];
 uint32_t n_exchanges[MAX_THREADS];
 uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
+uint32_t asked[MAX_THREADS];    /* by which mask, in the last one */
 
 struct copy {
     void *shared;
@@ -40,11 +48,32 @@ std::deque<std::vector<copy>> copies[MAX_THREADS];
 std::vector<char> shared;
 const std::function<void()> *program;
 
-[[noreturn]] void broken(const char *what)
+/* The orders of a launch. */
+uint32_t launch_number;
+uint32_t mixing;
+
+/* Does something for each of 0 .. n - 1, in the launch's order. An odd multiple modulo a power of
+ * two goes through all numbers below it; those from n on are passed over. */
+template <typename Do> void in_some_order(uint32_t n, Do something)
 {
-    fprintf(stderr, "emulated kernel: %s (block %u %u %u, thread %u)\n", what, block_index.x,
-            block_index.y, block_index.z, thread_index.x);
-    abort();
+    uint32_t mask = 0;
+    while (mask < n - 1)
+        mask = 2 * mask + 1;
+    uint32_t factor = 1;
+    uint32_t first = 0;
+    if (launch_number % 3 == 1) {
+        factor = mask;
+        first = n - 1;
+    } else if (launch_number % 3 == 2) {
+        mixing = mixing * 1664525u + 1013904223u;
+        factor = mixing >> 8 | 1;
+        first = mixing >> 16;
+    }
+    for (uint32_t i = 0; i <= mask; i++) {
+        uint32_t number = (i * factor + first) & mask;
+        if (number < n)
+            something(number);
+    }
 }
 
 void wait_in(state s)
@@ -74,21 +103,32 @@ void release(unsigned first, unsigned n)
         states[i] = READY;
 }
 
+void run_until_it_waits(unsigned thread)
+{
+    if (states[thread] != READY)
+        return;
+    thread_index.x = thread;
+    if (watching != nullptr)
+        watching->begin_thread(thread, fibers[thread].stack);
+    moe_fiber_enter(&fibers[thread]);
+}
+
 /* Until no thread of the warp can go on by itself. */
 void run_warp(unsigned first)
 {
     for (;;) {
-        for (unsigned i = first; i < first + WARP; i++) {
-            if (states[i] != READY)
-                continue;
-            thread_index.x = i;
-            moe_fiber_enter(&fibers[i]);
-        }
+        in_some_order(WARP, [=](unsigned lane) { run_until_it_waits(first + lane); });
         unsigned exchanging = count(first, WARP, AT_EXCHANGE);
-        if (exchanging == 0)
+        unsigned in_step = count(first, WARP, AT_WARP_BARRIER);
+        if (exchanging + in_step == 0)
             return;
-        if (exchanging < WARP)
-            broken("a shuffle without the whole warp");
+        for (unsigned i = first; exchanging == WARP && i < first + WARP; i++)
+            if (asked[i] != asked[first])
+                broken("a shuffle by different masks");
+        if (exchanging != WARP && in_step != WARP)
+            broken("a shuffle or a barrier of the warp without the whole warp");
+        if (in_step != 0 && watching != nullptr)
+            watching->warp_barrier(first / WARP);
         release(first, WARP);
     }
 }
@@ -102,12 +142,13 @@ void run_block(unsigned n)
         moe_fiber_prepare(&fibers[i], run_thread);
     }
     for (;;) {
-        for (unsigned first = 0; first < n; first += WARP)
-            run_warp(first);
+        in_some_order(n / WARP, [](unsigned warp) { run_warp(warp * WARP); });
         if (count(0, n, ENDED) == n)
             return;
         if (count(0, n, AT_BARRIER) < n)
             broken("a barrier that not all threads reach");
+        if (watching != nullptr)
+            watching->barrier();
         release(0, n);
     }
 }
@@ -118,17 +159,33 @@ uint3 thread_index;
 uint3 block_index;
 dim3 block_size;
 dim3 grid_size;
+const watcher *watching;
+
+[[noreturn]] void broken(const char *what)
+{
+    fprintf(stderr, "emulated kernel: %s (block %u %u %u, thread %u; launch %u)\n", what,
+            block_index.x, block_index.y, block_index.z, thread_index.x, launch_number);
+    abort();
+}
 
 void block_barrier(void)
 {
     wait_in(AT_BARRIER);
 }
 
-uint32_t exchange(uint32_t value, uint32_t mask)
+void warp_barrier(void)
 {
+    wait_in(AT_WARP_BARRIER);
+}
+
+uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask)
+{
+    if (threads != UINT32_MAX)
+        broken("a shuffle that is not the whole warp's");
     unsigned self = thread_index.x;
     unsigned turn = n_exchanges[self]++ % 2;
     given[turn][self] = value;
+    asked[self] = mask;
     wait_in(AT_EXCHANGE);
     return given[turn][self ^ mask];
 }
@@ -138,6 +195,8 @@ void copy_async(void *target, const void *global, size_t bytes)
     if ((bytes != 4 && bytes != 8 && bytes != 16) ||
         ((uintptr_t)target | (uintptr_t)global) % bytes != 0)
         broken("a copy to shared memory that the hardware does not take");
+    if (watching != nullptr)
+        watching->touch(target, bytes, COPY_BEGUN, __builtin_return_address(0));
     memset(target, 0xff, bytes);
     copies[thread_index.x].back().push_back({target, global, bytes});
 }
@@ -151,8 +210,13 @@ void wait_for_copies(size_t commits_under_way)
 {
     auto &own = copies[thread_index.x];
     while (own.size() > commits_under_way + 1) {
-        for (const copy &c : own.front())
+        for (const copy &c : own.front()) {
+            if (watching != nullptr) {
+                watching->touch(c.global, c.bytes, READ, __builtin_return_address(0));
+                watching->touch(c.shared, c.bytes, COPY_DONE, __builtin_return_address(0));
+            }
             memcpy(c.shared, c.global, c.bytes);
+        }
         own.pop_front();
     }
 }
@@ -162,38 +226,76 @@ void *shared_memory(void)
     return (void *)(((uintptr_t)shared.data() + 63) / 64 * 64);
 }
 
-static void run_grid(dim3 grid, dim3 block, size_t shared_bytes,
+/* Whatever it does, nobody else does anything in between: fibers take turns only where they wait.
+ */
+template <typename Change> static uint32_t change_atomically(uint32_t *word, Change change)
+{
+    if (watching != nullptr)
+        watching->touch(word, sizeof(*word), ATOMIC, __builtin_return_address(0));
+    uint32_t before = *word;
+    *word = change(before);
+    return before;
+}
+
+uint32_t atomic_or(uint32_t *word, uint32_t bits)
+{
+    return change_atomically(word, [=](uint32_t before) { return before | bits; });
+}
+
+uint32_t atomic_add(uint32_t *word, uint32_t value)
+{
+    return change_atomically(word, [=](uint32_t before) { return before + value; });
+}
+
+uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value)
+{
+    return change_atomically(word,
+                             [=](uint32_t before) { return before == expected ? value : before; });
+}
+
+static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes,
                      const std::function<void()> &thread)
 {
     unsigned n = block.x;
+    uint32_t n_blocks = grid.x * grid.y * grid.z;
     while (fibers.size() < n) {
         stacks.push_back(std::make_unique<char[]>(MOE_FIBER_STACK));
         fibers.push_back({stacks.back().get(), nullptr, nullptr});
     }
+    launch_number = number;
+    mixing = number;
     program = &thread;
     grid_size = grid;
     block_size = block;
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                shared.assign(shared_bytes + 64, (char)0xff);
-                block_index = {x, y, z};
-                run_block(n);
-            }
+    if (watching != nullptr)
+        watching->begin_launch(n_blocks);
+    in_some_order(n_blocks, [=](uint32_t i) {
+        shared.assign(shared_bytes + 64, (char)0xff);
+        block_index = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+        if (watching != nullptr)
+            watching->begin_block(i, (char *)shared_memory(), shared_bytes);
+        run_block(n);
+        if (watching != nullptr)
+            watching->end_block();
+    });
 }
+
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()> &thread)
 {
+    static std::atomic<uint32_t> n_launches;
     unsigned n = block.x;
     if (n == 0 || n % WARP != 0 || n > MAX_THREADS || block.y != 1 || block.z != 1)
         broken("a block that is not of whole warps in one dimension, 1024 threads at most");
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 ||
+        grid.z > 65535)
         broken("a grid that the hardware does not take");
     if (shared_bytes > MAX_SHARED)
         broken("more shared memory than a block has");
+    uint32_t number = n_launches++;
     if (defer != nullptr)
-        defer(stream, [=] { run_grid(grid, block, shared_bytes, thread); });
+        defer(stream, [=] { run_grid(number, grid, block, shared_bytes, thread); });
     else
-        run_grid(grid, block, shared_bytes, thread);
+        run_grid(number, grid, block, shared_bytes, thread);
 }
 } // namespace emulation

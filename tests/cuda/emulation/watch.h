@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* What the emulation tells whoever watches the kernels' use of memory (races.cpp), and what the
+ * watcher may know of the emulation. */
+#ifndef MOE_EMULATION_WATCH_H
+#define MOE_EMULATION_WATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace emulation
+{
+enum access {
+    READ,
+    WRITE,
+    ATOMIC,     /* read and written at once */
+    COPY_BEGUN, /* a copy to here is asked for: nobody may touch it ... */
+    COPY_DONE   /* ... until the thread that asked has waited */
+};
+
+struct watcher {
+    void (*begin_launch)(uint32_t n_blocks);
+    /* Block `number` of the launch begins; its variable shared memory. */
+    void (*begin_block)(uint32_t number, char *shared, size_t shared_bytes);
+    void (*begin_thread)(unsigned thread, const char *stack); /* it runs until the next of these */
+    void (*end_block)(void);
+    void (*barrier)(void);
+    void (*warp_barrier)(unsigned warp);
+    void (*touch)(const void *memory, size_t bytes, access how, const void *code);
+};
+
+/* NULL: nobody watches. */
+extern const watcher *watching;
+
+/* Ends the test. */
+[[noreturn]] void broken(const char *what);
+} // namespace emulation
+
+#endif
