@@ -290,7 +290,7 @@ static void quantised_rows_equal_the_reference(void **state)
 static void embeddings_equal_the_reference(void **state)
 {
     (void)state;
-    static const int32_t tokens[] = {6, 0, 3, 3, 1};
+    int32_t tokens[] = {6, 0, 3, 3, 1};
     moe_matmul_kernels reference;
     moe_vector_kernels vector;
     moe_matmul_kernels_init(&reference, 0);

@@ -32,7 +32,7 @@
 #include <vector>
 
 extern "C" {
-extern const char __executable_start[];
+extern const char __executable_start[], __data_start[]; /* code and constants are between */
 /* Of the linker: where the kernels' __shared__ variables are. Those of templates are not (gcc puts
  * them elsewhere whatever it is told), and would be reported as raced for by blocks. */
 extern char __start_moe_shared[] __attribute__((weak));
@@ -216,6 +216,8 @@ void touch(const void *memory, size_t bytes, emulation::access how, const void *
     uintptr_t at = (uintptr_t)memory;
     if (!in_kernel || at - (uintptr_t)own_stack < MOE_FIBER_STACK)
         return;
+    if (at - (uintptr_t)__executable_start < (uintptr_t)(__data_start - __executable_start))
+        emulation::broken("what it is given is a constant of the program, which no GPU can reach");
     now.code = (uint32_t)((uintptr_t)code - (uintptr_t)__executable_start);
     for (uintptr_t end = at + bytes; at < end;) {
         page *p = page_of(at / PAGE);
