@@ -208,5 +208,11 @@ int __wrap_main(int argc, char **argv)
     if (run_on(stack, &call) != 0) {
         fprintf(stderr, "there is no thread on a page-locked stack\n");
     }
+    /* Tests look at results alone, which do not say why a kernel did not run. */
+    code = cudaGetLastError();
+    if (code != cudaSuccess) {
+        fprintf(stderr, "CUDA's last error: %s\n", cudaGetErrorString(code));
+        return 1;
+    }
     return call.code;
 }

@@ -56,6 +56,20 @@ grep -q 'FAILED  kernels: attention (exit status 124: stopped after' "$work/resu
     fail "what hangs is not told"
 run 0 '1 passed, 0 failed, 3 not run' --section-time 2 kernels
 
+# On a bare machine, without Python; and without a GPU it says why there is none.
+mkdir "$work/bare"
+for tool in awk cat cp date dirname env grep mkdir mktemp mv pwd rm sed sh tail tee timeout; do
+    ln -s "$(command -v $tool)" "$work/bare/$tool"
+done
+usual=$PATH
+# shellcheck disable=SC2123
+PATH=$work/bare
+run 0 '2 passed, 0 failed, 0 not run' info
+mv "$work/programs/moe_cuda.so" "$work/moe_cuda.so"
+run 77 'SKIPPED: there is no CUDA module.*' info
+mv "$work/moe_cuda.so" "$work/programs/moe_cuda.so"
+PATH=$usual
+
 run 0 '[0-9]* passed, 0 failed, 0 not run' --models olmoe-q8_0 engines
 grep -q '^== tests/oracle/olmoe-q8_0/model.gguf, 50% of the experts, host computing off: bits' \
     "$work/results/engines.txt" || fail "engines were not compared"
