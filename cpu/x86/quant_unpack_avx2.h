@@ -10,6 +10,7 @@
 
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/quant_rows_x86.h"
+#include "cpu/x86/quant_scales_x86.h"
 
 #include <immintrin.h>
 
@@ -39,67 +40,29 @@ MOE_INLINE void scaled_epi8(__m256 out[2], float d, __m128i integers)
     out[1] = scaled(d, _mm256_cvtepi8_epi32(_mm_srli_si128(integers, 8)));
 }
 
-/* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes, which become eight scales
- * and eight minima as in block_unpack.c. */
-MOE_INLINE void scales_q4_k(const uint8_t *block, group_scales *group)
+MOE_INLINE void scales_q4_k(const moe_block_q4_k *block, group_scales *group)
 {
-    const moe_block_q4_k *q4 = (const moe_block_q4_k *)block;
-    const __m128i head = _mm_loadu_si128((const __m128i *)block);
-    const __m128i low = _mm_shuffle_epi8(
-        head, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m128i high = _mm_shuffle_epi8(
-        head, _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
-    const __m128i six =
-        _mm_and_si128(_mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4)),
-                      _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-    const __m128i top = _mm_and_si128(_mm_srli_epi32(high, 2), _mm_set1_epi8(0x30));
-    const __m128i integers = _mm_or_si128(six, top);
+    const __m128i integers = packed_scales_q4_k(_mm_loadu_si128((const __m128i *)block));
     const __m128i mins = _mm_srli_si128(integers, 8);
-    group->scales[0] = scaled(one_half(&q4->d), _mm256_cvtepu8_epi32(integers));
-    group->mins[0] = scaled(-one_half(&q4->dmin), _mm256_cvtepu8_epi32(mins));
+    group->scales[0] = scaled(one_half(&block->d), _mm256_cvtepu8_epi32(integers));
+    group->mins[0] = scaled(-one_half(&block->dmin), _mm256_cvtepu8_epi32(mins));
 }
 
 MOE_INLINE void scales_q2_k(const moe_block_q2_k *block, group_scales *group)
 {
-    const __m128i packed = _mm_loadu_si128((const __m128i *)block->scales);
-    const __m128i mask = _mm_set1_epi8(15);
-    scaled_epi8(group->scales, one_half(&block->d), _mm_and_si128(packed, mask));
-    scaled_epi8(group->mins, -one_half(&block->dmin),
-                _mm_and_si128(_mm_srli_epi16(packed, 4), mask));
+    __m128i mins;
+    const __m128i scales = packed_scales_q2_k(block, &mins);
+    scaled_epi8(group->scales, one_half(&block->d), scales);
+    scaled_epi8(group->mins, -one_half(&block->dmin), mins);
 }
 
 MOE_INLINE void scales_q3_k(const moe_block_q3_k *block, group_scales *group)
 {
-    /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
-    const __m128i tail = _mm_loadu_si128((const __m128i *)(block + 1) - 1);
-    const __m128i low =
-        _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
-    const __m128i high = _mm_shuffle_epi8(
-        tail, _mm_setr_epi8(10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13));
-    const __m128i four =
-        _mm_and_si128(_mm_srlv_epi64(low, _mm_set_epi64x(4, 0)), _mm_set1_epi8(15));
-    /* Bit pairs 0..3 of each dword's bytes, moved to bits 4 and 5. */
-    const __m128i pairs =
-        _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
-    const __m128i scales =
-        _mm_sub_epi8(_mm_or_si128(four, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(32));
-    scaled_epi8(group->scales, one_half(&block->d), scales);
-}
-
-MOE_INLINE void scales_iq4_xs(const moe_block_iq4_xs *block, group_scales *group)
-{
-    uint32_t scales_l;
-    memcpy(&scales_l, block->scales_l, 4);
-    const __m256i low =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)scales_l),
-                                           _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
-                         _mm256_set1_epi32(15));
-    const __m256i high =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(block->scales_h << 4),
-                                           _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
-                         _mm256_set1_epi32(0x30));
-    const __m256i scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-    group->scales[0] = scaled(one_half(&block->d), scales);
+    __m128i pairs;
+    const __m128i low = packed_scales_q3_k(block, &pairs);
+    pairs = _mm_and_si128(_mm_srlv_epi32(pairs, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
+    scaled_epi8(group->scales, one_half(&block->d),
+                join_scales_q3_k(low, _mm_slli_epi16(pairs, 4)));
 }
 
 MOE_INLINE short half_at(const uint8_t *first, size_t stride, uint32_t b)
@@ -136,6 +99,7 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
 {
     const moe_block_q4_1 *q4_1 = (const moe_block_q4_1 *)blocks; /* all but MXFP4 begin so */
     const moe_block_q6_k *q6 = (const moe_block_q6_k *)blocks;
+    const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)blocks;
     const quant_type t = quant_type_of(type);
     group_scales group;
     switch (type) {
@@ -147,13 +111,13 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
         break;
     case MOE_DTYPE_Q4_K:
     case MOE_DTYPE_Q5_K:
-        scales_q4_k(blocks, &group);
+        scales_q4_k((const moe_block_q4_k *)blocks, &group);
         break;
     case MOE_DTYPE_Q6_K:
-        scaled_epi8(group.scales, one_half(&q6->d), _mm_loadu_si128((const __m128i *)q6->scales));
+        scaled_epi8(group.scales, one_half(&q6->d), packed_scales_q6_k(q6));
         break;
     case MOE_DTYPE_IQ4_XS:
-        scales_iq4_xs((const moe_block_iq4_xs *)blocks, &group);
+        group.scales[0] = scaled(one_half(&iq4->d), packed_scales_iq4_xs(iq4));
         break;
     case MOE_DTYPE_MXFP4:
         group.scales[0] = eight_e8m0((const moe_block_mxfp4 *)blocks);

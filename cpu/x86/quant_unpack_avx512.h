@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/quant_rows_x86.h"
+#include "cpu/x86/quant_scales_x86.h"
 
 #include <immintrin.h>
 
@@ -131,20 +132,11 @@ MOE_INLINE group_state begin_mxfp4(const uint8_t *group)
     return (group_state){_mm512_castps256_ps512(eight_e8m0_halves(e)), _mm512_setzero_ps()};
 }
 
-/* Q4_K and Q5_K begin with d, dmin and the 12 bytes of scales: 16 bytes. Scales come out in lanes
- * 0..7, minima in 8..15; the arithmetic is that of block_unpack.c. */
+/* Q4_K and Q5_K: scales come out in lanes 0..7, minima in 8..15. */
 MOE_INLINE group_state begin_scales_k(const uint8_t *block)
 {
     const __m128i head = _mm_loadu_si128((const __m128i *)block);
-    const __m128i low = _mm_shuffle_epi8(
-        head, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m128i high = _mm_shuffle_epi8(
-        head, _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
-    const __m128i six =
-        _mm_and_si128(_mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4)),
-                      _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-    const __m128i top = _mm_and_si128(_mm_srli_epi32(high, 2), _mm_set1_epi8(0x30));
-    const __m512i integers = _mm512_cvtepu8_epi32(_mm_or_si128(six, top));
+    const __m512i integers = _mm512_cvtepu8_epi32(packed_scales_q4_k(head));
     const __m512 halves = _mm512_castps128_ps512(_mm_cvtph_ps(head));
     const __m512 steps = _mm512_permutexvar_ps(
         _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), halves);
@@ -155,73 +147,41 @@ MOE_INLINE group_state begin_scales_k(const uint8_t *block)
     return state;
 }
 
+MOE_INLINE __m512 scaled_epi8(const uint16_t *d, __m128i integers)
+{
+    return _mm512_mul_ps(broadcast_half(d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)));
+}
+
 MOE_INLINE group_state begin_q2_k(const moe_block_q2_k *block)
 {
-    const __m128i packed = _mm_loadu_si128((const __m128i *)block->scales);
-    const __m128i mask = _mm_set1_epi8(15);
-    const __m512i scales = _mm512_cvtepu8_epi32(_mm_and_si128(packed, mask));
-    const __m512i mins = _mm512_cvtepu8_epi32(_mm_and_si128(_mm_srli_epi16(packed, 4), mask));
+    __m128i mins;
+    const __m128i scales = packed_scales_q2_k(block, &mins);
     group_state state;
-    state.scales = _mm512_mul_ps(broadcast_half(&block->d), _mm512_cvtepi32_ps(scales));
-    state.mins =
-        _mm512_xor_ps(_mm512_mul_ps(broadcast_half(&block->dmin), _mm512_cvtepi32_ps(mins)),
-                      _mm512_set1_ps(-0.0f));
+    state.scales = scaled_epi8(&block->d, scales);
+    state.mins = _mm512_xor_ps(scaled_epi8(&block->dmin, mins), _mm512_set1_ps(-0.0f));
     return state;
 }
 
 MOE_INLINE group_state begin_q3_k(const moe_block_q3_k *block)
 {
-    /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
-    const __m128i tail = _mm_loadu_si128((const __m128i *)(block + 1) - 1);
-    const __m128i low =
-        _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
-    const __m128i high = _mm_shuffle_epi8(
-        tail, _mm_setr_epi8(10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13));
-    const __m128i four =
-        _mm_and_si128(_mm_srlv_epi64(low, _mm_set_epi64x(4, 0)), _mm_set1_epi8(15));
+    __m128i pairs;
+    const __m128i low = packed_scales_q3_k(block, &pairs);
     const __m128i top =
-        _mm_and_si128(_mm_rolv_epi32(high, _mm_setr_epi32(4, 2, 0, 30)), _mm_set1_epi8(0x30));
-    const __m128i scales = _mm_sub_epi8(_mm_or_si128(four, top), _mm_set1_epi8(32));
-    group_state state;
-    state.scales =
-        _mm512_mul_ps(broadcast_half(&block->d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales)));
-    state.mins = _mm512_setzero_ps();
-    return state;
-}
-
-MOE_INLINE group_state begin_q6_k(const moe_block_q6_k *block)
-{
-    const __m128i scales = _mm_loadu_si128((const __m128i *)block->scales);
-    group_state state;
-    state.scales =
-        _mm512_mul_ps(broadcast_half(&block->d), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales)));
-    state.mins = _mm512_setzero_ps();
-    return state;
+        _mm_and_si128(_mm_rolv_epi32(pairs, _mm_setr_epi32(4, 2, 0, 30)), _mm_set1_epi8(0x30));
+    return (group_state){scaled_epi8(&block->d, join_scales_q3_k(low, top)), _mm512_setzero_ps()};
 }
 
 MOE_INLINE group_state begin_iq4_xs(const moe_block_iq4_xs *block)
 {
-    uint32_t scales_l;
-    memcpy(&scales_l, block->scales_l, 4);
-    const __m256i low =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)scales_l),
-                                           _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
-                         _mm256_set1_epi32(15));
-    const __m256i high =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(block->scales_h << 4),
-                                           _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
-                         _mm256_set1_epi32(0x30));
-    const __m256i scales = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
     const __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)block->d));
-    group_state state;
-    state.scales = _mm512_castps256_ps512(_mm256_mul_ps(d, _mm256_cvtepi32_ps(scales)));
-    state.mins = _mm512_setzero_ps();
-    return state;
+    const __m256 scales = _mm256_mul_ps(d, _mm256_cvtepi32_ps(packed_scales_iq4_xs(block)));
+    return (group_state){_mm512_castps256_ps512(scales), _mm512_setzero_ps()};
 }
 
 /* group: the first of its blocks. */
 MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
 {
+    const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
     switch (type) {
     case MOE_DTYPE_Q2_K:
         return begin_q2_k((const moe_block_q2_k *)group);
@@ -231,7 +191,7 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
     case MOE_DTYPE_Q5_K:
         return begin_scales_k(group);
     case MOE_DTYPE_Q6_K:
-        return begin_q6_k((const moe_block_q6_k *)group);
+        return (group_state){scaled_epi8(&q6->d, packed_scales_q6_k(q6)), _mm512_setzero_ps()};
     case MOE_DTYPE_IQ4_XS:
         return begin_iq4_xs((const moe_block_iq4_xs *)group);
     case MOE_DTYPE_MXFP4:
