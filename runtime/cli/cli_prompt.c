@@ -59,6 +59,27 @@ int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, cons
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+int cli_text_tokens(moe_engine **engine, const cli_options *options, uint64_t context,
+                    int32_t **tokens, size_t *n_tokens)
+{
+    cli_buffer text = {NULL, 0, 0};
+    moe_error err = {""};
+    *engine = NULL;
+    *tokens = NULL;
+    *n_tokens = 0;
+    int code = cli_prompt_text(&text, options);
+    if (code == CLI_EXIT_OK) {
+        code = cli_engine_open(engine, options, context);
+    }
+    if (code == CLI_EXIT_OK) {
+        int status = moe_tokenize(*engine, text.data, text.size, MOE_TOKENIZE_ADD_SPECIAL, tokens,
+                                  n_tokens, &err);
+        code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    }
+    cli_buffer_free(&text);
+    return code;
+}
+
 int cli_check_fits(const moe_engine *engine, size_t n_tokens)
 {
     moe_engine_info info;

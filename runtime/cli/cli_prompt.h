@@ -23,6 +23,12 @@ int cli_prompt_text(cli_buffer *text, const cli_options *options);
 int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,
                       int32_t **tokens, size_t *n_tokens);
 
+/* For what reads a text rather than answers it: opens the engine for that context and takes the
+ * prompt's text apart, in which nothing is markup. Returns an exit code; whatever it is, *engine:
+ * moe_engine_close(), *tokens: moe_free(). */
+int cli_text_tokens(moe_engine **engine, const cli_options *options, uint64_t context,
+                    int32_t **tokens, size_t *n_tokens);
+
 /* Tells, with the remedy, that n_tokens do not fit. CLI_EXIT_OK when they do. */
 int cli_check_fits(const moe_engine *engine, size_t n_tokens);
 

@@ -46,26 +46,15 @@ static int calibrate(moe_engine *engine, const cli_options *options, const int32
 
 int cmd_calibrate(const cli_options *options)
 {
-    cli_buffer text = {NULL, 0, 0};
-    moe_engine *engine = NULL;
-    int32_t *tokens = NULL;
-    size_t n_tokens = 0;
-    moe_error err = {""};
+    moe_engine *engine;
+    int32_t *tokens;
+    size_t n_tokens;
     cli_interrupt_install();
-    int code = cli_prompt_text(&text, options);
-    if (code == CLI_EXIT_OK) {
-        code = cli_engine_open(&engine, options, CONTEXT);
-    }
-    if (code == CLI_EXIT_OK) {
-        int status = moe_tokenize(engine, text.data, text.size, MOE_TOKENIZE_ADD_SPECIAL, &tokens,
-                                  &n_tokens, &err);
-        code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
-    }
+    int code = cli_text_tokens(&engine, options, CONTEXT, &tokens, &n_tokens);
     if (code == CLI_EXIT_OK) {
         code = calibrate(engine, options, tokens, n_tokens);
     }
     moe_free(tokens);
     moe_engine_close(&engine);
-    cli_buffer_free(&text);
     return code;
 }

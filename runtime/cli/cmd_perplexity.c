@@ -187,27 +187,16 @@ static int score_chunks(moe_engine *engine, const cli_options *options, int32_t 
 
 int cmd_perplexity(const cli_options *options)
 {
-    cli_buffer text = {NULL, 0, 0};
-    moe_engine *engine = NULL;
-    int32_t *tokens = NULL;
-    size_t n = 0;
-    moe_error err = {""};
+    moe_engine *engine;
+    int32_t *tokens;
+    size_t n;
     cli_interrupt_install();
-    int code = cli_prompt_text(&text, options);
-    if (code == CLI_EXIT_OK) {
-        code = cli_engine_open(&engine, options,
-                               options->context == 0 ? DEFAULT_CHUNK : options->context);
-    }
-    if (code == CLI_EXIT_OK) {
-        int status =
-            moe_tokenize(engine, text.data, text.size, MOE_TOKENIZE_ADD_SPECIAL, &tokens, &n, &err);
-        code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
-    }
+    uint64_t context = options->context == 0 ? DEFAULT_CHUNK : options->context;
+    int code = cli_text_tokens(&engine, options, context, &tokens, &n);
     if (code == CLI_EXIT_OK) {
         code = score_chunks(engine, options, tokens, n);
     }
     moe_free(tokens);
     moe_engine_close(&engine);
-    cli_buffer_free(&text);
     return code;
 }

@@ -33,36 +33,31 @@ static bool read_file(char *out, size_t size, const char *path)
     return have > 0;
 }
 
-static bool format_path(char path[PATH_MAX], const char *format, va_list args)
+static bool read_formatted(char *out, size_t size, const char *path_format, va_list args)
 {
-    int length = vsnprintf(path, PATH_MAX, format, args);
-    return length >= 0 && length < PATH_MAX;
+    char path[PATH_MAX];
+    int length = vsnprintf(path, PATH_MAX, path_format, args);
+    out[0] = '\0';
+    return length >= 0 && length < PATH_MAX && read_file(out, size, path);
 }
 
 bool moe_sysfs_read(char *out, size_t size, const char *path_format, ...)
 {
-    char path[PATH_MAX];
     va_list args;
     va_start(args, path_format);
-    bool fits = format_path(path, path_format, args);
+    bool is_read = read_formatted(out, size, path_format, args);
     va_end(args);
-    out[0] = '\0';
-    return fits && read_file(out, size, path);
+    return is_read;
 }
 
 bool moe_sysfs_read_line(char *out, size_t size, const char *path_format, ...)
 {
-    char path[PATH_MAX];
     va_list args;
     va_start(args, path_format);
-    bool fits = format_path(path, path_format, args);
+    bool is_read = read_formatted(out, size, path_format, args);
     va_end(args);
-    out[0] = '\0';
-    if (!fits || !read_file(out, size, path)) {
-        return false;
-    }
     out[strcspn(out, "\n")] = '\0';
-    return true;
+    return is_read;
 }
 
 static bool parse_u64(const char *text, uint64_t *value)
@@ -82,13 +77,12 @@ static bool parse_u64(const char *text, uint64_t *value)
 
 bool moe_sysfs_read_u64(uint64_t *value, const char *path_format, ...)
 {
-    char path[PATH_MAX];
     char text[64];
     va_list args;
     va_start(args, path_format);
-    bool fits = format_path(path, path_format, args);
+    bool is_read = read_formatted(text, sizeof text, path_format, args);
     va_end(args);
-    return fits && read_file(text, sizeof text, path) && parse_u64(text, value);
+    return is_read && parse_u64(text, value);
 }
 
 bool moe_sysfs_find_u64(const char *text, const char *key, uint64_t *value)
