@@ -4,12 +4,8 @@
  * Prices. A token is worth its row when
  *     P(path is accepted)  >  rate * (cost of one row more, with its misses),
  * where rate is the greater of plain decoding's tokens per cost and of what speculation has reached
- * lately: the stationary optimum of tokens per cost. P is calibrated: counts by depth and
- * confidence bucket, decayed, on a prior that is the bucket's count over all depths, whose own
- * prior is the confidence. Costs are kept as ratios to t_base, by rows and with fetches apart, so
- * everything (a longer KV cache, a slower clock) moves none of them. Plain samples far off their
- * median are left out of t_base and speculating ones are clipped at a multiple of what was
- * expected, so that a stalled machine is not taken for the price of a draft.
+ * lately: the stationary optimum of tokens per cost. What is known of both is in
+ * length_prices.h.
  *
  * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
  * the tokens so far would have cost. No draft is longer than what is left would pay for, were all
@@ -39,23 +35,9 @@
 #include "runtime/base/error.h"
 #include "runtime/speculate/length_account.h"
 #include "runtime/speculate/length_controller.h"
+#include "runtime/speculate/length_prices.h"
 
-#define N_DEPTH  16u
-#define N_BUCKET 8u
-#define N_WIDTH  32u
-
-#define CALIBRATION_DECAY 0.98 /* of a count, for each new one: a memory of 50 */
-#define PRIOR_STRENGTH    4.0
-#define BASE_MEMORY       16u /* samples of a running mean */
-#define COST_MEMORY       64u
-#define FIRST_SAMPLES     8u
-#define FETCH_MEMORY      64.0 /* tokens */
-#define COLD_SAMPLES      8u   /* the first of all: caches are cold, and they say nothing */
-#define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
-#define OUTLIER           2.5
-#define COST_CLIP         3.0
-#define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
-#define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
+#define COST_CLIP 3.0 /* times what was expected */
 
 /* With the second controller's share 1.8 % of the 2 % that speculation may cost; the rest is for
  * what the last drafts cost beyond expectation. */
@@ -83,31 +65,8 @@
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
-typedef struct survival_count {
-    double seen, accepted;
-} survival_count;
-
-typedef struct survival_mean {
-    double mean;
-    uint32_t n;
-} survival_mean;
-
 typedef struct survival_state {
-    survival_count cells[N_DEPTH][N_BUCKET];
-    survival_count buckets[N_BUCKET];
-    survival_count depths[N_DEPTH];
-    double plain[BASE_MEMORY]; /* ring of the latest plain costs of a sequence's token */
-    uint32_t n_plain;
-    uint32_t n_cold;
-    double last_plain;
-    /* Where misses are modelled, `plain` is without what was waited for experts, and this is what
-     * plain decoding would have waited, a sequence's token. */
-    double plain_fetch;
-    double compute_base;
-    /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
-    survival_mean compute[N_WIDTH], fetch[N_WIDTH];
-    survival_mean draft_pass;
-    double slope, fetch_slope;     /* a row more, where no width was seen */
+    moe_length_prices prices;
     double rate_tokens, rate_cost; /* running means while ON, of an iteration */
     survival_mode mode;
     moe_length_account account;
@@ -123,73 +82,17 @@ typedef struct survival_state {
     bool refreshing, exploring;
 } survival_state;
 
-static void mean_add(survival_mean *m, double value, uint32_t memory)
-{
-    if (m->n > 0 && m->mean > 0 && value > COST_CLIP * m->mean) {
-        value = COST_CLIP * m->mean;
-    }
-    m->n += m->n < memory;
-    m->mean += (value - m->mean) / m->n;
-}
-
-/* Of 1 to BASE_MEMORY values: the mean of those that are no more than OUTLIER times the (lower)
- * median. */
-static double mean_without_outliers(const double *values, uint32_t n)
-{
-    double sorted[BASE_MEMORY];
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = i;
-        for (; at > 0 && sorted[at - 1] > values[i]; at--) {
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = values[i];
-    }
-    double sum = 0, limit = OUTLIER * sorted[(n - 1) / 2];
-    uint32_t n_summed = 0;
-    while (n_summed < n && sorted[n_summed] <= limit) {
-        sum += sorted[n_summed++];
-    }
-    return sum / n_summed;
-}
-
-static uint32_t bucket_of(float confidence)
-{
-    uint32_t b = (uint32_t)(confidence * N_BUCKET);
-    return b < N_BUCKET ? b : N_BUCKET - 1;
-}
-
-static uint32_t depth_index(uint32_t depth)
-{
-    return depth == 0 ? 0 : depth > N_DEPTH ? N_DEPTH - 1 : depth - 1;
-}
-
-static double posterior(const survival_count *count, double prior)
-{
-    return (count->accepted + PRIOR_STRENGTH * prior) / (count->seen + PRIOR_STRENGTH);
-}
-
-static void count_add(survival_count *count, bool accepted)
-{
-    count->seen = count->seen * CALIBRATION_DECAY + 1;
-    count->accepted = count->accepted * CALIBRATION_DECAY + accepted;
-}
-
 static double survival_of(const moe_length_control *control, uint32_t depth, float confidence)
 {
     const survival_state *s = control->state;
-    uint32_t b = bucket_of(confidence);
-    double prior = posterior(&s->buckets[b], 0.05 + 0.85 * confidence);
-    return posterior(&s->cells[depth_index(depth)][b], prior);
+    return moe_length_prices_survival(&s->prices, depth, confidence);
 }
 
 static void survival_note(moe_length_control *control, uint32_t depth, float confidence,
                           bool accepted)
 {
     survival_state *s = control->state;
-    uint32_t b = bucket_of(confidence);
-    count_add(&s->cells[depth_index(depth)][b], accepted);
-    count_add(&s->buckets[b], accepted);
-    count_add(&s->depths[depth_index(depth)], accepted);
+    moe_length_prices_note(&s->prices, depth, confidence, accepted);
     s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
 }
 
@@ -198,60 +101,16 @@ static bool survival_listens(const moe_length_control *control)
     return control->draft_length == 0;
 }
 
-/* A running mean where there is one, drawn to the line through the widths seen. */
-static double width_ratio(const survival_mean *widths, double slope, uint32_t rows)
-{
-    double line = widths[0].mean + slope * rows;
-    if (rows >= N_WIDTH) {
-        return line;
-    }
-    const survival_mean *m = &widths[rows];
-    return (m->n * m->mean + COST_STRENGTH * line) / (m->n + COST_STRENGTH);
-}
-
-/* Of a verification of rows drafted ones, in t_base; fetch < 0: not known, as usual. */
-static double verify_ratio(const survival_state *s, uint32_t rows, double fetch)
-{
-    double usual = fetch >= 0 ? fetch : width_ratio(s->fetch, s->fetch_slope, rows);
-    return width_ratio(s->compute, s->slope, rows) + usual;
-}
-
-/* Least squares through the plain cost, with the prior as if one sample at one row had shown it. */
-static double fit_slope(const survival_mean *widths, double prior)
-{
-    double product = prior, square = 1;
-    for (uint32_t r = 1; r < N_WIDTH; r++) {
-        product += widths[r].n * (double)r * (widths[r].mean - widths[0].mean);
-        square += widths[r].n * (double)r * r;
-    }
-    double slope = product / square;
-    return slope > 0 ? slope : 0;
-}
-
 static double rate_in_use(const survival_state *s)
 {
     bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
     return faster ? s->rate_tokens / s->rate_cost : 1;
 }
 
-static double depth_survival(const survival_state *s, uint32_t depth)
-{
-    const survival_count *nearest = &s->depths[depth_index(depth)];
-    return posterior(nearest, depth > 1 ? posterior(&s->depths[depth_index(depth - 1)], 0.5) : 0.5);
-}
-
-/* The best utility that any fixed depth promises. */
 static double predicted_utility(const moe_length_control *control)
 {
     const survival_state *s = control->state;
-    double path = 1, tokens = 1, best = 0;
-    for (uint32_t d = 1; d <= control->options.max_draft && d <= N_DEPTH; d++) {
-        path *= depth_survival(s, d);
-        tokens += path;
-        double utility = tokens / (verify_ratio(s, d, -1) + d * s->draft_pass.mean);
-        best = utility > best ? utility : best;
-    }
-    return best;
+    return moe_length_prices_utility(&s->prices, control->options.max_draft);
 }
 
 static bool survival_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
@@ -260,9 +119,11 @@ static bool survival_go_on(const moe_length_control *control, uint32_t depth, do
     if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
         return true; /* up to K */
     }
-    double gain = (s->exploring ? 1.5 : 1) * path_survival * depth_survival(s, depth + 1);
-    double row = verify_ratio(s, depth + 1, -1) - verify_ratio(s, depth, -1);
-    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->draft_pass.mean);
+    double gain = (s->exploring ? 1.5 : 1) * path_survival *
+                  moe_length_prices_at_depth(&s->prices, depth + 1);
+    double row = moe_length_prices_verify(&s->prices, depth + 1, -1) -
+                 moe_length_prices_verify(&s->prices, depth, -1);
+    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->prices.draft_pass.mean);
 }
 
 /* What is drafted is paid for: of tokens - rate * cost the greatest, ties to the shorter. */
@@ -279,7 +140,7 @@ static uint32_t survival_cut(const moe_length_control *control, const double *su
     uint32_t best_length = 0;
     for (uint32_t i = 0; i <= n; i++) {
         double fetch = fetch_cost != NULL && base > 0 ? fetch_cost[i] / base : -1;
-        double value = tokens - rate * verify_ratio(s, i, fetch);
+        double value = tokens - rate * moe_length_prices_verify(&s->prices, i, fetch);
         if (i == 0 || value > best) {
             best = value;
             best_length = i;
@@ -309,17 +170,6 @@ static void part_reset(survival_state *s)
     s->tokens = s->cost = 0;
 }
 
-/* Of a verification of SURE_DEPTH drafted tokens. */
-static double expected_tokens(const survival_state *s)
-{
-    double path = 1, tokens = 1;
-    for (uint32_t d = 1; d <= SURE_DEPTH; d++) {
-        path *= depth_survival(s, d);
-        tokens += path;
-    }
-    return tokens;
-}
-
 /* The longest draft up to this whose loss may be lost: were all of it refused, or where silent
  * drafts have told how likely that is, less of the rows that are nearly sure. */
 static uint32_t affordable(const moe_length_control *control, uint32_t length)
@@ -328,20 +178,22 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
     double base = control->base->cost, unit = base * control->n_sequences;
     double left = moe_length_account_left(&s->account, s->promising, unit) / unit;
     /* Of a draft's pass no more is known at first than that it waits for nothing. */
-    double pass = s->draft_pass.n > 0 ? s->draft_pass.mean : s->compute[0].mean;
+    double pass =
+        s->prices.draft_pass.n > 0 ? s->prices.draft_pass.mean : s->prices.compute[0].mean;
     pass = control->options.by_passes ? pass : 0;
     /* The first row may be dearer than expected; more of them must not all be. */
-    double row = verify_ratio(s, 1, -1) - verify_ratio(s, 0, -1) + pass;
+    double row = moe_length_prices_verify(&s->prices, 1, -1) -
+                 moe_length_prices_verify(&s->prices, 0, -1) + pass;
     double path = 1, loss = 0;
     for (uint32_t n = 0; n < length; n++) {
-        path *= depth_survival(s, n + 1);
+        path *= moe_length_prices_at_depth(&s->prices, n + 1);
         /* A calibration of few tokens is trusted where it is nearly sure, and there alone. */
         double stands = s->n_heard >= HEARD ? path * path * path * path : 0;
         loss += row * (1 - stands);
         if (loss > left) {
             return n;
         }
-        row = s->slope + pass + ROW_MISSES * s->plain_fetch / base;
+        row = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
     }
     return length;
 }
@@ -360,13 +212,14 @@ static uint32_t survival_begin(moe_length_control *control)
     const moe_length_base *base = control->base;
     s->refreshing = s->exploring = false;
     if (control->n_sequences_changed) {
-        s->n_plain = 0;
+        s->prices.n_plain = 0;
     }
-    if (base->n_samples < FIRST_SAMPLES || base->cost <= 0) {
+    if (base->n_samples < MOE_PRICES_FIRST_SAMPLES || base->cost <= 0) {
         return 0;
     }
     double promise = predicted_utility(control);
-    bool is_sure = s->n_heard >= HEARD && expected_tokens(s) >= SURE_TOKENS;
+    bool is_sure =
+        s->n_heard >= HEARD && moe_length_prices_tokens(&s->prices, SURE_DEPTH) >= SURE_TOKENS;
     s->promising = is_sure || (s->n_heard >= HEARD && promise >= PROMISING);
     if (s->mode == MODE_OFF && should_probe(control, promise)) {
         s->mode = MODE_PROBE;
@@ -379,8 +232,7 @@ static uint32_t survival_begin(moe_length_control *control)
     if (s->mode == MODE_OFF) {
         return 0;
     }
-    /* A second sample tells a lower t_base from noise; until then losses may look like gains. */
-    bool is_in_doubt = base->age == 0 && s->last_plain < FASTER * s->compute_base;
+    bool is_in_doubt = base->age == 0 && moe_length_prices_in_doubt(&s->prices);
     if (is_in_doubt || base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
         s->refreshing = true;
         return 0;
@@ -390,65 +242,6 @@ static uint32_t survival_begin(moe_length_control *control)
     uint32_t max = control->options.max_draft;
     uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
     return affordable(control, wanted);
-}
-
-/* A t_base that is too high hides losses, and while ON its memory reaches far back. */
-static void forget_slower(survival_state *s, double base, double cost)
-{
-    if (s->last_plain < FASTER * base && cost < FASTER * base && s->n_plain > 2) {
-        s->plain[0] = s->last_plain;
-        s->plain[1] = cost;
-        s->n_plain = 2;
-    }
-    s->last_plain = cost;
-}
-
-static void learn_costs(moe_length_control *control, const moe_length_iteration *it, bool plain)
-{
-    survival_state *s = control->state;
-    moe_length_base *base = control->base;
-    double n = it->n_sequences;
-    if (plain && s->n_cold < COLD_SAMPLES) {
-        s->n_cold++;
-        return;
-    }
-    if (it->models_misses) {
-        double tokens = it->n_emitted > 0 ? it->n_emitted : 1;
-        double weight = s->plain_fetch == 0 ? 1 : tokens / n / FETCH_MEMORY;
-        s->plain_fetch += weight * (it->plain_fetch / tokens - s->plain_fetch);
-    }
-    if (plain) {
-        double cost = (it->verify_cost - (it->models_misses ? it->fetch_cost : 0)) / n;
-        s->plain[s->n_plain++ % BASE_MEMORY] = cost;
-        base->n_samples += base->n_samples < BASE_MEMORY;
-        uint32_t n_kept = s->n_plain < BASE_MEMORY ? s->n_plain : BASE_MEMORY;
-        if (n_kept >= FIRST_SAMPLES || base->n_samples <= n_kept) {
-            s->compute_base = mean_without_outliers(s->plain, n_kept);
-            forget_slower(s, s->compute_base, cost);
-        }
-        base->age = 0;
-    }
-    base->cost = s->compute_base > 0 ? s->compute_base + s->plain_fetch : 0;
-    double unit = base->cost * n;
-    if (unit <= 0) {
-        return;
-    }
-    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
-    uint32_t rows = (extra + it->n_sequences / 2) / it->n_sequences;
-    if (rows < N_WIDTH) {
-        /* The first sample of a width may be an outlier: the line says what to expect. */
-        double limit = OUTLIER * verify_ratio(s, rows, -1) * unit;
-        double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;
-        mean_add(&s->compute[rows], kept * (it->verify_cost - it->fetch_cost) / unit, COST_MEMORY);
-        mean_add(&s->fetch[rows], kept * it->fetch_cost / unit, COST_MEMORY);
-    }
-    if (it->n_draft_passes > 0) {
-        mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);
-    }
-    if (!plain) {
-        s->slope = fit_slope(s->compute, ROW_COST_PRIOR);
-        s->fetch_slope = fit_slope(s->fetch, 0);
-    }
 }
 
 static void part_end(moe_length_control *control)
@@ -477,7 +270,7 @@ static void part_end(moe_length_control *control)
 /* What plain decoding of the iteration's tokens would have cost, in t_base. */
 static double plain_value(const survival_state *s, const moe_length_iteration *it, double unit)
 {
-    return it->models_misses ? (it->n_emitted * s->compute_base + it->plain_fetch) / unit
+    return it->models_misses ? (it->n_emitted * s->prices.compute_base + it->plain_fetch) / unit
                              : (double)it->n_emitted / it->n_sequences;
 }
 
@@ -492,7 +285,8 @@ static double clipped_verify(const survival_state *s, const moe_length_iteration
 {
     uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
     double fetch = it->models_misses ? it->modelled_fetch / unit : -1;
-    double expected = verify_ratio(s, (extra + it->n_sequences - 1) / it->n_sequences, fetch);
+    double expected = moe_length_prices_verify(
+        &s->prices, (extra + it->n_sequences - 1) / it->n_sequences, fetch);
     double verify = it->verify_cost / unit;
     return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
 }
@@ -540,7 +334,7 @@ static void survival_end(moe_length_control *control, const moe_length_iteration
     bool plain = moe_length_is_plain(it);
     /* Priced before it is learnt from: an outlier must not raise what it is clipped at. */
     account(control, it, plain);
-    learn_costs(control, it, plain);
+    moe_length_prices_learn(&s->prices, control->base, it);
     s->waited += s->mode == MODE_OFF;
 }
 
@@ -553,7 +347,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
     control->state = s;
     s->account.share = control->options.second ? SECOND_SHARE : SHARE;
     s->account.more = MORE;
-    s->slope = ROW_COST_PRIOR;
+    moe_length_prices_init(&s->prices);
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* the first probe follows the first baseline */
     return MOE_OK;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* What an expert cache consists of, for the files that make and change it: two arrays that are each
+ * other's inverse,
+ *
+ *     slot_of_key: [n_keys]   key -> slot or MOE_SLOT_NONE
+ *     key_of_slot: [n_slots]  slot -> key or MOE_KEY_NONE
+ *
+ * and the slots cut into domains, each with a stack of free slots and a policy object of its own:
+ *
+ *     slots: | class 0: layer 0 | class 0: layer 2 | class 1: layer 1 | ...   per_layer
+ *     slots: | class 0: layers 0 and 2             | class 1: layer 1 | ...   otherwise
+ *
+ * A domain of one layer shows its policy that layer alone: keys are shifted by first_key. */
+#ifndef MOE_CACHE_EXPERT_CACHE_STATE_H
+#define MOE_CACHE_EXPERT_CACHE_STATE_H
+
+#include "cache/expert_cache.h"
+
+#define MOE_DOMAIN_NONE UINT32_MAX
+
+typedef struct moe_cache_domain {
+    moe_expert_cache *cache;
+    void *state; /* of the policy */
+    uint32_t class_id;
+    bool single_layer;  /* the policy sees one layer */
+    uint32_t first_key; /* subtracted from keys before the policy sees them */
+    uint32_t n_layers;
+    uint32_t first_slot;
+    uint32_t n_slots;
+    uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
+    uint32_t n_pinned; /* keys with pins */
+} moe_cache_domain;
+
+struct moe_expert_cache {
+    /* Set at creation. */
+    const moe_policy *policy;
+    uint32_t n_layer;
+    uint32_t n_expert;
+    uint32_t n_keys;
+    uint32_t n_slots;
+    uint32_t n_domains;
+    moe_cache_domain *domains;
+    uint32_t *domain_of_layer; /* [n_layer] or MOE_DOMAIN_NONE */
+    /* Changing. */
+    uint32_t *slot_of_key;
+    uint32_t *key_of_slot;
+    uint32_t *free_slots; /* [n_slots] */
+    uint32_t *pins;       /* [n_keys] */
+    bool *prefetched;     /* [n_keys] given a slot ahead of demand and not used since */
+    uint32_t n_resident;
+    moe_expert_cache_stats stats;
+};
+
+#endif
