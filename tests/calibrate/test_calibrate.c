@@ -1,142 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Calibration of an oracle model: every table against a naive computation, interruption, kill -9,
- * a damaged model, and what an engine does with the sidecar. */
+/* Calibration of an oracle model: every table against a naive computation, interruption, and kill
+ * -9. */
+#include "tests/calibrate/calibrate_fixture.h"
+
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "cache/trace_rows.h"
-#include "cpu/kernels/matmul.h"
-#include "offload/file_read.h"
-#include "runtime/engine/calibration.h"
-#include "tests/engine/engine_fixture.h"
 
-#define N_TOKENS 700 /* more than a window, and no multiple of one */
-#define N_DECODE 16
-#define N_KILLS  24
+#define N_KILLS 24
 
-static const char *model_path;
 static const char *own_path;
-static char folder[] = "/tmp/moe-calibrate-XXXXXX";
-static int32_t text[N_TOKENS];
-static moe_engine_info info; /* of the model; its strings are gone */
-
-static const char *in_folder(char *out, const char *name)
-{
-    snprintf(out, 128, "%s/%s", folder, name);
-    return out;
-}
-
-static moe_engine_options engine_options(void)
-{
-    moe_engine_options options;
-    moe_engine_options_init(&options);
-    options.model_path = model_path;
-    options.n_threads = 2;
-    options.prefill_chunk = 64;
-    options.context = 512;
-    options.calibration = "none";
-    return options;
-}
-
-static moe_calibrate_options calibrate_options(const char *path)
-{
-    moe_calibrate_options options;
-    moe_calibrate_options_init(&options);
-    options.tokens = text;
-    options.n_tokens = N_TOKENS;
-    options.text_name = "test";
-    options.path = path;
-    options.gram = true;
-    return options;
-}
-
-static void calibrate(const moe_engine_options *engine_opts, const char *path)
-{
-    moe_engine *engine = open_engine(engine_opts);
-    moe_calibrate_options options = calibrate_options(path);
-    moe_error error;
-    if (moe_calibrate(engine, &options, &error) != MOE_OK) {
-        fail_msg("%s", error.message);
-    }
-    moe_engine_close(&engine);
-}
-
-static moe_calibration_shape shape_of_model(void)
-{
-    return (moe_calibration_shape){info.fingerprint, info.n_layer, info.n_expert,
-                                   info.n_expert_used, info.n_embd};
-}
-
-static moe_calibration *load(const char *path)
-{
-    moe_calibration_shape shape = shape_of_model();
-    moe_calibration *c = NULL;
-    moe_error error;
-    if (moe_calibration_load(&c, path, &shape, true, &error) != MOE_OK) {
-        fail_msg("%s", error.message);
-    }
-    return c;
-}
-
-static uint8_t *read_file(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    uint8_t *bytes = malloc(*size);
-    assert_int_equal(fread(bytes, 1, *size, file), *size);
-    fclose(file);
-    return bytes;
-}
-
-static void assert_same_file(const char *a, const char *b)
-{
-    size_t size[2];
-    uint8_t *bytes[2] = {read_file(a, &size[0]), read_file(b, &size[1])};
-    assert_int_equal(size[0], size[1]);
-    assert_memory_equal(bytes[0], bytes[1], size[0]);
-    free(bytes[0]);
-    free(bytes[1]);
-}
-
-/* The sidecar that the others are held against, with the routing recorded beside it. */
-static int setup(void **state)
-{
-    (void)state;
-    char sidecar[128], trace[128];
-    assert_non_null(mkdtemp(folder));
-    moe_engine_options options = engine_options();
-    moe_engine *engine = open_engine(&options);
-    moe_engine_get_info(engine, &info);
-    moe_engine_close(&engine);
-    make_prompt(text, N_TOKENS, info.n_vocab, 9);
-    options.trace_path = in_folder(trace, "trace.jsonl");
-    options.trace_gates = true;
-    calibrate(&options, in_folder(sidecar, "cal.gguf"));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[160];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 /* ---- Counts, pairs, entropies: from the trace ---- */
 
@@ -158,7 +34,7 @@ static void check_percentiles(double *values, size_t n, const float *percentiles
 
 static void check_layer_by_trace(const moe_trace *trace, const moe_calibration *c, uint32_t layer)
 {
-    uint32_t n = info.n_expert;
+    uint32_t n = calibrated.info.n_expert;
     double *counts = calloc(n, sizeof *counts);
     double *pairs = calloc((size_t)n * n, sizeof *pairs);
     double *weighted = calloc((size_t)n * n, sizeof *weighted);
@@ -220,7 +96,7 @@ static void agrees_with_the_trace(void **state)
     }
     assert_int_equal(trace->n_rows, N_TOKENS);
     assert_int_equal(c->n_tokens, N_TOKENS);
-    for (uint32_t layer = 0; layer < info.n_layer; layer++) {
+    for (uint32_t layer = 0; layer < calibrated.info.n_layer; layer++) {
         check_layer_by_trace(trace, c, layer);
     }
     moe_trace_close(&trace);
@@ -228,21 +104,6 @@ static void agrees_with_the_trace(void **state)
 }
 
 /* ---- Affinities: from the weights ---- */
-
-typedef struct model_file {
-    moe_gguf *gguf;
-    moe_model_config config;
-    moe_tensor_map map;
-    moe_matmul_kernels kernels;
-} model_file;
-
-static void open_model(model_file *m)
-{
-    assert_int_equal(moe_gguf_open(&m->gguf, model_path, NULL), MOE_OK);
-    assert_int_equal(moe_model_config_read(&m->config, m->gguf, NULL), MOE_OK);
-    assert_int_equal(moe_tensor_map_build(&m->map, &m->config, m->gguf, NULL), MOE_OK);
-    moe_matmul_kernels_init(&m->kernels, 0);
-}
 
 /* Rows [first, first + n) of a tensor as floats. */
 static float *dequantised(const model_file *m, const moe_tensor_ref *ref, uint64_t first,
@@ -301,7 +162,7 @@ static double router_distance(const model_file *m, uint32_t layer, uint32_t i, u
 static void check_order(const model_file *m, const uint16_t *orders, uint32_t layer,
                         double (*distance)(const model_file *, uint32_t, uint32_t, uint32_t))
 {
-    uint32_t n = info.n_expert;
+    uint32_t n = calibrated.info.n_expert;
     bool varied = false;
     for (uint32_t i = 0; i < n; i++) {
         const uint16_t *order = orders + ((size_t)layer * n + i) * n;
@@ -324,14 +185,13 @@ static void affinities_of_weights(void **state)
     moe_calibration *c = load(in_folder(name, "cal.gguf"));
     model_file m;
     open_model(&m);
-    for (uint32_t layer = 0; layer < info.n_layer; layer++) {
+    for (uint32_t layer = 0; layer < calibrated.info.n_layer; layer++) {
         if (moe_layer_has_experts(&m.config, layer)) {
             check_order(&m, c->affinity[MOE_AFFINITY_WEIGHT], layer, weight_distance);
             check_order(&m, c->affinity[MOE_AFFINITY_ROUTER], layer, router_distance);
         }
     }
-    moe_tensor_map_free(&m.map);
-    moe_gguf_close(&m.gguf);
+    close_model(&m);
     moe_calibration_free(&c);
 }
 
@@ -342,12 +202,12 @@ static void gram_matrices(void **state)
     (void)state;
     char name[128];
     moe_calibration *c = load(in_folder(name, "cal.gguf"));
-    size_t n = info.n_embd;
-    for (size_t layer = 0; layer < info.n_layer; layer++) {
+    size_t n = calibrated.info.n_embd;
+    for (size_t layer = 0; layer < calibrated.info.n_layer; layer++) {
         const float *gram = c->gram + layer * n * n;
         bool counted = false;
-        for (uint32_t e = 0; e < info.n_expert; e++) {
-            counted |= c->counts[layer * info.n_expert + e] > 0;
+        for (uint32_t e = 0; e < calibrated.info.n_expert; e++) {
+            counted |= c->counts[layer * calibrated.info.n_expert + e] > 0;
         }
         for (size_t i = 0; i < n; i++) {
             assert_true(counted ? gram[i * n + i] > 0.0f : gram[i * n + i] == 0.0f);
@@ -400,7 +260,7 @@ static void resumed(void **state)
         assert_true(n_stops < 1000);
     }
     assert_int_equal(status, MOE_OK);
-    assert_true(n_stops > 2 + (int)info.n_layer);
+    assert_true(n_stops > 2 + (int)calibrated.info.n_layer);
     assert_same_file(path, whole);
 }
 
@@ -418,9 +278,9 @@ static void starts_over(void **state)
     stopper s = {1};
     options.progress = stop_after;
     options.user = &s;
-    text[3] ^= 1;
+    calibrated.text[3] ^= 1;
     assert_int_equal(moe_calibrate(engine, &options, NULL), MOE_ERR_CANCELLED);
-    text[3] ^= 1;
+    calibrated.text[3] ^= 1;
     s.calls_left = 1;
     assert_int_equal(moe_calibrate(engine, &options, NULL), MOE_ERR_CANCELLED);
     moe_engine_close(&engine);
@@ -455,7 +315,7 @@ static int run_child(const char *path)
         return 1;
     }
     moe_engine_get_info(engine, &child_info);
-    make_prompt(text, N_TOKENS, child_info.n_vocab, 9);
+    make_prompt(calibrated.text, N_TOKENS, child_info.n_vocab, 9);
     moe_calibrate_options options = calibrate_options(path);
     options.save_interval_s = 1e-9;
     int status = moe_calibrate(engine, &options, NULL);
@@ -467,7 +327,7 @@ static pid_t start_child(const char *path)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        execl(own_path, own_path, model_path, path, (char *)NULL);
+        execl(own_path, own_path, calibrated.path, path, (char *)NULL);
         _exit(127);
     }
     assert_true(pid > 0);
@@ -503,164 +363,6 @@ static void killed(void **state)
     assert_same_file(path, whole);
 }
 
-/* ---- Engines with a sidecar ---- */
-
-static void write_tokens(const moe_engine_options *options, int32_t *tokens,
-                         moe_engine_stats *stats)
-{
-    moe_engine *engine = open_engine(options);
-    moe_session *session = greedy_session(engine);
-    feed(session, text, 90);
-    decode(engine, session, tokens, N_DECODE);
-    stats->struct_size = sizeof *stats;
-    moe_engine_get_stats(engine, stats);
-    moe_session_close(&session);
-    moe_engine_close(&engine);
-}
-
-static void same_tokens(void **state)
-{
-    (void)state;
-    char sidecar[128];
-    moe_engine_options options = engine_options();
-    moe_engine_stats stats;
-    int32_t expected[N_DECODE], tokens[N_DECODE];
-    write_tokens(&options, expected, &stats);
-    options.calibration = in_folder(sidecar, "cal.gguf");
-    write_tokens(&options, tokens, &stats);
-    assert_memory_equal(tokens, expected, sizeof tokens);
-    options.expert_cache_share = 0.6;
-    options.policy = "hot-global"; /* needs hotness */
-    write_tokens(&options, tokens, &stats);
-    assert_memory_equal(tokens, expected, sizeof tokens);
-    options.policy = NULL;
-    options.offload = "caching";
-    write_tokens(&options, tokens, &stats);
-    assert_memory_equal(tokens, expected, sizeof tokens);
-}
-
-/* The hottest tenth of each layer, at least one, hits; every other expert is read at each use. */
-static void caching(void **state)
-{
-    (void)state;
-    char sidecar[128];
-    moe_engine_options options = engine_options();
-    moe_engine_stats stats;
-    int32_t tokens[N_DECODE];
-    moe_error error;
-    options.offload = "caching";
-    moe_engine *engine = NULL;
-    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
-    options.calibration = NULL;
-    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "moe-offload calibrate"));
-    options.calibration = in_folder(sidecar, "cal.gguf");
-    write_tokens(&options, tokens, &stats);
-    uint32_t n_moe = 0;
-    moe_calibration *c = load(sidecar);
-    for (uint32_t layer = 0; layer < info.n_layer; layer++) {
-        n_moe += c->tae[layer * MOE_PERCENTILES] > 0.0f;
-    }
-    moe_calibration_free(&c);
-    uint32_t n_kept = n_moe * (info.n_expert < 20 ? 1 : info.n_expert / 10);
-    assert_int_equal(stats.prefetches, n_kept);
-    assert_true(stats.expert_hits >= stats.passes / 2);
-    assert_true(stats.expert_misses > stats.expert_hits);
-    assert_int_equal(stats.bytes_demand / (info.expert_bytes / n_moe / info.n_expert),
-                     n_kept + stats.expert_misses);
-}
-
-static void copy_file(const char *from, const char *to, uint64_t flipped)
-{
-    size_t size;
-    uint8_t *bytes = read_file(from, &size);
-    bytes[flipped] ^= 0x20;
-    FILE *file = fopen(to, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    fclose(file);
-    free(bytes);
-}
-
-/* A flipped bit in an expert is read twice, then the error says which expert; without checksums
- * nobody would notice. */
-static void damaged_model(void **state)
-{
-    (void)state;
-    char sidecar[128], copy[128], expert[64];
-    model_file m;
-    open_model(&m);
-    moe_calibration *c = load(in_folder(sidecar, "cal.gguf"));
-    uint32_t layer = info.n_layer - 1;
-    uint32_t hottest[MOE_MAX_EXPERTS];
-    moe_calibration_hottest(c, layer, hottest);
-    moe_calibration_free(&c);
-    const moe_tensor_ref *part = &m.map.layers[layer].experts[hottest[0]].parts[MOE_EXPERT_DOWN];
-    copy_file(model_path, in_folder(copy, "copy.gguf"), part->offset + part->size / 2);
-    moe_tensor_map_free(&m.map);
-    moe_gguf_close(&m.gguf);
-
-    moe_engine_options options = engine_options();
-    moe_error error;
-    options.model_path = copy;
-    options.calibration = sidecar;
-    moe_engine *engine = open_engine(&options);
-    moe_session *session = greedy_session(engine);
-    feed(session, text, 64);
-    assert_int_equal(moe_step(engine, &session, 1, &error), MOE_ERR_IO);
-    snprintf(expert, sizeof expert, "layer %u, expert %u:", layer, hottest[0]);
-    assert_non_null(strstr(error.message, expert));
-    assert_non_null(strstr(error.message, "checksum, twice"));
-    moe_session_close(&session);
-    moe_engine_close(&engine);
-
-    options.offload = "caching"; /* reads it when opening */
-    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_IO);
-    assert_non_null(strstr(error.message, expert));
-    options = engine_options();
-    options.model_path = copy;
-    int32_t tokens[N_DECODE];
-    moe_engine_stats stats;
-    write_tokens(&options, tokens, &stats);
-}
-
-static void count_notice(const char *line, void *user)
-{
-    *(int *)user += strstr(line, "made for another model or for other weights") != NULL;
-}
-
-/* Named, a sidecar of another model is an error; beside the model it is left out with a notice. */
-static void foreign_sidecar(void **state)
-{
-    (void)state;
-    char sidecar[128], copy[128], beside[128];
-    moe_calibration *c = load(in_folder(sidecar, "cal.gguf"));
-    c->shape.fingerprint ^= 1;
-    copy_file(model_path, in_folder(copy, "m.gguf"), 0);
-    copy_file(copy, copy, 0); /* flipped back */
-    assert_int_equal(moe_calibration_save(c, in_folder(beside, "m.moe-cal.gguf"), NULL), MOE_OK);
-    moe_engine_options options = engine_options();
-    moe_engine *engine = NULL;
-    moe_error error;
-    int n_notices = 0;
-    options.model_path = copy;
-    options.calibration = beside;
-    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_MISMATCH);
-    options.calibration = NULL;
-    options.log = count_notice;
-    options.user = &n_notices;
-    engine = open_engine(&options);
-    assert_int_equal(n_notices, 1);
-    moe_engine_close(&engine);
-    c->shape.fingerprint ^= 1;
-    assert_int_equal(moe_calibration_save(c, beside, NULL), MOE_OK);
-    options.policy = "hot-global";
-    engine = open_engine(&options); /* found by itself */
-    assert_int_equal(n_notices, 1);
-    moe_engine_close(&engine);
-    moe_calibration_free(&c);
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 2 && argc != 3) {
@@ -668,7 +370,7 @@ int main(int argc, char **argv)
         return 2;
     }
     own_path = argv[0];
-    model_path = argv[1];
+    calibrated.path = argv[1];
     if (argc == 3) {
         return run_child(argv[2]);
     }
@@ -680,10 +382,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(starts_over),
         cmocka_unit_test(small_cache),
         cmocka_unit_test(killed),
-        cmocka_unit_test(same_tokens),
-        cmocka_unit_test(caching),
-        cmocka_unit_test(damaged_model),
-        cmocka_unit_test(foreign_sidecar),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, calibrated_setup, calibrated_teardown);
 }
