@@ -9,7 +9,7 @@
  * A length is believed only after it was compared with what is left of the file, and memory is
  * allocated only for entries whose bytes are at hand, so that the allocation is a small multiple of
  * the header's true size whatever its counts claim. */
-#include "runtime/model/gguf_internal.h"
+#include "runtime/model/gguf_cursor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,81 +24,6 @@
 #define MAX_NAME_BYTES    255   /* the format says 64; some converters write more */
 #define MIN_KV_BYTES      14    /* a key of one byte and a value of one byte */
 #define MIN_TENSOR_BYTES  33    /* a name of one byte and one dimension */
-
-typedef struct cursor {
-    const uint8_t *bytes;
-    uint64_t at;
-    uint64_t n_bytes;   /* at hand */
-    uint64_t file_size; /* >= n_bytes */
-    uint64_t needed;    /* set when a read fails for want of bytes that the file has */
-    const char *field;  /* what is being read, for messages */
-    moe_error *err;
-} cursor;
-
-static int fail_truncated(const cursor *c, uint64_t wanted)
-{
-    return moe_fail(c->err, MOE_ERR_FORMAT,
-                    "%s at offset %" PRIu64 " needs %" PRIu64 " bytes but the file ends after "
-                    "%" PRIu64 ": it is truncated or damaged; download it again",
-                    c->field, c->at, wanted, c->file_size - c->at);
-}
-
-/* Makes sure that `size` bytes are at hand. */
-static int want(cursor *c, uint64_t size)
-{
-    if (size > c->file_size - c->at) {
-        return fail_truncated(c, size);
-    }
-    if (size > c->n_bytes - c->at) {
-        c->needed = c->at + size;
-        return MOE_GGUF_NEED_MORE;
-    }
-    return MOE_OK;
-}
-
-static uint64_t load_le(const uint8_t *bytes, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = size; i-- > 0;) {
-        value = value << 8 | bytes[i];
-    }
-    return value;
-}
-
-static int read_uint(cursor *c, size_t size, uint64_t *value)
-{
-    int status = want(c, size);
-    if (status == MOE_OK) {
-        *value = load_le(c->bytes + c->at, size);
-        c->at += size;
-    }
-    return status;
-}
-
-static int read_u32(cursor *c, uint32_t *value)
-{
-    uint64_t wide = 0;
-    int status = read_uint(c, 4, &wide);
-    *value = (uint32_t)wide;
-    return status;
-}
-
-static int read_string(cursor *c, moe_string_view *string)
-{
-    uint64_t size = 0;
-    int status = read_uint(c, 8, &size);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = want(c, size);
-    if (status != MOE_OK) {
-        return status;
-    }
-    string->data = (const char *)c->bytes + c->at;
-    string->size = size;
-    c->at += size;
-    return MOE_OK;
-}
 
 /* Room for one more entry of a growing table. */
 static int reserve_one(void **table, size_t *capacity, size_t count, size_t entry_size,
@@ -120,7 +45,7 @@ static int reserve_one(void **table, size_t *capacity, size_t count, size_t entr
 
 static int decode_scalar(moe_gguf_kv *kv, const uint8_t *bytes, size_t size)
 {
-    uint64_t bits = load_le(bytes, size);
+    uint64_t bits = moe_gguf_load_le(bytes, size);
     switch (kv->type) {
     case MOE_GGUF_I8:
         kv->value.i64 = (int8_t)bits;
@@ -151,14 +76,14 @@ static int decode_scalar(moe_gguf_kv *kv, const uint8_t *bytes, size_t size)
     return kv->type == MOE_GGUF_BOOL && bits > 1 ? MOE_ERR_FORMAT : MOE_OK;
 }
 
-static int read_string_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
+static int read_string_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
 {
     /* The 8 bytes of each string's length must be at hand before the views are allocated. */
     uint64_t least;
     if (!moe_mul_u64(kv->n_elements, 8, &least)) {
         least = UINT64_MAX;
     }
-    int status = want(c, least);
+    int status = moe_gguf_want(c, least);
     if (status != MOE_OK) {
         return status;
     }
@@ -174,7 +99,7 @@ static int read_string_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv
     }
     header->string_arrays[header->n_string_arrays++] = strings;
     for (uint64_t i = 0; i < kv->n_elements; i++) {
-        status = read_string(c, &strings[i]);
+        status = moe_gguf_read_string(c, &strings[i]);
         if (status != MOE_OK) {
             return status;
         }
@@ -183,13 +108,13 @@ static int read_string_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv
     return MOE_OK;
 }
 
-static int read_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
+static int read_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
 {
     char shown[MOE_GGUF_SHOWN];
     uint32_t element_type = 0;
-    int status = read_u32(c, &element_type);
+    int status = moe_gguf_read_u32(c, &element_type);
     if (status == MOE_OK) {
-        status = read_uint(c, 8, &kv->n_elements);
+        status = moe_gguf_read_uint(c, 8, &kv->n_elements);
     }
     if (status != MOE_OK) {
         return status;
@@ -213,9 +138,9 @@ static int read_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
     }
     uint64_t size;
     if (!moe_mul_u64(kv->n_elements, element_size, &size)) {
-        return fail_truncated(c, UINT64_MAX);
+        return moe_gguf_truncated(c, UINT64_MAX);
     }
-    status = want(c, size);
+    status = moe_gguf_want(c, size);
     if (status == MOE_OK) {
         kv->value.raw = c->bytes + c->at;
         c->at += size;
@@ -223,11 +148,11 @@ static int read_array(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
     return status;
 }
 
-static int read_value(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
+static int read_value(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
 {
     char shown[MOE_GGUF_SHOWN];
     if (kv->type == MOE_GGUF_STRING) {
-        return read_string(c, &kv->value.string);
+        return moe_gguf_read_string(c, &kv->value.string);
     }
     if (kv->type == MOE_GGUF_ARRAY) {
         return read_array(header, c, kv);
@@ -238,7 +163,7 @@ static int read_value(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
                         "key '%s': value type %u at offset %" PRIu64 " is not a GGUF type",
                         moe_gguf_show(kv->key, shown), (unsigned)kv->type, c->at - 4);
     }
-    int status = want(c, size);
+    int status = moe_gguf_want(c, size);
     if (status != MOE_OK) {
         return status;
     }
@@ -251,7 +176,7 @@ static int read_value(moe_gguf_header *header, cursor *c, moe_gguf_kv *kv)
     return MOE_OK;
 }
 
-static int read_kv(moe_gguf_header *header, cursor *c)
+static int read_kv(moe_gguf_header *header, moe_gguf_cursor *c)
 {
     char field[MOE_GGUF_SHOWN + 32];
     char shown[MOE_GGUF_SHOWN];
@@ -265,7 +190,7 @@ static int read_kv(moe_gguf_header *header, cursor *c)
     moe_gguf_kv *kv = &header->kvs[header->n_kvs];
     memset(kv, 0, sizeof *kv);
     kv->n_elements = 1;
-    status = read_string(c, &kv->key);
+    status = moe_gguf_read_string(c, &kv->key);
     if (status != MOE_OK) {
         return status;
     }
@@ -279,7 +204,7 @@ static int read_kv(moe_gguf_header *header, cursor *c)
     memcpy(field + 17, shown, strlen(shown) + 1);
     c->field = field;
     uint32_t type = 0;
-    status = read_u32(c, &type);
+    status = moe_gguf_read_u32(c, &type);
     if (status == MOE_OK) {
         kv->type = (moe_gguf_type)type;
         status = read_value(header, c, kv);
@@ -289,7 +214,7 @@ static int read_kv(moe_gguf_header *header, cursor *c)
     return status;
 }
 
-static int fail_tensor(const cursor *c, const moe_gguf_tensor *tensor, const char *what,
+static int fail_tensor(const moe_gguf_cursor *c, const moe_gguf_tensor *tensor, const char *what,
                        uint64_t offset)
 {
     char shown[MOE_GGUF_SHOWN];
@@ -298,7 +223,7 @@ static int fail_tensor(const cursor *c, const moe_gguf_tensor *tensor, const cha
 }
 
 /* Bytes that the dimensions and the type amount to; 0 for a type that the engine does not know. */
-static int measure_tensor(const cursor *c, moe_gguf_tensor *tensor, uint64_t start)
+static int measure_tensor(const moe_gguf_cursor *c, moe_gguf_tensor *tensor, uint64_t start)
 {
     uint64_t n_elements = 1;
     for (uint32_t i = 0; i < 4; i++) {
@@ -324,7 +249,7 @@ static int measure_tensor(const cursor *c, moe_gguf_tensor *tensor, uint64_t sta
     return MOE_OK;
 }
 
-static int read_tensor(moe_gguf_header *header, cursor *c)
+static int read_tensor(moe_gguf_header *header, moe_gguf_cursor *c)
 {
     uint64_t start = c->at;
     c->field = "a tensor's entry";
@@ -335,7 +260,7 @@ static int read_tensor(moe_gguf_header *header, cursor *c)
     }
     moe_gguf_tensor *tensor = &header->tensors[header->n_tensors];
     *tensor = (moe_gguf_tensor){.dims = {1, 1, 1, 1}};
-    status = read_string(c, &tensor->name);
+    status = moe_gguf_read_string(c, &tensor->name);
     if (status != MOE_OK) {
         return status;
     }
@@ -344,18 +269,18 @@ static int read_tensor(moe_gguf_header *header, cursor *c)
                         "name of tensor %zu at offset %" PRIu64 " has %zu bytes, not 1 to %d",
                         header->n_tensors, start, tensor->name.size, MAX_NAME_BYTES);
     }
-    status = read_u32(c, &tensor->n_dims);
+    status = moe_gguf_read_u32(c, &tensor->n_dims);
     if (status == MOE_OK && (tensor->n_dims == 0 || tensor->n_dims > 4)) {
         return fail_tensor(c, tensor, "its number of dimensions is not 1 to 4", start);
     }
     for (uint32_t i = 0; i < tensor->n_dims && status == MOE_OK; i++) {
-        status = read_uint(c, 8, &tensor->dims[i]);
+        status = moe_gguf_read_uint(c, 8, &tensor->dims[i]);
     }
     if (status == MOE_OK) {
-        status = read_u32(c, &tensor->type);
+        status = moe_gguf_read_u32(c, &tensor->type);
     }
     if (status == MOE_OK) {
-        status = read_uint(c, 8, &tensor->offset);
+        status = moe_gguf_read_uint(c, 8, &tensor->offset);
     }
     if (status == MOE_OK) {
         status = measure_tensor(c, tensor, start);
@@ -365,7 +290,7 @@ static int read_tensor(moe_gguf_header *header, cursor *c)
 }
 
 /* The kinds of file that people take for a model. */
-static int fail_magic(const cursor *c)
+static int fail_magic(const moe_gguf_cursor *c)
 {
     const uint8_t *b = c->bytes;
     if (memcmp(b, "vers", 4) == 0) {
@@ -382,10 +307,11 @@ static int fail_magic(const cursor *c)
                     b[0], b[1], b[2], b[3]);
 }
 
-static int read_preamble(moe_gguf_header *header, cursor *c, uint64_t *n_kvs, uint64_t *n_tensors)
+static int read_preamble(moe_gguf_header *header, moe_gguf_cursor *c, uint64_t *n_kvs,
+                         uint64_t *n_tensors)
 {
     c->field = "the GGUF magic number";
-    int status = want(c, 4);
+    int status = moe_gguf_want(c, 4);
     if (status != MOE_OK) {
         return status;
     }
@@ -394,7 +320,7 @@ static int read_preamble(moe_gguf_header *header, cursor *c, uint64_t *n_kvs, ui
     }
     c->at = 4;
     c->field = "the GGUF version";
-    status = read_u32(c, &header->version);
+    status = moe_gguf_read_u32(c, &header->version);
     if (status != MOE_OK) {
         return status;
     }
@@ -411,16 +337,16 @@ static int read_preamble(moe_gguf_header *header, cursor *c, uint64_t *n_kvs, ui
                         header->version);
     }
     c->field = "the number of tensors";
-    status = read_uint(c, 8, n_tensors);
+    status = moe_gguf_read_uint(c, 8, n_tensors);
     if (status == MOE_OK) {
         c->field = "the number of metadata keys";
-        status = read_uint(c, 8, n_kvs);
+        status = moe_gguf_read_uint(c, 8, n_kvs);
     }
     return status;
 }
 
 /* A count that even the smallest entries could not fill is refused before the first is read. */
-static int check_count(const cursor *c, const char *what, uint64_t count, uint64_t least,
+static int check_count(const moe_gguf_cursor *c, const char *what, uint64_t count, uint64_t least,
                        uint64_t offset)
 {
     if (count > (c->file_size - c->at) / least || count >= UINT32_MAX) {
@@ -473,7 +399,7 @@ static int index_kvs(moe_gguf_header *header, moe_error *err)
 int moe_gguf_header_parse(moe_gguf_header *header, const uint8_t *bytes, uint64_t n_bytes,
                           uint64_t file_size, uint64_t *needed, moe_error *err)
 {
-    cursor c = {.bytes = bytes, .n_bytes = n_bytes, .file_size = file_size, .err = err};
+    moe_gguf_cursor c = {.bytes = bytes, .n_bytes = n_bytes, .file_size = file_size, .err = err};
     uint64_t n_kvs = 0;
     uint64_t n_tensors = 0;
     int status = read_preamble(header, &c, &n_kvs, &n_tensors);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Element-wise kernels, sums, exponentials and conversions: every instruction set against the
+/* Element-wise kernels, sums and exponentials: every instruction set against the
  * reference bit by bit, and the reference against double precision. With --bench: throughput. */
 #include "vector_test_util.h"
-
-#include "cpu/kernels/kv_half.h"
 
 #define MAX_N  1100
 #define GUARD  16 /* elements after a result that must stay as they were */
@@ -253,12 +251,6 @@ static void exp_is_within_one_ulp(void **state)
     assert_true(isinf(moe_exp(INFINITY)) && isnan(moe_exp(NAN)));
 }
 
-static void assert_near(const char *what, double exact, float got, double relative, double absolute)
-{
-    if (!(fabs(exact - (double)got) <= relative * fabs(exact) + absolute))
-        fail_msg("%s: %.9g, exactly %.9g", what, (double)got, exact);
-}
-
 static void norms_and_sums_agree_with_double(void **state)
 {
     (void)state;
@@ -279,21 +271,21 @@ static void norms_and_sums_agree_with_double(void **state)
         }
         for (uint32_t i = 0; i < n; i++)
             sum += exp((double)a[i] - max);
-        assert_near("dot", dot, k.dot(a, b, n), 0, 2e-6 * magnitude);
+        test_assert_near("dot", dot, k.dot(a, b, n), 0, 2e-6 * magnitude);
         k.rms_norm(a, b, y, n, 1e-5f);
         for (uint32_t i = 0; i < n; i++)
-            assert_near("rms_norm", a[i] / sqrt(square / n + 1e-5) * b[i], y[i], 2e-6, 0);
+            test_assert_near("rms_norm", a[i] / sqrt(square / n + 1e-5) * b[i], y[i], 2e-6, 0);
         k.silu_mul(a, b, y, n);
         for (uint32_t i = 0; i < n; i++)
-            assert_near("silu_mul", a[i] / (1 + exp(-(double)a[i])) * b[i], y[i], 1e-6, 0);
+            test_assert_near("silu_mul", a[i] / (1 + exp(-(double)a[i])) * b[i], y[i], 1e-6, 0);
         memcpy(y, a, n * sizeof(float));
         k.sigmoid(y, n);
         for (uint32_t i = 0; i < n; i++)
-            assert_near("sigmoid", 1 / (1 + exp(-(double)a[i])), y[i], 1e-6, 0);
+            test_assert_near("sigmoid", 1 / (1 + exp(-(double)a[i])), y[i], 1e-6, 0);
         memcpy(y, a, n * sizeof(float));
         k.softmax(y, n);
         for (uint32_t i = 0; i < n; i++)
-            assert_near("softmax", exp(a[i] - max) / sum, y[i], 2e-6, 0);
+            test_assert_near("softmax", exp(a[i] - max) / sum, y[i], 2e-6, 0);
         double exact = a[n / 2] - max - log(sum);
         assert_true(fabs(k.log_softmax_at(a, n, n / 2) - exact) <= 1e-12 * fabs(exact) + 1e-14);
     }
@@ -319,8 +311,8 @@ static void rope_rotates(void **state)
     for (uint32_t i = 0; i < 64; i++) {
         double re = (double)x[2 * i] * c[i] - (double)x[2 * i + 1] * s[i];
         double im = (double)x[2 * i] * s[i] + (double)x[2 * i + 1] * c[i];
-        assert_near("rope, real part", re, mixed[2 * i], 0, 1e-6);
-        assert_near("rope, imaginary part", im, mixed[2 * i + 1], 0, 1e-6);
+        test_assert_near("rope, real part", re, mixed[2 * i], 0, 1e-6);
+        test_assert_near("rope, imaginary part", im, mixed[2 * i + 1], 0, 1e-6);
         assert_true(halves[i] == mixed[2 * i] && halves[64 + i] == mixed[2 * i + 1]);
     }
 }
@@ -340,103 +332,6 @@ static void clamp_keeps_nan(void **state)
         for (uint32_t i = 0; i < 19; i++)
             assert_true(i % 3 == 0 ? isnan(x[i]) : x[i] == (i % 3 == 1 ? -7.0f : 7.0f));
     }
-}
-
-/* Nearest half by search in doubles: apart from how the conversion works. */
-static void half_conversion_is_exact(void **state)
-{
-    (void)state;
-    for (uint32_t h = 0; h < 0x7c00; h++) {
-        float here = moe_half_to_float((uint16_t)h);
-        int exponent = (int)(h >> 10);
-        double exact = exponent == 0 ? ldexp(h, -24) : ldexp(1024 + (h & 1023), exponent - 25);
-        assert_true((double)here == exact);
-        assert_int_equal(moe_float_to_half(here), h);
-        assert_int_equal(moe_float_to_half(-here), h | 0x8000);
-        /* The midpoint to the next half goes to the even one, its neighbours to the nearer. */
-        double next = h == 0x7bff ? 65536.0 : (double)moe_half_to_float((uint16_t)(h + 1));
-        float middle = (float)((exact + next) / 2);
-        assert_int_equal(moe_float_to_half(middle), h % 2 == 0 ? h : h + 1);
-        assert_int_equal(moe_float_to_half(nextafterf(middle, 0.0f)), h);
-        assert_int_equal(moe_float_to_half(nextafterf(middle, INFINITY)), h + 1);
-    }
-    assert_int_equal(moe_float_to_half(INFINITY), 0x7c00);
-    assert_int_equal(moe_float_to_half(1e30f), 0x7c00);
-    assert_int_equal(moe_float_to_half(-1e-30f), 0x8000);
-    assert_true(isnan(moe_half_to_float(moe_float_to_half(NAN))));
-    assert_true(isinf(moe_half_to_float(0x7c00)));
-}
-
-static void kv_rows_are_the_same_bytes_everywhere(void **state)
-{
-    (void)state;
-    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
-    static float x[MAX_N], expected[MAX_N + GUARD], got[MAX_N + GUARD];
-    static uint8_t rows[2][MAX_N * 4 + GUARD];
-    uint64_t seed = 31;
-    test_level levels[3];
-    uint32_t n_levels = test_levels(levels);
-    moe_vector_kernels reference;
-    moe_vector_kernels_init(&reference, 0);
-    for (uint32_t l = 1; l < n_levels; l++) {
-        moe_vector_kernels k;
-        moe_vector_kernels_init(&k, levels[l].features);
-        for (uint32_t round = 0; round < 1200; round++) {
-            moe_kv_type type = types[round % 3];
-            uint32_t n = round < 300 ? round / 3 : test_below(&seed, MAX_N);
-            n = type == MOE_KV_Q8_0 ? n / 32 * 32 : n;
-            test_fill(&seed, round / 3 % TEST_KINDS, x, MAX_N);
-            if (round / 9 % 4 == 3) /* subnormal scales */
-                for (uint32_t i = 0; i < n; i++)
-                    x[i] = 1e-4f * test_unit(&seed);
-            memset(rows, 0xaa, sizeof(rows));
-            reference.kv_store(type, x, rows[0] + 1, n);
-            k.kv_store(type, x, rows[1] + 1, n);
-            assert_memory_equal(rows[0], rows[1], sizeof(rows[0]));
-            for (uint32_t i = 0; i < MAX_N + GUARD; i++)
-                expected[i] = got[i] = 12345.0f;
-            reference.kv_load(type, rows[0] + 1, expected, n);
-            k.kv_load(type, rows[0] + 1, got, n);
-            test_assert_same("kv_load", levels[l].name, expected, got, n + GUARD);
-        }
-    }
-}
-
-static void kv_rows_keep_their_precision(void **state)
-{
-    (void)state;
-    float x[64], y[64];
-    uint8_t row[256];
-    uint64_t seed = 3;
-    moe_vector_kernels k;
-    moe_vector_kernels_init(&k, 0);
-    assert_int_equal(moe_kv_row_bytes(MOE_KV_F16, 64), 128);
-    assert_int_equal(moe_kv_row_bytes(MOE_KV_F32, 64), 256);
-    assert_int_equal(moe_kv_row_bytes(MOE_KV_Q8_0, 64), 68);
-    for (uint32_t round = 0; round < 1000; round++) {
-        /* Down to where the scale is a subnormal half. */
-        float size = ldexpf(1.0f, -(int)(round % 24));
-        float amax[2] = {0, 0};
-        for (uint32_t i = 0; i < 64; i++) {
-            x[i] = size * test_unit(&seed);
-            amax[i / 32] = fmaxf(amax[i / 32], fabsf(x[i]));
-        }
-        k.kv_store(MOE_KV_Q8_0, x, row, 64);
-        k.kv_load(MOE_KV_Q8_0, row, y, 64);
-        for (uint32_t i = 0; i < 64; i++) {
-            double step = amax[i / 32] / 127.0;
-            /* Half a step, the scale's rounding, and what clamping at 127 codes can cost. */
-            assert_near("q8_0", x[i], y[i], 0, step * 0.501 + 128 * 0x1p-25 + step * 127 * 0x1p-12);
-        }
-        k.kv_store(MOE_KV_F16, x, row, 64);
-        k.kv_load(MOE_KV_F16, row, y, 64);
-        for (uint32_t i = 0; i < 64; i++)
-            assert_near("f16", x[i], y[i], 0x1p-11, 0x1p-25);
-    }
-    x[40] = NAN;
-    k.kv_store(MOE_KV_Q8_0, x, row, 64);
-    k.kv_load(MOE_KV_Q8_0, row, y, 64);
-    assert_true(!isnan(y[31]) && isnan(y[32]) && isnan(y[63]));
 }
 
 typedef struct bench {
@@ -497,9 +392,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(norms_and_sums_agree_with_double),
         cmocka_unit_test(rope_rotates),
         cmocka_unit_test(clamp_keeps_nan),
-        cmocka_unit_test(half_conversion_is_exact),
-        cmocka_unit_test(kv_rows_are_the_same_bytes_everywhere),
-        cmocka_unit_test(kv_rows_keep_their_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,4 +124,11 @@ static inline void test_assert_same(const char *what, const char *level, const f
                      expected[i]);
 }
 
+static inline void test_assert_near(const char *what, double exact, float got, double relative,
+                                    double absolute)
+{
+    if (!(fabs(exact - (double)got) <= relative * fabs(exact) + absolute))
+        fail_msg("%s: %.9g, exactly %.9g", what, (double)got, exact);
+}
+
 #endif

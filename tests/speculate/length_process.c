@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/speculate/length_process.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "runtime/base/random.h"
 
@@ -89,4 +94,37 @@ void length_process_run(const length_process *p, moe_length_control *control,
         plain_cost += scale * (1 + accepted);
     }
     outcome->excess = true_cost / plain_cost - 1;
+}
+
+moe_length_control *length_control_new(const moe_length_options *options)
+{
+    moe_length_control *control = NULL;
+    moe_error err = {""};
+    assert_int_equal(moe_length_control_create(&control, options, &err), MOE_OK);
+    return control;
+}
+
+moe_length_control *length_control_of(moe_length_kind kind, uint32_t max_draft)
+{
+    moe_length_options options = {.kind = kind, .max_draft = max_draft};
+    return length_control_new(&options);
+}
+
+length_process length_process_random(uint64_t seed)
+{
+    moe_random random;
+    moe_random_seed(&random, seed);
+    length_process p = {.seed = seed, .n_iterations = N_ITERATIONS, .fade = 0.9};
+    bool hopeless = seed % 3 == 0;
+    p.accept = hopeless ? 0 : moe_random_uniform(&random);
+    p.accept_other = hopeless ? 0 : moe_random_uniform(&random);
+    p.phase = seed % 2 == 0 ? 0 : 20 + (uint32_t)(400 * moe_random_uniform(&random));
+    p.spread = hopeless ? 0 : 0.3 * moe_random_uniform(&random);
+    p.row = 0.05 + 1.2 * moe_random_uniform(&random);
+    p.draft = seed % 4 == 0 ? 0 : 0.3 * moe_random_uniform(&random);
+    p.no_match = seed % 5 == 0 ? 0.7 : 0;
+    p.noise = 0.1 + 0.2 * moe_random_uniform(&random);
+    p.outliers = 0.03 * moe_random_uniform(&random);
+    p.drift = 2 * moe_random_uniform(&random) - 0.7;
+    return p;
 }

@@ -7,6 +7,8 @@
 
 #include "runtime/speculate/length_control.h"
 
+#define N_ITERATIONS 5000u /* of a random process */
+
 typedef struct length_process {
     double accept;       /* mean probability of acceptance at depth 1, in odd phases if phase > 0 */
     double accept_other; /* ... in even phases */
@@ -28,6 +30,13 @@ typedef struct length_outcome {
     double cost;   /* as noisy as the controller saw it */
     double excess; /* 1 - what the same tokens would have cost plainly, over the noiseless cost */
 } length_outcome;
+
+/* Controllers that tests make: fails the test when it cannot. */
+moe_length_control *length_control_new(const moe_length_options *options);
+moe_length_control *length_control_of(moe_length_kind kind, uint32_t max_draft);
+
+/* A process in which anything may be; nothing is ever accepted in a third of them. */
+length_process length_process_random(uint64_t seed);
 
 void length_process_run(const length_process *process, moe_length_control *control,
                         length_outcome *outcome);

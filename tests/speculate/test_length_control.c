@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Length control: Cascade's phases step by step against the paper's rules, and what the controllers
- * lose and gain on simulated processes. With the argument -v: tables of both. */
+/* Length control: Cascade's phases step by step against the paper's rules; traces and options of
+ * every controller. With the argument -v: a table of the paper's ablations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,26 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/random.h"
 #include "tests/speculate/length_process.h"
-
-#define N_ITERATIONS 5000u
-
-static bool verbose;
-
-static moe_length_control *make(const moe_length_options *options)
-{
-    moe_length_control *control = NULL;
-    moe_error err = {""};
-    assert_int_equal(moe_length_control_create(&control, options, &err), MOE_OK);
-    return control;
-}
-
-static moe_length_control *make_kind(moe_length_kind kind, uint32_t max_draft)
-{
-    moe_length_options options = {.kind = kind, .max_draft = max_draft};
-    return make(&options);
-}
 
 /* One iteration whose utility is utility[K], t_base being 1000. Returns K. */
 static uint32_t step(moe_length_control *control, const double *utility)
@@ -131,7 +112,7 @@ static void cascade_climbs_by_the_rules(void **state)
         {"a ceiling of 1", {1, 1.5}, 1, "4x0 4x1 16x1 4x1 16x1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        moe_length_control *control = make_kind(MOE_LENGTH_CASCADE, cases[i].max);
+        moe_length_control *control = length_control_of(MOE_LENGTH_CASCADE, cases[i].max);
         expect_run(control, cases[i].utility, cases[i].expected);
         moe_length_control_free(&control);
     }
@@ -141,7 +122,7 @@ static void cascade_backs_off_and_recovers(void **state)
 {
     (void)state;
     static const double bad[] = {1, 0.9, 0.7, 0.5}, good[] = {1, 1.5, 1.2, 1.1};
-    moe_length_control *control = make_kind(MOE_LENGTH_CASCADE, 3);
+    moe_length_control *control = length_control_of(MOE_LENGTH_CASCADE, 3);
     expect_run(control, bad, "4x0 4x3 4x2 4x1 32x0 4x1 64x0");
     expect_run(control, good, "4x1 4x2 16x1");     /* U falls, and below 1 there is no K */
     expect_run(control, bad, "4x1 32x0 4x1 64x0"); /* S starts over */
@@ -156,7 +137,7 @@ static void cascade_refreshes_its_baseline(void **state)
 {
     (void)state;
     static const double utility[] = {1, 1.5};
-    moe_length_control *control = make_kind(MOE_LENGTH_CASCADE, 1);
+    moe_length_control *control = length_control_of(MOE_LENGTH_CASCADE, 1);
     expect_run(control, utility, "4x0 100x1 4x0 100x1 4x0 100x1 4x0");
     moe_length_control_free(&control);
 }
@@ -167,246 +148,32 @@ static void cascade_ablations_change_what_they_name(void **state)
     static const double bad[] = {1, 0.9, 0.7, 0.5}, near[] = {1, 1.25, 1.22, 1.2};
     moe_length_options options = {.kind = MOE_LENGTH_CASCADE, .max_draft = 3};
     options.no_back_off = true;
-    moe_length_control *control = make(&options);
+    moe_length_control *control = length_control_new(&options);
     expect_run(control, bad, "4x0 4x3 4x2 4x1 16x0 4x1 16x0 4x1 16x0");
     moe_length_control_free(&control);
     options = (moe_length_options){.kind = MOE_LENGTH_CASCADE, .max_draft = 3, .no_disable = true};
-    control = make(&options);
+    control = length_control_new(&options);
     expect_run(control, bad, "4x0 4x3 4x2 4x1 16x1");
     moe_length_control_free(&control);
     options =
         (moe_length_options){.kind = MOE_LENGTH_CASCADE, .max_draft = 3, .no_early_exit = true};
-    control = make(&options);
+    control = length_control_new(&options);
     expect_run(control, near, "4x0 4x3 4x2 4x1 16x1");
     moe_length_control_free(&control);
     options = (moe_length_options){
         .kind = MOE_LENGTH_CASCADE, .max_draft = 3, .trial_iterations = 2, .set_iterations = 8};
-    control = make(&options);
+    control = length_control_new(&options);
     expect_run(control, near, "4x0 2x3 2x2 8x2 2x2");
     moe_length_control_free(&control);
-}
-
-static void run_of(moe_length_kind kind, uint32_t max, const length_process *process,
-                   length_outcome *outcome)
-{
-    moe_length_options options = {.kind = kind, .max_draft = max, .by_passes = process->draft > 0};
-    moe_length_control *control = make(&options);
-    length_process_run(process, control, outcome);
-    moe_length_control_free(&control);
-}
-
-/* A process in which anything may be; nothing is ever accepted in a third of them. */
-static length_process random_process(uint64_t seed)
-{
-    moe_random random;
-    moe_random_seed(&random, seed);
-    length_process p = {.seed = seed, .n_iterations = N_ITERATIONS, .fade = 0.9};
-    bool hopeless = seed % 3 == 0;
-    p.accept = hopeless ? 0 : moe_random_uniform(&random);
-    p.accept_other = hopeless ? 0 : moe_random_uniform(&random);
-    p.phase = seed % 2 == 0 ? 0 : 20 + (uint32_t)(400 * moe_random_uniform(&random));
-    p.spread = hopeless ? 0 : 0.3 * moe_random_uniform(&random);
-    p.row = 0.05 + 1.2 * moe_random_uniform(&random);
-    p.draft = seed % 4 == 0 ? 0 : 0.3 * moe_random_uniform(&random);
-    p.no_match = seed % 5 == 0 ? 0.7 : 0;
-    p.noise = 0.1 + 0.2 * moe_random_uniform(&random);
-    p.outliers = 0.03 * moe_random_uniform(&random);
-    p.drift = 2 * moe_random_uniform(&random) - 0.7;
-    return p;
-}
-
-static void survival_never_costs_more_than_two_per_cent(void **state)
-{
-    (void)state;
-    double worst[2] = {0, 0};
-    static const moe_length_kind kinds[] = {MOE_LENGTH_SURVIVAL, MOE_LENGTH_CASCADE};
-    for (uint64_t seed = 1; seed <= 600; seed++) {
-        length_process p = random_process(seed);
-        for (int i = 0; i < 2; i++) {
-            length_outcome outcome;
-            run_of(kinds[i], 8, &p, &outcome);
-            worst[i] = outcome.excess > worst[i] ? outcome.excess : worst[i];
-        }
-    }
-    print_message("worst slow-down of 600 processes: survival %.2f %%, cascade %.2f %%\n",
-                  100 * worst[0], 100 * worst[1]);
-    assert_true(worst[0] <= 0.02);
-}
-
-/* Short runs, where the first probe is much of the whole: all but one in a hundred of them. */
-static void survival_begins_with_care(void **state)
-{
-    (void)state;
-    static const uint32_t lengths[] = {250, 500, 1000};
-    for (int i = 0; i < 3; i++) {
-        uint32_t n_slower = 0;
-        double sum = 0;
-        for (uint64_t seed = 1; seed <= 600; seed++) {
-            length_process p = random_process(seed);
-            p.n_iterations = lengths[i];
-            p.drift = 0;
-            length_outcome outcome;
-            run_of(MOE_LENGTH_SURVIVAL, 8, &p, &outcome);
-            n_slower += outcome.excess > 0.02;
-            sum += outcome.excess;
-        }
-        print_message("%u iterations: %u of 600 lost more than 2 %%, %.2f %% on average\n",
-                      lengths[i], n_slower, 100 * sum / 600);
-        assert_true(n_slower <= 6);
-    }
-}
-
-/* One iteration of a sequence; all of the draft stands, or nothing does. Of a plain token's cost
- * `misses` is for experts, and of a row's as much of its own. Returns K. */
-static uint32_t draft_once(moe_length_control *control, double plain, double misses, double row,
-                           bool stands)
-{
-    uint32_t k = moe_length_begin(control, 1);
-    moe_length_iteration iteration = {.n_sequences = 1,
-                                      .n_drafted = k,
-                                      .n_rows = 1 + k,
-                                      .n_emitted = stands ? 1 + k : 1,
-                                      .verify_cost = plain + k * row,
-                                      .fetch_cost = misses * (1 + k * row / plain),
-                                      .models_misses = misses > 0,
-                                      .modelled_fetch = misses * (1 + k * row / plain),
-                                      .plain_fetch = misses * (stands ? 1 + k : 1)};
-    for (uint32_t i = 0; i < (stands ? k : k > 0); i++) {
-        moe_length_note_token(control, i + 1, 0.5f, stands);
-    }
-    moe_length_end(control, &iteration);
-    return k;
-}
-
-/* The first tokens cost three times the later ones, by misses that are modelled or for another
- * reason: a debt of theirs must not outlive them, nor refused drafts be taken for gains because
- * plain tokens were dear. */
-static void lose_early(double row, bool models_misses)
-{
-    moe_length_control *control = make_kind(MOE_LENGTH_SURVIVAL, 8);
-    double plain = 0, lost = 0;
-    uint32_t n_drafts = 0;
-    for (uint32_t t = 0; t < 1000; t++) {
-        double cost = t < 40 ? 3000 : 1000;
-        uint32_t k = draft_once(control, cost, models_misses ? cost - 500 : 0, row * cost, false);
-        plain += cost;
-        lost += k * row * cost;
-        n_drafts += k > 0;
-        assert_true(t < 128 || lost <= 0.02 * plain);
-    }
-    assert_true(n_drafts > 0); /* or nothing would ever be learnt */
-    moe_length_control_free(&control);
-}
-
-static void survival_counts_its_debts_in_costs(void **state)
-{
-    (void)state;
-    static const double rows[] = {0.2, 0.5, 1.0, 1.5, 2.0};
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        lose_early(rows[r], true);
-        lose_early(rows[r], false);
-    }
-}
-
-/* Iterations until the first draft, when silent ones stand or do not, or are not made at all. */
-static uint32_t first_draft(bool heard, bool stands)
-{
-    moe_length_control *control = make_kind(MOE_LENGTH_SURVIVAL, 8);
-    uint32_t t = 0;
-    for (; t < 500; t++) {
-        uint32_t k = draft_once(control, 1000, 0, 350, stands);
-        if (k > 0) {
-            break;
-        }
-        assert_true(moe_length_listens(control));
-        if (heard) {
-            moe_length_note_token(control, 1, 0.5f, stands);
-        }
-    }
-    moe_length_control_free(&control);
-    return t;
-}
-
-static void survival_hears_silent_drafts(void **state)
-{
-    (void)state;
-    uint32_t unheard = first_draft(false, true);
-    assert_true(unheard < 100);
-    assert_true(first_draft(true, true) < unheard);
-    assert_int_equal(first_draft(true, false), 500); /* nothing was lost */
-    moe_length_control *cascade = make_kind(MOE_LENGTH_CASCADE, 3);
-    assert_false(moe_length_listens(cascade));
-    moe_length_control_free(&cascade);
-}
-
-/* Throughput against the best static K, on processes where one of them wins. */
-static void controllers_reach_the_best_static_length(void **state)
-{
-    (void)state;
-    static const double accepts[] = {0.6, 0.75, 0.85, 0.95};
-    for (size_t i = 0; i < sizeof accepts / sizeof *accepts; i++) {
-        for (uint64_t seed = 1; seed <= 5; seed++) {
-            length_process p = {.seed = seed,
-                                .n_iterations = N_ITERATIONS,
-                                .fade = 0.95,
-                                .accept = accepts[i],
-                                .spread = 0.05,
-                                .row = 0.12,
-                                .draft = 0.03,
-                                .noise = 0.2,
-                                .outliers = 0.01};
-            double best = 0;
-            for (uint32_t k = 1; k <= 8; k++) {
-                length_outcome o;
-                run_of(MOE_LENGTH_STATIC, k, &p, &o);
-                best = 1 / (1 + o.excess) > best ? 1 / (1 + o.excess) : best;
-            }
-            length_outcome survival, cascade;
-            run_of(MOE_LENGTH_SURVIVAL, 8, &p, &survival);
-            run_of(MOE_LENGTH_CASCADE, 8, &p, &cascade);
-            double s = 1 / (1 + survival.excess) / best, c = 1 / (1 + cascade.excess) / best;
-            if (verbose) {
-                print_message("accept %.2f seed %u: best static %.2fx, survival %.3f of it, "
-                              "cascade %.3f\n",
-                              accepts[i], (unsigned)seed, best, s, c);
-            }
-            assert_true(s >= 0.9);
-            assert_true(c >= 0.9);
-        }
-    }
-}
-
-/* Phases of which one pays: better than never, and than the static K that does best of all. */
-static void survival_follows_phases(void **state)
-{
-    (void)state;
-    length_process p = {.seed = 3,
-                        .n_iterations = N_ITERATIONS,
-                        .fade = 0.95,
-                        .accept = 0.9,
-                        .accept_other = 0.02,
-                        .phase = 500,
-                        .spread = 0.02,
-                        .row = 0.5,
-                        .noise = 0.1};
-    length_outcome best = {0}, survival;
-    for (uint32_t k = 1; k <= 8; k++) {
-        length_outcome o;
-        run_of(MOE_LENGTH_STATIC, k, &p, &o);
-        best = k == 1 || o.excess < best.excess ? o : best;
-    }
-    run_of(MOE_LENGTH_SURVIVAL, 8, &p, &survival);
-    assert_true(survival.excess < -0.05);
-    assert_true(survival.excess < best.excess);
 }
 
 static void same_inputs_same_trace(void **state)
 {
     (void)state;
-    length_process p = random_process(7);
+    length_process p = length_process_random(7);
     for (int kind = MOE_LENGTH_SURVIVAL; kind <= MOE_LENGTH_STATIC; kind++) {
-        moe_length_control *a = make_kind((moe_length_kind)kind, 6);
-        moe_length_control *b = make_kind((moe_length_kind)kind, 6);
+        moe_length_control *a = length_control_of((moe_length_kind)kind, 6);
+        moe_length_control *b = length_control_of((moe_length_kind)kind, 6);
         length_outcome outcome;
         length_process_run(&p, a, &outcome);
         length_process_run(&p, b, &outcome);
@@ -425,7 +192,7 @@ static void trace_has_a_byte_an_iteration(void **state)
     (void)state;
     static const double utility[] = {1, 1.8, 1.5, 1.2};
     static const uint8_t expected[] = {0, 0, 0, 0, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1};
-    moe_length_control *control = make_kind(MOE_LENGTH_CASCADE, 3);
+    moe_length_control *control = length_control_of(MOE_LENGTH_CASCADE, 3);
     for (size_t i = 0; i < sizeof expected; i++) {
         step(control, utility);
     }
@@ -479,7 +246,7 @@ static void print_ablations(void)
                                     .accept_other = 0.1,
                                     .phase = which == 2 ? 60 : 0};
                 length_outcome outcome;
-                moe_length_control *control = make(&rows[i].options);
+                moe_length_control *control = length_control_new(&rows[i].options);
                 length_process_run(&p, control, &outcome);
                 moe_length_control_free(&control);
                 speed[which] += 1 / (1 + outcome.excess) / 20;
@@ -491,25 +258,18 @@ static void print_ablations(void)
 
 int main(int argc, char **argv)
 {
-    verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_of_the_ablations),
         cmocka_unit_test(cascade_climbs_by_the_rules),
         cmocka_unit_test(cascade_backs_off_and_recovers),
         cmocka_unit_test(cascade_refreshes_its_baseline),
         cmocka_unit_test(cascade_ablations_change_what_they_name),
-        cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
-        cmocka_unit_test(survival_begins_with_care),
-        cmocka_unit_test(survival_counts_its_debts_in_costs),
-        cmocka_unit_test(survival_hears_silent_drafts),
-        cmocka_unit_test(controllers_reach_the_best_static_length),
-        cmocka_unit_test(survival_follows_phases),
         cmocka_unit_test(same_inputs_same_trace),
         cmocka_unit_test(trace_has_a_byte_an_iteration),
         cmocka_unit_test(options_out_of_range_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (verbose) {
+    if (argc > 1 && strcmp(argv[1], "-v") == 0) {
         print_ablations();
     }
     return failed;

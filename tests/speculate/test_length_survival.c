@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* What the survival controller loses and gains on simulated processes, beside the others. With the
+ * argument -v: a table. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "tests/speculate/length_process.h"
+
+static bool verbose;
+
+static void run_of(moe_length_kind kind, uint32_t max, const length_process *process,
+                   length_outcome *outcome)
+{
+    moe_length_options options = {.kind = kind, .max_draft = max, .by_passes = process->draft > 0};
+    moe_length_control *control = length_control_new(&options);
+    length_process_run(process, control, outcome);
+    moe_length_control_free(&control);
+}
+
+static void survival_never_costs_more_than_two_per_cent(void **state)
+{
+    (void)state;
+    double worst[2] = {0, 0};
+    static const moe_length_kind kinds[] = {MOE_LENGTH_SURVIVAL, MOE_LENGTH_CASCADE};
+    for (uint64_t seed = 1; seed <= 600; seed++) {
+        length_process p = length_process_random(seed);
+        for (int i = 0; i < 2; i++) {
+            length_outcome outcome;
+            run_of(kinds[i], 8, &p, &outcome);
+            worst[i] = outcome.excess > worst[i] ? outcome.excess : worst[i];
+        }
+    }
+    print_message("worst slow-down of 600 processes: survival %.2f %%, cascade %.2f %%\n",
+                  100 * worst[0], 100 * worst[1]);
+    assert_true(worst[0] <= 0.02);
+}
+
+/* Short runs, where the first probe is much of the whole: all but one in a hundred of them. */
+static void survival_begins_with_care(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {250, 500, 1000};
+    for (int i = 0; i < 3; i++) {
+        uint32_t n_slower = 0;
+        double sum = 0;
+        for (uint64_t seed = 1; seed <= 600; seed++) {
+            length_process p = length_process_random(seed);
+            p.n_iterations = lengths[i];
+            p.drift = 0;
+            length_outcome outcome;
+            run_of(MOE_LENGTH_SURVIVAL, 8, &p, &outcome);
+            n_slower += outcome.excess > 0.02;
+            sum += outcome.excess;
+        }
+        print_message("%u iterations: %u of 600 lost more than 2 %%, %.2f %% on average\n",
+                      lengths[i], n_slower, 100 * sum / 600);
+        assert_true(n_slower <= 6);
+    }
+}
+
+/* One iteration of a sequence; all of the draft stands, or nothing does. Of a plain token's cost
+ * `misses` is for experts, and of a row's as much of its own. Returns K. */
+static uint32_t draft_once(moe_length_control *control, double plain, double misses, double row,
+                           bool stands)
+{
+    uint32_t k = moe_length_begin(control, 1);
+    moe_length_iteration iteration = {.n_sequences = 1,
+                                      .n_drafted = k,
+                                      .n_rows = 1 + k,
+                                      .n_emitted = stands ? 1 + k : 1,
+                                      .verify_cost = plain + k * row,
+                                      .fetch_cost = misses * (1 + k * row / plain),
+                                      .models_misses = misses > 0,
+                                      .modelled_fetch = misses * (1 + k * row / plain),
+                                      .plain_fetch = misses * (stands ? 1 + k : 1)};
+    for (uint32_t i = 0; i < (stands ? k : k > 0); i++) {
+        moe_length_note_token(control, i + 1, 0.5f, stands);
+    }
+    moe_length_end(control, &iteration);
+    return k;
+}
+
+/* The first tokens cost three times the later ones, by misses that are modelled or for another
+ * reason: a debt of theirs must not outlive them, nor refused drafts be taken for gains because
+ * plain tokens were dear. */
+static void lose_early(double row, bool models_misses)
+{
+    moe_length_control *control = length_control_of(MOE_LENGTH_SURVIVAL, 8);
+    double plain = 0, lost = 0;
+    uint32_t n_drafts = 0;
+    for (uint32_t t = 0; t < 1000; t++) {
+        double cost = t < 40 ? 3000 : 1000;
+        uint32_t k = draft_once(control, cost, models_misses ? cost - 500 : 0, row * cost, false);
+        plain += cost;
+        lost += k * row * cost;
+        n_drafts += k > 0;
+        assert_true(t < 128 || lost <= 0.02 * plain);
+    }
+    assert_true(n_drafts > 0); /* or nothing would ever be learnt */
+    moe_length_control_free(&control);
+}
+
+static void survival_counts_its_debts_in_costs(void **state)
+{
+    (void)state;
+    static const double rows[] = {0.2, 0.5, 1.0, 1.5, 2.0};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        lose_early(rows[r], true);
+        lose_early(rows[r], false);
+    }
+}
+
+/* Iterations until the first draft, when silent ones stand or do not, or are not made at all. */
+static uint32_t first_draft(bool heard, bool stands)
+{
+    moe_length_control *control = length_control_of(MOE_LENGTH_SURVIVAL, 8);
+    uint32_t t = 0;
+    for (; t < 500; t++) {
+        uint32_t k = draft_once(control, 1000, 0, 350, stands);
+        if (k > 0) {
+            break;
+        }
+        assert_true(moe_length_listens(control));
+        if (heard) {
+            moe_length_note_token(control, 1, 0.5f, stands);
+        }
+    }
+    moe_length_control_free(&control);
+    return t;
+}
+
+static void survival_hears_silent_drafts(void **state)
+{
+    (void)state;
+    uint32_t unheard = first_draft(false, true);
+    assert_true(unheard < 100);
+    assert_true(first_draft(true, true) < unheard);
+    assert_int_equal(first_draft(true, false), 500); /* nothing was lost */
+    moe_length_control *cascade = length_control_of(MOE_LENGTH_CASCADE, 3);
+    assert_false(moe_length_listens(cascade));
+    moe_length_control_free(&cascade);
+}
+
+/* Throughput against the best static K, on processes where one of them wins. */
+static void controllers_reach_the_best_static_length(void **state)
+{
+    (void)state;
+    static const double accepts[] = {0.6, 0.75, 0.85, 0.95};
+    for (size_t i = 0; i < sizeof accepts / sizeof *accepts; i++) {
+        for (uint64_t seed = 1; seed <= 5; seed++) {
+            length_process p = {.seed = seed,
+                                .n_iterations = N_ITERATIONS,
+                                .fade = 0.95,
+                                .accept = accepts[i],
+                                .spread = 0.05,
+                                .row = 0.12,
+                                .draft = 0.03,
+                                .noise = 0.2,
+                                .outliers = 0.01};
+            double best = 0;
+            for (uint32_t k = 1; k <= 8; k++) {
+                length_outcome o;
+                run_of(MOE_LENGTH_STATIC, k, &p, &o);
+                best = 1 / (1 + o.excess) > best ? 1 / (1 + o.excess) : best;
+            }
+            length_outcome survival, cascade;
+            run_of(MOE_LENGTH_SURVIVAL, 8, &p, &survival);
+            run_of(MOE_LENGTH_CASCADE, 8, &p, &cascade);
+            double s = 1 / (1 + survival.excess) / best, c = 1 / (1 + cascade.excess) / best;
+            if (verbose) {
+                print_message("accept %.2f seed %u: best static %.2fx, survival %.3f of it, "
+                              "cascade %.3f\n",
+                              accepts[i], (unsigned)seed, best, s, c);
+            }
+            assert_true(s >= 0.9);
+            assert_true(c >= 0.9);
+        }
+    }
+}
+
+/* Phases of which one pays: better than never, and than the static K that does best of all. */
+static void survival_follows_phases(void **state)
+{
+    (void)state;
+    length_process p = {.seed = 3,
+                        .n_iterations = N_ITERATIONS,
+                        .fade = 0.95,
+                        .accept = 0.9,
+                        .accept_other = 0.02,
+                        .phase = 500,
+                        .spread = 0.02,
+                        .row = 0.5,
+                        .noise = 0.1};
+    length_outcome best = {0}, survival;
+    for (uint32_t k = 1; k <= 8; k++) {
+        length_outcome o;
+        run_of(MOE_LENGTH_STATIC, k, &p, &o);
+        best = k == 1 || o.excess < best.excess ? o : best;
+    }
+    run_of(MOE_LENGTH_SURVIVAL, 8, &p, &survival);
+    assert_true(survival.excess < -0.05);
+    assert_true(survival.excess < best.excess);
+}
+
+int main(int argc, char **argv)
+{
+    verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
+        cmocka_unit_test(survival_begins_with_care),
+        cmocka_unit_test(survival_counts_its_debts_in_costs),
+        cmocka_unit_test(survival_hears_silent_drafts),
+        cmocka_unit_test(controllers_reach_the_best_static_length),
+        cmocka_unit_test(survival_follows_phases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
