@@ -18,6 +18,14 @@
 /* A kernel of several template arguments stands in parentheses. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+/* With up to 99 KiB of shared memory, for more than 48 of which a kernel has to ask. */
+#define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
+    do {                                                                                           \
+        if ((shared_bytes) > 48u << 10)                                                            \
+            cudaFuncSetAttribute((kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,            \
+                                 (int)(shared_bytes));                                             \
+        MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, __VA_ARGS__);                        \
+    } while (0)
 /* The block's variable shared memory as an array of `type`. Once a kernel. */
 #define MOE_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 /* Has the line at `address` brought from memory to the second-level cache. */

@@ -299,8 +299,8 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
     uint32_t warp = threadIdx.x / MOE_WARP;
     uint32_t first_out = (blockIdx.x * (blockDim.x / MOE_WARP) + warp) * ROWS_A_WARP;
     uint32_t first_row = blockIdx.y * ROWS;
-    if (tile_rows_of(product.n_rows) != ROWS || first_row >= product.n_rows ||
-        first_out >= job.n_out)
+    if (tile_rows_of(product.n_rows) != ROWS || product.n_rows >= job.matrix_from ||
+        first_row >= product.n_rows || first_out >= job.n_out)
         return;
     uint32_t out = first_out + threadIdx.x % MOE_WARP / ROW_THREADS;
     const uint8_t *row = (const uint8_t *)product.weights + out * job.row_bytes;

@@ -5,40 +5,100 @@
  * then silu(gate) * up quantised on the way, then down. Inner rows are numbered through all works.
  * Descriptors of neighbours that agree in type go together, so a layer of experts in one type is
  * one launch a step and class of row counts. */
-#include "cuda/kernels/product.cuh"
+#include "cuda/kernels/matrix_product.cuh"
 
 #define MAX_PRODUCTS 65535u /* of a grid's third side */
 /* Fewer warps than this leave multiprocessors idle if they come four a block. */
 #define MANY_WARPS 1024u
 
-static uint32_t class_of(uint32_t n_rows)
-{
-    uint32_t rows = tile_rows_of(n_rows);
-    return rows == 8 ? 3 : rows / 2;
-}
+/* Fewer blocks than this with tiles of 64 rows leave so many of them idle that twice as many with
+ * tiles of 32 are done earlier. */
+#define MANY_BLOCKS 66u
+#define WIDE_ROWS   33u
+
+enum { MATRIX_CLASS = 4, WIDE_CLASS, N_CLASSES };
 
 static bool is_float(moe_dtype type)
 {
     return type == MOE_DTYPE_F32 || type == MOE_DTYPE_F16 || type == MOE_DTYPE_BF16;
 }
 
+static void raise(uint32_t *max, uint32_t n)
+{
+    *max = n > *max ? n : *max;
+}
+
+/* Adds a product's rows to the most of each class. */
+static void count_rows(const moe_cuda_products &job, uint32_t n_rows, uint32_t *max_rows)
+{
+    if (n_rows >= job.matrix_from) {
+        uint32_t wide = wide_rows_of(job, n_rows);
+        raise(&max_rows[WIDE_CLASS], wide);
+        raise(&max_rows[MATRIX_CLASS], n_rows > wide ? n_rows - wide : 0);
+        return;
+    }
+    uint32_t rows = tile_rows_of(n_rows);
+    raise(&max_rows[rows == 8 ? 3 : rows / 2], n_rows);
+}
+
+static uint32_t rows_of(const moe_cuda_products &job, uint32_t p)
+{
+    return job.host_list != NULL ? job.host_list[p].n_rows : job.first.n_rows;
+}
+
+template <int... TYPES> static bool reads_words(moe_dtype type)
+{
+    return ((type == TYPES && weight_slice<TYPES>::aligned) || ...);
+}
+
+/* matrix_product.cuh reads blocks that are whole words in words, which must be seen here, and
+ * numbers activations by 32 bits. */
+static bool suits_matrix_units(const moe_cuda_products &job)
+{
+    if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
+        (uint64_t)job.x_q8.n_rows * job.x_q8.n_in_padded + MOE_GROUP > UINT32_MAX)
+        return false;
+    if (!reads_words<MOE_DTYPE_Q4_0, MOE_DTYPE_Q4_1, MOE_DTYPE_Q5_0, MOE_DTYPE_Q5_1, MOE_DTYPE_Q8_0,
+                     MOE_DTYPE_Q2_K, MOE_DTYPE_Q3_K, MOE_DTYPE_Q4_K, MOE_DTYPE_Q5_K, MOE_DTYPE_Q6_K,
+                     MOE_DTYPE_IQ4_NL, MOE_DTYPE_IQ4_XS, MOE_DTYPE_MXFP4>(job.type))
+        return true;
+    uintptr_t addresses = job.row_bytes | (uintptr_t)job.first.weights | job.weights_step;
+    for (uint32_t p = 0; job.host_list != NULL && p < job.n_products; p++)
+        addresses |= (uintptr_t)job.host_list[p].weights;
+    return addresses % 4 == 0;
+}
+
+/* Decides what the caller has left open. */
+static void choose_classes(moe_cuda_products *job)
+{
+    if (!suits_matrix_units(*job))
+        job->matrix_from = MOE_CUDA_NEVER;
+    else if (job->matrix_from == 0)
+        job->matrix_from = MOE_CUDA_MATRIX_ROWS;
+    if (job->wide_from != 0)
+        return;
+    uint64_t tiles = 0;
+    for (uint32_t p = 0; p < job->n_products; p++)
+        tiles += (rows_of(*job, p) + 31) / 64;
+    job->wide_from = tiles * ((job->n_out + 63) / 64) >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
+}
+
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
 {
-    uint32_t max_rows[4] = {0, 0, 0, 0};
-    for (uint32_t p = 0; p < products->n_products; p++) {
-        uint32_t n =
-            products->host_list != NULL ? products->host_list[p].n_rows : products->first.n_rows;
-        if (n > max_rows[class_of(n)])
-            max_rows[class_of(n)] = n;
-    }
-    if (products->n_out == 0)
+    moe_cuda_products job = *products;
+    uint32_t max_rows[N_CLASSES] = {};
+    if (job.n_out == 0)
         return;
-    uint64_t warps =
-        (uint64_t)(products->n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * products->n_products;
+    choose_classes(&job);
+    for (uint32_t p = 0; p < job.n_products; p++)
+        count_rows(job, rows_of(job, p), max_rows);
+    uint64_t warps = (uint64_t)(job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * job.n_products;
     uint32_t warps_a_block = warps >= MANY_WARPS ? MAX_WARPS : 1;
-    if (!moe_cuda_product_floats(stream, *products, warps_a_block, max_rows) &&
-        !moe_cuda_product_blocks32(stream, *products, warps_a_block, max_rows))
-        moe_cuda_product_blocks256(stream, *products, warps_a_block, max_rows);
+    if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
+        !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows))
+        moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows);
+    if (!moe_cuda_matrix_blocks32(stream, job, max_rows + MATRIX_CLASS))
+        moe_cuda_matrix_blocks256(stream, job, max_rows + MATRIX_CLASS);
 }
 
 static moe_cuda_products products_of(const moe_weight *weight)

@@ -30,7 +30,13 @@ typedef struct moe_cuda_product {
     uint32_t n_rows;
 } moe_cuda_product;
 
-/* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more). */
+/* From so many activation rows on, products with quantised weights are for the matrix units: where
+ * the rows are more than product.cuh multiplies in one pass. */
+#define MOE_CUDA_MATRIX_ROWS 9u
+#define MOE_CUDA_NEVER       UINT32_MAX
+
+/* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more; for
+ * the matrix units by tiles of 32 rows, of 64). */
 typedef struct moe_cuda_products {
     moe_dtype type;
     uint32_t n_in;
@@ -50,6 +56,10 @@ typedef struct moe_cuda_products {
     size_t x_step;       /* floats */
     size_t out_step;     /* floats */
     uint32_t row_step;
+    /* From how many rows on products are for the matrix units, and there for tiles of 64 rows in
+     * place of 32. 0: as is best; others for tests and measurements. Bits are the same. */
+    uint32_t matrix_from;
+    uint32_t wide_from;
 } moe_cuda_products;
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);

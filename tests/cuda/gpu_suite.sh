@@ -65,7 +65,7 @@ PATH=$PATH:/usr/local/cuda/bin
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_resident_route
-    gpu_kernels_product gpu_device_contract gpu_kv_contract bench_gpu'
+    gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract bench_gpu'
 
 # ---- Programs ----
 
@@ -222,7 +222,7 @@ contract_section() {
 
 kernels_section() {
     enter kernels 180
-    for subject in vector attention resident_route product; do
+    for subject in vector attention resident_route product matrix; do
         try "kernels: $subject" env CUDA_LAUNCH_BLOCKING=1 "$programs/gpu_kernels_$subject"
     done
     leave

@@ -3,7 +3,7 @@
  * against the reference of cpu/kernels bit by bit. Weights end at an inaccessible page and begin
  * wherever their size puts them, so every alignment comes up. */
 #include "cuda/kernels/product_launch.h"
-#include "matmul_cases.h"
+#include "product_cases.h"
 
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/vector_ops.h"
@@ -18,97 +18,6 @@
 #include <cmocka.h>
 
 enum { MAX_ROWS = 33, MAX_OUT = 41, X_ROWS = 40, CANARY = 3 };
-
-static void *memory_of(size_t bytes)
-{
-    void *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(memory);
-    memset(memory, 0x77, (bytes + 127) / 64 * 64);
-    return memory;
-}
-
-static bool same(float a, float b)
-{
-    return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0;
-}
-
-static void check_same(const char *what, moe_dtype type, const float *expected, const float *got,
-                       size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!same(expected[i], got[i])) {
-            fail_msg("%s %s: element %zu of %zu is %a, not %a", what, moe_dtype_name(type), i, n,
-                     (double)got[i], (double)expected[i]);
-        }
-    }
-}
-
-typedef enum fill_kind { FILL_PLAIN, FILL_AWKWARD, FILL_WILD } fill_kind;
-
-/* AWKWARD: zeros, tiny and huge blocks, ties. WILD: infinities and NaNs besides; floats only. */
-static void fill(fill_kind kind, float *x, size_t n, uint64_t *random)
-{
-    static const float magnitudes[] = {1, 0, 0x1p100f, 0x1p-100f, 0x1p-127f, 0x1p-149f, 4e-37f};
-    for (size_t i = 0; i < n; i++) {
-        x[i] = random_normal(random);
-        if (kind == FILL_AWKWARD)
-            x[i] *= magnitudes[i / 32 % 7];
-        if (kind == FILL_AWKWARD && i / 32 % 11 == 10) /* amax 127: halves are ties */
-            x[i] = i % 32 == 0 ? 127 : (float)(i % 32) - 0.5f;
-        if (kind == FILL_WILD && i % 97 == 0)
-            x[i] = (const float[]){INFINITY, -INFINITY, NAN, -0.0f}[random_bits(random) % 4];
-    }
-}
-
-/* A weight matrix with activations and the reference's products. */
-typedef struct product_case {
-    moe_dtype type;
-    uint32_t n_in;
-    size_t row_bytes;
-    uint8_t *weights; /* [MAX_OUT] */
-    float *x;         /* [X_ROWS][n_in] */
-    moe_q8_rows x_q8;
-    void *scratch;
-    float *expected; /* [X_ROWS][MAX_OUT] */
-} product_case;
-
-static product_case case_new(moe_dtype type, uint32_t n_in, fill_kind kind, uint64_t *random)
-{
-    product_case c = {.type = type, .n_in = n_in};
-    moe_matmul_kernels reference;
-    moe_matmul_kernels_init(&reference, 0);
-    c.row_bytes = moe_dtype_row_bytes(type, n_in);
-    c.weights = memory_of(MAX_OUT * c.row_bytes);
-    c.expected = memory_of(X_ROWS * MAX_OUT * sizeof *c.expected);
-    c.x = memory_of(X_ROWS * (size_t)n_in * sizeof *c.x);
-    random_blocks(type, c.weights, (size_t)MAX_OUT * n_in, random);
-    fill(kind, c.x, X_ROWS * (size_t)n_in, random);
-    memset(c.x + n_in, 0, n_in * sizeof *c.x); /* row 1 */
-    if (!moe_dtype_info_of(type)->is_float) {
-        c.x_q8 = q8_rows_new(X_ROWS, n_in, &c.scratch);
-        reference.quantize_rows(c.x, n_in, X_ROWS, n_in, &c.x_q8, 0);
-    }
-    reference.matmul[type](&(moe_matmul_args){.type = type,
-                                              .weights = c.weights,
-                                              .row_bytes = c.row_bytes,
-                                              .n_in = n_in,
-                                              .n_out = MAX_OUT,
-                                              .n_rows = X_ROWS,
-                                              .x_q8 = &c.x_q8,
-                                              .x = c.x,
-                                              .x_stride = n_in,
-                                              .out = c.expected,
-                                              .out_stride = MAX_OUT});
-    return c;
-}
-
-static void case_free(product_case *c)
-{
-    free(c->weights);
-    free(c->expected);
-    free(c->x);
-    free(c->scratch);
-}
 
 /* With `indexed`, rows go through lists, and rows that no list names must stay as they were. The
  * weights end `slack` bytes before the inaccessible page: rows that are a multiple of 16 bytes long
@@ -169,7 +78,7 @@ static void products_equal_the_reference(void **state)
         for (uint32_t s = 0; s < n_sizes; s++) {
             fill_kind kind = s % 3 == 1 ? FILL_AWKWARD : FILL_PLAIN;
             kind = info->is_float && s % 3 == 2 ? FILL_WILD : kind;
-            product_case c = case_new((moe_dtype)type, sizes[s], kind, &random);
+            product_case c = case_new((moe_dtype)type, sizes[s], MAX_OUT, X_ROWS, kind, &random);
             for (uint32_t i = 0; i < 10; i++) {
                 check_shape(&c, rows[i], outs[(i + s) % 7], i % 2 != 0, 0);
                 check_shape(&c, rows[i], outs[(i + 2 * s + 3) % 7], i % 2 == 0, 2 * i);

@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include <functional>
-#include <tuple>
 
 #include "cuda_runtime_api.h"
 
@@ -45,26 +44,19 @@ struct dim3 {
 
 namespace emulation
 {
-/* Where the running thread is, and of how many. */
-extern struct place {
-    uint3 thread, block;
-    dim3 block_size, grid_size;
-} here;
+extern uint3 thread_index;
+extern uint3 block_index;
+extern dim3 block_size;
+extern dim3 grid_size;
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()> &thread);
+            const std::function<void()> &thread, size_t max_shared = 48u << 10);
 /* Who runs kernels in their streams' order (fake_runtime.cpp); NULL: launch() itself, at once. */
 extern void (*defer)(cudaStream_t stream, std::function<void()> kernel);
-/* The thread has its arguments. */
-void begin_kernel(void);
 template <typename Kernel, typename... Arguments>
 std::function<void()> bind(Kernel kernel, Arguments... arguments)
 {
-    return [=] {
-        std::tuple<Arguments...> own(arguments...);
-        begin_kernel();
-        std::apply(kernel, own);
-    };
+    return [=] { kernel(arguments...); };
 }
 
 void *shared_memory(void);
@@ -79,18 +71,36 @@ uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask);
 uint32_t atomic_or(uint32_t *word, uint32_t bits);
 uint32_t atomic_add(uint32_t *word, uint32_t value);
 uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value);
+/* The thread's four elements of c + the product of 16 rows of k and k of 8 columns of signed bytes,
+ * of which it gives k / 8 and k / 16 words: cuda/kernels/matrix_units.cuh. */
+void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out);
 } // namespace emulation
 
-#define threadIdx (emulation::here.thread)
-#define blockIdx  (emulation::here.block)
-#define blockDim  (emulation::here.block_size)
-#define gridDim   (emulation::here.grid_size)
+#define threadIdx (emulation::thread_index)
+#define blockIdx  (emulation::block_index)
+#define blockDim  (emulation::block_size)
+#define gridDim   (emulation::grid_size)
 
 /* The arguments are copied when the launch is asked for, whenever it runs. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     emulation::launch(                                                                             \
         (stream), (grid), (block), (shared_bytes),                                                 \
         emulation::bind([](auto... arguments) { kernel(arguments...); }, __VA_ARGS__))
+/* What all architectures give a block that asks. */
+#define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
+    emulation::launch(                                                                             \
+        (stream), (grid), (block), (shared_bytes),                                                 \
+        emulation::bind([](auto... arguments) { kernel(arguments...); }, __VA_ARGS__), 99u << 10)
+#define MOE_MULTIPLY_K32(out, a0, a1, a2, a3, b0, b1, c)                                           \
+    do {                                                                                           \
+        const uint32_t a_words[] = {a0, a1, a2, a3}, b_words[] = {b0, b1};                         \
+        emulation::multiply(32, a_words, b_words, c, out);                                         \
+    } while (0)
+#define MOE_MULTIPLY_K16(out, a0, a1, b0, c)                                                       \
+    do {                                                                                           \
+        const uint32_t a_words[] = {a0, a1}, b_words[] = {b0};                                     \
+        emulation::multiply(16, a_words, b_words, c, out);                                         \
+    } while (0)
 #define MOE_DYNAMIC_SHARED(type, name) type *name = (type *)emulation::shared_memory()
 #define MOE_PREFETCH(address)          ((void)(address))
 

@@ -25,7 +25,6 @@ namespace
 {
 constexpr unsigned WARP = 32;
 constexpr unsigned MAX_THREADS = 1024;
-constexpr size_t MAX_SHARED = 48u << 10; /* without asking for more */
 
 enum state { READY, AT_BARRIER, AT_EXCHANGE, AT_WARP_BARRIER, ENDED };
 
@@ -35,7 +34,8 @@ std::vector<std::unique_ptr<char[]>> stacks;
 state states[MAX_THREADS];
 uint32_t n_exchanges[MAX_THREADS];
 uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
-uint32_t asked[MAX_THREADS];    /* by which mask, in the last one */
+uint32_t fragments[2][MAX_THREADS][6]; /* likewise: four words of a, two of b */
+uint32_t asked[MAX_THREADS];           /* by which mask, in the last one */
 
 struct copy {
     void *shared;
@@ -78,7 +78,7 @@ template <typename Do> void in_some_order(uint32_t n, Do something)
 
 void wait_in(state s)
 {
-    unsigned self = here.thread.x;
+    unsigned self = thread_index.x;
     states[self] = s;
     moe_fiber_leave(&fibers[self]);
 }
@@ -107,7 +107,7 @@ void run_until_it_waits(unsigned thread)
 {
     if (states[thread] != READY)
         return;
-    here.thread.x = thread;
+    thread_index.x = thread;
     if (watching != nullptr)
         watching->begin_thread(thread, fibers[thread].stack);
     moe_fiber_enter(&fibers[thread]);
@@ -155,21 +155,17 @@ void run_block(unsigned n)
 } // namespace
 
 void (*defer)(cudaStream_t stream, std::function<void()> kernel);
-place here;
+uint3 thread_index;
+uint3 block_index;
+dim3 block_size;
+dim3 grid_size;
 const watcher *watching;
-bool (*can_reach)(const void *memory, size_t bytes);
 
 [[noreturn]] void broken(const char *what)
 {
     fprintf(stderr, "emulated kernel: %s (block %u %u %u, thread %u; launch %u)\n", what,
-            here.block.x, here.block.y, here.block.z, here.thread.x, launch_number);
+            block_index.x, block_index.y, block_index.z, thread_index.x, launch_number);
     abort();
-}
-
-void begin_kernel(void)
-{
-    if (watching != nullptr)
-        watching->begin_kernel();
 }
 
 void block_barrier(void)
@@ -186,12 +182,36 @@ uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask)
 {
     if (threads != UINT32_MAX)
         broken("a shuffle that is not the whole warp's");
-    unsigned self = here.thread.x;
+    unsigned self = thread_index.x;
     unsigned turn = n_exchanges[self]++ % 2;
     given[turn][self] = value;
     asked[self] = mask;
     wait_in(AT_EXCHANGE);
     return given[turn][self ^ mask];
+}
+
+/* Byte k % 4 of the word that holds a's element (row, k), or b's (k, column). */
+static int element_of(const uint32_t (*warp)[6], unsigned line, unsigned k, unsigned word)
+{
+    return (int8_t)(warp[line % 8 * 4 + k % 16 / 4][word] >> k % 4 * 8);
+}
+
+void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
+{
+    unsigned self = thread_index.x;
+    unsigned turn = n_exchanges[self]++ % 2;
+    memcpy(fragments[turn][self], a, k / 8 * sizeof *a);
+    memcpy(fragments[turn][self] + 4, b, k / 16 * sizeof *b);
+    asked[self] = WARP * k; /* no mask of a shuffle */
+    wait_in(AT_EXCHANGE);
+    const uint32_t(*warp)[6] = &fragments[turn][self - self % WARP];
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = self % WARP / 4 + i / 2 * 8, column = self % 4 * 2 + i % 2;
+        out[i] = c;
+        for (unsigned at = 0; at < k; at++)
+            out[i] += element_of(warp, row, at, row / 8 + at / 16 * 2) *
+                      element_of(warp, column, at, 4 + at / 16);
+    }
 }
 
 void copy_async(void *target, const void *global, size_t bytes)
@@ -202,17 +222,17 @@ void copy_async(void *target, const void *global, size_t bytes)
     if (watching != nullptr)
         watching->touch(target, bytes, COPY_BEGUN, __builtin_return_address(0));
     memset(target, 0xff, bytes);
-    copies[here.thread.x].back().push_back({target, global, bytes});
+    copies[thread_index.x].back().push_back({target, global, bytes});
 }
 
 void commit_copies(void)
 {
-    copies[here.thread.x].push_back({});
+    copies[thread_index.x].push_back({});
 }
 
 void wait_for_copies(size_t commits_under_way)
 {
-    auto &own = copies[here.thread.x];
+    auto &own = copies[thread_index.x];
     while (own.size() > commits_under_way + 1) {
         for (const copy &c : own.front()) {
             if (watching != nullptr) {
@@ -269,13 +289,13 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
     launch_number = number;
     mixing = number;
     program = &thread;
-    here.grid_size = grid;
-    here.block_size = block;
+    grid_size = grid;
+    block_size = block;
     if (watching != nullptr)
         watching->begin_launch(n_blocks);
     in_some_order(n_blocks, [=](uint32_t i) {
         shared.assign(shared_bytes + 64, (char)0xff);
-        here.block = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+        block_index = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
         if (watching != nullptr)
             watching->begin_block(i, (char *)shared_memory(), shared_bytes);
         run_block(n);
@@ -285,7 +305,7 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
 }
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()> &thread)
+            const std::function<void()> &thread, size_t max_shared)
 {
     static std::atomic<uint32_t> n_launches;
     unsigned n = block.x;
@@ -294,7 +314,7 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 ||
         grid.z > 65535)
         broken("a grid that the hardware does not take");
-    if (shared_bytes > MAX_SHARED)
+    if (shared_bytes > max_shared)
         broken("more shared memory than a block has");
     uint32_t number = n_launches++;
     if (defer != nullptr)

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/* The product of weight rows with many activation rows by the matrix units, to the bit of matmul.h.
+ *
+ *      a block: 64 (32) weight rows, 32 activation rows      a group of 256 elements of them
+ *
+ *                   32                                 warp       0     1     2    ..    7
+ *              +----------+                            elements | 0.. | 32..| 64..|    | 224.. |
+ *           64 |   tile   |  8 warps, and each         lanes of
+ *              |          |  sums the whole tile       32       | 0   | 1   | 2   | .. | 7     |
+ *              +----------+                            16       | 0 1 | 2 3 | 4 5 | .. | 14 15 |
+ *
+ * The contract has 8 or 16 accumulators an output, each a chain of fmaf() in the order of the row.
+ * Warp w owns the lanes of slice w of every group, for all outputs of the tile: their chains are
+ * its registers. A run is then what one instruction multiplies (matrix_units.cuh): its exact sum
+ * for 16 x 8 outputs, a product of scales and an fmaf() for each. The lanes meet at the end, in
+ * shared memory, by the contract's tree. Types with 16 lanes have two a warp and half the rows.
+ *
+ * The block copies the next group into shared memory while it multiplies this one: weights in
+ * aligned pieces of 16 bytes around their rows, as product.cuh; codes of activations, their scales
+ * and sums. A slice is used by one warp only, so a weight is taken apart once a tile, straight into
+ * the fragment that it is part of (weight_slices.cuh), and an activation's code is read once.
+ *
+ * The rows that a thread has of the tile are g, g + 8, g + 16 ..: where rows are an even number of
+ * bytes long, eight of them are a multiple of 16, and all begin equally far from a piece. Rows of
+ * MXFP4 may be odd: every other one begins eight bytes further. */
+#ifndef MOE_CUDA_MATRIX_PRODUCT_CUH
+#define MOE_CUDA_MATRIX_PRODUCT_CUH
+
+#include "cuda/kernels/matrix_units.cuh"
+#include "cuda/kernels/product.cuh"
+#include "cuda/kernels/weight_slices.cuh"
+
+#define MATRIX_WARPS   8u
+#define MATRIX_THREADS (MATRIX_WARPS * MOE_WARP)
+#define MATRIX_STAGES  2u
+
+/* Where things lie in a stage, and behind the stages the scales that a warp's threads share. In
+ * bytes. COLUMNS: activation rows of a tile. */
+template <int TYPE, int COLUMNS> struct matrix_shape {
+    typedef weight_slice<TYPE> slice;
+    static constexpr uint32_t runs = slice::runs;
+    static constexpr uint32_t tiles = 4 / runs; /* of 16 weight rows */
+    static constexpr uint32_t outs = 16 * tiles;
+    static constexpr uint32_t column_tiles = COLUMNS / 8;
+    static constexpr uint32_t row_threads = MATRIX_THREADS / outs; /* that copy a weight row */
+    static constexpr uint32_t column_threads = MATRIX_THREADS / COLUMNS;
+    static constexpr uint32_t pieces = (slice::group_bytes + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;
+    static constexpr uint32_t pitch = pieces * PIECE_BYTES;
+    /* d of a row's slices, and of formats with minima the sums of their runs. A plane has room that
+     * keeps the banks of slices apart. */
+    static constexpr uint32_t planes = 1 + (slice::has_mins ? runs : 0);
+    static constexpr uint32_t factor_pitch = (COLUMNS + 4) * sizeof(float);
+    static constexpr uint32_t plane = MATRIX_WARPS * factor_pitch;
+    static constexpr uint32_t codes = outs * pitch;
+    static constexpr uint32_t factors = codes + COLUMNS * MOE_GROUP;
+    static constexpr uint32_t stage = factors + planes * plane;
+    /* Formats that pack their scales: unpacked once for the four threads of a row. */
+    static constexpr bool shared_scales = slice::format::elems == MOE_GROUP;
+    /* Registers are short: factors are loaded where they are used. */
+    static constexpr bool lean =
+        COLUMNS == 32 && (shared_scales ? TYPE != MOE_DTYPE_Q2_K : TYPE == MOE_DTYPE_Q5_1);
+    static constexpr uint32_t row_scales = runs * (slice::has_mins ? 2 : 1);
+    static constexpr uint32_t scales = MATRIX_STAGES * stage;
+    static constexpr uint32_t warp_scales = shared_scales ? outs * row_scales * sizeof(float) : 0;
+    /* The lanes of so many rows at a time are added in the same memory. */
+    static constexpr uint32_t lanes = MATRIX_WARPS * runs;
+    static constexpr uint32_t sum_outs = 32 / runs;
+    static constexpr uint32_t sum_pitch = sum_outs + 4; /* in floats */
+    static constexpr uint32_t sums_bytes = lanes * COLUMNS * sum_pitch * sizeof(float);
+    static constexpr uint32_t bytes = scales + MATRIX_WARPS * warp_scales > sums_bytes
+                                          ? scales + MATRIX_WARPS *warp_scales
+                                          : sums_bytes;
+};
+
+/* How many of a product's rows are for tiles of 64; at most 32 are left over for one of 32. */
+__host__ __device__ static inline uint32_t wide_rows_of(const moe_cuda_products &job,
+                                                        uint32_t n_rows)
+{
+    return n_rows >= job.wide_from ? (n_rows + 31) / 64 * 64 : 0;
+}
+
+/* What a thread copies next, and where to: of a weight row every row_threads'th piece of the
+ * group, of an activation row every column_threads'th piece and slice. */
+typedef struct matrix_source {
+    const uint8_t *weights; /* where the row's first piece begins; NULL: no row */
+    uint32_t at;            /* the group, from there on, and the row's end: below 4 GiB */
+    uint32_t end;
+    uint32_t code;           /* of the activations' arrays, in elements */
+    uint32_t factor;         /* slices */
+    uint32_t weights_target; /* offsets in a stage */
+    uint32_t codes_target;
+    uint32_t factors_target;
+} matrix_source;
+
+/* Pieces of activation rows lie where their number and the row's differ in each bit: what the
+ * threads of a warp read at once is in different banks. */
+__device__ static inline uint32_t code_piece(uint32_t row, uint32_t piece)
+{
+    return row * MOE_GROUP + (piece ^ row % 8) * PIECE_BYTES;
+}
+
+template <int TYPE, int COLUMNS>
+__device__ static inline matrix_source source_of(const moe_cuda_products &job,
+                                                 const moe_cuda_product &product,
+                                                 uint32_t first_out, uint32_t first_row)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    matrix_source source = {};
+    uint32_t t = threadIdx.x % shape::row_threads;
+    uint32_t row = threadIdx.x / shape::row_threads;
+    if (first_out + row < job.n_out) {
+        const uint8_t *bytes =
+            (const uint8_t *)product.weights + (size_t)(first_out + row) * job.row_bytes;
+        source.at = (uint32_t)(uintptr_t)bytes & (PIECE_BYTES - 1);
+        source.weights = bytes - source.at;
+        source.end = source.at + (uint32_t)((size_t)job.n_in / shape::slice::format::elems *
+                                            shape::slice::format::bytes);
+    }
+    source.weights_target = row * shape::pitch + t * PIECE_BYTES;
+    row = threadIdx.x / shape::column_threads;
+    t = threadIdx.x % shape::column_threads;
+    uint32_t at = first_row + row < product.n_rows ? first_row + row : product.n_rows - 1;
+    uint32_t x = product.first_row + (product.x_index != NULL ? product.x_index[at] : at);
+    source.code = x * job.x_q8.n_in_padded + t * PIECE_BYTES;
+    source.factor = x * (job.x_q8.n_in_padded / 32) + t;
+    source.codes_target = shape::codes + code_piece(row, t);
+    source.factors_target = shape::factors + t * shape::factor_pitch + row * sizeof(float);
+    return source;
+}
+
+/* Copies the next group. */
+template <int TYPE, int COLUMNS>
+__device__ static inline void fetch_group(const moe_q8_rows &x, matrix_source *source,
+                                          uint8_t *stage)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    uint32_t end = source->at + shape::slice::group_bytes;
+    end = end < source->end ? end : source->end;
+    uint32_t piece =
+        (source->at & ~(PIECE_BYTES - 1)) + threadIdx.x % shape::row_threads * PIECE_BYTES;
+    const uint8_t *weights = source->weights + piece;
+    uint8_t *target = stage + source->weights_target;
+    constexpr uint32_t step = shape::row_threads * PIECE_BYTES;
+#pragma unroll
+    for (uint32_t i = 0; i < shape::pieces * PIECE_BYTES; i += step)
+        if (piece + i < end)
+            __pipeline_memcpy_async(target + i, weights + i, PIECE_BYTES);
+    source->at += shape::slice::group_bytes;
+#pragma unroll
+    for (uint32_t i = 0; i < 16; i += shape::column_threads) {
+        uint32_t at = (source->codes_target ^ i % 8 * PIECE_BYTES) + i / 8 * (8 * PIECE_BYTES);
+        __pipeline_memcpy_async(stage + at, x.q + source->code + i * PIECE_BYTES, PIECE_BYTES);
+    }
+    source->code += MOE_GROUP;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i += shape::column_threads) {
+        uint8_t *factors = stage + source->factors_target + i * shape::factor_pitch;
+        __pipeline_memcpy_async(factors, x.d + source->factor + i, sizeof(float));
+#pragma unroll
+        for (uint32_t p = 0; p + 1 < shape::planes; p++)
+            __pipeline_memcpy_async(factors + (p + 1) * shape::plane,
+                                    (shape::runs == 1 ? x.dsum32 : x.dsum16) +
+                                        (source->factor + i) * shape::runs + p,
+                                    sizeof(float));
+    }
+    source->factor += 8;
+}
+
+/* A thread's lanes of the tile: for each run those of an instruction's outputs. */
+template <int TYPE, int COLUMNS> struct matrix_sums {
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    float acc[shape::runs][shape::tiles][shape::column_tiles][4];
+};
+
+/* A thread's part of the activations in a slice, with the factors of its two columns a tile. */
+template <int TYPE, int COLUMNS> struct matrix_columns {
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    uint32_t code[shape::column_tiles][2];
+    product_factors<2> factor[shape::column_tiles][shape::planes]; /* lean: not filled */
+    const uint8_t *factors;
+};
+
+/* Where a thread reads: offsets in a stage. */
+typedef struct matrix_place {
+    uint32_t weights; /* its first row */
+    uint32_t codes;
+    uint32_t factors;
+    uint32_t w, g, t;
+} matrix_place;
+
+template <int TYPE, int COLUMNS> __device__ static inline matrix_place place_of(void)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    matrix_place place;
+    place.w = threadIdx.x / MOE_WARP;
+    place.g = threadIdx.x % MOE_WARP / 4;
+    place.t = threadIdx.x % 4;
+    place.weights = place.g * shape::pitch;
+    place.codes = shape::codes + code_piece(place.g, 2 * place.w) + 4 * place.t;
+    place.factors = shape::factors + place.w * shape::factor_pitch + 2 * place.t * sizeof(float);
+    return place;
+}
+
+template <int TYPE, int COLUMNS>
+__device__ static inline void load_factors(const uint8_t *factors, uint32_t n,
+                                           product_factors<2> *out)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+#pragma unroll
+    for (uint32_t p = 0; p < shape::planes; p++)
+        out[p] = *(const product_factors<2> *)(factors + 8 * n * sizeof(float) + p * shape::plane);
+}
+
+template <int TYPE, int COLUMNS>
+__device__ static inline void load_columns(const uint8_t *stage, const matrix_place &place,
+                                           matrix_columns<TYPE, COLUMNS> *columns)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    const uint8_t *low = stage + place.codes;
+    const uint8_t *high = stage + (place.codes ^ PIECE_BYTES);
+    columns->factors = stage + place.factors;
+#pragma unroll
+    for (uint32_t n = 0; n < shape::column_tiles; n++) {
+        columns->code[n][0] = *(const uint32_t *)(low + 8 * n * MOE_GROUP);
+        columns->code[n][1] = *(const uint32_t *)(high + 8 * n * MOE_GROUP);
+        if (!shape::lean)
+            load_factors<TYPE, COLUMNS>(columns->factors, n, columns->factor[n]);
+    }
+}
+
+/* Scales and minima of a weight row's slice. */
+template <int TYPE> struct matrix_scales {
+    float scale[weight_slice<TYPE>::runs];
+    float min[weight_slice<TYPE>::runs];
+};
+
+/* How far the group of a row begins behind a piece. row_step: what a row adds to that. */
+__device__ static inline uint32_t skew_of(uint32_t skew, uint32_t row_step, uint32_t row)
+{
+    return (skew + row * row_step) & (PIECE_BYTES - 1);
+}
+
+/* Unpacks the scales of the warp's slice, a row or two a thread. */
+template <int TYPE, int COLUMNS>
+__device__ static inline void share_scales(const uint8_t *stage, uint32_t skew, uint32_t row_step,
+                                           uint32_t w, uint8_t *shared)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    typedef product_factors<shape::row_scales> packed_scales;
+    uint32_t row = threadIdx.x % MOE_WARP;
+    const uint8_t *group = stage + row * shape::pitch + skew_of(skew, row_step, row);
+#pragma unroll
+    for (uint32_t i = 0; i < shape::outs; i += MOE_WARP) {
+        matrix_scales<TYPE> scales;
+        shape::slice::scales(group + i * shape::pitch, w, scales.scale, scales.min);
+        packed_scales packed;
+#pragma unroll
+        for (uint32_t j = 0; j < shape::runs; j++) {
+            packed.v[j] = scales.scale[j];
+            if (shape::slice::has_mins)
+                packed.v[shape::row_scales - shape::runs + j] = scales.min[j];
+        }
+        ((packed_scales *)shared)[row + i] = packed;
+    }
+    __syncwarp();
+}
+
+template <int TYPE, bool SHARED> struct matrix_scales_of {
+    __device__ static inline void load(const uint8_t *, const uint8_t *shared, uint32_t,
+                                       uint32_t row, matrix_scales<TYPE> *out)
+    {
+        typedef weight_slice<TYPE> slice;
+        constexpr uint32_t n = slice::runs * (slice::has_mins ? 2 : 1);
+        product_factors<n> packed = ((const product_factors<n> *)shared)[row];
+#pragma unroll
+        for (uint32_t j = 0; j < slice::runs; j++) {
+            out->scale[j] = packed.v[j];
+            if (slice::has_mins)
+                out->min[j] = packed.v[n - slice::runs + j];
+        }
+    }
+};
+
+template <int TYPE> struct matrix_scales_of<TYPE, false> {
+    __device__ static inline void load(const uint8_t *group, const uint8_t *, uint32_t w, uint32_t,
+                                       matrix_scales<TYPE> *out)
+    {
+        weight_slice<TYPE>::scales(group, w, out->scale, out->min);
+    }
+};
+
+/* Run j's sums of 16 x 8 outputs, as floats. */
+template <int TYPE>
+__device__ static inline void multiply_run(const uint32_t *a, const uint32_t *b, uint32_t j,
+                                           float *sums)
+{
+    constexpr uint32_t zero = 0x4b400000u - (weight_slice<TYPE>::zeros << 23);
+    int out[4];
+    if (weight_slice<TYPE>::runs == 1)
+        moe_multiply_k32(a, b, (int)zero, out);
+    else
+        moe_multiply_k16(a + 2 * j, b[j], (int)zero, out);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sums[i] = __int_as_float(out[i]) - moe_device_float_of(zero);
+}
+
+/* 16 weight rows with all columns. scales: of the thread's two rows. */
+template <int TYPE, int COLUMNS>
+__device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TYPE> *scales,
+                                       const matrix_columns<TYPE, COLUMNS> &columns, uint32_t tile,
+                                       matrix_sums<TYPE, COLUMNS> *sums)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+#pragma unroll
+    for (uint32_t n = 0; n < shape::column_tiles; n++) {
+        product_factors<2> factor[shape::planes];
+#pragma unroll
+        for (uint32_t p = 0; p < shape::planes; p++)
+            factor[p] = columns.factor[n][p];
+        if (shape::lean)
+            load_factors<TYPE, COLUMNS>(columns.factors, n, factor);
+#pragma unroll
+        for (uint32_t j = 0; j < shape::runs; j++) {
+            float s[4];
+            float *acc = sums->acc[j][tile][n];
+            multiply_run<TYPE>(a, columns.code[n], j, s);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                acc[i] = fmaf(scales[i / 2].scale[j] * factor[0].v[i % 2], s[i], acc[i]);
+                if constexpr (shape::slice::has_mins)
+                    acc[i] = fmaf(scales[i / 2].min[j],
+                                  factor[shape::planes - shape::runs + j].v[i % 2], acc[i]);
+            }
+        }
+    }
+}
+
+/* The warp's slice of a group. skew: of the tile's first row in this group. */
+template <int TYPE, int COLUMNS>
+__device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uint32_t row_step,
+                                        const matrix_place &place, uint8_t *shared,
+                                        matrix_sums<TYPE, COLUMNS> *sums)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    constexpr bool odd = shape::slice::format::bytes % 2 != 0;
+    if (shape::shared_scales)
+        share_scales<TYPE, COLUMNS>(stage, skew, row_step, place.w, shared);
+    matrix_columns<TYPE, COLUMNS> columns;
+    load_columns<TYPE, COLUMNS>(stage, place, &columns);
+    uint32_t skews[2];
+    skews[0] = skew_of(skew, row_step, place.g);
+    skews[1] = odd ? skew_of(skew, row_step, place.g + 8) : skews[0];
+#pragma unroll
+    for (uint32_t m = 0; m < shape::tiles; m++) {
+        uint32_t a[4];
+        matrix_scales<TYPE> scales[2];
+        if (shape::lean || (COLUMNS == 64 && !shape::shared_scales && !shape::slice::has_mins))
+            __syncwarp();
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint8_t *row = stage + place.weights + (16 * m + 8 * h) * shape::pitch;
+            uint32_t first = skews[h] + shape::slice::origin(place.w);
+            slice_words at = {
+                (const uint32_t *)(row + (shape::slice::aligned ? first : first & ~3u)), first * 8};
+            shape::slice::codes(at, place.w, place.t, &a[h], &a[h + 2]);
+            matrix_scales_of<TYPE, shape::shared_scales>::load(
+                row + skews[h], shared, place.w, place.g + 8 * h + 16 * m, &scales[h]);
+        }
+        add_rows<TYPE, COLUMNS>(a, scales, columns, m, sums);
+    }
+}
+
+/* The contract's tree: lane[0] of LEFT lanes, which 2 LEFT are added to, and so on. */
+template <int LANES, int LEFT>
+__device__ static inline float add_lanes(const float *lane, uint32_t stride)
+{
+    if constexpr (LEFT == LANES)
+        return *lane;
+    else
+        return add_lanes<LANES, 2 * LEFT>(lane, stride) +
+               add_lanes<LANES, 2 * LEFT>(lane + LEFT * stride, stride);
+}
+
+/* Adds the lanes of sum_outs weight rows at a time and stores them. */
+template <int TYPE, int COLUMNS>
+__device__ static inline void
+store_tile(const moe_cuda_products &job, const moe_cuda_product &product, uint32_t first_out,
+           uint32_t first_row, float *memory, const matrix_sums<TYPE, COLUMNS> &sums)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    constexpr uint32_t lane_floats = COLUMNS * shape::sum_pitch;
+    constexpr uint32_t part_tiles = shape::sum_outs / 16;
+    uint32_t w = threadIdx.x / MOE_WARP;
+    uint32_t g = threadIdx.x % MOE_WARP / 4, t = threadIdx.x % 4;
+    float *own = memory + w * shape::runs * lane_floats + 2 * t * shape::sum_pitch + g;
+#pragma unroll
+    for (uint32_t part = 0; part < shape::tiles / part_tiles; part++) {
+        __syncthreads();
+#pragma unroll
+        for (uint32_t at = 0; at < shape::runs * part_tiles * shape::column_tiles * 4; at++) {
+            uint32_t i = at % 4, n = at / 4 % shape::column_tiles,
+                     m = at / 4 / shape::column_tiles % part_tiles;
+            uint32_t j = at / 4 / shape::column_tiles / part_tiles;
+            own[j * lane_floats + (8 * n + i % 2) * shape::sum_pitch + 16 * m + i / 2 * 8] =
+                sums.acc[j][part * part_tiles + m][n][i];
+        }
+        __syncthreads();
+        uint32_t column = threadIdx.x % shape::sum_outs;
+        uint32_t out = first_out + part * shape::sum_outs + column;
+        for (uint32_t row = threadIdx.x / shape::sum_outs; row < COLUMNS;
+             row += MATRIX_THREADS / shape::sum_outs) {
+            uint32_t at = first_row + row;
+            if (at >= product.n_rows || out >= job.n_out)
+                break;
+            float sum =
+                add_lanes<shape::lanes, 1>(memory + row * shape::sum_pitch + column, lane_floats);
+            size_t target = product.out_index != NULL ? product.out_index[at] : at;
+            product.out[target * job.out_stride + out] =
+                product.bias != NULL ? sum + product.bias[out] : sum;
+        }
+    }
+}
+
+template <int TYPE, int COLUMNS>
+__global__ __launch_bounds__(MATRIX_THREADS,
+                             COLUMNS == 32 ? 2 : 1) void moe_matrix_product(moe_cuda_products job)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    MOE_DYNAMIC_SHARED(product_words, matrix_memory);
+    moe_cuda_product product = product_of(job, blockIdx.z);
+    uint32_t first_out = blockIdx.x * shape::outs;
+    uint32_t wide = wide_rows_of(job, product.n_rows);
+    uint32_t first_row = blockIdx.y * COLUMNS + (COLUMNS == 64 ? 0 : wide);
+    if (product.n_rows < job.matrix_from || first_row >= product.n_rows ||
+        (COLUMNS == 64 && first_row >= wide))
+        return;
+    uint8_t *memory = (uint8_t *)matrix_memory;
+    matrix_source source = source_of<TYPE, COLUMNS>(job, product, first_out, first_row);
+    matrix_place place = place_of<TYPE, COLUMNS>();
+    matrix_sums<TYPE, COLUMNS> sums = {};
+    uint8_t *shared = memory + shape::scales + place.w * shape::warp_scales;
+    uint32_t row_step = (uint32_t)job.row_bytes;
+    uint32_t skew = (uint32_t)(uintptr_t)product.weights + first_out * row_step;
+    if (job.n_in != 0)
+        fetch_group<TYPE, COLUMNS>(job.x_q8, &source, memory);
+    __pipeline_commit();
+    uint32_t stage = 0;
+#pragma unroll 1
+    for (uint32_t first = 0; first < job.n_in; first += MOE_GROUP) {
+        __pipeline_wait_prior(0);
+        __syncthreads(); /* what the others copied, and the stage that is filled next */
+        if (first + MOE_GROUP < job.n_in)
+            fetch_group<TYPE, COLUMNS>(job.x_q8, &source, memory + (shape::stage - stage));
+        __pipeline_commit();
+        if (first + place.w * 32 < job.n_in)
+            add_slice<TYPE, COLUMNS>(memory + stage, skew, row_step, place, shared, &sums);
+        skew += shape::slice::group_bytes % PIECE_BYTES;
+        stage = shape::stage - stage;
+    }
+    /* Read again: its registers are the loop's. */
+    store_tile<TYPE, COLUMNS>(job, product_of(job, blockIdx.z), first_out, first_row,
+                              (float *)memory, sums);
+}
+
+template <int TYPE, int COLUMNS>
+static void launch_matrix_tiles(moe_cuda_stream stream, const moe_cuda_products &job,
+                                uint32_t max_rows)
+{
+    typedef matrix_shape<TYPE, COLUMNS> shape;
+    dim3 grid((job.n_out + shape::outs - 1) / shape::outs, (max_rows + COLUMNS - 1) / COLUMNS,
+              job.n_products);
+    MOE_LAUNCH_LARGE((moe_matrix_product<TYPE, COLUMNS>), grid, MATRIX_THREADS, shape::bytes,
+                     stream, job);
+}
+
+/* max_rows: the most rows of a product that are for tiles of 32 rows, of 64. */
+template <int TYPE>
+static void launch_matrix_type(moe_cuda_stream stream, const moe_cuda_products &job,
+                               const uint32_t *max_rows)
+{
+    if (max_rows[0] != 0)
+        launch_matrix_tiles<TYPE, 32>(stream, job, max_rows[0]);
+    if (max_rows[1] != 0)
+        launch_matrix_tiles<TYPE, 64>(stream, job, max_rows[1]);
+}
+
+/* One for each source of instances; false: the type is of another. */
+bool moe_cuda_matrix_blocks32(moe_cuda_stream stream, const moe_cuda_products &job,
+                              const uint32_t *max_rows);
+bool moe_cuda_matrix_blocks256(moe_cuda_stream stream, const moe_cuda_products &job,
+                               const uint32_t *max_rows);
+
+#endif
