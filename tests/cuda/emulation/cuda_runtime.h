@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include <functional>
+#include <tuple>
 
 #include "cuda_runtime_api.h"
 
@@ -44,19 +45,26 @@ struct dim3 {
 
 namespace emulation
 {
-extern uint3 thread_index;
-extern uint3 block_index;
-extern dim3 block_size;
-extern dim3 grid_size;
+/* Where the running thread is, and of how many. */
+extern struct place {
+    uint3 thread, block;
+    dim3 block_size, grid_size;
+} here;
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()> &thread, size_t max_shared = 48u << 10);
 /* Who runs kernels in their streams' order (fake_runtime.cpp); NULL: launch() itself, at once. */
 extern void (*defer)(cudaStream_t stream, std::function<void()> kernel);
+/* The thread has its arguments. */
+void begin_kernel(void);
 template <typename Kernel, typename... Arguments>
 std::function<void()> bind(Kernel kernel, Arguments... arguments)
 {
-    return [=] { kernel(arguments...); };
+    return [=] {
+        std::tuple<Arguments...> own(arguments...);
+        begin_kernel();
+        std::apply(kernel, own);
+    };
 }
 
 void *shared_memory(void);
@@ -76,10 +84,10 @@ uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value);
 void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out);
 } // namespace emulation
 
-#define threadIdx (emulation::thread_index)
-#define blockIdx  (emulation::block_index)
-#define blockDim  (emulation::block_size)
-#define gridDim   (emulation::grid_size)
+#define threadIdx (emulation::here.thread)
+#define blockIdx  (emulation::here.block)
+#define blockDim  (emulation::here.block_size)
+#define gridDim   (emulation::here.grid_size)
 
 /* The arguments are copied when the launch is asked for, whenever it runs. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \

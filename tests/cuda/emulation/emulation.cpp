@@ -78,7 +78,7 @@ template <typename Do> void in_some_order(uint32_t n, Do something)
 
 void wait_in(state s)
 {
-    unsigned self = thread_index.x;
+    unsigned self = here.thread.x;
     states[self] = s;
     moe_fiber_leave(&fibers[self]);
 }
@@ -107,7 +107,7 @@ void run_until_it_waits(unsigned thread)
 {
     if (states[thread] != READY)
         return;
-    thread_index.x = thread;
+    here.thread.x = thread;
     if (watching != nullptr)
         watching->begin_thread(thread, fibers[thread].stack);
     moe_fiber_enter(&fibers[thread]);
@@ -155,17 +155,21 @@ void run_block(unsigned n)
 } // namespace
 
 void (*defer)(cudaStream_t stream, std::function<void()> kernel);
-uint3 thread_index;
-uint3 block_index;
-dim3 block_size;
-dim3 grid_size;
+place here;
 const watcher *watching;
+bool (*can_reach)(const void *memory, size_t bytes);
 
 [[noreturn]] void broken(const char *what)
 {
     fprintf(stderr, "emulated kernel: %s (block %u %u %u, thread %u; launch %u)\n", what,
-            block_index.x, block_index.y, block_index.z, thread_index.x, launch_number);
+            here.block.x, here.block.y, here.block.z, here.thread.x, launch_number);
     abort();
+}
+
+void begin_kernel(void)
+{
+    if (watching != nullptr)
+        watching->begin_kernel();
 }
 
 void block_barrier(void)
@@ -182,7 +186,7 @@ uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask)
 {
     if (threads != UINT32_MAX)
         broken("a shuffle that is not the whole warp's");
-    unsigned self = thread_index.x;
+    unsigned self = here.thread.x;
     unsigned turn = n_exchanges[self]++ % 2;
     given[turn][self] = value;
     asked[self] = mask;
@@ -222,17 +226,17 @@ void copy_async(void *target, const void *global, size_t bytes)
     if (watching != nullptr)
         watching->touch(target, bytes, COPY_BEGUN, __builtin_return_address(0));
     memset(target, 0xff, bytes);
-    copies[thread_index.x].back().push_back({target, global, bytes});
+    copies[here.thread.x].back().push_back({target, global, bytes});
 }
 
 void commit_copies(void)
 {
-    copies[thread_index.x].push_back({});
+    copies[here.thread.x].push_back({});
 }
 
 void wait_for_copies(size_t commits_under_way)
 {
-    auto &own = copies[thread_index.x];
+    auto &own = copies[here.thread.x];
     while (own.size() > commits_under_way + 1) {
         for (const copy &c : own.front()) {
             if (watching != nullptr) {
@@ -289,13 +293,13 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
     launch_number = number;
     mixing = number;
     program = &thread;
-    grid_size = grid;
-    block_size = block;
+    here.grid_size = grid;
+    here.block_size = block;
     if (watching != nullptr)
         watching->begin_launch(n_blocks);
     in_some_order(n_blocks, [=](uint32_t i) {
         shared.assign(shared_bytes + 64, (char)0xff);
-        block_index = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+        here.block = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
         if (watching != nullptr)
             watching->begin_block(i, (char *)shared_memory(), shared_bytes);
         run_block(n);

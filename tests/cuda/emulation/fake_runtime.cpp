@@ -16,6 +16,7 @@
 #include "cuda_runtime.h"
 #include "fake_blas.h"
 #include "fake_runtime.h"
+#include "watch.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -109,6 +110,12 @@ bool contains(const std::map<uintptr_t, block> &blocks, const void *memory, size
         return false;
     --next;
     return (uintptr_t)memory + bytes <= next->first + next->second.bytes;
+}
+
+bool can_reach(const void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    return contains(device_blocks, memory, bytes) || contains(host_blocks, memory, bytes);
 }
 
 uint32_t n_working; /* streams */
@@ -596,6 +603,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
             memory_key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
         streams[s] = s->device;
         emulation::defer = defer_kernel;
+        emulation::can_reach = can_reach;
     }
     s->thread = std::thread([s] { s->work(); });
     *stream = s;

@@ -21,6 +21,7 @@
  * records: the last write, and the reads since. Several reads need but one record, because what
  * orders a write behind the reads of a warp, or of a block, orders it behind all of them: it is the
  * last one and whether there were others that it does not stand for. */
+#include "cuda_runtime.h"
 #include "fiber.h"
 #include "watch.h"
 
@@ -70,7 +71,8 @@ struct cell {
 };
 
 struct page {
-    size_t grain; /* bytes that share a cell: 4 or 1 */
+    size_t grain;     /* bytes that share a cell: 4 or 1 */
+    uint32_t reached; /* the last launch that may use all of it, by its first block */
     std::vector<cell> cells;
 };
 
@@ -82,8 +84,10 @@ struct {
 
 uint32_t first_block; /* of the launch */
 uint32_t n_blocks = 1;
-bool in_kernel;
 record now;
+/* Host code is compiled in the same way, and may run on other threads of the host meanwhile. */
+thread_local bool in_block;
+bool in_kernel[MAX_WARPS * WARP]; /* by thread */
 uint32_t warp_barriers[MAX_WARPS];
 const char *own_stack;
 char *variable_shared;
@@ -196,7 +200,7 @@ page *page_of(uintptr_t number)
     if (slot.number != number || slot.found == nullptr) {
         std::unique_ptr<page> &found = pages[number];
         if (found == nullptr)
-            found.reset(new page{4, std::vector<cell>(PAGE / 4)});
+            found.reset(new page{4, 0, std::vector<cell>(PAGE / 4)});
         slot = {number, found.get()};
     }
     return slot.found;
@@ -211,14 +215,31 @@ void refine(page *p)
     p->grain = 1;
 }
 
+/* Ends the test where a GPU would find nothing. */
+void check_reach(page *p, const void *memory, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)memory;
+    if (p->reached == first_block || is_shared(at))
+        return;
+    if (emulation::can_reach == nullptr) {
+        if (at - (uintptr_t)__executable_start < (uintptr_t)(__data_start - __executable_start))
+            emulation::broken("it is given a constant of the program, which no GPU can reach");
+        return;
+    }
+    if (emulation::can_reach((const void *)(at / PAGE * PAGE), PAGE))
+        p->reached = first_block;
+    else if (!emulation::can_reach(memory, bytes))
+        emulation::broken("it uses memory that no GPU can reach");
+}
+
 void touch(const void *memory, size_t bytes, emulation::access how, const void *code)
 {
     uintptr_t at = (uintptr_t)memory;
-    if (!in_kernel || at - (uintptr_t)own_stack < MOE_FIBER_STACK)
+    if (!in_block || at - (uintptr_t)own_stack < MOE_FIBER_STACK || !in_kernel[now.thread] ||
+        at - (uintptr_t)&emulation::here < sizeof(emulation::here))
         return;
-    if (at - (uintptr_t)__executable_start < (uintptr_t)(__data_start - __executable_start))
-        emulation::broken("what it is given is a constant of the program, which no GPU can reach");
     now.code = (uint32_t)((uintptr_t)code - (uintptr_t)__executable_start);
+    check_reach(page_of(at / PAGE), memory, bytes);
     for (uintptr_t end = at + bytes; at < end;) {
         page *p = page_of(at / PAGE);
         if (p->grain != 1 && ((at | bytes) & 3) != 0)
@@ -244,12 +265,18 @@ void begin_block(uint32_t number, char *shared, size_t shared_bytes)
     /* As the variable shared memory, it begins as NaNs. */
     if (__start_moe_shared != nullptr)
         memset(__start_moe_shared, 0xff, (size_t)(__stop_moe_shared - __start_moe_shared));
-    in_kernel = true;
+    memset(in_kernel, 0, sizeof(in_kernel));
+    in_block = true;
 }
 
 void end_block()
 {
-    in_kernel = false;
+    in_block = false;
+}
+
+void begin_kernel()
+{
+    in_kernel[now.thread] = true;
 }
 
 void begin_thread(unsigned thread, const char *stack)
@@ -269,8 +296,8 @@ void warp_barrier(unsigned warp)
     warp_barriers[warp]++;
 }
 
-const emulation::watcher races = {begin_launch, begin_block,  begin_thread, end_block,
-                                  barrier,      warp_barrier, touch};
+const emulation::watcher races = {begin_launch, begin_block, begin_thread, begin_kernel,
+                                  end_block,    barrier,     warp_barrier, touch};
 } // namespace
 
 /* ---- What the compiler calls ---- */

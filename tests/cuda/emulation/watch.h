@@ -22,6 +22,7 @@ struct watcher {
     /* Block `number` of the launch begins; its variable shared memory. */
     void (*begin_block)(uint32_t number, char *shared, size_t shared_bytes);
     void (*begin_thread)(unsigned thread, const char *stack); /* it runs until the next of these */
+    void (*begin_kernel)(void); /* the thread begins with the kernel itself */
     void (*end_block)(void);
     void (*barrier)(void);
     void (*warp_barrier)(unsigned warp);
@@ -30,6 +31,9 @@ struct watcher {
 
 /* NULL: nobody watches. */
 extern const watcher *watching;
+/* Whether it is memory of the device or page-locked (fake_runtime.cpp). NULL: kernels are handed
+ * ordinary memory. */
+extern bool (*can_reach)(const void *memory, size_t bytes);
 
 /* Ends the test. */
 [[noreturn]] void broken(const char *what);
