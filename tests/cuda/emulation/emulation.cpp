@@ -202,7 +202,7 @@ static int element_of(const uint32_t (*warp)[6], unsigned line, unsigned k, unsi
 
 void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
 {
-    unsigned self = thread_index.x;
+    unsigned self = here.thread.x;
     unsigned turn = n_exchanges[self]++ % 2;
     memcpy(fragments[turn][self], a, k / 8 * sizeof *a);
     memcpy(fragments[turn][self] + 4, b, k / 16 * sizeof *b);
