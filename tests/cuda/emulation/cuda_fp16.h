@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands in for CUDA's header of this name: conversions of halves, in software. */
+/* Stands in for CUDA's header of this name: conversions of halves, in software. NaNs come out as the
+ * hardware's one NaN, whatever went in. */
 #ifndef MOE_EMULATION_CUDA_FP16_H
 #define MOE_EMULATION_CUDA_FP16_H
 
@@ -21,12 +22,13 @@ static inline uint16_t __half_as_ushort(__half half)
 
 static inline float __half2float(__half half)
 {
-    return moe_half_to_float(half.bits);
+    float value = moe_half_to_float(half.bits);
+    return value == value ? value : __builtin_nanf("0x3fffff");
 }
 
 static inline __half __float2half_rn(float value)
 {
-    return __half{moe_float_to_half(value)};
+    return __half{value == value ? moe_float_to_half(value) : (uint16_t)0x7fff};
 }
 
 #endif
