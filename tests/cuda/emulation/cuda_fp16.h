@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands in for CUDA's header of this name: conversions of halves, in software. NaNs come out as the
- * hardware's one NaN, whatever went in. */
+/* Stands in for CUDA's header of this name: conversions of halves, in software. NaNs come out as
+ * the hardware's one NaN, whatever went in. */
 #ifndef MOE_EMULATION_CUDA_FP16_H
 #define MOE_EMULATION_CUDA_FP16_H
 
