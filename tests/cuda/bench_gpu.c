@@ -208,6 +208,7 @@ static int run_all(bench *b)
     for (size_t i = 0; i < sizeof types / sizeof types[0] && code == 0; i++) {
         code = measure_products(b, types[i]);
     }
+    code = code != 0 ? code : bench_many_rows(b);
     code = code != 0 ? code : measure_link(b);
     return code != 0 ? code : bench_direct_use(b);
 }

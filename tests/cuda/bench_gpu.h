@@ -24,4 +24,7 @@ int bench_failed(const bench *b);
 /* Experts read over the link by the kernels, against experts that are copied first, by size. */
 int bench_direct_use(bench *b);
 
+/* Products of many rows by each kernel that there is for them. */
+int bench_many_rows(bench *b);
+
 #endif
