@@ -47,6 +47,7 @@ static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint3
     cache->key_of_slot[slot] = MOE_KEY_NONE;
     cache->free_slots[domain->first_slot + domain->n_free++] = slot;
     cache->prefetched[key] = false;
+    cache->n_changes++;
     cache->n_resident--;
 }
 
@@ -101,6 +102,7 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
     uint32_t slot = cache->free_slots[domain->first_slot + --domain->n_free];
     cache->slot_of_key[key] = slot;
     cache->key_of_slot[slot] = key;
+    cache->n_changes++;
     cache->n_resident++;
     moe_policy_access seen = seen_access(domain, access);
     cache->policy->insert(domain->state, key - domain->first_key, &seen);
@@ -193,6 +195,11 @@ bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key)
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache)
 {
     return cache->n_slots;
+}
+
+uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache)
+{
+    return cache->n_changes;
 }
 
 uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache)

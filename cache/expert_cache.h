@@ -72,6 +72,8 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key);
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);
 uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
+/* How often a key has been given a slot or has left one. */
+uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
 /* Asserts of the tests: lookup, slots, pins and counts agree. Returns false when they do not. */
 bool moe_expert_cache_check(const moe_expert_cache *cache);

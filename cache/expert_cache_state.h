@@ -48,6 +48,7 @@ struct moe_expert_cache {
     uint32_t *pins;       /* [n_keys] */
     bool *prefetched;     /* [n_keys] given a slot ahead of demand and not used since */
     uint32_t n_resident;
+    uint64_t n_changes;
     moe_expert_cache_stats stats;
 };
 

@@ -61,6 +61,15 @@ static int cpu_sync(moe_device *device, moe_error *err)
     return MOE_OK;
 }
 
+/* Host arrays are read where they lie. */
+static int cpu_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err)
+{
+    (void)device;
+    (void)inputs;
+    (void)err;
+    return MOE_OK;
+}
+
 typedef struct scratch_sizes {
     size_t x_q8, h_q8, ff, attention_state_floats, total;
 } scratch_sizes;
@@ -121,6 +130,7 @@ static const moe_device_ops cpu_ops = {
     .copy = cpu_move,
     .copy_rows = moe_cpu_copy_rows,
     .sync = cpu_sync,
+    .begin_step = cpu_begin_step,
     .embed = moe_cpu_embed,
     .gather = moe_cpu_gather,
     .rms_norm = moe_cpu_rms_norm,

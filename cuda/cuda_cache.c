@@ -41,7 +41,7 @@ static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first,
     return end;
 }
 
-static size_t rows_room(const moe_kv_row *rows, uint32_t n_rows)
+size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows)
 {
     size_t bytes = moe_cuda_parcel_room(n_rows, sizeof(moe_cuda_kv_row));
     for (uint32_t r = 0; r < n_rows;) {
@@ -55,33 +55,22 @@ static size_t rows_room(const moe_kv_row *rows, uint32_t n_rows)
     return bytes;
 }
 
-/* *n_runs: how many page tables there are. */
-static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_rows,
-                      const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
+const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
+                                         uint32_t n_rows, uint32_t *n_runs)
 {
-    moe_cuda_parcel parcel;
-    const moe_cuda_recording *recording = &cuda->recording;
-    if (recording->inputs != NULL && rows == recording->inputs->rows) {
-        *out = (const moe_cuda_kv_row *)(recording->device + recording->row_at);
-        *n_runs = 1;
-        return MOE_OK;
-    }
-    *n_runs = 0;
-    int status = moe_cuda_parcel_begin(cuda, rows_room(rows, n_rows), &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
     void *place;
-    *out = moe_cuda_parcel_put(&parcel, NULL, n_rows, sizeof(moe_cuda_kv_row), &place);
+    const moe_cuda_kv_row *out =
+        moe_cuda_parcel_put(parcel, NULL, n_rows, sizeof(moe_cuda_kv_row), &place);
     moe_cuda_kv_row *staged = place;
+    *n_runs = 0;
     for (uint32_t r = 0; r < n_rows; ++*n_runs) {
         uint32_t n_pages;
         uint32_t end = run_end(rows, n_rows, r, &n_pages);
-        void *pages = moe_cuda_parcel_put(&parcel, rows[r].pages, n_pages, sizeof(void *), NULL);
+        void *pages = moe_cuda_parcel_put(parcel, rows[r].pages, n_pages, sizeof(void *), NULL);
         for (; r < end; r++) {
             const uint32_t *path = NULL;
             if (rows[r].path != NULL) {
-                path = moe_cuda_parcel_put(&parcel, rows[r].path, path_length(&rows[r]),
+                path = moe_cuda_parcel_put(parcel, rows[r].path, path_length(&rows[r]),
                                            sizeof(uint32_t), NULL);
             }
             staged[r] = (moe_cuda_kv_row){.pages = pages,
@@ -91,6 +80,25 @@ static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_
                                           .stored = rows[r].stored};
         }
     }
+    return out;
+}
+
+/* Those of the step are there. */
+static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_rows,
+                      const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
+{
+    const moe_cuda_step *step = &cuda->step;
+    if (step->inputs != NULL && rows == step->inputs->rows && n_rows == step->inputs->n_rows) {
+        *out = step->rows;
+        *n_runs = step->n_runs;
+        return MOE_OK;
+    }
+    moe_cuda_parcel parcel;
+    int status = moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows), &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_runs);
     return moe_cuda_parcel_send(cuda, &parcel, err);
 }
 
@@ -165,8 +173,8 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     for (uint32_t r = 0; r < n_rows; r++) {
         last = max_u32(last, attention->rows[r].position);
     }
-    if (cuda->recording.inputs != NULL) {
-        last = cuda->recording.max_pages * MOE_KV_PAGE - 1;
+    if (cuda->recordings.under_way) {
+        last = cuda->step.max_pages * MOE_KV_PAGE - 1;
     }
     bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;
     moe_cuda_attention job = {.layout = attention->layout,

@@ -51,20 +51,39 @@ typedef struct moe_cuda_use {
     uint32_t max_spans;
 } moe_cuda_use;
 
-/* A pass recorded as a graph (cuda_recording.c). */
-typedef struct moe_cuda_recording {
-    const moe_step_inputs *inputs; /* while a recording is under way, else NULL */
-    uint8_t *host;                 /* the block, page-locked */
-    uint8_t *device;               /* as large */
-    size_t used;
-    /* Where the inputs are in it; the tokens at 0. */
-    size_t row_at, pages_at, cos_at, sin_at, inputs_bytes;
-    uint32_t max_pages; /* that rows may see */
-    uint32_t n_rot;
-    cudaGraphExec_t exec; /* NULL: nothing is recorded */
-    cudaEvent_t played;   /* the stream has passed the last use of the block */
-    bool has_played;
-} moe_cuda_recording;
+/* Memory of the host and of the device, of one size, for a step's inputs. */
+typedef struct moe_cuda_block {
+    uint8_t *host; /* page-locked */
+    uint8_t *device;
+    size_t bytes;
+    cudaEvent_t sent; /* the stream has passed the last copy of the inputs */
+    bool is_sent;
+} moe_cuda_block;
+
+/* The step at work (cuda_step.c). */
+typedef struct moe_cuda_step {
+    const moe_step_inputs *inputs; /* NULL: none */
+    bool is_steady;                /* its inputs are in the steady block */
+    moe_cuda_block steady, other;
+    /* Where the inputs are on the device. */
+    const int32_t *tokens;
+    const float *cos, *sin;
+    const moe_cuda_kv_row *rows;
+    uint32_t n_runs; /* of rows: page tables */
+    /* Of the steady block. */
+    uint32_t max_pages; /* that its row may see */
+    size_t pages_at;
+    size_t recordings_at, recordings_used;
+} moe_cuda_step;
+
+/* Recordings as graphs (cuda_recording.c), by number. */
+typedef struct moe_cuda_recordings {
+    cudaGraphExec_t *execs; /* [n], NULL: nothing is recorded */
+    uint32_t n;
+    bool under_way;
+    uint32_t number; /* ... which */
+    size_t begin;    /* ... and where its arrays begin, of step.recordings_used */
+} moe_cuda_recordings;
 
 typedef struct moe_cuda_host_block {
     struct moe_cuda_host_block *next;
@@ -89,7 +108,8 @@ typedef struct moe_cuda_device {
     moe_cuda_results results;
     moe_expert_work *works;
     uint32_t max_works;
-    moe_cuda_recording recording;
+    moe_cuda_step step;
+    moe_cuda_recordings recordings;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -183,10 +203,19 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
 
+/* ---- cuda_step.c ---- */
+
+int moe_cuda_op_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err);
+int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err);
+void moe_cuda_step_close(moe_cuda_device *cuda);
+
 /* ---- cuda_recording.c ---- */
 
+/* Before cuda_step.c's. */
 void moe_cuda_recording_close(moe_cuda_device *cuda);
-/* Of the block of the recording under way. */
+/* What has been recorded is of no use any more. */
+int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_error *err);
+/* For the recording under way. */
 int moe_cuda_recording_parcel(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                               moe_error *err);
 extern const moe_recording_ops moe_cuda_recording_ops;
@@ -227,6 +256,11 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
                         size_t out_stride, moe_error *err);
 
 /* cuda_cache.c */
+/* Rows with their page tables and paths into a parcel, which has rows_room for them; returns where
+ * they will be. *n_runs: how many page tables there are. */
+size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows);
+const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
+                                         uint32_t n_rows, uint32_t *n_runs);
 int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
                          uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                          size_t v_stride, moe_error *err);

@@ -133,6 +133,7 @@ static void device_close(moe_device *device)
     moe_cuda_blas_close(&cuda->blas);
     moe_cuda_link_close(cuda);
     moe_cuda_recording_close(cuda);
+    moe_cuda_step_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {
         (void)cudaFree(cuda->scratch);
@@ -163,6 +164,7 @@ static const moe_device_ops cuda_ops = {
     .copy = device_copy,
     .copy_rows = moe_cuda_op_copy_rows,
     .sync = device_sync,
+    .begin_step = moe_cuda_op_begin_step,
     .embed = moe_cuda_op_embed,
     .gather = moe_cuda_op_gather,
     .rms_norm = moe_cuda_op_rms_norm,
@@ -331,6 +333,9 @@ static int open_parts(moe_cuda_device *cuda, bool blas_prefill, moe_error *err)
     int status = open_streams(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_staging_open(cuda, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_step_open(cuda, err);
     }
     if (status == MOE_OK) {
         status = moe_cuda_link_open(cuda, err);

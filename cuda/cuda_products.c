@@ -15,16 +15,19 @@ int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t
                       uint32_t n_rows, float scale, float *out, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    const moe_cuda_recording *r = &cuda->recording;
-    void *staged = r->device;
+    const moe_cuda_step *step = &cuda->step;
     int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK && (r->inputs == NULL || tokens != r->inputs->tokens)) {
+    if (step->inputs != NULL && tokens == step->inputs->tokens) {
+        tokens = step->tokens;
+    } else if (status == MOE_OK) {
+        void *staged;
         status = moe_cuda_stage(cuda, tokens, n_rows * sizeof *tokens, &staged, err);
+        tokens = staged;
     }
     if (status != MOE_OK) {
         return status;
     }
-    moe_cuda_embed(cuda->stream, table, staged, n_rows, scale, out);
+    moe_cuda_embed(cuda->stream, table, tokens, n_rows, scale, out);
     return moe_cuda_launched(cuda, "embedding tokens", err);
 }
 

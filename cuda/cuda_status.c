@@ -95,8 +95,8 @@ int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err)
 
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err)
 {
-    if (cuda->recording.inputs != NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "%s: not while a pass is being recorded", what);
+    if (cuda->recordings.under_way) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "%s: not while operations are being recorded", what);
     }
     pthread_mutex_lock(&cuda->lock);
     uint64_t n_uses = cuda->n_uses;

@@ -95,12 +95,12 @@ static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_err
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    const moe_cuda_recording *r = &cuda->recording;
+    const moe_cuda_step *step = &cuda->step;
     moe_rope staged = *rope;
     int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK && r->inputs != NULL && rope->cos == r->inputs->cos) {
-        staged.cos = (const float *)(r->device + r->cos_at);
-        staged.sin = (const float *)(r->device + r->sin_at);
+    if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
+        staged.cos = step->cos;
+        staged.sin = step->sin;
     } else if (status == MOE_OK) {
         status = stage_angles(cuda, (size_t)n_rows * (rope->n_rot / 2), &staged, err);
     }

@@ -158,6 +158,8 @@ uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, ui
 
 /* Which experts of a layer are in the device's memory, ready for use. resident: [n_expert]. */
 void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident);
+/* Another number when what is resident may have changed since it was asked for. */
+uint64_t moe_expert_store_version(const moe_expert_store *store);
 /* Resident experts of a layer, for use outside of a request: nothing is counted, no policy is told.
  * The views hold until the next call that may move anything. */
 void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,

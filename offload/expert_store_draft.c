@@ -51,6 +51,13 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
     }
 }
 
+/* A request is counted when its slot is READY already: who reads the number first and the residents
+ * then may have seen too much, and will look again. */
+uint64_t moe_expert_store_version(const moe_expert_store *store)
+{
+    return moe_expert_cache_n_changes(store->cache) + moe_mover_n_finished(store->mover);
+}
+
 void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,
                            uint32_t n, moe_expert_view *views)
 {

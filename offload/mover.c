@@ -126,6 +126,7 @@ void moe_mover_finish(moe_mover *mover, uint32_t index)
     no_longer_urgent(mover, slot);
     moe_mover_note_progress(mover);
     moe_mover_set_state(slot, slot->status == MOE_OK ? MOE_SLOT_READY : MOE_SLOT_FAILED);
+    atomic_fetch_add_explicit(&mover->n_finished, 1, memory_order_release);
     pthread_cond_broadcast(&mover->finished);
     pthread_mutex_unlock(&mover->lock);
 }
@@ -374,6 +375,11 @@ bool moe_mover_cancel(moe_mover *mover, uint32_t index)
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot)
 {
     return moe_mover_get_state(&mover->slots[slot]);
+}
+
+uint64_t moe_mover_n_finished(const moe_mover *mover)
+{
+    return atomic_load_explicit(&mover->n_finished, memory_order_acquire);
 }
 
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part)

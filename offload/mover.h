@@ -98,6 +98,8 @@ void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
 /* A QUEUED or STAGED request is taken back and the slot is ABSENT: true. Otherwise false. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
+/* How many requests have become READY or FAILED; counted after they have. */
+uint64_t moe_mover_n_finished(const moe_mover *mover);
 /* Where part p of a READY slot begins, on the device if there is one. */
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 /* Where part p is in host memory, for a request that has settled; NULL when it did not get there.

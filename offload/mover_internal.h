@@ -65,6 +65,7 @@ struct moe_mover {
     moe_error last_error;
 
     _Atomic uint32_t n_urgent; /* demand and verification, queued or loading */
+    _Atomic uint64_t n_finished;
 
     /* The mover's alone. */
     uint32_t n_ranges;                       /* in flight */

@@ -212,6 +212,8 @@ __global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit ed
     else if (row.n_missing > 0 && threadIdx.x < MOE_WARP)
         stand_in(edit, routing, &row);
     end_row(edit, &row);
+    if (threadIdx.x == 0 && routing.n_missing != NULL)
+        routing.n_missing[blockIdx.x] = row.n_missing;
 }
 
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,

@@ -9,7 +9,7 @@
  *
  * A device whose memory is not the host's has a link (moe_device.link): a queue of copies from host
  * to device that runs beside the arithmetic, and is what experts travel by. The CPU has none.
- * It may also offer to record passes (moe_device.recording).
+ * It may also offer to record operations (moe_device.recording).
  *
  * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
  * follows to the bit for expert arithmetic. Rows never influence each other. */
@@ -196,6 +196,15 @@ typedef struct moe_device_limits {
     uint32_t max_head_group;              /* query heads that share a KV head */
 } moe_device_limits;
 
+/* What a step's operations are given by the host. */
+typedef struct moe_step_inputs {
+    const int32_t *tokens;  /* host, [n_rows]: of embed() */
+    const moe_kv_row *rows; /* host, [n_rows]: of kv_store(), attention() */
+    const float *cos, *sin; /* host, [n_rows][n_rot / 2]: of rope() */
+    uint32_t n_rows;
+    uint32_t n_rot;
+} moe_step_inputs;
+
 typedef struct moe_device_ops {
     void (*close)(moe_device *device);
     /* Scratch for passes of at most these sizes; called once, before any arithmetic. */
@@ -212,6 +221,10 @@ typedef struct moe_device_ops {
     int (*copy_rows)(moe_device *device, const float *src, size_t src_stride, float *dst,
                      size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
     int (*sync)(moe_device *device, moe_error *err);
+    /* Host arrays that operations from here on are given again and again: those that are the
+     * inputs' own, by their addresses, may be read now and not again. They must not change until
+     * the next call, which ends the step; NULL begins none. */
+    int (*begin_step)(moe_device *device, const moe_step_inputs *inputs, moe_error *err);
 
     int (*embed)(moe_device *device, const moe_weight *table, const int32_t *tokens,
                  uint32_t n_rows, float scale, float *out, moe_error *err);
@@ -251,7 +264,7 @@ typedef struct moe_device_ops {
                     moe_greatest *out, moe_error *err);
 } moe_device_ops;
 
-/* ---- Passes that a device carries out alone (optional) ---- */
+/* ---- What a device carries out alone (optional) ---- */
 
 /* What stands in for a pick of the router that is not resident, by the rules of
  * runtime/speculate/draft_route.h. */
@@ -266,8 +279,8 @@ typedef struct moe_expert_address {
     const void *parts[3]; /* device */
 } moe_expert_address;
 
-/* One row's routed experts in one layer of a self draft, chosen among those that are resident:
- * router, stand-ins, experts and their sum. All pointers but `route`'s own fields are device
+/* One row's routed experts in one layer, chosen among those that are resident: router, stand-ins,
+ * experts and their sum. All pointers but `route`'s own fields are device
  * memory. What the table names must not be written to before the next sync() or download(). */
 typedef struct moe_resident_experts {
     moe_route route;  /* its experts, weights and probs are not looked at */
@@ -279,32 +292,24 @@ typedef struct moe_resident_experts {
     moe_weight gate, up, down;           /* type and shape of all; data is not looked at */
     const float *x;                      /* [gate.n_in] */
     uint32_t *picks;                     /* out: [n_used] what the router chose, best first */
+    float *weights;                      /* out: [n_used] what they are mixed with; or NULL */
+    uint32_t *n_missing;                 /* out: how many of the picks are not resident; or NULL */
     float *outs;                         /* scratch: [n_used][down.n_out] */
     float *y;                            /* out: [down.n_out] */
 } moe_resident_experts;
 
-/* What differs from one recorded pass to the next. */
-typedef struct moe_step_inputs {
-    const int32_t *tokens;  /* host, [n_rows]: of embed() */
-    const moe_kv_row *rows; /* host, [n_rows], none with a path: of kv_store(), attention() */
-    const float *cos, *sin; /* host, [n_rows][n_rot / 2]: of rope() */
-    uint32_t n_rows;
-    uint32_t n_rot;
-} moe_step_inputs;
-
-/* A pass recorded once and played again with other inputs. There is one recording, of operations
- * that give the host nothing back. Host arrays that are the inputs' own, by their addresses, are
- * read anew each time; any others have to be the same for all passes. */
+/* Operations recorded once, to be played in other steps with other inputs. Recordings are numbered
+ * by their user. They are of steps of one row without a path, and of operations that give the host
+ * nothing back; host arrays that are not the step's inputs have to be the same each time. */
 typedef struct moe_recording_ops {
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
                             moe_error *err);
-    /* *played false: nothing has been recorded, or not for that many rows or for rows so far
-     * along. */
-    int (*play)(moe_device *device, const moe_step_inputs *inputs, bool *played, moe_error *err);
-    /* The operations from here to record_end() are recorded in place of what was. inputs must live
-     * until then. MOE_ERR_UNSUPPORTED, from here or from record_end(): it cannot be done, nothing
-     * is recorded, and the device remains usable. */
-    int (*record)(moe_device *device, const moe_step_inputs *inputs, moe_error *err);
+    /* *played false: nothing has been recorded under this number, or not for rows so far along. */
+    int (*play)(moe_device *device, uint32_t number, bool *played, moe_error *err);
+    /* The operations from here to record_end() are recorded in place of what was. Within a step.
+     * MOE_ERR_UNSUPPORTED, from here or from record_end(): it cannot be done, nothing is recorded,
+     * and the device remains usable. */
+    int (*record)(moe_device *device, uint32_t number, moe_error *err);
     /* status: what became of the operations. MOE_OK: the recording is played for the first time.
      * Else it is dropped, and status is returned. */
     int (*record_end)(moe_device *device, int status, moe_error *err);

@@ -138,6 +138,12 @@ static int sim_sync(moe_device *device, moe_error *err)
     return inner->ops->sync(inner, err);
 }
 
+static int sim_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->begin_step(inner, inputs, err);
+}
+
 void moe_sim_forward_arithmetic(moe_device_ops *ops)
 {
     ops->embed = sim_embed;
@@ -160,4 +166,5 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;
     ops->sync = sim_sync;
+    ops->begin_step = sim_begin_step;
 }

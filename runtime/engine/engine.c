@@ -145,7 +145,8 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_host_compute_close(&engine->host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
-        moe_recorded_draft_close(&engine->recorded_draft, engine->device);
+        moe_recorded_pass_close(&engine->recorded_draft, engine->device);
+        moe_recorded_pass_close(&engine->recorded_exact, engine->device);
         moe_weights_free(&engine->weights, engine->device);
         moe_pass_buffers_free(&engine->buffers, engine->device);
         moe_kv_pool_free(&engine->kv);

@@ -16,7 +16,7 @@
 #include "runtime/engine/learning.h"
 #include "runtime/engine/overlap_oracle.h"
 #include "runtime/engine/pass.h"
-#include "runtime/engine/recorded_draft.h"
+#include "runtime/engine/recorded_pass.h"
 #include "runtime/engine/route_editing.h"
 #include "runtime/engine/route_observer.h"
 #include "runtime/engine/lossy.h"
@@ -84,16 +84,18 @@ struct moe_engine {
     uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
     uint64_t n_predicted, n_predicted_right;
-    uint64_t n_sessions;                /* created so far */
-    moe_route_observer *observers;      /* a list */
-    moe_trace *route_replay;            /* NULL unless routing is replayed */
-    moe_trace_recorder *trace;          /* NULL when none was asked for */
-    moe_learning *learning;             /* NULL until it is asked for */
-    moe_draft_model *draft_model;       /* NULL: none */
-    moe_speculation *speculation;       /* NULL: off */
-    moe_lossy *lossy;                   /* NULL: off */
-    moe_route_editor *routes;           /* NULL when both are off */
-    moe_recorded_draft *recorded_draft; /* NULL: the host routes drafts */
+    uint64_t n_sessions;               /* created so far */
+    moe_route_observer *observers;     /* a list */
+    moe_trace *route_replay;           /* NULL unless routing is replayed */
+    moe_trace_recorder *trace;         /* NULL when none was asked for */
+    moe_learning *learning;            /* NULL until it is asked for */
+    moe_draft_model *draft_model;      /* NULL: none */
+    moe_speculation *speculation;      /* NULL: off */
+    moe_lossy *lossy;                  /* NULL: off */
+    moe_route_editor *routes;          /* NULL when both are off */
+    moe_recorded_pass *recorded_draft; /* NULL: the host routes drafts */
+    moe_recorded_pass *recorded_exact; /* NULL: the host routes tokens */
+    bool fronts_refused;               /* layers' fronts could not be recorded */
 };
 
 struct moe_session {

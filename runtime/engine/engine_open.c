@@ -358,7 +358,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes = moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
                                 engine->device->ops->scratch_need(engine->device, &limits) +
-                                moe_recorded_draft_bytes(engine->device, c, o),
+                                moe_recorded_passes_bytes(engine->device, c, o),
         .device_memory = engine->device->memory_bytes,
         .simulated = engine->device->simulated,
         .context = engine->context,
@@ -446,11 +446,9 @@ static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe
         return status;
     }
     status = moe_route_editor_open(&engine->routes, engine, err);
-    if (status == MOE_OK) {
-        status = moe_pass_buffers_need_probs(&engine->buffers, engine->config.n_expert, err);
-    }
-    return status != MOE_OK ? status
-                            : moe_recorded_draft_open(&engine->recorded_draft, engine, err);
+    return status != MOE_OK
+               ? status
+               : moe_pass_buffers_need_probs(&engine->buffers, engine->config.n_expert, err);
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -482,5 +480,6 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
     }
     moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
-    return open_speculation(engine, o, err);
+    status = open_speculation(engine, o, err);
+    return status != MOE_OK ? status : moe_recorded_passes_open(engine, err);
 }

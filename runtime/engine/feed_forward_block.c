@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* norm -> a dense network, or: router -> plan -> experts, in waves when there are more than slots
- * -> their outputs in rank order -> plus the shared expert. */
+/* norm -> a dense network, or: router | -> plan -> experts, in waves when there are more than slots
+ * -> their outputs in rank order -> plus the shared expert. The bar is where the host first has to
+ * know something: what is before it may be recorded. */
 #include "runtime/base/clock.h"
 #include "runtime/engine/budget_exact.h"
 #include "runtime/engine/engine_internal.h"
@@ -171,12 +172,19 @@ static int serve_layer(moe_engine *engine, const moe_layer_request *request, uin
     return combine_experts(engine, n_rows, err);
 }
 
-static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+/* By the choices as they stand. */
+static moe_layer_request ask_for_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows)
 {
     moe_layer_request request = plan_layer(engine, layer, n_rows);
     engine->n_pass_experts += request.n;
     moe_choose_kept(engine, &request);
     moe_score_prediction(engine, layer);
+    return request;
+}
+
+static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_layer_request request = ask_for_layer(engine, layer, n_rows);
     return serve_layer(engine, &request, n_rows, true, err);
 }
 
@@ -191,7 +199,7 @@ static int run_natural_experts(moe_engine *engine, uint32_t layer, uint32_t n_ro
 static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    int status = moe_route_rows(engine, layer, b->norm, pass->n_rows, b->chosen, b->chosen_weights,
+    int status = moe_route_rows(engine, layer, pass->n_rows, b->chosen, b->chosen_weights,
                                 b->router_probs, err);
     if (status == MOE_OK && engine->route_replay != NULL) {
         moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
@@ -245,9 +253,10 @@ static int add_shared_expert(moe_engine *engine, uint32_t layer, uint32_t n_rows
 static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     uint32_t n_rows = pass->n_rows;
-    int status = pass->recorded ? moe_recorded_draft_experts(engine, layer, err)
-                                : choose_experts(engine, pass, layer, err);
-    if (status == MOE_OK && !pass->recorded) {
+    struct moe_recorded_pass *recorded = pass->recorded;
+    int status = recorded != NULL ? moe_recorded_pass_experts(engine, recorded, layer, err)
+                                  : choose_experts(engine, pass, layer, err);
+    if (status == MOE_OK && recorded == NULL) {
         status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(engine, layer, n_rows, err)
                                               : run_routed_experts(engine, layer, n_rows, err);
     }
@@ -260,26 +269,57 @@ static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
     return status;
 }
 
-int moe_feed_forward_block(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+/* branch to x. */
+static int add_branch(moe_engine *engine, uint32_t n_rows, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    const moe_device_ops *ops = engine->device->ops;
+    float scale = engine->config.residual_scale;
+    size_t n = (size_t)n_rows * engine->config.n_embd;
+    int status = scale != 1.0f ? ops->scale(engine->device, scale, b->branch, n, err) : MOE_OK;
+    return status != MOE_OK ? status : ops->add(engine->device, b->x, b->branch, b->x, n, err);
+}
+
+int moe_feed_forward_begin(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
     uint32_t n_rows = pass->n_rows;
-    int status = device->ops->rms_norm(device, b->x,
-                                       moe_layer_weight(engine, layer, MOE_LAYER_FFN_NORM)->data,
-                                       b->norm, n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    int status = engine->device->ops->rms_norm(
+        engine->device, b->x, moe_layer_weight(engine, layer, MOE_LAYER_FFN_NORM)->data, b->norm,
+        n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    if (status == MOE_OK && moe_layer_has_experts(c, layer)) {
+        return moe_queue_router(engine, layer, b->norm, n_rows, err);
+    }
     if (status == MOE_OK) {
-        status = moe_layer_has_experts(c, layer)
-                     ? run_experts(engine, pass, layer, err)
-                     : run_dense(engine, moe_layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
-                                 moe_layer_weight(engine, layer, MOE_LAYER_FFN_UP),
-                                 moe_layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows,
-                                 b->branch, err);
+        status =
+            run_dense(engine, moe_layer_weight(engine, layer, MOE_LAYER_FFN_GATE),
+                      moe_layer_weight(engine, layer, MOE_LAYER_FFN_UP),
+                      moe_layer_weight(engine, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch, err);
     }
-    size_t n = (size_t)n_rows * c->n_embd;
-    if (status == MOE_OK && c->residual_scale != 1.0f) {
-        status = device->ops->scale(device, c->residual_scale, b->branch, n, err);
+    return status != MOE_OK ? status : add_branch(engine, n_rows, err);
+}
+
+int moe_feed_forward_end(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    if (!moe_layer_has_experts(&engine->config, layer)) {
+        return MOE_OK;
     }
-    return status != MOE_OK ? status : device->ops->add(device, b->x, b->branch, b->x, n, err);
+    int status = run_experts(engine, pass, layer, err);
+    return status != MOE_OK ? status : add_branch(engine, pass->n_rows, err);
+}
+
+int moe_feed_forward_note(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    moe_edit_routes(engine, pass, layer);
+    moe_layer_request request = ask_for_layer(engine, layer, pass->n_rows);
+    int status = moe_expert_store_begin(engine->experts, &request, err);
+    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
+    }
+    if (status != MOE_OK) {
+        moe_expert_store_abandon(engine->experts);
+    }
+    return status;
 }

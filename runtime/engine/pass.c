@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head. */
+/* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head.
+ *
+ * Where the device records operations, a pass of one row is played: as a whole (recorded_pass.h),
+ * or the front of each layer, which is what comes before the host has to know its routing. */
 #include "runtime/engine/pass.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -12,7 +16,7 @@
 
 /* Angles are computed in double: positions run to millions, and a rounded product would turn far
  * positions by visible angles. */
-void moe_pass_fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
+static void fill_rope_tables(const moe_engine *engine, const moe_pass *pass)
 {
     const moe_model_config *c = &engine->config;
     uint32_t n = c->n_rot / 2;
@@ -31,10 +35,13 @@ int moe_pass_queue_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, 
     moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
     const moe_device_ops *ops = device->ops;
-    int status = ops->gather(device, b->x, c->n_embd, rows, n, b->selected, err);
+    bool together = rows[n - 1] - rows[0] == n - 1;
+    const float *x = together ? b->x + (size_t)rows[0] * c->n_embd : b->selected;
+    int status =
+        together ? MOE_OK : ops->gather(device, b->x, c->n_embd, rows, n, b->selected, err);
     if (status == MOE_OK) {
-        status = ops->rms_norm(device, b->selected, engine->weights.output_norm.data, b->selected,
-                               n, c->n_embd, c->n_embd, c->norm_eps, err);
+        status = ops->rms_norm(device, x, engine->weights.output_norm.data, b->selected, n,
+                               c->n_embd, c->n_embd, c->norm_eps, err);
     }
     if (status == MOE_OK) {
         moe_linear head = {.weight = engine->weights.output, .out = b->logits};
@@ -102,29 +109,109 @@ static int output_logits(moe_engine *engine, const moe_pass *pass, moe_error *er
     return status;
 }
 
-int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
+/* ---- Layers ---- */
+
+void moe_pass_tell_refusal(const moe_engine *engine, const char *consequence,
+                           const moe_error *reason)
+{
+    if (engine->log != NULL) {
+        char text[MOE_ERROR_MESSAGE_SIZE + 64];
+        snprintf(text, sizeof text, "%s: %s", consequence, reason->message);
+        engine->log(text, engine->user);
+    }
+}
+
+/* What precedes the layer's routing. */
+static int run_front(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = moe_attention_block(engine, pass, layer, err);
+    return status != MOE_OK ? status : moe_feed_forward_begin(engine, pass, layer, err);
+}
+
+/* Played, or recorded where it has not been. */
+static int play_front(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_device *device = engine->device;
+    moe_error reason = {""};
+    bool played;
+    int status = device->recording->play(device, layer, &played, err);
+    if (status != MOE_OK || played) {
+        return status;
+    }
+    status = device->recording->record(device, layer, &reason);
+    if (status == MOE_OK) {
+        status = run_front(engine, pass, layer, &reason);
+        status = device->recording->record_end(device, status, &reason);
+    }
+    if (status == MOE_ERR_UNSUPPORTED) {
+        engine->fronts_refused = true;
+        moe_pass_tell_refusal(engine, "operations are launched one by one", &reason);
+        return run_front(engine, pass, layer, err);
+    }
+    return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
+}
+
+static bool has_recorded_fronts(const moe_engine *engine, const moe_pass *pass)
+{
+    return engine->device->recording != NULL && !engine->fronts_refused && pass->n_rows == 1 &&
+           pass->kv_rows[0].path == NULL && pass->recorded == NULL;
+}
+
+int moe_pass_begin_step(moe_engine *engine, const moe_pass *pass, moe_step_inputs *inputs,
+                        moe_error *err)
+{
+    fill_rope_tables(engine, pass);
+    *inputs = (moe_step_inputs){.tokens = pass->tokens,
+                                .rows = pass->kv_rows,
+                                .cos = engine->buffers.rope_cos,
+                                .sin = engine->buffers.rope_sin,
+                                .n_rows = pass->n_rows,
+                                .n_rot = engine->config.n_rot};
+    return engine->device->ops->begin_step(engine->device, inputs, err);
+}
+
+int moe_pass_end_step(moe_engine *engine, int status, moe_error *err)
+{
+    int ended =
+        engine->device->ops->begin_step(engine->device, NULL, status == MOE_OK ? err : NULL);
+    return status != MOE_OK ? status : ended;
+}
+
+int moe_pass_queue_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     const moe_device_ops *ops = engine->device->ops;
-    moe_pass_fill_rope_tables(engine, pass);
     int status = ops->embed(engine->device, &engine->weights.token_embedding, pass->tokens,
                             pass->n_rows, c->embedding_scale, engine->buffers.x, err);
     for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
         if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
             return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
         }
-        status = moe_attention_block(engine, pass, layer, err);
+        status = has_recorded_fronts(engine, pass) ? play_front(engine, pass, layer, err)
+                                                   : run_front(engine, pass, layer, err);
         if (status == MOE_OK) {
-            status = moe_feed_forward_block(engine, pass, layer, err);
+            status = moe_feed_forward_end(engine, pass, layer, err);
         }
     }
     return status;
 }
 
+int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err)
+{
+    moe_step_inputs inputs;
+    int status = moe_pass_begin_step(engine, pass, &inputs, err);
+    if (status == MOE_OK) {
+        status = moe_pass_queue_layers(engine, pass, err);
+    }
+    return moe_pass_end_step(engine, status, err);
+}
+
+/* ---- Passes ---- */
+
 int moe_pass_run_draft(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     bool done;
-    int status = moe_recorded_draft_run(engine, pass, &done, err);
+    int status = moe_recorded_pass_run(engine, engine->recorded_draft, pass, &done, err);
     if (status != MOE_OK || done) {
         return status;
     }
@@ -158,11 +245,15 @@ static int run_counted_layers(moe_engine *engine, const moe_pass *pass, moe_erro
 
 int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
-    int status = engine->oracle != NULL ? moe_overlap_record(engine, pass, err) : MOE_OK;
-    if (status == MOE_OK) {
+    bool done = false;
+    int status = moe_recorded_pass_run(engine, engine->recorded_exact, pass, &done, err);
+    if (status == MOE_OK && engine->oracle != NULL) {
+        status = moe_overlap_record(engine, pass, err);
+    }
+    if (status == MOE_OK && !done) {
         status = run_counted_layers(engine, pass, err);
     }
-    if (status == MOE_OK) {
+    if (status == MOE_OK && !done) {
         status = output_logits(engine, pass, err);
     }
     if (status == MOE_OK) {

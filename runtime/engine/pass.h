@@ -81,7 +81,8 @@ typedef struct moe_pass {
     const moe_kv_row *kv_rows;        /* [n_rows] */
     const struct moe_row_id *row_ids; /* [n_rows]: for observers; NULL in a draft */
     const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
-    bool recorded;          /* a draft that is being recorded: the device resolves its routing */
+    /* Not NULL: the pass is being recorded as a whole, and the device resolves its routing. */
+    struct moe_recorded_pass *recorded;
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
@@ -112,9 +113,15 @@ int moe_pass_run_draft(struct moe_engine *engine, const moe_pass *pass, moe_erro
 /* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
 int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
 
-/* Its steps, apart: the tables that rope() is given, in the buffers, and the logits of some rows as
- * far as buffers->logits. n: up to MOE_LOGIT_ROWS. */
-void moe_pass_fill_rope_tables(const struct moe_engine *engine, const moe_pass *pass);
+/* Its parts. What the device is given again and again in the pass is made known to it: *inputs must
+ * live until the end of the step. After a failure the step needs its end, too. */
+int moe_pass_begin_step(struct moe_engine *engine, const moe_pass *pass, moe_step_inputs *inputs,
+                        moe_error *err);
+/* status: what became of the step; returned, unless it is MOE_OK and ending fails. */
+int moe_pass_end_step(struct moe_engine *engine, int status, moe_error *err);
+/* The layers, within the step. */
+int moe_pass_queue_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+/* The logits of some rows as far as buffers->logits. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(struct moe_engine *engine, const uint32_t *rows, uint32_t n,
                           moe_error *err);
 /* What has been queued comes back and is handed over, as logits or as their greatest: rows first ..
@@ -125,7 +132,18 @@ int moe_pass_hand_over(struct moe_engine *engine, const moe_pass *pass, uint32_t
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
 int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
                         moe_error *err);
-int moe_feed_forward_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+/* The second in two: what waits for no routing, as far as the router's logits (of a dense
+ * layer all of it), and the rest (of a dense layer nothing). */
+int moe_feed_forward_begin(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
+int moe_feed_forward_end(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                         moe_error *err);
+/* For a layer that the device has carried out alone, whose choices are in the buffers: whoever
+ * counts is told as by the second part. All of its experts are resident. */
+int moe_feed_forward_note(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                          moe_error *err);
+/* The log is told what the device refuses to record. */
+void moe_pass_tell_refusal(const struct moe_engine *engine, const char *consequence,
+                           const moe_error *reason);
 
 #endif

@@ -27,23 +27,24 @@ moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer)
                        .group_score = c->group_score};
 }
 
-int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                   uint32_t *experts, float *weights, float *probs, moe_error *err)
+int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                     moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
-    moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
     moe_linear router = {*moe_layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL,
-                         b->router_logits};
-    int status = device->ops->linear(device, x, n_rows, c->n_embd, &router, 1, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+                         engine->buffers.router_logits};
+    return engine->device->ops->linear(engine->device, x, n_rows, engine->config.n_embd, &router, 1,
+                                       err);
+}
+
+int moe_route_rows(moe_engine *engine, uint32_t layer, uint32_t n_rows, uint32_t *experts,
+                   float *weights, float *probs, moe_error *err)
+{
+    moe_device *device = engine->device;
     moe_route route = moe_route_of_layer(engine, layer);
     route.experts = experts;
     route.weights = weights;
     route.probs = probs;
-    status = device->ops->route(device, &route, n_rows, err);
+    int status = device->ops->route(device, &route, n_rows, err);
     return status != MOE_OK ? status : device->ops->sync(device, err);
 }
 
@@ -89,8 +90,11 @@ int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, 
     int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
                                                c->n_embd, c->n_embd, c->norm_eps, err);
     if (status == MOE_OK) {
-        status = moe_route_rows(engine, next, b->branch, n_rows, b->predicted, b->predicted_weights,
-                                NULL, err);
+        status = moe_queue_router(engine, next, b->branch, n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status =
+            moe_route_rows(engine, next, n_rows, b->predicted, b->predicted_weights, NULL, err);
     }
     if (status != MOE_OK) {
         return status;

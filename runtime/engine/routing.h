@@ -10,10 +10,13 @@
 /* How the layer's router chooses from buffers->router_logits; without places for the outcome. */
 moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer);
 
-/* Runs a layer's router on rows that its norm has been applied to. experts, weights: host,
- * [n_rows][n_expert_used]. probs: host, [n_rows][n_expert], or NULL. */
-int moe_route_rows(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                   uint32_t *experts, float *weights, float *probs, moe_error *err);
+/* Queues a layer's router on rows that its norm has been applied to: buffers->router_logits. */
+int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                     moe_error *err);
+/* What the router chooses by them. experts, weights: host, [n_rows][n_expert_used]. probs: host,
+ * [n_rows][n_expert], or NULL. */
+int moe_route_rows(moe_engine *engine, uint32_t layer, uint32_t n_rows, uint32_t *experts,
+                   float *weights, float *probs, moe_error *err);
 
 /* Runs the next layer's router on this layer's hidden state and asks the store for what it names,
  * the most wanted first. The hidden state lacks what this layer's experts will add, so it is a

@@ -3,7 +3,6 @@
  * bits of drafts whose routing the host resolves, whatever stands in for what is not resident, and
  * texts and drafts of whole conversations are the same. What cannot be recorded is drafted as
  * before. Run on a model given by path. */
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +15,7 @@
 #include <cmocka.h>
 
 #include "../engine/engine_fixture.h"
-#include "cuda/cuda_loader.h"
-#include "emulation/fake_runtime.h"
+#include "fake_module.h"
 #include "runtime/engine/engine_internal.h"
 
 #define N_PROMPT 12
@@ -25,12 +23,7 @@
 
 static const char *model_path;
 
-/* Of the module, which has the stand-in for the runtime in it. */
-static struct {
-    void (*init)(fake_machine *machine);
-    void (*set)(const fake_machine *machine);
-    void (*usage)(fake_usage *usage);
-} fake;
+static fake_module fake;
 
 static char last_log[1024];
 
@@ -45,20 +38,7 @@ static void keep_log(const char *line, void *user)
 static int find_fake(void **state)
 {
     (void)state;
-    const moe_cuda_module *module;
-    moe_error err = {""};
-    if (moe_cuda_module_load(&module, &err) != MOE_OK) {
-        fail_msg("%s", err.message);
-    }
-    Dl_info info;
-    assert_int_not_equal(dladdr((const void *)module, &info), 0);
-    void *handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(handle);
-    *(void **)&fake.init = dlsym(handle, "fake_machine_init");
-    *(void **)&fake.set = dlsym(handle, "fake_machine_set");
-    *(void **)&fake.usage = dlsym(handle, "fake_get_usage");
-    assert_true(fake.init != NULL && fake.set != NULL && fake.usage != NULL);
-    dlclose(handle);
+    find_fake_module(&fake);
     return 0;
 }
 
@@ -96,15 +76,16 @@ static void use_machine(const char *fail_call, uint32_t after, cudaError_t code,
     fake.set(&machine);
 }
 
-static void assert_nothing_left(void)
+/* Every such call fails, and nothing else. */
+static void use_machine_without(const char *call, cudaError_t code)
 {
-    fake_usage usage;
-    fake.usage(&usage);
-    assert_int_equal(usage.device_blocks, 0);
-    assert_int_equal(usage.host_blocks, 0);
-    assert_int_equal(usage.streams, 0);
-    assert_int_equal(usage.events, 0);
-    assert_int_equal(usage.graphs, 0);
+    fake_machine machine;
+    fake.init(&machine);
+    machine.nap_us = 50;
+    machine.fail_call = call;
+    machine.fail_code = code;
+    machine.fail_each = true;
+    fake.set(&machine);
 }
 
 /* ---- Logits of single draft passes ---- */
@@ -174,7 +155,7 @@ static void check_greatest(const logits *all, const moe_greatest *greatest, cons
 static void compare_one(moe_engine *engine, moe_session *session, int32_t token, logits two[2],
                         const char *text)
 {
-    moe_recorded_draft *recorded = engine->recorded_draft;
+    moe_recorded_pass *recorded = engine->recorded_draft;
     assert_non_null(recorded);
     moe_greatest greatest[2];
     draft_one(engine, session, token, &two[0], NULL);
@@ -230,7 +211,7 @@ static void compare_logits(const moe_engine_options *options, uint32_t n_prompt,
     }
     moe_session_close(&session);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 static const char *const fills[] = {"topk", "none", "shuffled"};
@@ -292,7 +273,7 @@ static void write_text(const moe_engine_options *options, bool sampled, outcome 
     }
     moe_session_close(&session);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 static void assert_same_drafts(const outcome *a, const outcome *b, const char *text)
@@ -321,7 +302,7 @@ static void same_drafts(void **state)
         outcome alone, routed;
         use_machine(NULL, 0, cudaSuccess, false);
         write_text(&options, i >= 3, &alone);
-        use_machine("cudaStreamBeginCapture", 0, cudaErrorNotSupported, false);
+        use_machine_without("cudaStreamBeginCapture", cudaErrorNotSupported);
         write_text(&options, i >= 3, &routed);
         assert_same_drafts(&alone, &routed, fills[i % 3]);
         assert_true(alone.stats.draft_passes > 0);
@@ -385,29 +366,13 @@ static void refusals(void **state)
     use_machine(NULL, 0, cudaSuccess, false);
     write_text(&options, false, &alone);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        use_machine(cases[i].call, 0, cases[i].code, false);
+        use_machine_without(cases[i].call, cases[i].code);
         write_text(&options, false, &got);
         assert_same_drafts(&alone, &got, cases[i].call);
         assert_int_equal(got.stats.draft_passes_recorded, 0);
         assert_int_equal(got.stats.draft_recordings, 0);
         assert_non_null(strstr(last_log, cases[i].call));
     }
-    /* Page-locked memory runs out: at opening, which is told, or for the recording alone. */
-    bool refused = false, hit = true;
-    for (uint32_t n = 0; hit; n++) {
-        fake_usage usage;
-        use_machine("cudaHostAlloc", n, cudaErrorMemoryAllocation, false);
-        write_text(&options, false, &got);
-        fake.usage(&usage);
-        hit = usage.n_failures > 0;
-        if (got.status != MOE_OK) {
-            assert_int_equal(got.status, MOE_ERR_MEMORY);
-            continue;
-        }
-        assert_same_drafts(&alone, &got, "cudaHostAlloc");
-        refused |= got.stats.draft_passes_recorded == 0;
-    }
-    assert_true(refused);
 }
 
 /* A device that is lost while it plays fails the step, with a remedy. */
@@ -421,7 +386,7 @@ static void losses(void **state)
     write_text(&options, false, &well);
     assert_int_equal(well.status, MOE_OK);
     fake.usage(&usage);
-    assert_int_equal(usage.n_graphs, well.stats.draft_passes);
+    assert_true(usage.n_graphs >= well.stats.draft_passes);
     const struct {
         const char *call;
         uint32_t after;

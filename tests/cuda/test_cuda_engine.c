@@ -3,7 +3,6 @@
  * the logits are the CPU's whatever the device's memory, the offload mode and where experts are
  * computed; and what goes wrong is told, leaves nothing behind, and hangs nobody. Run on a model
  * given by path. */
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,22 +15,16 @@
 #include <cmocka.h>
 
 #include "../engine/engine_fixture.h"
-#include "cuda/cuda_loader.h"
-#include "emulation/fake_runtime.h"
+#include "fake_module.h"
 
 #define N_PROMPT 20
 #define N_DECODE 6
-/* Headroom, and what the device has for itself (staging, results). */
-#define MEMORY_OF_AN_OPEN_DEVICE ((64u << 20) + (2u << 20) + (256u << 10))
+/* Headroom, and what the device has for itself (staging, results, inputs of steps). */
+#define MEMORY_OF_AN_OPEN_DEVICE ((64u << 20) + 2 * ((2u << 20) + (256u << 10)))
 
 static const char *model_path;
 
-/* Of the module, which has the stand-in for the runtime in it. */
-static struct {
-    void (*init)(fake_machine *machine);
-    void (*set)(const fake_machine *machine);
-    void (*usage)(fake_usage *usage);
-} fake;
+static fake_module fake;
 
 static struct {
     int32_t tokens[N_DECODE];
@@ -58,24 +51,6 @@ static fake_machine napping_machine(void)
     return machine;
 }
 
-static void find_fake(void)
-{
-    const moe_cuda_module *module;
-    moe_error err = {""};
-    if (moe_cuda_module_load(&module, &err) != MOE_OK) {
-        fail_msg("%s", err.message);
-    }
-    Dl_info info;
-    assert_int_not_equal(dladdr((const void *)module, &info), 0);
-    void *handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(handle);
-    *(void **)&fake.init = dlsym(handle, "fake_machine_init");
-    *(void **)&fake.set = dlsym(handle, "fake_machine_set");
-    *(void **)&fake.usage = dlsym(handle, "fake_get_usage");
-    assert_true(fake.init != NULL && fake.set != NULL && fake.usage != NULL);
-    dlclose(handle);
-}
-
 static void keep_line(const char *line, void *user)
 {
     snprintf(user, 1024, "%s", line);
@@ -94,7 +69,7 @@ static moe_session *generate(moe_engine *engine, int32_t *tokens)
 static int make_reference(void **state)
 {
     (void)state;
-    find_fake();
+    find_fake_module(&fake);
     moe_engine_options options = default_options();
     options.device = "cpu";
     moe_engine *engine = open_engine(&options);
@@ -114,18 +89,6 @@ static int free_reference(void **state)
     (void)state;
     free(expected.logits);
     return 0;
-}
-
-static void assert_nothing_left(void)
-{
-    fake_usage usage;
-    fake.usage(&usage);
-    assert_int_equal(usage.device_blocks, 0);
-    assert_int_equal(usage.host_blocks, 0);
-    assert_int_equal(usage.streams, 0);
-    assert_int_equal(usage.events, 0);
-    assert_int_equal(usage.blas_handles, 0);
-    assert_int_equal(usage.graphs, 0);
 }
 
 static void check_exact(const moe_engine_options *options, moe_engine_stats *stats)
@@ -151,7 +114,7 @@ static void check_exact(const moe_engine_options *options, moe_engine_stats *sta
     assert_int_equal(moe_engine_measure_bandwidth(engine, &bytes_per_s, NULL), MOE_ERR_UNSUPPORTED);
     moe_session_close(&session);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 /* All experts on the device; some; as few as work. */
@@ -214,7 +177,7 @@ static void expect_refusal(const fake_machine *machine, const char *device, cons
     if (strstr(err.message, words) == NULL) {
         fail_msg("\"%s\" is not in: %s", words, err.message);
     }
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 /* The emulated module has code for sm_86, sm_90 and compute_100. */
@@ -258,7 +221,7 @@ static void no_kernel_runs(void **state)
     moe_engine_get_info(engine, &info);
     assert_string_equal(info.device, "cpu");
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 static void refusals(void **state)
@@ -311,7 +274,7 @@ static void float_products(void **state)
     assert_true(apart <= 1e-3f * greatest);
     moe_session_close(&session);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
     static const char *const calls[] = {"cublasCreate", "cublasSetStream", "cublasSgemm"};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         moe_error err = {""};
@@ -329,7 +292,7 @@ static void float_products(void **state)
         assert_non_null(strstr(err.message, "--float-gemm exact works without it"));
         moe_session_close(&session);
         moe_engine_close(&engine);
-        assert_nothing_left();
+        assert_nothing_left(&fake);
     }
 }
 
@@ -352,7 +315,7 @@ static void take_what_works(const char *device, bool tells)
     assert_memory_equal(tokens, expected.tokens, sizeof tokens);
     moe_session_close(&session);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 /* Without a GPU that can be used an engine that may choose works on the CPU. */
@@ -441,7 +404,7 @@ static void takes_the_next(void **state)
     options.device = "cuda:1";
     moe_engine *engine = open_engine(&options);
     moe_engine_close(&engine);
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 /* Opens and writes until something fails. True when nothing did. */
@@ -510,7 +473,7 @@ static void faults(void **state)
             if (!ran_through && strstr(err.message, "; ") == NULL) {
                 fail_msg("%s, %u: no remedy in: %s", cases[i].call, n, err.message);
             }
-            assert_nothing_left();
+            assert_nothing_left(&fake);
         }
     }
 }
@@ -524,7 +487,7 @@ static void other_host_memory(void **state)
         !run_until_failure("cudaHostGetDevicePointer", 0, false, cudaErrorInvalidValue, &err)) {
         fail_msg("%s", err.message);
     }
-    assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 int main(int argc, char **argv)

@@ -247,7 +247,7 @@ static void copies(void **state)
 /* One token's row of a table, turned: recorded for one token, played for others. */
 static void check_recording(moe_device *device)
 {
-    enum { TOKENS = 7 };
+    enum { TOKENS = 7, NUMBER = 3 };
     const moe_device_ops *ops = device->ops;
     const moe_recording_ops *recording = device->recording;
     if (recording == NULL) {
@@ -279,24 +279,31 @@ static void check_recording(moe_device *device)
         assert_int_equal(ops->download(device, direct, x, sizeof direct, NULL), MOE_OK);
         memset(played, 0, sizeof played);
         assert_int_equal(ops->upload(device, x, played, sizeof played, NULL), MOE_OK);
-        assert_int_equal(recording->play(device, &inputs, &was_played, NULL), MOE_OK);
+        assert_int_equal(ops->begin_step(device, &inputs, NULL), MOE_OK);
+        assert_int_equal(recording->play(device, NUMBER, &was_played, NULL), MOE_OK);
         assert_int_equal(was_played, token > 0);
         if (token == 0) {
-            assert_int_equal(recording->record(device, &inputs, NULL), MOE_OK);
+            assert_int_equal(recording->record(device, NUMBER, NULL), MOE_OK);
             assert_int_equal(ops->embed(device, &embeddings, &token, 1, 2.0f, x, NULL), MOE_OK);
             int status = ops->rope(device, &rope, 1, NULL);
             assert_int_equal(recording->record_end(device, status, NULL), MOE_OK);
         }
+        assert_int_equal(ops->begin_step(device, NULL, NULL), MOE_OK);
         assert_int_equal(ops->download(device, played, x, sizeof played, NULL), MOE_OK);
         assert_memory_equal(played, direct, sizeof direct);
     }
-    /* One that is given up leaves nothing to play. */
+    /* One that is given up leaves nothing to play, and none is made outside of steps. */
     bool was_played;
     token = 0;
-    assert_int_equal(recording->record(device, &inputs, NULL), MOE_OK);
-    assert_int_equal(recording->record_end(device, MOE_ERR_CANCELLED, NULL), MOE_ERR_CANCELLED);
-    assert_int_equal(recording->play(device, &inputs, &was_played, NULL), MOE_OK);
+    assert_int_equal(recording->record(device, NUMBER, NULL), MOE_ERR_UNSUPPORTED);
+    assert_int_equal(ops->begin_step(device, &inputs, NULL), MOE_OK);
+    assert_int_equal(recording->play(device, NUMBER + 1, &was_played, NULL), MOE_OK);
     assert_false(was_played);
+    assert_int_equal(recording->record(device, NUMBER, NULL), MOE_OK);
+    assert_int_equal(recording->record_end(device, MOE_ERR_CANCELLED, NULL), MOE_ERR_CANCELLED);
+    assert_int_equal(recording->play(device, NUMBER, &was_played, NULL), MOE_OK);
+    assert_false(was_played);
+    assert_int_equal(ops->begin_step(device, NULL, NULL), MOE_OK);
     ops->free(device, table, sizeof values);
     ops->free(device, x, sizeof direct);
 }

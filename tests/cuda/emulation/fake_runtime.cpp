@@ -74,7 +74,8 @@ bool fails_now(const char *call)
 {
     if (machine.fail_call == nullptr || strcmp(machine.fail_call, call) != 0)
         return false;
-    if (n_matches++ != machine.fail_after)
+    uint32_t n = n_matches++;
+    if (n < machine.fail_after || (n > machine.fail_after && !machine.fail_each))
         return false;
     usage.n_failures++;
     if (machine.fail_for_good)
@@ -284,6 +285,10 @@ void defer_kernel(cudaStream_t stream, std::function<void()> kernel)
         (void)failed(cudaErrorInvalidResourceHandle);
         return;
     }
+    if (capturing == nullptr) {
+        std::lock_guard<std::mutex> guard(machine_lock);
+        usage.n_launches++;
+    }
     stream->put([kernel] { run_kernel(kernel); });
 }
 
@@ -343,7 +348,8 @@ void fake_machine_set(const fake_machine *wanted)
     machine = *wanted;
     n_matches = 0;
     sticky = cudaSuccess;
-    usage.n_kernels = usage.n_copies = usage.n_products = usage.n_graphs = usage.n_failures = 0;
+    usage.n_launches = usage.n_kernels = usage.n_copies = usage.n_waits = 0;
+    usage.n_products = usage.n_graphs = usage.n_failures = 0;
 }
 
 void fake_get_usage(fake_usage *out)
@@ -634,6 +640,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return code;
     stream->drain();
     std::lock_guard<std::mutex> guard(machine_lock);
+    usage.n_waits++;
     return sticky == cudaSuccess ? cudaSuccess : failed(sticky);
 }
 

@@ -25,6 +25,8 @@ typedef struct fake_machine {
     cudaError_t fail_code;
     /* From then on every call fails with the code, as after a kernel's fault. */
     bool fail_for_good;
+    /* All such calls from the n-th on fail, and nothing else. */
+    bool fail_each;
     /* Streams stop for up to so long before each thing they do, the one in shorter naps than the
      * other, so that what relies on luck fails. 0: never. */
     uint32_t nap_us;
@@ -37,7 +39,9 @@ void fake_machine_set(const fake_machine *machine);
 typedef struct fake_usage {
     uint64_t device_blocks, host_blocks, streams, events, blas_handles, graphs; /* alive */
     uint64_t device_bytes;
-    uint64_t n_kernels, n_copies, n_products, n_graphs, n_failures; /* since fake_machine_set() */
+    /* Since fake_machine_set(): kernels that ran, those of graphs among them; kernels launched one
+     * by one; waits for a whole stream. */
+    uint64_t n_kernels, n_launches, n_copies, n_waits, n_products, n_graphs, n_failures;
 } fake_usage;
 
 void fake_get_usage(fake_usage *usage);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* A step's inputs, sent once for all of its operations, as one block: page-locked on the host, and
+ * the same on the device.
+ *
+ *     | tokens | cos | sin | rows | pages and paths ..|  room for more pages  | arrays of
+ * recordings
+ *     |<----------- sent by begin_step() ------------>|                       | sent when recorded
+ *
+ * There are two such blocks. Steps of one row without a path have one for themselves, whose places
+ * stay where they are as the timeline grows: recordings (cuda_recording.c) read them there, and
+ * keep their own arrays behind them. When the room for pages is used up, or angles are of another
+ * size, the places move and recordings are dropped. The other block is for all other steps, and
+ * grows. */
+#include <string.h>
+
+#include "cpu/kernels/vector_ops.h"
+#include "cuda/cuda_internal.h"
+
+#define STEADY_BYTES (2u << 20)
+#define OTHER_BYTES  (256u << 10)
+#define LEAST_PAGES  2u
+
+static const char what[] = "the inputs of a step";
+
+static void release(moe_cuda_block *block)
+{
+    if (block->sent != NULL) {
+        (void)cudaEventDestroy(block->sent);
+    }
+    if (block->host != NULL) {
+        (void)cudaFreeHost(block->host);
+    }
+    if (block->device != NULL) {
+        (void)cudaFree(block->device);
+    }
+    *block = (moe_cuda_block){0};
+}
+
+void moe_cuda_step_close(moe_cuda_device *cuda)
+{
+    release(&cuda->step.steady);
+    release(&cuda->step.other);
+}
+
+/* Not being able to is no failure of the device. */
+static int make(moe_cuda_block *block, size_t bytes, moe_error *err)
+{
+    const char *call = "cudaHostAlloc";
+    cudaError_t code = cudaHostAlloc((void **)&block->host, bytes, cudaHostAllocDefault);
+    if (code == cudaSuccess) {
+        call = "cudaMalloc";
+        code = cudaMalloc((void **)&block->device, bytes);
+    }
+    if (code == cudaSuccess) {
+        call = "cudaEventCreateWithFlags";
+        code = cudaEventCreateWithFlags(&block->sent, cudaEventDisableTiming);
+    }
+    if (code == cudaSuccess) {
+        block->bytes = bytes;
+        return MOE_OK;
+    }
+    release(block);
+    return moe_cuda_translate(code, call, what, err);
+}
+
+int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)
+{
+    int status = make(&cuda->step.steady, STEADY_BYTES, err);
+    return status != MOE_OK ? status : make(&cuda->step.other, OTHER_BYTES, err);
+}
+
+/* For so many bytes, and when the last copy of it is through: it will be written to. */
+static int prepare(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
+{
+    if (bytes > block->bytes) {
+        moe_cuda_block larger = {0};
+        int status = moe_cuda_wait(cuda, what, err);
+        if (status == MOE_OK) {
+            status = make(&larger, 2 * bytes, err);
+        }
+        if (status == MOE_OK) {
+            release(block);
+            *block = larger;
+        }
+        return status;
+    }
+    return block->is_sent ? moe_cuda_check(cuda, cudaEventSynchronize(block->sent),
+                                           "cudaEventSynchronize", what, err)
+                          : MOE_OK;
+}
+
+static uint32_t pages_to_hold(uint32_t n_pages)
+{
+    uint32_t n = LEAST_PAGES;
+    while (n < 2 * n_pages) {
+        n *= 2;
+    }
+    return n;
+}
+
+/* The places of a steady block: as they are, or moved, and nothing that was recorded is of use. */
+static int place_steady(moe_cuda_device *cuda, const moe_step_inputs *inputs, size_t pages_at,
+                        moe_error *err)
+{
+    moe_cuda_step *step = &cuda->step;
+    uint32_t n_pages = inputs->rows[0].position / MOE_KV_PAGE + 1;
+    if (step->pages_at == pages_at && n_pages <= step->max_pages) {
+        return MOE_OK;
+    }
+    int status = moe_cuda_recording_drop(cuda, err);
+    step->max_pages = pages_to_hold(n_pages);
+    step->pages_at = pages_at;
+    step->recordings_at = pages_at + moe_cuda_parcel_room(step->max_pages, sizeof(void *));
+    step->recordings_used = 0;
+    return status;
+}
+
+static void fill(moe_cuda_step *step, const moe_step_inputs *inputs, moe_cuda_parcel *parcel)
+{
+    size_t n_angles = (size_t)inputs->n_rows * (inputs->n_rot / 2);
+    step->tokens =
+        moe_cuda_parcel_put(parcel, inputs->tokens, inputs->n_rows, sizeof(int32_t), NULL);
+    step->cos = moe_cuda_parcel_put(parcel, inputs->cos, n_angles, sizeof(float), NULL);
+    step->sin = moe_cuda_parcel_put(parcel, inputs->sin, n_angles, sizeof(float), NULL);
+    step->rows = moe_cuda_put_rows(parcel, inputs->rows, inputs->n_rows, &step->n_runs);
+}
+
+static int send(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
+{
+    int status = moe_cuda_check(
+        cuda,
+        cudaMemcpyAsync(block->device, block->host, bytes, cudaMemcpyHostToDevice, cuda->stream),
+        "cudaMemcpyAsync", what, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_check(cuda, cudaEventRecord(block->sent, cuda->stream), "cudaEventRecord",
+                                what, err);
+    }
+    block->is_sent = status == MOE_OK;
+    return status;
+}
+
+int moe_cuda_op_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_cuda_step *step = &cuda->step;
+    int status = moe_cuda_enter(cuda, err);
+    step->inputs = NULL;
+    if (status != MOE_OK || inputs == NULL || inputs->n_rows == 0) {
+        return status;
+    }
+    size_t n_angles = (size_t)inputs->n_rows * (inputs->n_rot / 2);
+    size_t rows_at = moe_cuda_parcel_room(inputs->n_rows, sizeof(int32_t)) +
+                     2 * moe_cuda_parcel_room(n_angles, sizeof(float));
+    size_t bytes = rows_at + moe_cuda_rows_room(inputs->rows, inputs->n_rows);
+    step->is_steady =
+        inputs->n_rows == 1 && inputs->rows[0].path == NULL && bytes <= STEADY_BYTES / 4;
+    moe_cuda_block *block = step->is_steady ? &step->steady : &step->other;
+    status = prepare(cuda, block, bytes, err);
+    if (status == MOE_OK && step->is_steady) {
+        status = place_steady(cuda, inputs,
+                              rows_at + moe_cuda_parcel_room(1, sizeof(moe_cuda_kv_row)), err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_parcel parcel = {.host = block->host, .device = block->device, .bytes = bytes};
+    fill(step, inputs, &parcel);
+    step->inputs = inputs;
+    return send(cuda, block, parcel.used, err);
+}
