@@ -187,12 +187,15 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
     }
 }
 
-int moe_cpu_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+int moe_cpu_route(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
+                  moe_error *err)
 {
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
-    rows_job job = {.cpu = cpu, .route = route};
-    moe_cpu_for(cpu, n_rows, 8, route_range, &job);
+    for (uint32_t i = 0; i < n_routes; i++) {
+        rows_job job = {.cpu = cpu, .route = &routes[i]};
+        moe_cpu_for(cpu, n_rows, 8, route_range, &job);
+    }
     return MOE_OK;
 }
 

@@ -95,7 +95,8 @@ int moe_cpu_scale(moe_device *device, float factor, float *x, size_t n, moe_erro
 int moe_cpu_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
                 moe_error *err);
 int moe_cpu_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
-int moe_cpu_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+int moe_cpu_route(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
+                  moe_error *err);
 int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                           uint32_t n, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,

@@ -225,6 +225,8 @@ extern const moe_recording_ops moe_cuda_recording_ops;
 int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
 /* Ends the thread; copies under way are waited for. */
 void moe_cuda_link_close(moe_cuda_device *cuda);
+/* Whether these bytes are of host_alloc(). */
+bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
 /* experts() has been queued: later copies over what it reads wait for it. */
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err);
@@ -281,7 +283,8 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
                     moe_error *err);
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
-int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
+                      uint32_t n_rows, moe_error *err);
 int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
                         moe_error *err);
 int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,

@@ -87,6 +87,18 @@ static int link_host_alloc(moe_device *device, size_t bytes, void **memory, moe_
     return MOE_OK;
 }
 
+bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes)
+{
+    bool has = false;
+    pthread_mutex_lock(&cuda->lock);
+    for (const moe_cuda_host_block *b = cuda->host_blocks; b != NULL && !has; b = b->next) {
+        size_t at = (uintptr_t)memory - (uintptr_t)b->memory; /* past the end, if it is before */
+        has = at <= b->bytes && bytes <= b->bytes - at;
+    }
+    pthread_mutex_unlock(&cuda->lock);
+    return has;
+}
+
 static void link_host_free(moe_device *device, void *memory, size_t bytes)
 {
     (void)bytes;

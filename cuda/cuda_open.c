@@ -392,7 +392,8 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->base = (moe_device){.ops = &cuda_ops,
                               .name = cuda->name,
                               .link = &moe_cuda_link_ops,
-                              .recording = &moe_cuda_recording_ops};
+                              .recording = &moe_cuda_recording_ops,
+                              .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->notify_lock, NULL);
     pthread_cond_init(&cuda->begun, NULL);

@@ -236,23 +236,33 @@ int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes
     return status;
 }
 
+static int copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,
+                     moe_error *err)
+{
+    int status = moe_cuda_check(
+        cuda, cudaMemcpyAsync(locked, src, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+        "cudaMemcpyAsync", "a download", err);
+    return status != MOE_OK ? status : moe_cuda_wait(cuda, "a download", err);
+}
+
+/* Straight to memory that is page-locked, else by way of the buffer for results. */
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK && bytes == 0) {
+        return moe_cuda_wait(cuda, "a download", err);
+    }
+    if (status == MOE_OK && moe_cuda_has_host_memory(cuda, dst, bytes)) {
+        return copy_back(cuda, dst, src, bytes, err);
+    }
     for (size_t at = 0; status == MOE_OK && at < bytes;) {
         size_t n = bytes - at < cuda->results.bytes ? bytes - at : cuda->results.bytes;
-        status = moe_cuda_check(cuda,
-                                cudaMemcpyAsync(cuda->results.host, (const uint8_t *)src + at, n,
-                                                cudaMemcpyDeviceToHost, cuda->stream),
-                                "cudaMemcpyAsync", "a download", err);
-        if (status == MOE_OK) {
-            status = moe_cuda_wait(cuda, "a download", err);
-        }
+        status = copy_back(cuda, cuda->results.host, (const uint8_t *)src + at, n, err);
         if (status == MOE_OK) {
             memcpy((uint8_t *)dst + at, cuda->results.host, n);
         }
         at += n;
     }
-    return bytes > 0 || status != MOE_OK ? status : moe_cuda_wait(cuda, "a download", err);
+    return status;
 }

@@ -123,25 +123,57 @@ moe_router_gate moe_cuda_gate_of(const moe_route *route)
                              .scale = route->scale};
 }
 
-/* What comes back lies together: experts, weights, probabilities; one copy and one wait. */
-int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+/* What comes back of a route: experts, weights, probabilities. */
+static size_t outcome_bytes(const moe_route *route, uint32_t n_rows)
+{
+    size_t n_probs = route->probs != NULL ? (size_t)n_rows * route->n_expert : 0;
+    return (size_t)n_rows * route->n_used * (sizeof(uint32_t) + sizeof(float)) +
+           n_probs * sizeof(float);
+}
+
+static void queue_route(moe_cuda_device *cuda, const moe_route *route, uint32_t n_rows,
+                        uint8_t *outcome)
+{
+    size_t n = (size_t)n_rows * route->n_used;
+    moe_router_gate gate = moe_cuda_gate_of(route);
+    uint32_t *experts = (uint32_t *)outcome;
+    float *weights = (float *)(experts + n);
+    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, n_rows, experts,
+                   weights, route->probs != NULL ? weights + n : NULL);
+}
+
+static void take_route(const moe_route *route, uint32_t n_rows, const uint8_t *outcome)
+{
+    size_t n = (size_t)n_rows * route->n_used;
+    memcpy(route->experts, outcome, n * sizeof(uint32_t));
+    memcpy(route->weights, outcome + n * sizeof(uint32_t), n * sizeof(float));
+    if (route->probs != NULL) {
+        memcpy(route->probs, outcome + n * (sizeof(uint32_t) + sizeof(float)),
+               (size_t)n_rows * route->n_expert * sizeof(float));
+    }
+}
+
+/* Outcomes lie one behind the other: one copy and one wait. */
+int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
+                      uint32_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    size_t n = (size_t)n_rows * route->n_used;
-    size_t n_probs = route->probs != NULL ? (size_t)n_rows * route->n_expert : 0;
-    size_t bytes = n * (sizeof(uint32_t) + sizeof(float)) + n_probs * sizeof(float);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n_routes; i++) {
+        bytes += outcome_bytes(&routes[i], n_rows);
+    }
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_results_need(cuda, bytes, err);
     }
-    if (status != MOE_OK || n == 0) {
+    if (status != MOE_OK || bytes == 0) {
         return status;
     }
-    moe_router_gate gate = moe_cuda_gate_of(route);
-    uint32_t *experts = (uint32_t *)cuda->results.device;
-    float *weights = (float *)(experts + n);
-    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, n_rows, experts,
-                   weights, n_probs > 0 ? weights + n : NULL);
+    size_t at = 0;
+    for (uint32_t i = 0; i < n_routes; i++) {
+        queue_route(cuda, &routes[i], n_rows, cuda->results.device + at);
+        at += outcome_bytes(&routes[i], n_rows);
+    }
     status = moe_cuda_launched(cuda, "routing", err);
     if (status == MOE_OK) {
         status = moe_cuda_check(cuda,
@@ -152,17 +184,12 @@ int moe_cuda_op_route(moe_device *device, const moe_route *route, uint32_t n_row
     if (status == MOE_OK) {
         status = moe_cuda_wait(cuda, "routing", err);
     }
-    if (status != MOE_OK) {
-        return status;
+    at = 0;
+    for (uint32_t i = 0; i < n_routes && status == MOE_OK; i++) {
+        take_route(&routes[i], n_rows, cuda->results.host + at);
+        at += outcome_bytes(&routes[i], n_rows);
     }
-    const uint8_t *back = cuda->results.host;
-    memcpy(route->experts, back, n * sizeof(uint32_t));
-    memcpy(route->weights, back + n * sizeof(uint32_t), n * sizeof(float));
-    if (n_probs > 0) {
-        memcpy(route->probs, back + n * (sizeof(uint32_t) + sizeof(float)),
-               n_probs * sizeof(float));
-    }
-    return MOE_OK;
+    return status;
 }
 
 int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,

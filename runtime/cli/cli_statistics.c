@@ -138,6 +138,8 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "seed", seed);
     cli_json_real(object, "load_seconds", cli_seconds(load_ns));
     cli_json_u64(object, "passes", stats->passes);
+    cli_json_u64(object, "passes_recorded", stats->passes_recorded);
+    cli_json_u64(object, "passes_missed", stats->passes_missed);
     cli_json_u64(object, "expert_hits", stats->expert_hits);
     cli_json_u64(object, "expert_misses", stats->expert_misses);
     cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);

@@ -137,6 +137,8 @@ typedef struct moe_attention {
     float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
 
+#define MOE_MAX_ROUTES 2u
+
 /* How a router's logits become experts and weights (see cpu/kernels/router_select.h). */
 typedef struct moe_route {
     const float *logits; /* device, [n_rows][n_expert] */
@@ -148,7 +150,8 @@ typedef struct moe_route {
     const float *selection_bias; /* device, [n_expert] or NULL */
     uint32_t n_group;
     uint32_t n_group_used;
-    int group_score;   /* moe_group_score_kind */
+    int group_score; /* moe_group_score_kind */
+    /* There when the call returns. */
     uint32_t *experts; /* host, out: [n_rows][n_used], best first */
     float *weights;    /* host, out: [n_rows][n_used] */
     float *probs;      /* host, out: [n_rows][n_expert] probabilities over all experts, or NULL */
@@ -215,6 +218,7 @@ typedef struct moe_device_ops {
     int (*alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err); /* 64-aligned */
     void (*free)(moe_device *device, void *memory, size_t bytes);
     int (*upload)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+    /* Shortest to memory of the link's host_alloc(). */
     int (*download)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
     int (*copy)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
     /* n_rows runs of n floats, a stride (in floats) apart on either side. */
@@ -250,7 +254,9 @@ typedef struct moe_device_ops {
     /* What a row sees of its own pass has been stored by a kv_store() before. */
     int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                      moe_error *err);
-    int (*route)(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err);
+    /* Up to MOE_MAX_ROUTES, which are answered together. */
+    int (*route)(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
+                 moe_error *err);
     /* x: [n_x_rows][n_in]; writes the rows of out that the works name. */
     int (*experts)(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                    const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
@@ -356,6 +362,7 @@ struct moe_device {
     uint64_t memory_bytes;              /* of the device, for everything on it */
     uint64_t link_bytes_per_s;          /* nominal: a first guess until copies have been measured */
     uint64_t link_latency_ns;
+    bool queues;    /* operations are queued, and asking for results costs a round trip */
     bool simulated; /* times are a model's, and whatever is printed of them must say so */
 };
 

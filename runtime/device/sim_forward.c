@@ -84,10 +84,11 @@ static int sim_attention(moe_device *device, const moe_attention *attention, uin
     return inner->ops->attention(inner, attention, n_rows, err);
 }
 
-static int sim_route(moe_device *device, const moe_route *route, uint32_t n_rows, moe_error *err)
+static int sim_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
+                     uint32_t n_rows, moe_error *err)
 {
     moe_device *inner = moe_sim_inner(device);
-    return inner->ops->route(inner, route, n_rows, err);
+    return inner->ops->route(inner, routes, n_routes, n_rows, err);
 }
 
 static int sim_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,

@@ -288,6 +288,7 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .expert_timeouts = experts.n_timeouts,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
+    moe_recorded_pass_counts(engine->recorded_exact, &now.passes_recorded, &now.passes_missed);
     moe_speculation_get_stats(engine->speculation, &experts, &now.speculation);
     moe_lossy_get_stats(engine->lossy, &now.lossy);
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;

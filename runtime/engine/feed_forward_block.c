@@ -199,8 +199,8 @@ static int run_natural_experts(moe_engine *engine, uint32_t layer, uint32_t n_ro
 static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    int status = moe_route_rows(engine, layer, pass->n_rows, b->chosen, b->chosen_weights,
-                                b->router_probs, err);
+    bool foretells = engine->prefetches && pass->kind != MOE_PASS_DRAFT;
+    int status = moe_route_layer(engine, layer, pass->n_rows, foretells, err);
     if (status == MOE_OK && engine->route_replay != NULL) {
         moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
                          engine->config.n_expert_used, b->chosen);

@@ -21,26 +21,28 @@ typedef struct moe_pass_buffers {
     uint32_t max_rows;
     uint8_t *arena; /* device */
     size_t arena_bytes;
-    float *x;             /* [rows][n_embd]: the residual stream */
-    float *norm;          /* [rows][n_embd] */
-    float *q;             /* [rows][n_head][q dim] */
-    float *q_latent;      /* MLA: [rows][n_head][head_dim_k], else q */
-    float *q_a;           /* MLA with q_lora: [rows][q_lora_rank] */
-    float *k;             /* [rows][n_head_kv][head_dim_k] */
-    float *v;             /* [rows][n_head_kv][head_dim_v] */
-    float *attention;     /* [rows][n_head][head_dim_v] */
-    float *values;        /* MLA: [rows][n_head][v_head_dim], else attention */
-    float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
-    float *shared;        /* [rows][n_embd] */
-    float *shared_gate;   /* [rows] */
-    float *router_logits; /* [rows][n_expert] */
-    float *rank_out;      /* [rows * n_expert_used][n_embd] */
-    float *selected;      /* [MOE_LOGIT_ROWS][n_embd] */
-    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab] */
-    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
+    float *x;               /* [rows][n_embd]: the residual stream */
+    float *norm;            /* [rows][n_embd] */
+    float *q;               /* [rows][n_head][q dim] */
+    float *q_latent;        /* MLA: [rows][n_head][head_dim_k], else q */
+    float *q_a;             /* MLA with q_lora: [rows][q_lora_rank] */
+    float *k;               /* [rows][n_head_kv][head_dim_k] */
+    float *v;               /* [rows][n_head_kv][head_dim_v] */
+    float *attention;       /* [rows][n_head][head_dim_v] */
+    float *values;          /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *branch;          /* [rows][n_embd]: what attention or the experts add to x */
+    float *shared;          /* [rows][n_embd] */
+    float *shared_gate;     /* [rows] */
+    float *router_logits;   /* [rows][n_expert] */
+    float *foretold_logits; /* likewise, of the next layer's router */
+    float *rank_out;        /* [rows * n_expert_used][n_embd] */
+    float *selected;        /* [MOE_LOGIT_ROWS][n_embd] */
+    float *logits;          /* [MOE_LOGIT_ROWS][n_vocab] */
+    float *greatest;        /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
-    float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab] */
-    float *rope_cos;    /* [rows][n_rot / 2] */
+    float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab], of the link's host memory if there is one */
+    size_t logits_bytes;
+    float *rope_cos; /* [rows][n_rot / 2] */
     float *rope_sin;
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
@@ -54,6 +56,7 @@ typedef struct moe_pass_buffers {
     uint32_t *positions;           /* [n_expert] */
     bool *was_predicted;           /* [n_expert] of the layer at work */
     uint32_t predicted_layer;      /* the layer that was_predicted is about; UINT32_MAX: none */
+    uint32_t foretold_layer;       /* the layer that predicted is about; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
     uint32_t *host_positions;      /* [n_expert]: what the host computes of the layer at work */

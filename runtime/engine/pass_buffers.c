@@ -61,6 +61,7 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     regions[n++] = (region){&b->shared, rows * c->n_embd};
     regions[n++] = (region){&b->shared_gate, rows};
     regions[n++] = (region){&b->router_logits, rows * c->n_expert};
+    regions[n++] = (region){&b->foretold_logits, rows * c->n_expert};
     regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
     regions[n++] = (region){&b->selected, (size_t)MOE_LOGIT_ROWS * c->n_embd};
     regions[n++] = (region){&b->logits, (size_t)MOE_LOGIT_ROWS * c->n_vocab};
@@ -105,7 +106,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     size_t slots = rows * c->n_expert_used;
     size_t angles = rows * (c->n_rot / 2);
     b->predicted_layer = UINT32_MAX;
-    b->logits_host = moe_calloc((size_t)MOE_LOGIT_ROWS * c->n_vocab, sizeof(float));
+    b->foretold_layer = UINT32_MAX;
     b->rope_cos = moe_calloc(angles, sizeof(float));
     b->rope_sin = moe_calloc(angles, sizeof(float));
     b->chosen = moe_calloc(slots, sizeof *b->chosen);
@@ -120,7 +121,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     b->n_rows_of = moe_calloc(c->n_expert, sizeof *b->n_rows_of);
     b->positions = moe_calloc(c->n_expert, sizeof *b->positions);
     b->was_predicted = moe_calloc(c->n_expert, sizeof *b->was_predicted);
-    if (b->logits_host == NULL || b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
+    if (b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
         b->chosen_weights == NULL || b->predicted == NULL || b->predicted_weights == NULL ||
         b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
         b->was_predicted == NULL || b->host_views == NULL || b->host_positions == NULL ||
@@ -131,6 +132,21 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     return status != MOE_OK ? status
                             : moe_layer_plan_init(&b->next_plan, b->max_rows, c->n_expert_used,
                                                   c->n_expert, err);
+}
+
+/* Logits come back every token, so their place is one that the link writes to directly. */
+static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
+                       moe_error *err)
+{
+    b->logits_bytes = (size_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
+    if (device->link != NULL) {
+        void *memory;
+        int status = device->link->host_alloc(device, b->logits_bytes, &memory, err);
+        b->logits_host = memory;
+        return status;
+    }
+    b->logits_host = moe_calloc(1, b->logits_bytes);
+    return b->logits_host != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits");
 }
 
 uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_rows)
@@ -159,6 +175,9 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
     if (status == MOE_OK) {
         status = init_host_part(buffers, config, err);
     }
+    if (status == MOE_OK) {
+        status = init_logits(buffers, device, config, err);
+    }
     if (status != MOE_OK) {
         moe_pass_buffers_free(buffers, device);
     }
@@ -181,7 +200,11 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     if (b->arena != NULL) {
         device->ops->free(device, b->arena, b->arena_bytes);
     }
-    free(b->logits_host);
+    if (b->logits_host != NULL && device->link != NULL) {
+        device->link->host_free(device, b->logits_host, b->logits_bytes);
+    } else {
+        free(b->logits_host);
+    }
     free(b->rope_cos);
     free(b->rope_sin);
     free(b->chosen);

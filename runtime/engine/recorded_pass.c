@@ -190,7 +190,7 @@ void moe_recorded_pass_close(moe_recorded_pass **recorded, moe_device *device)
 
 void moe_recorded_pass_counts(const moe_recorded_pass *recorded, uint64_t *n, uint64_t *n_missed)
 {
-    *n = recorded != NULL ? recorded->n_played : 0;
+    *n = recorded != NULL ? recorded->n_played - recorded->n_missed : 0;
     *n_missed = recorded != NULL ? recorded->n_missed : 0;
 }
 

@@ -33,7 +33,7 @@ int moe_recorded_pass_run(struct moe_engine *engine, moe_recorded_pass *recorded
 int moe_recorded_pass_experts(struct moe_engine *engine, moe_recorded_pass *recorded,
                               uint32_t layer, moe_error *err);
 
-/* Exact passes that were played, and those of them that were for nothing. */
+/* Exact passes that were played, and those besides that were for nothing. */
 void moe_recorded_pass_counts(const moe_recorded_pass *recorded, uint64_t *n, uint64_t *n_missed);
 
 #endif

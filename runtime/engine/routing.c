@@ -27,25 +27,66 @@ moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer)
                        .group_score = c->group_score};
 }
 
-int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
-                     moe_error *err)
+static int queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                        float *logits, moe_error *err)
 {
-    moe_linear router = {*moe_layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL,
-                         engine->buffers.router_logits};
+    moe_linear router = {*moe_layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL, logits};
     return engine->device->ops->linear(engine->device, x, n_rows, engine->config.n_embd, &router, 1,
                                        err);
 }
 
-int moe_route_rows(moe_engine *engine, uint32_t layer, uint32_t n_rows, uint32_t *experts,
-                   float *weights, float *probs, moe_error *err)
+int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+                     moe_error *err)
 {
+    return queue_router(engine, layer, x, n_rows, engine->buffers.router_logits, err);
+}
+
+/* From the hidden state as it is, to foretold_logits; the prediction's route. */
+static int queue_prediction(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_route *route,
+                            moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    moe_pass_buffers *b = &engine->buffers;
+    const moe_weight *norm = moe_layer_weight(engine, layer, MOE_LAYER_FFN_NORM);
+    *route = moe_route_of_layer(engine, layer);
+    route->logits = b->foretold_logits;
+    route->experts = b->predicted;
+    route->weights = b->predicted_weights;
+    int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
+                                               c->n_embd, c->n_embd, c->norm_eps, err);
+    return status != MOE_OK
+               ? status
+               : queue_router(engine, layer, b->branch, n_rows, b->foretold_logits, err);
+}
+
+/* Whether there is a layer to foretell. */
+static bool has_next(const moe_engine *engine, uint32_t layer)
+{
+    return layer + 1 < engine->config.n_layer && moe_layer_has_experts(&engine->config, layer + 1);
+}
+
+int moe_route_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, bool foretells,
+                    moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
-    moe_route route = moe_route_of_layer(engine, layer);
-    route.experts = experts;
-    route.weights = weights;
-    route.probs = probs;
-    int status = device->ops->route(device, &route, n_rows, err);
-    return status != MOE_OK ? status : device->ops->sync(device, err);
+    moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(engine, layer)};
+    uint32_t n = 1;
+    int status = MOE_OK;
+    routes[0].experts = b->chosen;
+    routes[0].weights = b->chosen_weights;
+    routes[0].probs = b->router_probs;
+    b->foretold_layer = UINT32_MAX;
+    if (foretells && device->queues && has_next(engine, layer)) {
+        status = queue_prediction(engine, layer + 1, n_rows, &routes[n++], err);
+    }
+    if (status == MOE_OK) {
+        status = device->ops->route(device, routes, n, n_rows, err);
+    }
+    if (status == MOE_OK && n > 1) {
+        b->foretold_layer = layer + 1;
+    }
+    return status;
 }
 
 /* Sorts the plan's experts by how many rows want them, then by id; n is small. */
@@ -83,19 +124,18 @@ int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, 
     moe_pass_buffers *b = &engine->buffers;
     uint32_t next = layer + 1;
     b->predicted_layer = UINT32_MAX;
-    if (next >= c->n_layer || !moe_layer_has_experts(c, next)) {
+    if (!has_next(engine, layer)) {
         return MOE_OK;
     }
-    const moe_weight *norm = moe_layer_weight(engine, next, MOE_LAYER_FFN_NORM);
-    int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
-                                               c->n_embd, c->n_embd, c->norm_eps, err);
-    if (status == MOE_OK) {
-        status = moe_queue_router(engine, next, b->branch, n_rows, err);
+    int status = MOE_OK;
+    if (b->foretold_layer != next) {
+        moe_route route;
+        status = queue_prediction(engine, next, n_rows, &route, err);
+        if (status == MOE_OK) {
+            status = engine->device->ops->route(engine->device, &route, 1, n_rows, err);
+        }
     }
-    if (status == MOE_OK) {
-        status =
-            moe_route_rows(engine, next, n_rows, b->predicted, b->predicted_weights, NULL, err);
-    }
+    b->foretold_layer = UINT32_MAX;
     if (status != MOE_OK) {
         return status;
     }

@@ -13,14 +13,14 @@ moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer);
 /* Queues a layer's router on rows that its norm has been applied to: buffers->router_logits. */
 int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
                      moe_error *err);
-/* What the router chooses by them. experts, weights: host, [n_rows][n_expert_used]. probs: host,
- * [n_rows][n_expert], or NULL. */
-int moe_route_rows(moe_engine *engine, uint32_t layer, uint32_t n_rows, uint32_t *experts,
-                   float *weights, float *probs, moe_error *err);
+/* What it chooses by them, to the buffers. foretells: the next layer's router is asked, too, if
+ * that saves a round trip to the device. */
+int moe_route_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, bool foretells,
+                    moe_error *err);
 
-/* Runs the next layer's router on this layer's hidden state and asks the store for what it names,
- * the most wanted first. The hidden state lacks what this layer's experts will add, so it is a
- * guess; it decides which bytes move early, never what is computed. */
+/* Runs the next layer's router on this layer's hidden state, unless that has been done, and asks
+ * the store for what it names, the most wanted first. The hidden state lacks what this layer's
+ * experts will add, so it is a guess; it decides which bytes move early, never what is computed. */
 int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err);
 
 /* Compares the prediction for this layer, if there was one, with the plan that came. */

@@ -30,7 +30,7 @@ first=$(tokens_of --temp 0)
 [ ${#first} -eq 64 ] || fail "no hash of the tokens: '$first'"
 "$json_fields" "$work/json" prompt_tokens:int prompt_tokens_per_s:number decode_tokens:int \
     decode_tokens_per_s:number bytes_read_disk:int bytes_moved_link:int expert_hits:int \
-    expert_misses:int disk_retries:int expert_failures:int expert_timeouts:int \
+    passes_recorded:int passes_missed:int expert_misses:int disk_retries:int expert_failures:int expert_timeouts:int \
     peak_rss_bytes:int tokens_sha256:string seed:int stop:string ||
     fail "run --json"
 grep -q '"decode_tokens": 24,' "$work/json" || fail "decode_tokens is not 24"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What writing a token asks of the driver: launches, copies and waits, which cost the host
- * microseconds each, whatever the GPU. Counted on the emulation, and held to a ceiling. Run on a
- * model given by path. */
+ * microseconds each, whatever the GPU. Counted on the emulation, and held to ceilings; and what the
+ * library counts is the same whether tokens are played or launched one operation at a time. Run on
+ * a model given by path. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,8 @@ static int find_fake(void **state)
 
 typedef struct calls {
     double launches, kernels, copies, waits, graphs; /* a token */
+    uint32_t n_layers;
+    int32_t tokens[N_DECODE];
     moe_engine_stats stats;
 } calls;
 
@@ -46,12 +49,17 @@ static moe_engine_options decode_options(void)
     return options;
 }
 
-static calls count_calls(const moe_engine_options *options)
+/* plays: graphs are to be had. */
+static calls count_calls(const moe_engine_options *options, bool plays)
 {
     fake_machine machine;
     fake_usage before, after;
-    int32_t prompt[N_PROMPT], tokens[N_DECODE];
+    int32_t prompt[N_PROMPT];
+    calls c;
     fake.init(&machine);
+    machine.fail_call = plays ? NULL : "cudaStreamBeginCapture";
+    machine.fail_code = cudaErrorNotSupported;
+    machine.fail_each = true;
     fake.set(&machine);
     moe_engine *engine = open_engine(options);
     moe_engine_info info;
@@ -59,43 +67,78 @@ static calls count_calls(const moe_engine_options *options)
     make_prompt(prompt, N_PROMPT, info.n_vocab, 1);
     moe_session *session = greedy_session(engine);
     feed(session, prompt, N_PROMPT);
-    decode(engine, session, tokens, N_WARM);
+    decode(engine, session, c.tokens, N_WARM);
     fake.usage(&before);
-    decode(engine, session, tokens, N_DECODE);
+    decode(engine, session, c.tokens, N_DECODE);
     fake.usage(&after);
-    calls c = {.launches = (double)(after.n_launches - before.n_launches) / N_DECODE,
-               .kernels = (double)(after.n_kernels - before.n_kernels) / N_DECODE,
-               .copies = (double)(after.n_copies - before.n_copies) / N_DECODE,
-               .waits = (double)(after.n_waits - before.n_waits) / N_DECODE,
-               .graphs = (double)(after.n_graphs - before.n_graphs) / N_DECODE};
+    c.n_layers = info.n_layer;
+    c.launches = (double)(after.n_launches - before.n_launches) / N_DECODE;
+    c.kernels = (double)(after.n_kernels - before.n_kernels) / N_DECODE;
+    c.copies = (double)(after.n_copies - before.n_copies) / N_DECODE;
+    c.waits = (double)(after.n_waits - before.n_waits) / N_DECODE;
+    c.graphs = (double)(after.n_graphs - before.n_graphs) / N_DECODE;
     c.stats.struct_size = sizeof c.stats;
     moe_engine_get_stats(engine, &c.stats);
     moe_session_close(&session);
     moe_engine_close(&engine);
     assert_nothing_left(&fake);
-    printf("%s, %u layers: a token takes %.1f launches, %.1f graphs, %.1f kernels, %.1f copies, "
-           "%.1f waits\n",
-           options->expert_cache_share < 1 ? "some experts resident" : "all experts resident",
-           info.n_layer, c.launches, c.graphs, c.kernels, c.copies, c.waits);
+    printf("%s experts resident, %u layers, %s: a token takes %.1f launches, %.1f graphs, %.1f "
+           "kernels, %.1f copies, %.1f waits\n",
+           options->expert_cache_share < 1 ? "some" : "all", info.n_layer,
+           plays ? "with graphs" : "without", c.launches, c.graphs, c.kernels, c.copies, c.waits);
     return c;
 }
 
+static void assert_same_counts(const calls *a, const calls *b)
+{
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    assert_int_equal(a->stats.decode_tokens, b->stats.decode_tokens);
+    assert_int_equal(a->stats.passes, b->stats.passes);
+    assert_int_equal(a->stats.expert_hits, b->stats.expert_hits);
+    assert_int_equal(a->stats.expert_misses, b->stats.expert_misses);
+    assert_int_equal(a->stats.expert_evictions, b->stats.expert_evictions);
+    assert_int_equal(a->stats.bytes_moved_link, b->stats.bytes_moved_link);
+}
+
+/* A token is one graph: its inputs, what it tells of itself, and its logits are copied. */
 static void resident(void **state)
 {
     (void)state;
     moe_engine_options options = decode_options();
     options.expert_cache_share = 1;
-    calls c = count_calls(&options);
-    (void)c;
+    calls played = count_calls(&options, true);
+    calls launched = count_calls(&options, false);
+    assert_same_counts(&played, &launched);
+    assert_true(played.launches == 0 && played.graphs == 1);
+    assert_true(played.copies <= 3 && played.waits <= 2);
+    assert_int_equal(played.stats.passes_recorded, N_WARM + N_DECODE - 1);
+    assert_int_equal(launched.stats.passes_recorded, 0);
 }
 
+/* What precedes a layer's routing is a graph; the host waits once a layer, and for the logits. */
 static void offloaded(void **state)
 {
     (void)state;
     moe_engine_options options = decode_options();
     options.expert_cache_share = 0.5;
-    calls c = count_calls(&options);
-    (void)c;
+    calls played = count_calls(&options, true);
+    calls launched = count_calls(&options, false);
+    assert_same_counts(&played, &launched);
+    double n_missed = (double)played.stats.passes_missed;
+    assert_true(played.launches < 0.7 * launched.launches);
+    assert_true(played.waits <= played.n_layers + 1 + n_missed / N_DECODE);
+    assert_true(launched.waits <= launched.n_layers + 1);
+}
+
+/* Reading ahead, too: the next layer's router is asked together with this one's. */
+static void foretold(void **state)
+{
+    (void)state;
+    moe_engine_options options = decode_options();
+    options.expert_cache_share = 0.5;
+    options.prefetch = MOE_SWITCH_ON;
+    calls launched = count_calls(&options, false);
+    assert_true(launched.waits <= launched.n_layers + 1);
 }
 
 int main(int argc, char **argv)
@@ -105,6 +148,7 @@ int main(int argc, char **argv)
         return 2;
     }
     model_path = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resident), cmocka_unit_test(offloaded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resident), cmocka_unit_test(offloaded),
+                                       cmocka_unit_test(foretold)};
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }

@@ -108,6 +108,10 @@ typedef struct moe_engine_stats {
     uint64_t disk_retries;    /* reads made again: whole, for the rest, for a checksum */
     uint64_t expert_failures; /* experts not read or moved; steps that need one fail */
     uint64_t expert_timeouts; /* waits for experts that ended at the I/O time-out */
+    /* Of the passes, those that a GPU did without the host between layers. Others were begun so,
+     * and done again because an expert was missing; the engine tries that ever more seldom. */
+    uint64_t passes_recorded;
+    uint64_t passes_missed;
 } moe_engine_stats;
 
 #endif
