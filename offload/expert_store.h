@@ -153,6 +153,13 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
  * next begin() takes back those that the disk has not been asked for. Returns how many were asked
  * for. */
 uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n);
+/* Fills empty slots likewise, and returns when that is done: MOE_ERR_CANCELLED when report() says
+ * false, else an error only for a disk or a link that hangs. An expert that cannot be read stays
+ * away, and whoever needs it is told. report: called with the share of the keys that are there or
+ * have failed; may be NULL. */
+typedef bool (*moe_store_progress_fn)(double share, void *user);
+int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_t n,
+                          moe_store_progress_fn report, void *user, moe_error *err);
 
 /* ---- For drafts (expert_store_draft.c) ---- */
 

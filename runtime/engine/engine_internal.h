@@ -164,6 +164,8 @@ int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_of_layer, uint3
  * MOE_ERR_ARGUMENT when it is asked for and cannot act. After the calibration is open. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
+/* Where all experts fit the memory of a device that plays passes, they are brought there. */
+int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* What must hold of every sidecar of the engine's model. */
 moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine);
 /* The fingerprint of a model: its metadata, tensor table and file sizes, and a sample of its

@@ -481,5 +481,8 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
     status = open_speculation(engine, o, err);
-    return status != MOE_OK ? status : moe_recorded_passes_open(engine, err);
+    if (status == MOE_OK) {
+        status = moe_recorded_passes_open(engine, err);
+    }
+    return status != MOE_OK ? status : moe_engine_fill(engine, o, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which experts fill empty slots while nothing is asked for: those that the sidecar has seen used,
  * the hottest first, whatever their layer (every pass goes through all of them). How: offload's
- * expert_store_warm.c. */
+ * expert_store_warm.c. Where all experts fit a GPU, all are there before the engine is open. */
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -43,27 +43,58 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
     return MOE_OK;
 }
 
+/* Keys of all experts, the hottest first; with known: of those alone that are known to be used. */
+static uint32_t *list_experts(const moe_engine *engine, bool known, uint32_t *n)
+{
+    const moe_model_config *c = &engine->config;
+    size_t n_keys = (size_t)c->n_layer * c->n_expert;
+    hot_expert *hot = moe_calloc(n_keys, sizeof *hot);
+    uint32_t *keys = moe_calloc(n_keys, sizeof *keys);
+    *n = 0;
+    for (size_t key = 0; hot != NULL && keys != NULL && key < n_keys; key++) {
+        float hotness = engine->hotness != NULL ? engine->hotness[key] : 0.0f;
+        if (moe_layer_has_experts(c, (uint32_t)(key / c->n_expert)) && (hotness > 0.0f || !known)) {
+            hot[(*n)++] = (hot_expert){hotness, (uint32_t)key};
+        }
+    }
+    if (*n > 0) {
+        qsort(hot, *n, sizeof *hot, compare_hotness);
+    }
+    for (uint32_t i = 0; i < *n; i++) {
+        keys[i] = hot[i].key;
+    }
+    free(hot);
+    return keys;
+}
+
 void moe_engine_warm(moe_engine *engine)
 {
     if (!engine->warms) {
         return;
     }
-    size_t n_keys = (size_t)engine->config.n_layer * engine->config.n_expert;
-    hot_expert *hot = moe_calloc(n_keys, sizeof *hot);
-    uint32_t *keys = moe_calloc(n_keys, sizeof *keys);
-    uint32_t n = 0;
-    for (size_t key = 0; hot != NULL && keys != NULL && key < n_keys; key++) {
-        if (engine->hotness[key] > 0.0f) {
-            hot[n++] = (hot_expert){engine->hotness[key], (uint32_t)key};
-        }
-    }
+    uint32_t n;
+    uint32_t *keys = list_experts(engine, true, &n);
     if (n > 0) {
-        qsort(hot, n, sizeof *hot, compare_hotness);
-        for (uint32_t i = 0; i < n; i++) {
-            keys[i] = hot[i].key;
-        }
         (void)moe_expert_store_warm(engine->experts, keys, n);
     }
-    free(hot);
     free(keys);
+}
+
+/* Tokens are played whole on such a device (recorded_pass.h), but only when no expert is missing.
+ */
+int moe_engine_fill(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
+    if (!all_fit || engine->device->recording == NULL || engine->offload != MOE_OFFLOAD_AUTO ||
+        o->warm_start == MOE_SWITCH_OFF) {
+        return MOE_OK;
+    }
+    uint32_t n;
+    uint32_t *keys = list_experts(engine, false, &n);
+    int status =
+        keys != NULL
+            ? moe_expert_store_fill(engine->experts, keys, n, o->progress, o->user, err)
+            : moe_fail(err, MOE_ERR_MEMORY, "no memory for the order in which experts are read");
+    free(keys);
+    return status;
 }
