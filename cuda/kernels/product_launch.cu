@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* From descriptors to launches: products of one type, linear maps, experts.
  *
- * Experts are three products over all works: gate and up (two descriptors a work, side by side),
- * then silu(gate) * up quantised on the way, then down. Inner rows are numbered through all works.
- * Descriptors of neighbours that agree in type go together, so a layer of experts in one type is
- * one launch a step and class of row counts. */
+ * Experts are three products over all works: gates and ups (the descriptors of all gates, then of
+ * all ups), then silu(gate) * up quantised on the way, then down. Inner rows are numbered through
+ * all works. Descriptors of neighbours that agree in type go together, so a layer of experts in one
+ * type is one launch a step and class of row counts. */
 #include "cuda/kernels/matrix_product.cuh"
 
 #define MAX_PRODUCTS 65535u /* of a grid's third side */
@@ -181,8 +181,8 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
         down.out_index = work->out_index;
         down.first_row = first;
         down.n_rows = work->n_rows;
-        experts->host_list[2 * w] = gate;
-        experts->host_list[2 * w + 1] = up;
+        experts->host_list[w] = gate;
+        experts->host_list[experts->n_works + w] = up;
         experts->host_list[2 * experts->n_works + w] = down;
         first += work->n_rows;
     }
@@ -191,10 +191,9 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
 /* Matrix i of the two first steps, or of the last. */
 static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
 {
-    uint32_t n_first = 2 * experts->n_works;
-    if (i >= n_first)
-        return &experts->works[i - n_first].down;
-    return i % 2 == 0 ? &experts->works[i / 2].gate : &experts->works[i / 2].up;
+    const moe_expert_work *work = &experts->works[i % experts->n_works];
+    uint32_t step = i / experts->n_works;
+    return step == 0 ? &work->gate : step == 1 ? &work->up : &work->down;
 }
 
 /* Descriptors begin .. end, neighbours of one type together. */
