@@ -313,25 +313,25 @@ __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TY
 {
     typedef matrix_shape<TYPE, COLUMNS> shape;
 #pragma unroll
-    for (uint32_t n = 0; n < shape::column_tiles; n++) {
+    for (uint32_t at = 0; at < shape::runs * shape::column_tiles; at++) {
+        /* In the order that takes the fewer registers. */
+        uint32_t j = shape::lean ? at % shape::runs : at / shape::column_tiles;
+        uint32_t n = shape::lean ? at / shape::runs : at % shape::column_tiles;
         product_factors<2> factor[shape::planes];
 #pragma unroll
         for (uint32_t p = 0; p < shape::planes; p++)
             factor[p] = columns.factor[n][p];
         if (shape::lean)
             load_factors<TYPE, COLUMNS>(columns.factors, n, factor);
+        float s[4];
+        float *acc = sums->acc[j][tile][n];
+        multiply_run<TYPE>(a, columns.code[n], j, s);
 #pragma unroll
-        for (uint32_t j = 0; j < shape::runs; j++) {
-            float s[4];
-            float *acc = sums->acc[j][tile][n];
-            multiply_run<TYPE>(a, columns.code[n], j, s);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                acc[i] = fmaf(scales[i / 2].scale[j] * factor[0].v[i % 2], s[i], acc[i]);
-                if constexpr (shape::slice::has_mins)
-                    acc[i] = fmaf(scales[i / 2].min[j],
-                                  factor[shape::planes - shape::runs + j].v[i % 2], acc[i]);
-            }
+        for (int i = 0; i < 4; i++) {
+            acc[i] = fmaf(scales[i / 2].scale[j] * factor[0].v[i % 2], s[i], acc[i]);
+            if constexpr (shape::slice::has_mins)
+                acc[i] = fmaf(scales[i / 2].min[j],
+                              factor[shape::planes - shape::runs + j].v[i % 2], acc[i]);
         }
     }
 }
