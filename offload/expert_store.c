@@ -132,8 +132,10 @@ int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, m
 {
     moe_error reason;
     uint32_t hung;
-    int status = moe_mover_wait(store->mover, slots, n, &hung, &reason);
-    if (status != MOE_OK) {
+    int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
+    if (status == MOE_ERR_CANCELLED) {
+        moe_fail(err, status, "%.480s", reason.message);
+    } else if (status != MOE_OK) {
         uint32_t key = moe_expert_cache_key_of(store->cache, hung);
         uint32_t n_expert = store->options.map->n_expert;
         moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
@@ -237,6 +239,7 @@ static void end_layer(moe_expert_store *store)
         }
     }
     store->request.n = 0;
+    store->request.cancel = (moe_wait_cancel){NULL, NULL};
 }
 
 static uint32_t access_wave(moe_expert_store *store)

@@ -91,8 +91,9 @@ typedef struct moe_expert_store_stats {
 
 int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
                           moe_error *err);
-/* Returns within some three io time-outs. Memory that a hanging disk or link may still write to
- * stays allocated for ever, and the log says so. */
+/* Returns within some three io time-outs, or half of one after a wait that was given up or
+ * cancelled. Memory that a hanging disk or link may still write to stays allocated for ever, and
+ * the log says so. */
 void moe_expert_store_close(moe_expert_store **store);
 
 /* Bytes of slots that would hold every expert, and of the largest slot. */
@@ -118,6 +119,8 @@ typedef struct moe_layer_request {
      * before, until they are named no more; NULL: no change. A draft's. */
     const uint32_t *keep;
     uint32_t n_keep;
+    /* Ends waits of begin() and next(), which then return MOE_ERR_CANCELLED. */
+    moe_wait_cancel cancel;
 } moe_layer_request;
 
 /* Asks for the first wave at once. */

@@ -268,9 +268,9 @@ static void look_for_progress(moe_mover *mover)
 }
 
 /* Copies on the link come to their end, or the time is over. */
-static bool await_copies(moe_mover *mover)
+static bool await_copies(moe_mover *mover, uint64_t patience_ns)
 {
-    uint64_t deadline = moe_now_ns() + mover->io_timeout_ns;
+    uint64_t deadline = moe_now_ns() + patience_ns;
     pthread_mutex_lock(&mover->lock);
     while (mover->n_copies > 0 && moe_now_ns() < deadline) {
         if (moe_mover_take_done_copy(mover) == NONE) {
@@ -295,8 +295,12 @@ void *moe_mover_main(void *arg)
             process_done(mover, &done[i]);
         }
     }
-    bool copied = await_copies(mover);
+    pthread_mutex_lock(&mover->lock);
+    uint64_t patience_ns = moe_mover_closing_patience(mover);
+    pthread_mutex_unlock(&mover->lock);
+    bool copied = await_copies(mover, patience_ns);
     moe_mover_leave_link(mover); /* whose news would wake the reader */
+    moe_range_reader_hurry(mover->reader, patience_ns);
     bool read = moe_range_reader_close(&mover->reader);
     pthread_mutex_lock(&mover->lock);
     mover->ended = true;

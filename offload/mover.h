@@ -13,8 +13,9 @@
  *    +<------------------------- reset of READY or FAILED -----------------+
  *
  * Nothing is waited for without end. When neither disk nor link has moved a byte for the io timeout
- * while somebody waits, the wait gives up. What hangs stays LOADING or COPYING, since its memory
- * may still be written to; should it come after all, it becomes READY, and the mover goes on.
+ * while somebody waits, or who waits is cancelled, the wait gives up. What is under way stays
+ * LOADING or COPYING, since its memory may still be written to; should it come after all, it
+ * becomes READY, and the mover goes on.
  *
  * A mover without a device ends with the bytes in host memory. With one, there is a second stage:
  * the host memory's bytes travel over the device's link; both stages go on at the same time.
@@ -87,7 +88,8 @@ typedef struct moe_mover_stats {
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
 /* Cancels what is queued, waits for what is being read and copied, but no longer than twice the io
- * timeout. False when something hangs: buffers that were given to the mover may be written to for
+ * timeout, or a quarter of it when a wait has given up or was cancelled and nothing has arrived
+ * since. False when something hangs: buffers that were given to the mover may be written to for
  * ever after, and must be neither used nor freed. */
 bool moe_mover_close(moe_mover **mover);
 
@@ -108,10 +110,18 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
 /* READY or FAILED becomes ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
+/* Asked now and then while somebody waits; true: the wait ends. Must be quick and not call back.
+ * is_cancelled may be NULL: never. */
+typedef struct moe_wait_cancel {
+    bool (*is_cancelled)(void *user);
+    void *user;
+} moe_wait_cancel;
+
 /* Returns when at least one of the slots is READY or FAILED; or with MOE_ERR_IO when the disk or
- * the link hangs, soon if that is known already: *hung is the slot that err tells of. */
-int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t *hung,
-                   moe_error *err);
+ * the link hangs, soon if that is known already: *hung is the slot that err tells of. Or with
+ * MOE_ERR_CANCELLED, within a fiftieth of a second; what is under way stays so, as after a hang. */
+int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
+                   const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
 /* The last failure that was not a prefetch's: status, slot, and its line. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);
 /* Nothing is queued or being read for demand or verification. */

@@ -57,6 +57,7 @@ struct moe_mover {
     bool stop;
     uint64_t last_progress_ns; /* when something last arrived */
     bool stalled;              /* a wait has given up since */
+    bool abandoned;            /* a wait was cancelled since */
     bool ended;                /* the thread has; something was in flight all the same: */
     bool hangs;
     moe_mover_stats stats;
@@ -102,6 +103,8 @@ void moe_mover_wake(moe_mover *mover);
 void moe_mover_leave_link(moe_mover *mover);
 /* Something has arrived: whoever waits goes on waiting. Under the lock. */
 void moe_mover_note_progress(moe_mover *mover);
+/* How long closing waits for a sign of life. Under the lock. */
+uint64_t moe_mover_closing_patience(const moe_mover *mover);
 /* pthread_cond_timedwait() for conditions made by moe_mover_open(). */
 void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns);
 /* Keeps slot->status and its line as the last error. */

@@ -88,8 +88,8 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
  * "sync"): then it is left alone with all that it may still use. */
 static bool join(moe_mover *mover)
 {
-    uint64_t deadline = moe_now_ns() + 2 * mover->io_timeout_ns + JOIN_SLACK_NS;
     pthread_mutex_lock(&mover->lock);
+    uint64_t deadline = moe_now_ns() + 2 * moe_mover_closing_patience(mover) + JOIN_SLACK_NS;
     while (!mover->ended && moe_now_ns() < deadline) {
         moe_mover_wait_until(mover, &mover->finished, deadline);
     }

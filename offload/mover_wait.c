@@ -5,11 +5,13 @@
 #include "runtime/base/error.h"
 
 #define STALLED_DIVISOR 8u
+/* A cancellation may come from a signal handler, which can wake nobody: it is looked for. */
+#define CANCEL_LOOK_NS 20000000u
 
 void moe_mover_note_progress(moe_mover *mover)
 {
     mover->last_progress_ns = moe_now_ns();
-    mover->stalled = false;
+    mover->stalled = mover->abandoned = false;
 }
 
 void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns)
@@ -75,8 +77,28 @@ static uint64_t patience(const moe_mover *mover)
     return mover->stalled ? mover->io_timeout_ns / STALLED_DIVISOR : mover->io_timeout_ns;
 }
 
-int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t *hung,
-                   moe_error *err)
+/* Who has given up on a read does not wait long for it either in order to close. */
+uint64_t moe_mover_closing_patience(const moe_mover *mover)
+{
+    bool hangs = mover->stalled || mover->abandoned;
+    return hangs ? mover->io_timeout_ns / STALLED_DIVISOR : mover->io_timeout_ns;
+}
+
+static bool is_cancelled(const moe_wait_cancel *cancel)
+{
+    return cancel->is_cancelled != NULL && cancel->is_cancelled(cancel->user);
+}
+
+/* Until something finishes, or it is time to look again. */
+static void wait_a_while(moe_mover *mover, const moe_wait_cancel *cancel, uint64_t deadline)
+{
+    uint64_t look = moe_now_ns() + CANCEL_LOOK_NS;
+    bool looks = cancel->is_cancelled != NULL && look < deadline;
+    moe_mover_wait_until(mover, &mover->finished, looks ? look : deadline);
+}
+
+int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
+                   const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err)
 {
     if (any_settled(mover, slots, n)) {
         return MOE_OK;
@@ -87,13 +109,16 @@ int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n, uint32_t
     while (status == MOE_OK && !any_settled(mover, slots, n)) {
         uint64_t last = mover->last_progress_ns > begin ? mover->last_progress_ns : begin;
         uint64_t deadline = last + patience(mover);
-        if (moe_now_ns() >= deadline) {
+        if (is_cancelled(cancel)) {
+            mover->abandoned = true;
+            status = moe_fail(err, MOE_ERR_CANCELLED, "cancelled while an expert was on its way");
+        } else if (moe_now_ns() >= deadline) {
             mover->stalled = true;
             mover->stats.n_timeouts++;
             *hung = find_hung(mover, slots, n);
             status = tell_hung(mover, *hung, err);
         } else {
-            moe_mover_wait_until(mover, &mover->finished, deadline);
+            wait_a_while(mover, cancel, deadline);
         }
     }
     mover->stats.wait_ns += moe_now_ns() - begin;

@@ -70,9 +70,20 @@ static void fault_use_arena(void *engine, void *arena, size_t bytes)
     e->plan->inner->use_arena(e->inner, arena, bytes);
 }
 
+/* Stuck reads are waited for, as a kernel's would be; those let go by then are dropped. */
+static void await_stuck(fault_engine *e, uint64_t timeout_ns)
+{
+    uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
+    while (e->n_stuck > 0 && !atomic_load(&e->plan->let_go) && moe_now_ns() < deadline) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
+    }
+    e->n_stuck = atomic_load(&e->plan->let_go) ? 0 : e->n_stuck;
+}
+
 static bool fault_close(void *engine, uint64_t timeout_ns)
 {
     fault_engine *e = engine;
+    await_stuck(e, timeout_ns);
     bool ended = e->plan->inner->close(e->inner, timeout_ns);
     ended = ended && e->n_lost == 0 && e->n_stuck == 0;
     free(e->reads);

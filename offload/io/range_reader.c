@@ -162,6 +162,13 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
     return MOE_OK;
 }
 
+void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns)
+{
+    if (timeout_ns < reader->close_timeout_ns) {
+        reader->close_timeout_ns = timeout_ns;
+    }
+}
+
 bool moe_range_reader_close(moe_range_reader **reader)
 {
     moe_range_reader *r = *reader;

@@ -49,6 +49,8 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
  * time: the kernel may still write into its buffer, which must then not be used nor freed. The
  * owner calls it, or another thread once nothing is in flight. */
 bool moe_range_reader_close(moe_range_reader **reader);
+/* close() will wait no longer than this. */
+void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
 
 /* Most buffers will lie in [arena, arena + bytes): an engine that can registers that memory with
  * the kernel, part by part as it is read into, which saves work at every read. Once at most, before

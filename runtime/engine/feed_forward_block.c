@@ -117,10 +117,10 @@ static int run_draft_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows
 }
 
 /* What the layer's plan asks for, by the choices as they are now. */
-static moe_layer_request plan_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows)
+static moe_layer_request plan_layer(moe_engine *engine, const moe_pass *pass, uint32_t layer)
 {
     moe_pass_buffers *b = &engine->buffers;
-    moe_layer_plan_build(&b->plan, b->chosen, n_rows, engine->config.n_expert_used);
+    moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, engine->config.n_expert_used);
     for (uint32_t i = 0; i < b->plan.n_experts; i++) {
         b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
         b->gates[i] = 0.0f;
@@ -133,7 +133,8 @@ static moe_layer_request plan_layer(moe_engine *engine, uint32_t layer, uint32_t
                                .experts = b->plan.experts,
                                .n_rows = b->n_rows_of,
                                .gates = b->gates,
-                               .n = b->plan.n_experts};
+                               .n = b->plan.n_experts,
+                               .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
 static int look_ahead(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
@@ -173,25 +174,28 @@ static int serve_layer(moe_engine *engine, const moe_layer_request *request, uin
 }
 
 /* By the choices as they stand. */
-static moe_layer_request ask_for_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows)
+static moe_layer_request ask_for_layer(moe_engine *engine, const moe_pass *pass, uint32_t layer)
 {
-    moe_layer_request request = plan_layer(engine, layer, n_rows);
+    moe_layer_request request = plan_layer(engine, pass, layer);
     engine->n_pass_experts += request.n;
     moe_choose_kept(engine, &request);
     moe_score_prediction(engine, layer);
     return request;
 }
 
-static int run_routed_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+static int run_routed_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                              moe_error *err)
 {
-    moe_layer_request request = ask_for_layer(engine, layer, n_rows);
-    return serve_layer(engine, &request, n_rows, true, err);
+    moe_layer_request request = ask_for_layer(engine, pass, layer);
+    return serve_layer(engine, &request, pass->n_rows, true, err);
 }
 
 /* The layer as the router chose, for the analysis of an expert budget. */
-static int run_natural_experts(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+static int run_natural_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                               moe_error *err)
 {
-    moe_layer_request request = plan_layer(engine, layer, n_rows);
+    uint32_t n_rows = pass->n_rows;
+    moe_layer_request request = plan_layer(engine, pass, layer);
     int status = serve_layer(engine, &request, n_rows, false, err);
     return status != MOE_OK ? status : moe_budget_exact_natural(engine, n_rows, err);
 }
@@ -206,7 +210,7 @@ static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t lay
                          engine->config.n_expert_used, b->chosen);
     }
     if (status == MOE_OK && moe_budget_exact_wanted(engine, pass)) {
-        status = run_natural_experts(engine, layer, pass->n_rows, err);
+        status = run_natural_experts(engine, pass, layer, err);
     }
     if (status == MOE_OK) {
         moe_edit_routes(engine, pass, layer);
@@ -258,7 +262,7 @@ static int run_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer,
                                   : choose_experts(engine, pass, layer, err);
     if (status == MOE_OK && recorded == NULL) {
         status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(engine, layer, n_rows, err)
-                                              : run_routed_experts(engine, layer, n_rows, err);
+                                              : run_routed_experts(engine, pass, layer, err);
     }
     if (status == MOE_OK && moe_budget_exact_wanted(engine, pass)) {
         status = moe_budget_exact_compare(engine, n_rows, err);
@@ -313,7 +317,7 @@ int moe_feed_forward_note(moe_engine *engine, const moe_pass *pass, uint32_t lay
 {
     moe_pass_buffers *b = &engine->buffers;
     moe_edit_routes(engine, pass, layer);
-    moe_layer_request request = ask_for_layer(engine, layer, pass->n_rows);
+    moe_layer_request request = ask_for_layer(engine, pass, layer);
     int status = moe_expert_store_begin(engine->experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);

@@ -91,7 +91,7 @@ typedef struct moe_pass {
     moe_row_logits_fn on_logits;
     moe_row_greatest_fn on_greatest; /* not NULL: on_logits is not called, no logits come back */
     void *user;
-    /* Asked between layers; true cancels. */
+    /* Asked between layers and while experts are waited for; true cancels. */
     bool (*is_cancelled)(void *cancel_user);
     void *cancel_user;
 } moe_pass;

@@ -392,8 +392,8 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
-/* From any thread: the step that is running, or the next one, returns MOE_ERR_CANCELLED within a
- * layer's time. */
+/* From any thread and signal handlers: the step that is running, or the next one, returns
+ * MOE_ERR_CANCELLED within a layer's time, also while it waits for a disk that hangs. */
 MOE_API void moe_session_cancel(moe_session *session);
 
 /* ---- What is in a file --------------------------------------------------------------------- */
