@@ -66,6 +66,17 @@ int moe_cpu_gather(moe_device *device, const float *x, uint32_t n, const uint32_
     return MOE_OK;
 }
 
+int moe_cpu_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                    uint32_t n_rows, float *out, moe_error *err)
+{
+    (void)device;
+    (void)err;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        memcpy(out + (size_t)rows[r] * n, x + (size_t)r * n, n * sizeof *out);
+    }
+    return MOE_OK;
+}
+
 int moe_cpu_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
                       size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
 {

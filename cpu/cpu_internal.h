@@ -86,6 +86,8 @@ int moe_cpu_embed(moe_device *device, const moe_weight *table, const int32_t *to
                   uint32_t n_rows, float scale, float *out, moe_error *err);
 int moe_cpu_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                    uint32_t n_rows, float *out, moe_error *err);
+int moe_cpu_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                    uint32_t n_rows, float *out, moe_error *err);
 int moe_cpu_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
                       size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
 int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, float *y,

@@ -202,6 +202,8 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
 
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size_t bytes,
+                            moe_error *err);
 
 /* ---- cuda_step.c ---- */
 
@@ -274,6 +276,8 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
 moe_router_gate moe_cuda_gate_of(const moe_route *route);
 int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                        uint32_t n_rows, float *out, moe_error *err);
+int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                        uint32_t n_rows, float *out, moe_error *err);
 int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
+#include "runtime/base/error.h"
 
 #define PART_BYTES    (512u << 10)
 #define RESULTS_BYTES (256u << 10)
@@ -236,13 +237,30 @@ int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes
     return status;
 }
 
+static int begin_copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,
+                           moe_error *err)
+{
+    return moe_cuda_check(cuda,
+                          cudaMemcpyAsync(locked, src, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+                          "cudaMemcpyAsync", "a download", err);
+}
+
 static int copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,
                      moe_error *err)
 {
-    int status = moe_cuda_check(
-        cuda, cudaMemcpyAsync(locked, src, bytes, cudaMemcpyDeviceToHost, cuda->stream),
-        "cudaMemcpyAsync", "a download", err);
+    int status = begin_copy_back(cuda, locked, src, bytes, err);
     return status != MOE_OK ? status : moe_cuda_wait(cuda, "a download", err);
+}
+
+int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size_t bytes,
+                            moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK && !moe_cuda_has_host_memory(cuda, dst, bytes)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "a download for later needs page-locked memory");
+    }
+    return status != MOE_OK ? status : begin_copy_back(cuda, dst, src, bytes, err);
 }
 
 /* Straight to memory that is page-locked, else by way of the buffer for results. */

@@ -20,6 +20,36 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
     return moe_cuda_launched(cuda, "gathering rows", err);
 }
 
+/* Rows travel with their numbers, as many at a time as a part of the ring takes. */
+int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                        uint32_t n_rows, float *out, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    size_t row_bytes = n * sizeof *x;
+    uint32_t most = (uint32_t)(cuda->ring.part_bytes / 2 / (row_bytes + sizeof *rows));
+    int status = moe_cuda_enter(cuda, err);
+    most = most > 0 ? most : 1;
+    for (uint32_t r = 0; r < n_rows && status == MOE_OK; r += most) {
+        uint32_t n_now = n_rows - r < most ? n_rows - r : most;
+        moe_cuda_parcel parcel;
+        status = moe_cuda_parcel_begin(cuda,
+                                       moe_cuda_parcel_room(n_now, row_bytes) +
+                                           moe_cuda_parcel_room(n_now, sizeof *rows),
+                                       &parcel, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        const float *sent = moe_cuda_parcel_put(&parcel, x + (size_t)r * n, n_now, row_bytes, NULL);
+        const uint32_t *numbers = moe_cuda_parcel_put(&parcel, rows + r, n_now, sizeof *rows, NULL);
+        status = moe_cuda_parcel_send(cuda, &parcel, err);
+        if (status == MOE_OK) {
+            moe_cuda_scatter(cuda->stream, sent, n, numbers, n_now, out);
+            status = moe_cuda_launched(cuda, "scattering rows", err);
+        }
+    }
+    return status;
+}
+
 int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
 {

@@ -67,6 +67,14 @@ __global__ __launch_bounds__(THREADS) void moe_gather_rows(const float *x, const
         out[(size_t)blockIdx.x * n + i] = x[(size_t)rows[blockIdx.x] * n + i];
 }
 
+__global__ __launch_bounds__(THREADS) void moe_scatter_rows(const float *x, const uint32_t *rows,
+                                                            float *out, uint32_t n)
+{
+    uint32_t i = column();
+    if (i < n)
+        out[(size_t)rows[blockIdx.x] * n + i] = x[(size_t)blockIdx.x * n + i];
+}
+
 __global__ __launch_bounds__(THREADS) void moe_copy_strided_rows(const float *src,
                                                                  size_t src_stride, float *dst,
                                                                  size_t dst_stride, uint32_t n)
@@ -142,6 +150,14 @@ void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const u
 {
     if (n_rows > 0 && n > 0)
         MOE_LAUNCH(moe_gather_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream, x, rows,
+                   out, n);
+}
+
+void moe_cuda_scatter(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
+                      uint32_t n_rows, float *out)
+{
+    if (n_rows > 0 && n > 0)
+        MOE_LAUNCH(moe_scatter_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream, x, rows,
                    out, n);
 }
 

@@ -40,6 +40,9 @@ void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x,
 /* out[r] = x[rows[r]]. x, out: rows of n. */
 void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
                      uint32_t n_rows, float *out);
+/* Row i of x becomes row rows[i] of out. */
+void moe_cuda_scatter(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
+                      uint32_t n_rows, float *out);
 /* n_rows runs of n floats, a stride (in floats) apart on either side. */
 void moe_cuda_copy_rows(moe_cuda_stream stream, const float *src, size_t src_stride, float *dst,
                         size_t dst_stride, uint32_t n, size_t n_rows);

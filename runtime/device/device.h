@@ -220,6 +220,10 @@ typedef struct moe_device_ops {
     int (*upload)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
     /* Shortest to memory of the link's host_alloc(). */
     int (*download)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
+    /* As download(), but dst, of the link's host_alloc(), is written by the time that the next
+     * sync(), download() or route() returns. */
+    int (*download_later)(moe_device *device, void *dst, const void *src, size_t bytes,
+                          moe_error *err);
     int (*copy)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
     /* n_rows runs of n floats, a stride (in floats) apart on either side. */
     int (*copy_rows)(moe_device *device, const float *src, size_t src_stride, float *dst,
@@ -234,6 +238,9 @@ typedef struct moe_device_ops {
                  uint32_t n_rows, float scale, float *out, moe_error *err);
     int (*gather)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                   uint32_t n_rows, float *out, moe_error *err);
+    /* Row i of x, in host memory, becomes row rows[i] of out; rows: host. */
+    int (*scatter)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                   uint32_t n_rows, float *out, moe_error *err);
     int (*rms_norm)(moe_device *device, const float *x, const float *weight, float *y,
                     uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
     int (*linear)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,

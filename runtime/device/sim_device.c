@@ -83,6 +83,18 @@ static int sim_download(moe_device *device, void *dst, const void *src, size_t b
     return status;
 }
 
+static int sim_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
+                       uint32_t n_rows, float *out, moe_error *err)
+{
+    moe_sim_device *sim = sim_of(device);
+    uint64_t bytes = (uint64_t)n_rows * n * sizeof *x;
+    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, moe_now_ns(), bytes);
+    int status = sim->inner->ops->scatter(sim->inner, x, n, rows, n_rows, out, err);
+    sleep_until(end_ns);
+    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+    return status;
+}
+
 /* ---- The copy queue ---- */
 
 static void carry_out(moe_sim_device *sim, const moe_sim_copy *copy)
@@ -290,6 +302,8 @@ static const moe_device_ops own_ops = {
     .free = sim_free,
     .upload = sim_upload,
     .download = sim_download,
+    .download_later = sim_download,
+    .scatter = sim_scatter,
 };
 
 static const moe_link_ops sim_link = {

@@ -264,8 +264,10 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
         return MOE_OK;
     }
     uint32_t n_threads = moe_team_size(engine->team);
-    moe_host_compute_options options = {
-        .n_threads = n_threads, .config = &engine->config, .max_rows = engine->prefill_chunk};
+    moe_host_compute_options options = {.n_threads = n_threads,
+                                        .device = engine->device,
+                                        .config = &engine->config,
+                                        .max_rows = engine->prefill_chunk};
     if (engine->device->simulated) {
         options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
     }

@@ -9,6 +9,8 @@
 #include "runtime/engine/route_replay.h"
 #include "runtime/engine/routing.h"
 
+#define MOST_BROUGHT 32u /* rows */
+
 /* A network that every row passes through. */
 static int run_dense(moe_engine *engine, const moe_weight *gate, const moe_weight *up,
                      const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
@@ -46,6 +48,14 @@ static int run_ready_experts(moe_engine *engine, uint32_t n, uint32_t n_rows, mo
     return status;
 }
 
+/* Whether activations come to the host with the routing, in case that it has a share: a few rows
+ * cost less than another round trip. */
+static bool brings_x(const moe_engine *engine, uint32_t n_rows)
+{
+    return engine->host != NULL && engine->device->queues && n_rows <= MOST_BROUGHT &&
+           engine->plan.expert_slots < engine->plan.experts;
+}
+
 /* The host's share of the layer, if the store gives it one, begins beside the device's. */
 static int start_host_share(moe_engine *engine, uint32_t n_rows, uint32_t *n, moe_error *err)
 {
@@ -62,9 +72,9 @@ static int start_host_share(moe_engine *engine, uint32_t n_rows, uint32_t *n, mo
                             .positions = b->host_positions,
                             .views = b->host_views,
                             .n = *n,
-                            .x = b->norm,
+                            .x = brings_x(engine, n_rows) ? NULL : b->norm,
                             .n_rows = n_rows};
-    int status = moe_host_compute_start(engine->host, engine->device, &share, err);
+    int status = moe_host_compute_start(engine->host, &share, err);
     if (status != MOE_OK) {
         moe_expert_store_host_done(engine->experts, engine->n_passes);
         *n = 0;
@@ -86,8 +96,7 @@ static int finish_host_share(moe_engine *engine, uint32_t n, int status, moe_err
     moe_expert_store_note_host(engine->experts, n, n_rows, ns);
     moe_expert_store_host_done(engine->experts, engine->n_passes);
     if (status == MOE_OK && host_status == MOE_OK) {
-        host_status =
-            moe_host_compute_deliver(engine->host, engine->device, b->shared, b->rank_out, err);
+        host_status = moe_host_compute_deliver(engine->host, b->rank_out, err);
     }
     return status != MOE_OK ? status : host_status;
 }
@@ -203,8 +212,16 @@ static int run_natural_experts(moe_engine *engine, const moe_pass *pass, uint32_
 static int choose_experts(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    bool foretells = engine->prefetches && pass->kind != MOE_PASS_DRAFT;
-    int status = moe_route_layer(engine, layer, pass->n_rows, foretells, err);
+    bool is_draft = pass->kind == MOE_PASS_DRAFT;
+    int status = MOE_OK;
+    if (!is_draft && brings_x(engine, pass->n_rows)) {
+        size_t bytes = (size_t)pass->n_rows * engine->config.n_embd * sizeof(float);
+        status = engine->device->ops->download_later(
+            engine->device, moe_host_compute_x(engine->host), b->norm, bytes, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_route_layer(engine, layer, pass->n_rows, engine->prefetches && !is_draft, err);
+    }
     if (status == MOE_OK && engine->route_replay != NULL) {
         moe_route_replay(engine->route_replay, layer, pass->kv_rows, pass->n_rows,
                          engine->config.n_expert_used, b->chosen);

@@ -14,6 +14,7 @@ typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
 
 struct moe_host_compute {
     /* Set at open, never changed. */
+    moe_device *device;
     const moe_model_config *config;
     uint32_t max_rows;
     moe_team *team;
@@ -81,17 +82,27 @@ static void *host_main(void *arg)
     return NULL;
 }
 
+static size_t x_bytes(const moe_host_compute *host)
+{
+    return (size_t)host->max_rows * host->config->n_embd * sizeof *host->x;
+}
+
 static int allocate(moe_host_compute *host, moe_error *err)
 {
     const moe_model_config *c = host->config;
     size_t n_out = max_out_rows(c, host->max_rows);
-    host->x = moe_calloc((size_t)host->max_rows * c->n_embd, sizeof *host->x);
+    void *x;
+    int status = host->device->link->host_alloc(host->device, x_bytes(host), &x, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    host->x = x;
     host->out = moe_calloc(n_out * c->n_embd, sizeof *host->out);
     host->out_index = moe_calloc(n_out, sizeof *host->out_index);
     host->ranked_slots = moe_calloc(n_out, sizeof *host->ranked_slots);
     host->works = moe_calloc(c->n_expert, sizeof *host->works);
-    if (host->x == NULL || host->out == NULL || host->out_index == NULL ||
-        host->ranked_slots == NULL || host->works == NULL) {
+    if (host->out == NULL || host->out_index == NULL || host->ranked_slots == NULL ||
+        host->works == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for computing experts on the host");
     }
     for (size_t i = 0; i < n_out; i++) {
@@ -136,6 +147,7 @@ int moe_host_compute_open(moe_host_compute **out, const moe_host_compute_options
     if (host == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for computing experts on the host");
     }
+    host->device = options->device;
     host->config = options->config;
     host->max_rows = options->max_rows;
     pthread_mutex_init(&host->lock, NULL);
@@ -168,7 +180,9 @@ void moe_host_compute_close(moe_host_compute **host_ptr)
     moe_team_destroy(&host->team);
     pthread_mutex_destroy(&host->lock);
     pthread_cond_destroy(&host->changed);
-    free(host->x);
+    if (host->x != NULL) {
+        host->device->link->host_free(host->device, host->x, x_bytes(host));
+    }
     free(host->out);
     free(host->out_index);
     free(host->ranked_slots);
@@ -198,11 +212,17 @@ static void fill_works(moe_host_compute *host, const moe_host_share *share)
     }
 }
 
-int moe_host_compute_start(moe_host_compute *host, moe_device *device, const moe_host_share *share,
-                           moe_error *err)
+float *moe_host_compute_x(moe_host_compute *host)
+{
+    return host->x;
+}
+
+int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, moe_error *err)
 {
     size_t bytes = (size_t)share->n_rows * host->config->n_embd * sizeof *host->x;
-    int status = device->ops->download(device, host->x, share->x, bytes, err);
+    int status = share->x == NULL
+                     ? MOE_OK
+                     : host->device->ops->download(host->device, host->x, share->x, bytes, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -231,22 +251,8 @@ int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns
     return host->status;
 }
 
-int moe_host_compute_deliver(moe_host_compute *host, moe_device *device, float *staging, float *out,
-                             moe_error *err)
+int moe_host_compute_deliver(moe_host_compute *host, float *out, moe_error *err)
 {
-    uint32_t n_embd = host->config->n_embd;
-    int status = MOE_OK;
-    for (uint32_t done = 0; done < host->n_out_rows && status == MOE_OK;) {
-        uint32_t n = host->n_out_rows - done;
-        n = n < host->max_rows ? n : host->max_rows;
-        const float *rows = host->out + (size_t)done * n_embd;
-        status = device->ops->upload(device, staging, rows, (size_t)n * n_embd * sizeof *rows, err);
-        for (uint32_t r = 0; r < n && status == MOE_OK; r++) {
-            float *row = out + (size_t)host->ranked_slots[done + r] * n_embd;
-            status = device->ops->copy_rows(device, staging + (size_t)r * n_embd, n_embd, row,
-                                            n_embd, n_embd, 1, err);
-        }
-        done += n;
-    }
-    return status;
+    return host->device->ops->scatter(host->device, host->out, host->config->n_embd,
+                                      host->ranked_slots, host->n_out_rows, out, err);
 }

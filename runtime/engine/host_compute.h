@@ -17,7 +17,8 @@ typedef struct moe_host_compute moe_host_compute;
 typedef struct moe_host_compute_options {
     uint32_t n_threads; /* of its team */
     unsigned cpu_features;
-    const moe_model_config *config; /* must outlive it */
+    moe_device *device; /* that it works beside; both must outlive it */
+    const moe_model_config *config;
     uint32_t max_rows;
 } moe_host_compute_options;
 
@@ -28,7 +29,7 @@ int moe_host_compute_open(moe_host_compute **out, const moe_host_compute_options
 void moe_host_compute_close(moe_host_compute **host);
 
 /* One layer's share: entries positions[i] of the plan, by views[i]. The plan must stay until
- * finish(). x: device, [n_rows][n_embd]. */
+ * finish(). x: device, [n_rows][n_embd]; or NULL: it is in moe_host_compute_x() already. */
 typedef struct moe_host_share {
     const moe_layer_plan *plan;
     const uint32_t *positions;
@@ -38,13 +39,13 @@ typedef struct moe_host_share {
     uint32_t n_rows;
 } moe_host_share;
 
-int moe_host_compute_start(moe_host_compute *host, moe_device *device, const moe_host_share *share,
-                           moe_error *err);
+/* Where activations are to be, [max_rows][n_embd], in memory that the link writes to directly. Not
+ * between start() and wait(). */
+float *moe_host_compute_x(moe_host_compute *host);
+int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, moe_error *err);
 /* Waits, also after an error elsewhere. Times are of the computing alone. */
 int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns, moe_error *err);
-/* Brings the outputs to their rows of out (device, [ranked slot][n_embd]) by way of staging
- * (device, [max_rows][n_embd]). */
-int moe_host_compute_deliver(moe_host_compute *host, moe_device *device, float *staging, float *out,
-                             moe_error *err);
+/* Brings the outputs to their rows of out (device, [ranked slot][n_embd]). */
+int moe_host_compute_deliver(moe_host_compute *host, float *out, moe_error *err);
 
 #endif

@@ -130,6 +130,18 @@ static void offloaded(void **state)
     assert_true(launched.waits <= launched.n_layers + 1);
 }
 
+/* Activations come to the host with the routing, and its outputs go back in one copy. */
+static void host_computed(void **state)
+{
+    (void)state;
+    moe_engine_options options = decode_options();
+    options.expert_cache_share = 0.5;
+    options.host_compute = MOE_SWITCH_ON;
+    calls launched = count_calls(&options, false);
+    assert_true(launched.stats.host_computed > 0);
+    assert_true(launched.waits <= launched.n_layers + 1);
+}
+
 /* Reading ahead, too: the next layer's router is asked together with this one's. */
 static void foretold(void **state)
 {
@@ -149,6 +161,6 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(resident), cmocka_unit_test(offloaded),
-                                       cmocka_unit_test(foretold)};
+                                       cmocka_unit_test(host_computed), cmocka_unit_test(foretold)};
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }

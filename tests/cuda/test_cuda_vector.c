@@ -144,6 +144,12 @@ static void rows_of_elements(void **state)
         moe_cuda_gather(NULL, x, n, index, n_rows, y);
         for (uint32_t r = 0; r < n_rows; r++)
             test_assert_same("gather", "cuda", x + (size_t)index[r] * n, y + (size_t)r * n, n);
+        uint32_t there[ROWS];
+        for (uint32_t r = 0; r < n_rows; r++)
+            there[r] = (r + round) % n_rows;
+        moe_cuda_scatter(NULL, x, n, there, n_rows, y);
+        for (uint32_t r = 0; r < n_rows; r++)
+            test_assert_same("scatter", "cuda", x + (size_t)r * n, y + (size_t)there[r] * n, n);
         moe_cuda_copy_rows(NULL, x, N, y, n, n, n_rows);
         for (uint32_t r = 0; r < n_rows; r++)
             test_assert_same("copy_rows", "cuda", x + (size_t)r * N, y + (size_t)r * n, n);
