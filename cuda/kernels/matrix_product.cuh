@@ -138,13 +138,12 @@ __device__ static inline void fetch_group(const moe_q8_rows &x, matrix_source *s
     end = end < source->end ? end : source->end;
     uint32_t piece =
         (source->at & ~(PIECE_BYTES - 1)) + threadIdx.x % shape::row_threads * PIECE_BYTES;
-    const uint8_t *weights = source->weights + piece;
     uint8_t *target = stage + source->weights_target;
     constexpr uint32_t step = shape::row_threads * PIECE_BYTES;
 #pragma unroll
     for (uint32_t i = 0; i < shape::pieces * PIECE_BYTES; i += step)
         if (piece + i < end)
-            __pipeline_memcpy_async(target + i, weights + i, PIECE_BYTES);
+            __pipeline_memcpy_async(target + i, source->weights + piece + i, PIECE_BYTES);
     source->at += shape::slice::group_bytes;
 #pragma unroll
     for (uint32_t i = 0; i < 16; i += shape::column_threads) {
