@@ -163,7 +163,10 @@ int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
 /* MOE_OK, or gives up. */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                    moe_error *err);
-/* The same for kernels that have just been launched. */
+/* Whether the code is about recording, or short memory, not about the device. */
+bool moe_cuda_refuses_recording(cudaError_t code);
+/* As check, for kernels that have just been launched; MOE_ERR_UNSUPPORTED where they cannot be
+ * recorded. */
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
 /* Waits for the stream of arithmetic. */
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);

@@ -66,13 +66,6 @@ static int refuse(cudaError_t code, const char *call, moe_error *err)
     return MOE_ERR_UNSUPPORTED;
 }
 
-/* Whether the code is about recording, not about the device. */
-static bool is_refusal(cudaError_t code)
-{
-    return code == cudaErrorMemoryAllocation || code == cudaErrorNotSupported ||
-           (code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureIsolation);
-}
-
 static int need_number(moe_cuda_recordings *r, uint32_t number, moe_error *err)
 {
     if (number < r->n) {
@@ -107,11 +100,13 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
         return status;
     }
     drop(r, number);
-    /* Other threads go on with the link: what they call is not of the recording. */
-    cudaError_t code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
+    /* Other threads go on with the link: what they call is not of the recording. Nor is this thread
+     * held to what is safe for certain: a kernel's code is loaded when it is first launched. */
+    cudaError_t code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) {
-        return is_refusal(code) ? refuse(code, "cudaStreamBeginCapture", err)
-                                : moe_cuda_give_up(cuda, code, "cudaStreamBeginCapture", what, err);
+        return moe_cuda_refuses_recording(code)
+                   ? refuse(code, "cudaStreamBeginCapture", err)
+                   : moe_cuda_give_up(cuda, code, "cudaStreamBeginCapture", what, err);
     }
     r->under_way = true;
     r->number = number;
@@ -160,8 +155,8 @@ static int record_end(moe_device *device, int status, moe_error *err)
         return status; /* and the capture may well have ended with an error for it */
     }
     if (code != cudaSuccess) {
-        return is_refusal(code) ? refuse(code, call, err)
-                                : moe_cuda_give_up(cuda, code, call, what, err);
+        return moe_cuda_refuses_recording(code) ? refuse(code, call, err)
+                                                : moe_cuda_give_up(cuda, code, call, what, err);
     }
     bool played;
     status = send_arrays(cuda, err);

@@ -88,9 +88,21 @@ int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, co
     return code == cudaSuccess ? MOE_OK : moe_cuda_give_up(cuda, code, call, what, err);
 }
 
+bool moe_cuda_refuses_recording(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation || code == cudaErrorNotSupported ||
+           (code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread);
+}
+
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err)
 {
-    return moe_cuda_check(cuda, cudaGetLastError(), "launching a kernel", what, err);
+    const char *call = "launching a kernel";
+    cudaError_t code = cudaGetLastError();
+    if (cuda->recordings.under_way && moe_cuda_refuses_recording(code)) {
+        (void)moe_cuda_translate(code, call, what, err);
+        return MOE_ERR_UNSUPPORTED;
+    }
+    return moe_cuda_check(cuda, code, call, what, err);
 }
 
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err)

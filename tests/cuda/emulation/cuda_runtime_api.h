@@ -36,6 +36,7 @@ typedef enum cudaError {
     cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorStreamCaptureUnmatched = 903,
     cudaErrorStreamCaptureIsolation = 905,
+    cudaErrorStreamCaptureWrongThread = 908,
     cudaErrorUnknown = 999
 } cudaError_t;
 
@@ -50,7 +51,7 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice = 3
 };
 
-enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,

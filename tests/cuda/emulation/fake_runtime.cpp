@@ -279,6 +279,10 @@ void run_kernel(const std::function<void()> &kernel)
 void defer_kernel(cudaStream_t stream, std::function<void()> kernel)
 {
     cudaError_t code = enter("kernel");
+    if (code == cudaSuccess && capturing != nullptr) {
+        code = enter("captured kernel");
+        capturing->capture_is_valid &= code == cudaSuccess;
+    }
     if (code != cudaSuccess)
         return;
     if (stream->device != chosen_device) {

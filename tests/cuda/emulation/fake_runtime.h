@@ -19,7 +19,8 @@ typedef struct fake_machine {
     int driver_version; /* 0: no driver */
     size_t memory_bytes;
     /* The n-th call (from 0) of this function fails with this code; NULL: none does. "kernel" is
-     * the launch, "fault" a kernel that was launched well and goes wrong when it runs. */
+     * the launch, "captured kernel" that of a stream that captures, "fault" a kernel that was
+     * launched well and goes wrong when it runs. */
     const char *fail_call;
     uint32_t fail_after;
     cudaError_t fail_code;
