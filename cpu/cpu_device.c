@@ -161,7 +161,13 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
     }
     cpu->base = (moe_device){.ops = &cpu_ops, .name = "cpu"};
     cpu->team = options->team;
-    cpu->blas_prefill = options->blas_prefill;
+    if (options->blas_prefill) {
+        int status = moe_blas_load(&cpu->blas, err);
+        if (status != MOE_OK) {
+            free(cpu);
+            return status;
+        }
+    }
     moe_matmul_kernels_init(&cpu->matmul, options->cpu_features);
     moe_vector_kernels_init(&cpu->vector, options->cpu_features);
     *out = &cpu->base;

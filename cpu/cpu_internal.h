@@ -3,6 +3,7 @@
 #ifndef MOE_CPU_INTERNAL_H
 #define MOE_CPU_INTERNAL_H
 
+#include "cpu/blas_load.h"
 #include "cpu/cpu_device.h"
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/vector_ops.h"
@@ -11,7 +12,7 @@ typedef struct moe_cpu_device {
     moe_device base;
     /* Set at open, never changed. */
     moe_team *team;
-    bool blas_prefill;
+    moe_blas blas; /* loaded where float weights in prefill are its */
     moe_matmul_kernels matmul;
     moe_vector_kernels vector;
     /* Set by reserve. */

@@ -4,8 +4,6 @@
  * that streams are long and yet all finish together. A run that spans products is cut at their
  * borders. Each output is computed whole by one worker: who takes what never shows in the result.
  */
-#include <cblas.h>
-
 #include "cpu/cpu_internal.h"
 
 #define UNIT_ROWS 32u
@@ -34,13 +32,14 @@ static uint32_t units_of(const moe_weight *weight)
 
 static bool blas_matmul(const moe_cpu_device *cpu, const moe_matmul_args *args)
 {
-    if (!cpu->blas_prefill || args->type != MOE_DTYPE_F32 || args->n_rows < BLAS_MIN_ROWS ||
+    if (cpu->blas.sgemm == NULL || args->type != MOE_DTYPE_F32 || args->n_rows < BLAS_MIN_ROWS ||
         args->x_index != NULL || args->out_index != NULL) {
         return false;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)args->n_rows, (int)args->n_out,
-                (int)args->n_in, 1.0f, args->x, (int)args->x_stride, args->weights, (int)args->n_in,
-                0.0f, args->out, (int)args->out_stride);
+    cpu->blas.sgemm(MOE_BLAS_ROW_MAJOR, MOE_BLAS_NO_TRANSPOSE, MOE_BLAS_TRANSPOSE,
+                    (int)args->n_rows, (int)args->n_out, (int)args->n_in, 1.0f, args->x,
+                    (int)args->x_stride, args->weights, (int)args->n_in, 0.0f, args->out,
+                    (int)args->out_stride);
     return true;
 }
 

@@ -163,7 +163,8 @@ static int scan_part(weight_scan *scan, int part, uint64_t *checksums, moe_error
                                scan->values + e * n * shape->n_in, err);
         }
         if (status == MOE_OK) {
-            moe_gram_of_rows(scan->values, scan->n_expert, (uint32_t)(n * shape->n_in), scan->gram);
+            moe_gram_of_rows(&scan->reader->blas, scan->values, scan->n_expert,
+                             (uint32_t)(n * shape->n_in), scan->gram);
             for (size_t i = 0; i < (size_t)scan->n_expert * scan->n_expert; i++) {
                 scan->products[i] += (double)scan->gram[i];
             }

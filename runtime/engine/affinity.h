@@ -6,6 +6,7 @@
 
 #include <moe/status.h>
 
+#include "cpu/blas_load.h"
 #include "cpu/kernels/matmul.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_map.h"
@@ -25,6 +26,7 @@ typedef struct moe_weight_reader {
     const moe_gguf *gguf;
     const moe_tensor_map *map;
     moe_matmul_kernels kernels; /* their dequantisers */
+    moe_blas blas;              /* loaded */
 } moe_weight_reader;
 
 /* Reads a layer's experts from the file, once and in pieces: the order by the L2 distance of their

@@ -35,6 +35,7 @@ typedef struct calibration_run {
     const moe_calibrate_options *options;
     moe_calibration_state *state;
     moe_route_observer observer;
+    moe_blas blas;
     uint64_t window_begin; /* token at position 0 of the session */
     float *hidden;         /* [max_rows][n_embd] */
     int32_t *tokens;
@@ -104,7 +105,7 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     }
     take_samples(run, event);
     if (s->gram != NULL) {
-        moe_gram_add_columns(run->hidden, event->n_rows, (uint32_t)n_embd,
+        moe_gram_add_columns(&run->blas, run->hidden, event->n_rows, (uint32_t)n_embd,
                              s->gram + event->layer * n_embd * n_embd);
     }
     return MOE_OK;
@@ -382,7 +383,11 @@ int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_
     run.observer = (moe_route_observer){.wants_probs = true, .on_route = on_route, .context = &run};
     moe_weight_reader reader = {.gguf = engine->gguf, .map = &engine->map};
     moe_matmul_kernels_init(&reader.kernels, moe_cpu_features());
-    status = prepare(&run, err);
+    status = moe_blas_load(&run.blas, err);
+    reader.blas = run.blas;
+    if (status == MOE_OK) {
+        status = prepare(&run, err);
+    }
     if (status == MOE_OK) {
         status = count_text(&run, err);
     }

@@ -92,8 +92,7 @@ build_all() {
     done
 }
 
-# Libraries that are no part of every system with a compiler. OpenBLAS, larger than all the rest and
-# not used by anything here, has a stand-in.
+# Libraries that are no part of every system with a compiler.
 pack_all() {
     for file in "$programs"/*; do
         [ -f "$file" ] && { strip "$file" 2>/dev/null; ldd "$file"; }
@@ -101,11 +100,6 @@ pack_all() {
     while read -r name path; do
         case $name in
         libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libstdc++.so* | libgcc_s.so*) ;;
-        libgfortran.so* | libquadmath.so*) ;;
-        libopenblas.so*)
-            cc -shared -fPIC -O2 -Wl,-soname,"$name" -o "$programs/lib/$name" \
-                "$root/tests/cuda/plain_blas.c" || exit 1
-            ;;
         *) cp -L "$path" "$programs/lib/$name" || exit 1 ;;
         esac
     done <"$work/libraries"

@@ -7,10 +7,10 @@
  * run on a matrix of a layer's size. */
 #include "matmul_cases.h"
 
+#include "cpu/blas_load.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 
-#include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,12 +60,14 @@ static uint64_t read_stream(const uint8_t *bytes, size_t n)
     return sum[0][0] ^ sum[0][3] ^ sum[0][5] ^ sum[0][7];
 }
 
+static moe_blas blas;
+
 /* What the exact F32 kernel gives away against a library that may add in any order. */
 static void blas_sgemm(const moe_matmul_args *args)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)args->n_rows,
-                (blasint)args->n_out, (blasint)args->n_in, 1, args->x, (blasint)args->x_stride,
-                args->weights, (blasint)args->n_in, 0, args->out, (blasint)args->out_stride);
+    blas.sgemm(MOE_BLAS_ROW_MAJOR, MOE_BLAS_NO_TRANSPOSE, MOE_BLAS_TRANSPOSE, (int)args->n_rows,
+               (int)args->n_out, (int)args->n_in, 1, args->x, (int)args->x_stride, args->weights,
+               (int)args->n_in, 0, args->out, (int)args->out_stride);
 }
 
 static void *run_job(void *argument)
@@ -188,9 +190,11 @@ static void bench_type(bench_data *data, moe_dtype type)
         }
     }
     if (type == MOE_DTYPE_F32) {
-        openblas_set_num_threads(1);
-        names[n_kernels] = "OpenBLAS";
-        kernels[n_kernels++] = blas_sgemm;
+        setenv("OPENBLAS_NUM_THREADS", "1", 1); /* it is asked when it is loaded */
+        if (moe_blas_load(&blas, NULL) == MOE_OK) {
+            names[n_kernels] = "OpenBLAS";
+            kernels[n_kernels++] = blas_sgemm;
+        }
     }
     uint64_t random = 1;
     data->type = type;

@@ -59,7 +59,7 @@ typedef enum moe_float_gemm {
     MOE_FLOAT_GEMM_EXACT = 0, /* the library's own kernels: same bits for any number of rows */
     /* OpenBLAS (F32 weights), on a GPU cuBLAS (F32, F16, BF16), where 16 rows or more of a pass
      * share a weight, routed experts excepted: last bits may differ, and then depend on how many
-     * rows a pass has. */
+     * rows a pass has. It is loaded for this; where it is not installed opening fails. */
     MOE_FLOAT_GEMM_BLAS = 1
 } moe_float_gemm;
 
