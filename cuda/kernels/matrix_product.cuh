@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The product of weight rows with many activation rows by the matrix units, to the bit of matmul.h.
  *
- *      a block: 64 (32) weight rows, 32 activation rows      a group of 256 elements of them
+ *      a block: 64 (32) weight rows                          a group of 256 elements of them
  *
- *                   32                                 warp       0     1     2    ..    7
+ *               16, 32, 64  activation rows            warp       0     1     2    ..    7
  *              +----------+                            elements | 0.. | 32..| 64..|    | 224.. |
  *           64 |   tile   |  8 warps, and each         lanes of
  *              |          |  sums the whole tile       32       | 0   | 1   | 2   | .. | 7     |
@@ -72,11 +72,12 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
                                           : sums_bytes;
 };
 
-/* How many of a product's rows are for tiles of 64; at most 32 are left over for one of 32. */
+/* A product's rows are for tiles of 64 up to here, or further; the others for tiles of 32, or for
+ * one of 16 if it has room for them. */
 __host__ __device__ static inline uint32_t wide_rows_of(const moe_cuda_products &job,
                                                         uint32_t n_rows)
 {
-    return n_rows >= job.wide_from ? (n_rows + 31) / 64 * 64 : 0;
+    return n_rows >= job.wide_from ? (n_rows + 64 - job.wide_rest) / 64 * 64 : 0;
 }
 
 /* What a thread copies next, and where to: of a weight row every row_threads'th piece of the
@@ -153,6 +154,8 @@ __device__ static inline void fetch_group(const moe_q8_rows &x, matrix_source *s
     source->code += MOE_GROUP;
 #pragma unroll
     for (uint32_t i = 0; i < 8; i += shape::column_threads) {
+        if (threadIdx.x % shape::column_threads >= 8)
+            break;
         uint8_t *factors = stage + source->factors_target + i * shape::factor_pitch;
         __pipeline_memcpy_async(factors, x.d + source->factor + i, sizeof(float));
 #pragma unroll
@@ -423,7 +426,7 @@ store_tile(const moe_cuda_products &job, const moe_cuda_product &product, uint32
 
 template <int TYPE, int COLUMNS>
 __global__ __launch_bounds__(MATRIX_THREADS,
-                             COLUMNS == 32 ? 2 : 1) void moe_matrix_product(moe_cuda_products job)
+                             COLUMNS == 64 ? 1 : 2) void moe_matrix_product(moe_cuda_products job)
 {
     typedef matrix_shape<TYPE, COLUMNS> shape;
     MOE_DYNAMIC_SHARED(product_words, matrix_memory);
@@ -431,8 +434,9 @@ __global__ __launch_bounds__(MATRIX_THREADS,
     uint32_t first_out = blockIdx.x * shape::outs;
     uint32_t wide = wide_rows_of(job, product.n_rows);
     uint32_t first_row = blockIdx.y * COLUMNS + (COLUMNS == 64 ? 0 : wide);
-    if (product.n_rows < job.matrix_from || first_row >= product.n_rows ||
-        (COLUMNS == 64 && first_row >= wide))
+    if (product.n_rows < job.matrix_from || first_row >= product.n_rows)
+        return;
+    if (COLUMNS == 64 ? first_row >= wide : (product.n_rows - wide <= 16) != (COLUMNS == 16))
         return;
     uint8_t *memory = (uint8_t *)matrix_memory;
     matrix_source source = source_of<TYPE, COLUMNS>(job, product, first_out, first_row);
@@ -473,15 +477,17 @@ static void launch_matrix_tiles(moe_cuda_stream stream, const moe_cuda_products 
                      stream, job);
 }
 
-/* max_rows: the most rows of a product that are for tiles of 32 rows, of 64. */
+/* max_rows: the most rows of a product that are for tiles of 16 rows, of 32, of 64. */
 template <int TYPE>
 static void launch_matrix_type(moe_cuda_stream stream, const moe_cuda_products &job,
                                const uint32_t *max_rows)
 {
     if (max_rows[0] != 0)
-        launch_matrix_tiles<TYPE, 32>(stream, job, max_rows[0]);
+        launch_matrix_tiles<TYPE, 16>(stream, job, max_rows[0]);
     if (max_rows[1] != 0)
-        launch_matrix_tiles<TYPE, 64>(stream, job, max_rows[1]);
+        launch_matrix_tiles<TYPE, 32>(stream, job, max_rows[1]);
+    if (max_rows[2] != 0)
+        launch_matrix_tiles<TYPE, 64>(stream, job, max_rows[2]);
 }
 
 /* One for each source of instances; false: the type is of another. */

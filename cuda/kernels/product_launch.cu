@@ -11,12 +11,14 @@
 /* Fewer warps than this leave multiprocessors idle if they come four a block. */
 #define MANY_WARPS 1024u
 
-/* Fewer blocks than this with tiles of 64 rows leave so many of them idle that twice as many with
- * tiles of 32 are done earlier. */
-#define MANY_BLOCKS 66u
-#define WIDE_ROWS   33u
+/* Fewer blocks than this with tiles of 64 rows leave so many multiprocessors idle that twice as
+ * many with tiles of 32 are done earlier. With many more, rows left over are better off by
+ * themselves. */
+#define MANY_BLOCKS      66u
+#define VERY_MANY_BLOCKS 528u
+#define WIDE_ROWS        33u
 
-enum { MATRIX_CLASS = 4, WIDE_CLASS, N_CLASSES };
+enum { TILE16_CLASS = 4, TILE32_CLASS, TILE64_CLASS, N_CLASSES };
 
 static bool is_float(moe_dtype type)
 {
@@ -32,9 +34,9 @@ static void raise(uint32_t *max, uint32_t n)
 static void count_rows(const moe_cuda_products &job, uint32_t n_rows, uint32_t *max_rows)
 {
     if (n_rows >= job.matrix_from) {
-        uint32_t wide = wide_rows_of(job, n_rows);
-        raise(&max_rows[WIDE_CLASS], wide);
-        raise(&max_rows[MATRIX_CLASS], n_rows > wide ? n_rows - wide : 0);
+        uint32_t wide = wide_rows_of(job, n_rows), rest = n_rows > wide ? n_rows - wide : 0;
+        raise(&max_rows[TILE64_CLASS], wide);
+        raise(&max_rows[rest <= 16 ? TILE16_CLASS : TILE32_CLASS], rest);
         return;
     }
     uint32_t rows = tile_rows_of(n_rows);
@@ -75,12 +77,18 @@ static void choose_classes(moe_cuda_products *job)
         job->matrix_from = MOE_CUDA_NEVER;
     else if (job->matrix_from == 0)
         job->matrix_from = MOE_CUDA_MATRIX_ROWS;
-    if (job->wide_from != 0)
-        return;
+    uint32_t outs =
+        job->type == MOE_DTYPE_Q2_K || job->type == MOE_DTYPE_Q3_K || job->type == MOE_DTYPE_Q6_K
+            ? 32
+            : 64;
     uint64_t tiles = 0;
     for (uint32_t p = 0; p < job->n_products; p++)
-        tiles += (rows_of(*job, p) + 31) / 64;
-    job->wide_from = tiles * ((job->n_out + 63) / 64) >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
+        tiles += rows_of(*job, p) >= WIDE_ROWS ? (rows_of(*job, p) + 63) / 64 : 0;
+    uint64_t blocks = tiles * ((job->n_out + outs - 1) / outs);
+    if (job->wide_from == 0)
+        job->wide_from = blocks >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
+    if (job->wide_rest == 0)
+        job->wide_rest = blocks >= VERY_MANY_BLOCKS ? WIDE_ROWS : 1;
 }
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
@@ -97,8 +105,8 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
     if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows))
         moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows);
-    if (!moe_cuda_matrix_blocks32(stream, job, max_rows + MATRIX_CLASS))
-        moe_cuda_matrix_blocks256(stream, job, max_rows + MATRIX_CLASS);
+    if (!moe_cuda_matrix_blocks32(stream, job, max_rows + TILE16_CLASS))
+        moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS);
 }
 
 static moe_cuda_products products_of(const moe_weight *weight)

@@ -36,7 +36,7 @@ typedef struct moe_cuda_product {
 #define MOE_CUDA_NEVER       UINT32_MAX
 
 /* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more; for
- * the matrix units by tiles of 32 rows, of 64). */
+ * the matrix units by tiles of 16 rows, of 32, of 64). */
 typedef struct moe_cuda_products {
     moe_dtype type;
     uint32_t n_in;
@@ -56,10 +56,12 @@ typedef struct moe_cuda_products {
     size_t x_step;       /* floats */
     size_t out_step;     /* floats */
     uint32_t row_step;
-    /* From how many rows on products are for the matrix units, and there for tiles of 64 rows in
-     * place of 32. 0: as is best; others for tests and measurements. Bits are the same. */
+    /* From how many rows on products are for the matrix units; for tiles of 64 rows; and from how
+     * many rows that are left over on, 1 .. 64, these have such a tile too. 0: as is best; others
+     * for tests and measurements. Bits are the same. */
     uint32_t matrix_from;
     uint32_t wide_from;
+    uint32_t wide_rest;
 } moe_cuda_products;
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of many rows by either kernel, product.cuh and the matrix units with either tile: what
+/* Products of many rows by either kernel, product.cuh and the matrix units with any tile: what
  * MOE_CUDA_MATRIX_ROWS and the choice of tiles in product_launch.cu should be. The launching
  * functions are called by themselves, on a stream of the bench's. */
 #include <stdio.h>
@@ -46,7 +46,8 @@ static int run(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uint32_t wi
                                   .n_products = 1,
                                   .first = {.out = r->out, .n_rows = n_rows},
                                   .matrix_from = matrix_from,
-                                  .wide_from = wide_from};
+                                  .wide_from = wide_from,
+                                  .wide_rest = wide_from == 1 ? 1 : 0};
     for (uint32_t i = 0; i < repeats; i++) {
         products.first.weights = r->weights + i % N_MATRICES * r->matrix_bytes;
         moe_cuda_matmul(r->stream, &products);
@@ -83,10 +84,11 @@ static int measure_rows(rows_bench *r, uint32_t n_rows)
         time_kernel(r, n_rows, 1, 1, &wide) != 0 || time_kernel(r, n_rows, 0, 0, &chosen) != 0) {
         return 1;
     }
-    printf("product, %3u rows, %u x %u %-5s %8.1f us, matrix units: tiles of 32 %8.1f us, of 64 "
-           "%8.1f us; as chosen %8.1f us, %5.1f Tera-operations/s\n",
-           n_rows, r->n, r->n, moe_dtype_info_of(r->type)->name, plain, narrow, wide, chosen,
-           2.0 * n_rows * r->n * r->n / chosen * 1e-6);
+    printf(
+        "product, %3u rows, %u x %u %-5s %8.1f us, matrix units: tiles of 16 or 32 %8.1f us, of 64 "
+        "%8.1f us; as chosen %8.1f us, %5.1f Tera-operations/s\n",
+        n_rows, r->n, r->n, moe_dtype_info_of(r->type)->name, plain, narrow, wide, chosen,
+        2.0 * n_rows * r->n * r->n / chosen * 1e-6);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of many activation rows by the matrix units, under the emulation, against the reference
- * of cpu/kernels bit by bit: both tiles, every quantised type, rows and outputs beside the tiles'
+ * of cpu/kernels bit by bit: all tiles, every quantised type, rows and outputs beside the tiles'
  * sizes, rows that end within a group. Weights end at an inaccessible page; activations have zero,
  * tiny, huge and subnormal blocks. */
 #include "cuda/kernels/product_launch.h"
@@ -24,6 +24,7 @@ typedef struct shape {
     bool indexed;   /* rows through lists; rows that no list names must stay as they were */
     uint32_t matrix_from;
     uint32_t wide_from;
+    uint32_t wide_rest;
 } shape;
 
 static void check_shape(const product_case *c, shape s)
@@ -59,7 +60,8 @@ static void check_shape(const product_case *c, shape s)
                                             .out_index = s.indexed ? out_index : NULL,
                                             .n_rows = s.n_rows},
                                   .matrix_from = s.matrix_from,
-                                  .wide_from = s.wide_from};
+                                  .wide_from = s.wide_from,
+                                  .wide_rest = s.wide_rest};
     moe_cuda_matmul(NULL, &products);
     check_same("product", c->type, expected, out, MAX_ROWS * stride);
     free(out);
@@ -78,8 +80,8 @@ static void tiles_equal_the_reference(void **state)
     (void)state;
     static const uint32_t blocks32[] = {32, 96, 288, 544};
     static const uint32_t blocks256[] = {256, 512, 768, 256};
-    static const uint32_t rows[] = {16, 17, 31, 33, 64, 100};
-    static const uint32_t outs[] = {1, 31, 33, 64, 65, 131};
+    static const uint32_t rows[] = {9, 16, 17, 31, 33, 64, 70, 100};
+    static const uint32_t outs[] = {1, 31, 33, 64, 65, 131, 96, 32};
     uint64_t random = 1;
     for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
         if (!is_quantised(type))
@@ -88,13 +90,14 @@ static void tiles_equal_the_reference(void **state)
         for (uint32_t s = 0; s < 4; s++) {
             product_case c = case_new((moe_dtype)type, (large ? blocks256 : blocks32)[s], MAX_OUT,
                                       X_ROWS, s % 2 == 1 ? FILL_AWKWARD : FILL_PLAIN, &random);
-            for (uint32_t i = 0; i < 6; i++) {
-                for (uint32_t wide = 0; wide < 2; wide++) {
+            for (uint32_t i = 0; i < 8; i++) {
+                for (uint32_t wide = 0; wide < 3; wide++) {
                     check_shape(&c, (shape){.n_rows = rows[i],
-                                            .n_out = outs[(i + s + wide) % 6],
+                                            .n_out = outs[(i + s + wide) % 8],
                                             .slack = 2 * ((i + s) % 8),
                                             .indexed = (i + wide) % 2 != 0,
-                                            .wide_from = wide != 0 ? 1 : MOE_CUDA_NEVER});
+                                            .wide_from = wide != 0 ? 1 : MOE_CUDA_NEVER,
+                                            .wide_rest = wide == 1 ? 1 : 33});
                 }
             }
             case_free(&c);
