@@ -436,7 +436,8 @@ __global__ __launch_bounds__(MATRIX_THREADS,
     uint32_t first_row = blockIdx.y * COLUMNS + (COLUMNS == 64 ? 0 : wide);
     if (product.n_rows < job.matrix_from || first_row >= product.n_rows)
         return;
-    if (COLUMNS == 64 ? first_row >= wide : (product.n_rows - wide <= 16) != (COLUMNS == 16))
+    if (COLUMNS == 64 ? first_row >= wide
+                      : (product.n_rows - wide <= job.narrow_upto) != (COLUMNS == 16))
         return;
     uint8_t *memory = (uint8_t *)matrix_memory;
     matrix_source source = source_of<TYPE, COLUMNS>(job, product, first_out, first_row);

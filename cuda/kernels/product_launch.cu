@@ -11,12 +11,12 @@
 /* Fewer warps than this leave multiprocessors idle if they come four a block. */
 #define MANY_WARPS 1024u
 
-/* Fewer blocks than this with tiles of 64 rows leave so many multiprocessors idle that twice as
- * many with tiles of 32 are done earlier. With many more, rows left over are better off by
- * themselves. */
+/* Fewer blocks than this leave so many multiprocessors idle that twice as many with tiles of half
+ * the rows are done earlier. With very many, rows left over are better off by themselves. */
 #define MANY_BLOCKS      66u
 #define VERY_MANY_BLOCKS 528u
 #define WIDE_ROWS        33u
+#define NARROW_ROWS      16u
 
 enum { TILE16_CLASS = 4, TILE32_CLASS, TILE64_CLASS, N_CLASSES };
 
@@ -36,7 +36,7 @@ static void count_rows(const moe_cuda_products &job, uint32_t n_rows, uint32_t *
     if (n_rows >= job.matrix_from) {
         uint32_t wide = wide_rows_of(job, n_rows), rest = n_rows > wide ? n_rows - wide : 0;
         raise(&max_rows[TILE64_CLASS], wide);
-        raise(&max_rows[rest <= 16 ? TILE16_CLASS : TILE32_CLASS], rest);
+        raise(&max_rows[rest <= job.narrow_upto ? TILE16_CLASS : TILE32_CLASS], rest);
         return;
     }
     uint32_t rows = tile_rows_of(n_rows);
@@ -81,14 +81,20 @@ static void choose_classes(moe_cuda_products *job)
         job->type == MOE_DTYPE_Q2_K || job->type == MOE_DTYPE_Q3_K || job->type == MOE_DTYPE_Q6_K
             ? 32
             : 64;
-    uint64_t tiles = 0;
-    for (uint32_t p = 0; p < job->n_products; p++)
-        tiles += rows_of(*job, p) >= WIDE_ROWS ? (rows_of(*job, p) + 63) / 64 : 0;
-    uint64_t blocks = tiles * ((job->n_out + outs - 1) / outs);
+    uint64_t wide = 0, medium = 0; /* tiles of 64, of 32 */
+    for (uint32_t p = 0; p < job->n_products; p++) {
+        uint32_t n = rows_of(*job, p);
+        wide += n >= WIDE_ROWS ? (n + 63) / 64 : 0;
+        medium += n >= job->matrix_from ? (n + 31) / 32 : 0;
+    }
+    wide *= (job->n_out + outs - 1) / outs;
+    medium *= (job->n_out + outs - 1) / outs;
     if (job->wide_from == 0)
-        job->wide_from = blocks >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
+        job->wide_from = wide >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
     if (job->wide_rest == 0)
-        job->wide_rest = blocks >= VERY_MANY_BLOCKS ? WIDE_ROWS : 1;
+        job->wide_rest = wide >= VERY_MANY_BLOCKS ? WIDE_ROWS : 1;
+    if (job->narrow_upto == 0)
+        job->narrow_upto = medium >= MANY_BLOCKS ? NARROW_ROWS : MOE_CUDA_NEVER;
 }
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)

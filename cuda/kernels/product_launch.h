@@ -56,12 +56,13 @@ typedef struct moe_cuda_products {
     size_t x_step;       /* floats */
     size_t out_step;     /* floats */
     uint32_t row_step;
-    /* From how many rows on products are for the matrix units; for tiles of 64 rows; and from how
-     * many rows that are left over on, 1 .. 64, these have such a tile too. 0: as is best; others
-     * for tests and measurements. Bits are the same. */
+    /* From how many rows on products are for the matrix units; for tiles of 64 rows; from how many
+     * that are left over, 1 .. 64, these have such a tile too, and up to how many they have tiles
+     * of 16 in place of 32. 0: as is best; others for tests and measurements. Bits are the same. */
     uint32_t matrix_from;
     uint32_t wide_from;
     uint32_t wide_rest;
+    uint32_t narrow_upto;
 } moe_cuda_products;
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);

@@ -34,9 +34,13 @@ static int cuda_failed(const char *what, cudaError_t code)
     return 1;
 }
 
-static int run(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uint32_t wide_from,
-               uint32_t repeats)
+typedef enum product_way { PLAIN, TILES_16, TILES_32, TILES_64, AS_CHOSEN, N_WAYS } product_way;
+
+static int run(rows_bench *r, uint32_t n_rows, product_way way, uint32_t repeats)
 {
+    static const uint32_t matrix_from[N_WAYS] = {MOE_CUDA_NEVER, 1, 1, 1, 0};
+    static const uint32_t wide_from[N_WAYS] = {0, MOE_CUDA_NEVER, MOE_CUDA_NEVER, 1, 0};
+    static const uint32_t narrow_upto[N_WAYS] = {0, MOE_CUDA_NEVER, 1, 0, 0};
     moe_cuda_products products = {.type = r->type,
                                   .n_in = r->n,
                                   .n_out = r->n,
@@ -45,9 +49,10 @@ static int run(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uint32_t wi
                                   .out_stride = r->n,
                                   .n_products = 1,
                                   .first = {.out = r->out, .n_rows = n_rows},
-                                  .matrix_from = matrix_from,
-                                  .wide_from = wide_from,
-                                  .wide_rest = wide_from == 1 ? 1 : 0};
+                                  .matrix_from = matrix_from[way],
+                                  .wide_from = wide_from[way],
+                                  .wide_rest = way == TILES_64 ? 1 : 0,
+                                  .narrow_upto = narrow_upto[way]};
     for (uint32_t i = 0; i < repeats; i++) {
         products.first.weights = r->weights + i % N_MATRICES * r->matrix_bytes;
         moe_cuda_matmul(r->stream, &products);
@@ -58,15 +63,14 @@ static int run(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uint32_t wi
 }
 
 /* Microseconds a product. */
-static int time_kernel(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uint32_t wide_from,
-                       double *us)
+static int time_kernel(rows_bench *r, uint32_t n_rows, product_way way, double *us)
 {
     const uint32_t repeats = r->b->quick ? 1 : n_rows > 64 ? 40 : 200;
-    if (run(r, n_rows, matrix_from, wide_from, r->b->quick ? 1 : N_MATRICES) != 0) {
+    if (run(r, n_rows, way, r->b->quick ? 1 : N_MATRICES) != 0) {
         return 1; /* the first ones warm up */
     }
     uint64_t begin = moe_now_ns();
-    if (run(r, n_rows, matrix_from, wide_from, repeats) != 0) {
+    if (run(r, n_rows, way, repeats) != 0) {
         return 1;
     }
     *us = (double)(moe_now_ns() - begin) * 1e-3 / repeats;
@@ -75,20 +79,17 @@ static int time_kernel(rows_bench *r, uint32_t n_rows, uint32_t matrix_from, uin
 
 static int measure_rows(rows_bench *r, uint32_t n_rows)
 {
-    double plain;
-    double narrow;
-    double wide;
-    double chosen;
-    if (time_kernel(r, n_rows, MOE_CUDA_NEVER, 0, &plain) != 0 ||
-        time_kernel(r, n_rows, 1, MOE_CUDA_NEVER, &narrow) != 0 ||
-        time_kernel(r, n_rows, 1, 1, &wide) != 0 || time_kernel(r, n_rows, 0, 0, &chosen) != 0) {
-        return 1;
+    double us[N_WAYS];
+    for (int k = 0; k < N_WAYS; k++) {
+        if (time_kernel(r, n_rows, (product_way)k, &us[k]) != 0) {
+            return 1;
+        }
     }
     printf(
-        "product, %3u rows, %u x %u %-5s %8.1f us, matrix units: tiles of 16 or 32 %8.1f us, of 64 "
-        "%8.1f us; as chosen %8.1f us, %5.1f Tera-operations/s\n",
-        n_rows, r->n, r->n, moe_dtype_info_of(r->type)->name, plain, narrow, wide, chosen,
-        2.0 * n_rows * r->n * r->n / chosen * 1e-6);
+        "product, %3u rows, %u x %u %-5s %8.1f us, by the matrix units in tiles of 16 rows %8.1f, "
+        "of 32 %8.1f, of 64 %8.1f us; as chosen %8.1f us, %5.1f Tera-operations/s\n",
+        n_rows, r->n, r->n, moe_dtype_info_of(r->type)->name, us[PLAIN], us[TILES_16], us[TILES_32],
+        us[TILES_64], us[AS_CHOSEN], 2.0 * n_rows * r->n * r->n / us[AS_CHOSEN] * 1e-6);
     return 0;
 }
 

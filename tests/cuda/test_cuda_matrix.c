@@ -25,7 +25,18 @@ typedef struct shape {
     uint32_t matrix_from;
     uint32_t wide_from;
     uint32_t wide_rest;
+    uint32_t narrow_upto;
 } shape;
+
+/* Tiles of 16, of 32, of 64, and of 64 with smaller ones for what is left over. */
+enum { N_TILINGS = 4 };
+static shape tiled(shape s, uint32_t tiling)
+{
+    s.wide_from = tiling >= 2 ? 1 : MOE_CUDA_NEVER;
+    s.wide_rest = tiling == 2 ? 1 : 33;
+    s.narrow_upto = tiling == 0 ? MOE_CUDA_NEVER : tiling == 1 ? 1 : 16;
+    return s;
+}
 
 static void check_shape(const product_case *c, shape s)
 {
@@ -61,7 +72,8 @@ static void check_shape(const product_case *c, shape s)
                                             .n_rows = s.n_rows},
                                   .matrix_from = s.matrix_from,
                                   .wide_from = s.wide_from,
-                                  .wide_rest = s.wide_rest};
+                                  .wide_rest = s.wide_rest,
+                                  .narrow_upto = s.narrow_upto};
     moe_cuda_matmul(NULL, &products);
     check_same("product", c->type, expected, out, MAX_ROWS * stride);
     free(out);
@@ -91,13 +103,12 @@ static void tiles_equal_the_reference(void **state)
             product_case c = case_new((moe_dtype)type, (large ? blocks256 : blocks32)[s], MAX_OUT,
                                       X_ROWS, s % 2 == 1 ? FILL_AWKWARD : FILL_PLAIN, &random);
             for (uint32_t i = 0; i < 8; i++) {
-                for (uint32_t wide = 0; wide < 3; wide++) {
-                    check_shape(&c, (shape){.n_rows = rows[i],
-                                            .n_out = outs[(i + s + wide) % 8],
-                                            .slack = 2 * ((i + s) % 8),
-                                            .indexed = (i + wide) % 2 != 0,
-                                            .wide_from = wide != 0 ? 1 : MOE_CUDA_NEVER,
-                                            .wide_rest = wide == 1 ? 1 : 33});
+                for (uint32_t tiling = 0; tiling < N_TILINGS; tiling++) {
+                    shape one = {.n_rows = rows[i],
+                                 .n_out = outs[(i + s + tiling) % 8],
+                                 .slack = 2 * ((i + s) % 8),
+                                 .indexed = (i + tiling) % 2 != 0};
+                    check_shape(&c, tiled(one, tiling));
                 }
             }
             case_free(&c);
@@ -139,11 +150,8 @@ static void odd_addresses_make_no_difference(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         product_case c = case_new(types[i], sizes[i], MAX_OUT, X_ROWS, FILL_PLAIN, &random);
         for (uint32_t slack = 0; slack < 17; slack += i < 2 ? 1 : 2)
-            for (uint32_t wide = 0; wide < 2; wide++)
-                check_shape(&c, (shape){.n_rows = 35,
-                                        .n_out = 67,
-                                        .slack = slack,
-                                        .wide_from = wide != 0 ? 1 : MOE_CUDA_NEVER});
+            for (uint32_t tiling = 0; tiling < N_TILINGS; tiling++)
+                check_shape(&c, tiled((shape){.n_rows = 35, .n_out = 67, .slack = slack}, tiling));
         case_free(&c);
     }
 }
@@ -167,9 +175,7 @@ static void greatest_sums_are_exact(void **state)
             /* Halves of such bytes are finite but for 0xffff and 0x7f7f, which are NaNs. */
             memset(c.weights, fillings[f], bytes);
             case_compute(&c);
-            check_shape(
-                &c,
-                (shape){.n_rows = 64, .n_out = 64, .wide_from = f % 2 == 0 ? 1 : MOE_CUDA_NEVER});
+            check_shape(&c, tiled((shape){.n_rows = 64, .n_out = 64}, f % 3));
             const size_t block = moe_dtype_info_of(type)->block_bytes;
             for (size_t b = 0; b < bytes; b += block) {
                 memcpy(c.weights + b, scales + b, type == MOE_DTYPE_MXFP4 ? 1 : 2);
@@ -177,9 +183,7 @@ static void greatest_sums_are_exact(void **state)
                     memcpy(c.weights + b + block - 4, scales + b + block - 4, 4);
             }
             case_compute(&c);
-            check_shape(
-                &c,
-                (shape){.n_rows = 64, .n_out = 64, .wide_from = f % 2 != 0 ? 1 : MOE_CUDA_NEVER});
+            check_shape(&c, tiled((shape){.n_rows = 64, .n_out = 64}, (f + 1) % 3));
         }
         free(scales);
         case_free(&c);
