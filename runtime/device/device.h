@@ -292,12 +292,24 @@ typedef struct moe_expert_address {
     const void *parts[3]; /* device */
 } moe_expert_address;
 
+/* Lossy: what stands in for a missing pick before anything else does, by the rules of
+ * runtime/speculate/buddy.h, without novelty and the random baseline. */
+typedef struct moe_resident_buddies {
+    const uint32_t *count;   /* device, [n_expert] */
+    const uint16_t *buddies; /* device, [n_expert][max] */
+    uint32_t max;
+    uint32_t max_replaced, search;
+    float tae_threshold, margin_threshold, tae_temperature, residency_threshold;
+    bool own_weight, drop_unserved;
+} moe_resident_buddies;
+
 /* One row's routed experts in one layer, chosen among those that are resident: router, stand-ins,
  * experts and their sum. All pointers but `route`'s own fields are device
  * memory. What the table names must not be written to before the next sync() or download(). */
 typedef struct moe_resident_experts {
     moe_route route;  /* its experts, weights and probs are not looked at */
     bool renormalise; /* the mixing rule of the edited row; its scale is the route's */
+    const moe_resident_buddies *buddies; /* host; or NULL */
     moe_resident_fill fill;
     const uint16_t *affinity;            /* [n_expert][n_expert], nearest first; or NULL */
     const bool *resident;                /* [n_expert] */
@@ -305,10 +317,13 @@ typedef struct moe_resident_experts {
     moe_weight gate, up, down;           /* type and shape of all; data is not looked at */
     const float *x;                      /* [gate.n_in] */
     uint32_t *picks;                     /* out: [n_used] what the router chose, best first */
-    float *weights;                      /* out: [n_used] what they are mixed with; or NULL */
-    uint32_t *n_missing;                 /* out: how many of the picks are not resident; or NULL */
-    float *outs;                         /* scratch: [n_used][down.n_out] */
-    float *y;                            /* out: [down.n_out] */
+    float *weights;      /* out: [n_used] the router's, where `fill` put nothing in; or NULL */
+    float *probs;        /* out: [n_expert] the router's; or NULL */
+    uint32_t *chosen;    /* out: [n_used] what serves the ranks; or NULL */
+    uint32_t *n_missing; /* out: how many of the picks are not resident, nor have buddies that stand
+                            in for them or leave to be dropped; or NULL */
+    float *outs;         /* scratch: [n_used][down.n_out] */
+    float *y;            /* out: [down.n_out] */
 } moe_resident_experts;
 
 /* Operations recorded once, to be played in other steps with other inputs. Recordings are numbered

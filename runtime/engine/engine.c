@@ -145,8 +145,7 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_host_compute_close(&engine->host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
-        moe_recorded_pass_close(&engine->recorded_draft, engine->device);
-        moe_recorded_pass_close(&engine->recorded_exact, engine->device);
+        moe_recorded_passes_close(engine);
         moe_weights_free(&engine->weights, engine->device);
         moe_pass_buffers_free(&engine->buffers, engine->device);
         moe_kv_pool_free(&engine->kv);
@@ -288,7 +287,7 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .expert_timeouts = experts.n_timeouts,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
-    moe_recorded_pass_counts(engine->recorded_exact, &now.passes_recorded, &now.passes_missed);
+    moe_recorded_pass_counts(engine, &now.passes_recorded, &now.passes_missed);
     moe_speculation_get_stats(engine->speculation, &experts, &now.speculation);
     moe_lossy_get_stats(engine->lossy, &now.lossy);
     size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;

@@ -84,18 +84,17 @@ struct moe_engine {
     uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
     uint64_t n_predicted, n_predicted_right;
-    uint64_t n_sessions;               /* created so far */
-    moe_route_observer *observers;     /* a list */
-    moe_trace *route_replay;           /* NULL unless routing is replayed */
-    moe_trace_recorder *trace;         /* NULL when none was asked for */
-    moe_learning *learning;            /* NULL until it is asked for */
-    moe_draft_model *draft_model;      /* NULL: none */
-    moe_speculation *speculation;      /* NULL: off */
-    moe_lossy *lossy;                  /* NULL: off */
-    moe_route_editor *routes;          /* NULL when both are off */
-    moe_recorded_pass *recorded_draft; /* NULL: the host routes drafts */
-    moe_recorded_pass *recorded_exact; /* NULL: the host routes tokens */
-    bool fronts_refused;               /* layers' fronts could not be recorded */
+    uint64_t n_sessions;                             /* created so far */
+    moe_route_observer *observers;                   /* a list */
+    moe_trace *route_replay;                         /* NULL unless routing is replayed */
+    moe_trace_recorder *trace;                       /* NULL when none was asked for */
+    moe_learning *learning;                          /* NULL until it is asked for */
+    moe_draft_model *draft_model;                    /* NULL: none */
+    moe_speculation *speculation;                    /* NULL: off */
+    moe_lossy *lossy;                                /* NULL: off */
+    moe_route_editor *routes;                        /* NULL when both are off */
+    moe_recorded_pass *recorded[MOE_RECORDED_KINDS]; /* NULL: the host routes */
+    bool fronts_refused;                             /* layers' fronts could not be recorded */
 };
 
 struct moe_session {

@@ -333,7 +333,6 @@ int moe_feed_forward_end(moe_engine *engine, const moe_pass *pass, uint32_t laye
 int moe_feed_forward_note(moe_engine *engine, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
-    moe_edit_routes(engine, pass, layer);
     moe_layer_request request = ask_for_layer(engine, pass, layer);
     int status = moe_expert_store_begin(engine->experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {

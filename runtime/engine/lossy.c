@@ -330,6 +330,24 @@ bool moe_lossy_acts(const moe_lossy *l)
     return l != NULL && !l->meter.exceeded;
 }
 
+bool moe_lossy_is_recordable(const moe_lossy *l)
+{
+    return l != NULL && l->has_buddies && !l->has_budget && !l->buddy.random &&
+           l->buddy.novelty == 0.0f && l->exact == NULL;
+}
+
+uint32_t moe_lossy_most_buddies(const moe_engine_options *o)
+{
+    buddy_settings settings = {.max = 0};
+    return has_buddies(o) && parse_buddies(&settings, o->buddy, NULL) == MOE_OK ? settings.max : 0;
+}
+
+float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
+{
+    return l->tae_percentile > 0 ? l->tae[(size_t)layer * MOE_PERCENTILES + l->tae_percentile - 1]
+                                 : -1.0f;
+}
+
 void moe_lossy_edit(moe_lossy *l, moe_route_edit *edit)
 {
     if (l->has_budget) {
@@ -345,10 +363,7 @@ void moe_lossy_edit(moe_lossy *l, moe_route_edit *edit)
     }
     if (l->has_buddies) {
         moe_buddy_options options = l->buddy;
-        options.tae_threshold =
-            l->tae_percentile > 0
-                ? l->tae[(size_t)edit->layer * MOE_PERCENTILES + l->tae_percentile - 1]
-                : -1.0f;
+        options.tae_threshold = moe_lossy_tae_threshold(l, edit->layer);
         moe_buddy_apply(&l->lists[edit->layer], &options, edit, &l->buddy_stats);
     }
 }

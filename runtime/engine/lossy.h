@@ -42,6 +42,12 @@ int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 /* True while the modes act: asked for, and within the quality limit. */
 bool moe_lossy_acts(const moe_lossy *lossy);
 void moe_lossy_edit(moe_lossy *lossy, moe_route_edit *edit);
+/* Whether a device can do it by itself: buddies alone, by rules that it knows (moe_resident_buddies
+ * of device.h). NULL is allowed. */
+bool moe_lossy_is_recordable(const moe_lossy *lossy);
+/* The most buddies that an expert may have by these options; 0: none are asked for. */
+uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
+float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
 struct moe_pass;
 /* The pass, and, for the share of passes that the meter picks, the exact one after it (before it,
  * it would bring in what the lossy one then does not miss). Their logits are compared row by row.

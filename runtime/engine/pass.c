@@ -211,7 +211,7 @@ int moe_pass_run_layers(moe_engine *engine, const moe_pass *pass, moe_error *err
 int moe_pass_run_draft(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     bool done;
-    int status = moe_recorded_pass_run(engine, engine->recorded_draft, pass, &done, err);
+    int status = moe_recorded_pass_run(engine, MOE_RECORDED_DRAFT, pass, &done, err);
     if (status != MOE_OK || done) {
         return status;
     }
@@ -246,7 +246,8 @@ static int run_counted_layers(moe_engine *engine, const moe_pass *pass, moe_erro
 int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
 {
     bool done = false;
-    int status = moe_recorded_pass_run(engine, engine->recorded_exact, pass, &done, err);
+    moe_recorded_kind kind = pass->kind == MOE_PASS_LOSSY ? MOE_RECORDED_LOSSY : MOE_RECORDED_EXACT;
+    int status = moe_recorded_pass_run(engine, kind, pass, &done, err);
     if (status == MOE_OK && engine->oracle != NULL) {
         status = moe_overlap_record(engine, pass, err);
     }

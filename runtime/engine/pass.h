@@ -141,8 +141,8 @@ int moe_feed_forward_begin(struct moe_engine *engine, const moe_pass *pass, uint
                            moe_error *err);
 int moe_feed_forward_end(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
-/* For a layer that the device has carried out alone, whose choices are in the buffers: whoever
- * counts is told as by the second part. All of its experts are resident. */
+/* For a layer that the device has carried out alone, whose choices as edited are in the buffers:
+ * the store is told as by the second part. All of its experts are resident. */
 int moe_feed_forward_note(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
                           moe_error *err);
 /* The log is told what the device refuses to record. */

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What the device needs for a pass of its own is a table in its memory, for each layer, and what it
- * tells of the pass follows:
+/* Before a pass the table (recorded_table.h) is brought up to date. Nothing moves while the pass
+ * runs: moves are asked for by this thread, which waits for the results, and one that is still
+ * under way goes to a slot whose expert was not resident when the pass began.
  *
- *     | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
- *     | picks [n_layer][n_used] | weights [n_layer][n_used] | missing picks [n_layer] |
- *     | affinities (of drafts that have them)                                         |
- *
- * Before a pass the table is brought up to date, layers that have changed alone. Nothing moves
- * while the pass runs: moves are asked for by this thread, which waits for the results, and one
- * that is still under way goes to a slot whose expert was not resident when the pass began.
- *
- * A draft's picks go to foresight. An exact pass without missing picks is made up for: the store
- * and whoever counts are told of its layers as if the host had routed them. After one with missing
- * picks the host routes for a while, twice as long each time in a row. */
+ * A draft's picks go to foresight. Another pass without missing picks is made up for: the store and
+ * whoever counts are told of its layers as if the host had routed them. For lossy ones the host
+ * edits what the routers chose once more, for its counts; a pass that the device has edited
+ * otherwise (entropies may differ in their last bits) is done again. After a pass for nothing the
+ * host routes for a while, twice as long each time in a row. */
 #include "runtime/engine/recorded_pass.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,62 +17,23 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/budget_exact.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/recorded_table.h"
 #include "runtime/engine/routing.h"
 
 #define MOST_SKIPPED 256u
 
 struct moe_recorded_pass {
-    bool exact;
+    moe_recorded_kind kind;
     uint32_t number; /* of the recording */
     moe_resident_fill fill;
-    uint8_t *memory; /* device */
-    size_t bytes;
-    size_t layer_bytes; /* of the table */
-    size_t told_at, told_bytes;
-    size_t affinity_at; /* == bytes: none */
-    uint8_t *table;     /* [n_layer][layer_bytes] as the device has it */
-    uint8_t *fresh;     /* of one layer */
-    uint64_t version;   /* of the store, when the table was made */
-    bool has_version;
-    uint8_t *told; /* of the last pass */
+    moe_recorded_table table;
     bool refused;  /* the device could not record it */
     uint32_t skip; /* passes until the next try */
     uint32_t skipped;
     uint64_t n_played, n_missed;
 };
 
-/* ---- Memory ---- */
-
-static size_t picks_of(const moe_model_config *c)
-{
-    return (size_t)c->n_layer * c->n_expert_used;
-}
-
-static void lay_out(moe_recorded_pass *r, const moe_model_config *c, bool has_affinity)
-{
-    size_t n = c->n_expert;
-    r->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
-    r->told_at = c->n_layer * r->layer_bytes;
-    r->told_bytes = picks_of(c) * (sizeof(uint32_t) + sizeof(float)) + c->n_layer * 4u;
-    r->affinity_at = r->told_at + moe_align64(r->told_bytes);
-    r->bytes = r->affinity_at + (has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0);
-}
-
-/* What the last pass told, in the host's memory or (base in the device's) where it will. */
-static uint32_t *picks_at(uint8_t *told, const moe_model_config *c, uint32_t layer)
-{
-    return (uint32_t *)told + (size_t)layer * c->n_expert_used;
-}
-
-static float *weights_at(uint8_t *told, const moe_model_config *c, uint32_t layer)
-{
-    return (float *)told + picks_of(c) + (size_t)layer * c->n_expert_used;
-}
-
-static uint32_t *missing_at(uint8_t *told, const moe_model_config *c, uint32_t layer)
-{
-    return (uint32_t *)told + 2 * picks_of(c) + layer;
-}
+/* ---- Opening ---- */
 
 static bool keeps_experts(const moe_engine_options *o)
 {
@@ -88,70 +43,55 @@ static bool keeps_experts(const moe_engine_options *o)
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options)
 {
-    moe_recorded_pass draft = {0}, exact = {0};
+    static const uint16_t some;
+    moe_recorded_table_options exact = {0},
+                               lossy = {.max_buddies = moe_lossy_most_buddies(options)};
+    uint64_t bytes = 0;
     bool has_affinity;
     if (device->recording == NULL) {
         return 0;
     }
     if (moe_speculation_may_self(options, &has_affinity)) {
-        lay_out(&draft, config, has_affinity);
+        moe_recorded_table_options draft = {.affinity = has_affinity ? &some : NULL};
+        bytes += moe_recorded_table_bytes(config, &draft);
     }
     if (keeps_experts(options)) {
-        lay_out(&exact, config, false);
+        bytes += moe_recorded_table_bytes(config, &exact);
+        bytes += lossy.max_buddies > 0 ? moe_recorded_table_bytes(config, &lossy) : 0;
     }
-    return draft.bytes + exact.bytes;
+    return bytes;
 }
 
-static int allocate(moe_recorded_pass *r, moe_engine *engine, const uint16_t *affinity,
-                    moe_error *err)
+static moe_resident_fill fill_of(const moe_speculation *s, moe_recorded_kind kind)
 {
-    const moe_model_config *c = &engine->config;
-    const moe_device_ops *ops = engine->device->ops;
-    lay_out(r, c, affinity != NULL);
-    r->table = moe_calloc(c->n_layer, r->layer_bytes);
-    r->fresh = moe_calloc(1, r->layer_bytes);
-    r->told = moe_calloc(1, r->told_bytes);
-    if (r->table == NULL || r->fresh == NULL || r->told == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
-    }
-    void *memory;
-    int status = ops->alloc(engine->device, r->bytes, &memory, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    r->memory = memory;
-    status = ops->upload(engine->device, r->memory, r->table, r->told_at, err);
-    if (status == MOE_OK) { /* layers without experts tell nothing */
-        status = ops->upload(engine->device, r->memory + r->told_at, r->told, r->told_bytes, err);
-    }
-    if (status == MOE_OK && affinity != NULL) {
-        status = ops->upload(engine->device, r->memory + r->affinity_at, affinity,
-                             r->bytes - r->affinity_at, err);
-    }
-    return status;
+    return kind != MOE_RECORDED_DRAFT           ? MOE_RESIDENT_FILL_NONE
+           : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_AFFINITY
+           : s->fill == MOE_DRAFT_FILL_ROUTER   ? MOE_RESIDENT_FILL_ROUTER
+                                                : MOE_RESIDENT_FILL_NONE;
 }
 
-static int open_one(moe_recorded_pass **out, moe_engine *engine, bool exact, moe_error *err)
+static int open_one(moe_engine *engine, moe_recorded_kind kind, moe_error *err)
 {
-    const moe_speculation *s = engine->speculation;
     moe_recorded_pass *r = moe_calloc(1, sizeof *r);
     if (r == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
-    r->exact = exact;
-    /* Numbers below are of layers. */
-    r->number = engine->config.n_layer + exact;
-    r->fill = exact                                ? MOE_RESIDENT_FILL_NONE
-              : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_AFFINITY
-              : s->fill == MOE_DRAFT_FILL_ROUTER   ? MOE_RESIDENT_FILL_ROUTER
-                                                   : MOE_RESIDENT_FILL_NONE;
-    int status = allocate(r, engine, exact ? NULL : s->affinity, err);
-    if (status != MOE_OK) {
-        moe_recorded_pass_close(&r, engine->device);
-        return status;
+    engine->recorded[kind] = r;
+    r->kind = kind;
+    r->number = engine->config.n_layer + kind; /* numbers below are of layers */
+    r->fill = fill_of(engine->speculation, kind);
+    moe_recorded_table_options options = {0};
+    if (kind == MOE_RECORDED_DRAFT) {
+        options.affinity = engine->speculation->affinity;
     }
-    *out = r;
-    return MOE_OK;
+    if (kind == MOE_RECORDED_LOSSY) {
+        options.buddies = engine->lossy->lists;
+        for (uint32_t l = 0; l < engine->config.n_layer; l++) {
+            uint32_t max = options.buddies[l].max;
+            options.max_buddies = max > options.max_buddies ? max : options.max_buddies;
+        }
+    }
+    return moe_recorded_table_open(&r->table, engine->device, &engine->config, &options, err);
 }
 
 int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
@@ -163,101 +103,37 @@ int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
     }
     if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
         s->fill != MOE_DRAFT_FILL_RANDOM) {
-        status = open_one(&engine->recorded_draft, engine, false, err);
+        status = open_one(engine, MOE_RECORDED_DRAFT, err);
     }
     bool keeps = engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
     if (status == MOE_OK && keeps) {
-        status = open_one(&engine->recorded_exact, engine, true, err);
+        status = open_one(engine, MOE_RECORDED_EXACT, err);
+    }
+    if (status == MOE_OK && keeps && moe_lossy_is_recordable(engine->lossy)) {
+        status = open_one(engine, MOE_RECORDED_LOSSY, err);
     }
     return status;
 }
 
-void moe_recorded_pass_close(moe_recorded_pass **recorded, moe_device *device)
+void moe_recorded_passes_close(moe_engine *engine)
 {
-    moe_recorded_pass *r = *recorded;
-    if (r == NULL) {
-        return;
-    }
-    if (r->memory != NULL) {
-        device->ops->free(device, r->memory, r->bytes);
-    }
-    free(r->table);
-    free(r->fresh);
-    free(r->told);
-    free(r);
-    *recorded = NULL;
-}
-
-void moe_recorded_pass_counts(const moe_recorded_pass *recorded, uint64_t *n, uint64_t *n_missed)
-{
-    *n = recorded != NULL ? recorded->n_played - recorded->n_missed : 0;
-    *n_missed = recorded != NULL ? recorded->n_missed : 0;
-}
-
-/* ---- The table ---- */
-
-static bool *resident_of(const moe_engine *engine, uint8_t *layer)
-{
-    return (bool *)(layer + engine->config.n_expert * sizeof(moe_expert_address));
-}
-
-static void find_residents(moe_engine *engine, const moe_recorded_pass *r, uint32_t layer,
-                           bool *resident)
-{
-    if (r->exact) {
-        moe_expert_store_residents(engine->experts, layer, resident);
-    } else {
-        moe_edit_find_residents(engine, layer);
-        memcpy(resident, engine->routes->resident, engine->config.n_expert * sizeof *resident);
-    }
-}
-
-static int refresh_layer(moe_engine *engine, moe_recorded_pass *r, uint32_t layer, moe_error *err)
-{
-    moe_pass_buffers *b = &engine->buffers;
-    uint32_t n_expert = engine->config.n_expert;
-    moe_expert_address *addresses = (moe_expert_address *)r->fresh;
-    bool *resident = resident_of(engine, r->fresh);
-    uint32_t *experts = b->positions;
-    uint32_t n = 0;
-    find_residents(engine, r, layer, resident);
-    for (uint32_t e = 0; e < n_expert; e++) {
-        if (resident[e]) {
-            experts[n++] = e;
+    for (int kind = 0; kind < MOE_RECORDED_KINDS; kind++) {
+        if (engine->recorded[kind] != NULL) {
+            moe_recorded_table_close(&engine->recorded[kind]->table, engine->device);
+            free(engine->recorded[kind]);
+            engine->recorded[kind] = NULL;
         }
     }
-    moe_expert_store_peek(engine->experts, layer, experts, n, b->views);
-    memset(addresses, 0, n_expert * sizeof *addresses);
-    for (uint32_t i = 0; i < n; i++) {
-        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-            addresses[experts[i]].parts[p] = b->views[i].parts[p].data;
-        }
-    }
-    size_t at = layer * r->layer_bytes;
-    if (memcmp(r->table + at, r->fresh, r->layer_bytes) == 0) {
-        return MOE_OK;
-    }
-    memcpy(r->table + at, r->fresh, r->layer_bytes);
-    return engine->device->ops->upload(engine->device, r->memory + at, r->fresh, r->layer_bytes,
-                                       err);
 }
 
-/* Whom a draft is confined to changes without the store. */
-static int refresh(moe_engine *engine, moe_recorded_pass *r, moe_error *err)
+void moe_recorded_pass_counts(const moe_engine *engine, uint64_t *n, uint64_t *n_missed)
 {
-    const moe_model_config *c = &engine->config;
-    uint64_t version = moe_expert_store_version(engine->experts);
-    bool confined = !r->exact && engine->speculation->draft_experts > 0;
-    int status = MOE_OK;
-    if (r->has_version && version == r->version && !confined) {
-        return MOE_OK;
+    *n = *n_missed = 0;
+    for (int kind = MOE_RECORDED_EXACT; kind < MOE_RECORDED_KINDS; kind++) {
+        const moe_recorded_pass *r = engine->recorded[kind];
+        *n += r != NULL ? r->n_played - r->n_missed : 0;
+        *n_missed += r != NULL ? r->n_missed : 0;
     }
-    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
-        status = moe_layer_has_experts(c, l) ? refresh_layer(engine, r, l, err) : MOE_OK;
-    }
-    r->version = version;
-    r->has_version = status == MOE_OK;
-    return status;
 }
 
 /* ---- Recording ---- */
@@ -271,39 +147,41 @@ static moe_weight shape_of(const moe_engine *engine, uint32_t layer, moe_expert_
                         .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
 }
 
-/* What the mixing weights of an edited row are made by; an exact row's are the router's. */
-static bool renormalises(const moe_engine *engine, const moe_recorded_pass *r, uint32_t layer)
+/* But for the tables. */
+static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
 {
-    return !r->exact && engine->routes->mixing[layer].renormalise;
+    const moe_buddy_options *o = &lossy->buddy;
+    return (moe_resident_buddies){.max_replaced = o->max_replaced,
+                                  .search = o->search,
+                                  .tae_threshold = moe_lossy_tae_threshold(lossy, layer),
+                                  .margin_threshold = o->margin_threshold,
+                                  .tae_temperature = o->tae_temperature,
+                                  .residency_threshold = o->residency_threshold,
+                                  .own_weight = o->weight == MOE_BUDDY_OWN,
+                                  .drop_unserved = o->drop_unserved};
 }
 
 int moe_recorded_pass_experts(moe_engine *engine, moe_recorded_pass *r, uint32_t layer,
                               moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
     moe_pass_buffers *b = &engine->buffers;
     moe_device *device = engine->device;
-    uint8_t *table = r->memory + layer * r->layer_bytes;
-    uint8_t *told = r->memory + r->told_at;
-    const uint16_t *affinities = (const uint16_t *)(r->memory + r->affinity_at);
+    moe_resident_buddies buddies = {0};
     moe_resident_experts experts = {.route = moe_route_of_layer(engine, layer),
-                                    .renormalise = renormalises(engine, r, layer),
                                     .fill = r->fill,
-                                    .affinity =
-                                        r->affinity_at < r->bytes
-                                            ? affinities + (size_t)layer * c->n_expert * c->n_expert
-                                            : NULL,
-                                    .resident = resident_of(engine, table),
-                                    .addresses = (const moe_expert_address *)table,
                                     .gate = shape_of(engine, layer, MOE_EXPERT_GATE),
                                     .up = shape_of(engine, layer, MOE_EXPERT_UP),
                                     .down = shape_of(engine, layer, MOE_EXPERT_DOWN),
                                     .x = b->norm,
-                                    .picks = picks_at(told, c, layer),
-                                    .weights = weights_at(told, c, layer),
-                                    .n_missing = missing_at(told, c, layer),
                                     .outs = b->rank_out,
                                     .y = b->branch};
+    if (r->kind != MOE_RECORDED_EXACT) { /* whose weights are the router's */
+        experts.renormalise = engine->routes->mixing[layer].renormalise;
+    }
+    if (r->kind == MOE_RECORDED_LOSSY) {
+        buddies = rules_of(engine->lossy, layer);
+    }
+    moe_recorded_table_fill(&r->table, layer, &experts, &buddies);
     return device->recording->resident_experts(device, &experts, err);
 }
 
@@ -321,7 +199,7 @@ static int record(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass
         status = moe_pass_queue_logits(engine, pass->logit_rows, 1, err);
     }
     status = device->recording->record_end(device, status, err);
-    if (!r->exact) {
+    if (r->kind == MOE_RECORDED_DRAFT) {
         engine->speculation->stats.draft_recordings += status == MOE_OK;
     }
     return status;
@@ -346,10 +224,9 @@ static int launch(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass
 
 static void foresee(moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
 {
-    const moe_model_config *c = &engine->config;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        if (moe_layer_has_experts(c, l)) {
-            moe_edit_foresee(engine, pass, l, 0, picks_at(r->told, c, l));
+    for (uint32_t l = 0; l < engine->config.n_layer; l++) {
+        if (moe_layer_has_experts(&engine->config, l)) {
+            moe_edit_foresee(engine, pass, l, 0, moe_recorded_table_told(&r->table, l).picks);
         }
     }
 }
@@ -358,9 +235,49 @@ static bool has_missed(const moe_engine *engine, const moe_recorded_pass *r)
 {
     uint32_t n = 0;
     for (uint32_t l = 0; l < engine->config.n_layer; l++) {
-        n += *missing_at(r->told, &engine->config, l);
+        n += *moe_recorded_table_told(&r->table, l).missing;
     }
     return n > 0;
+}
+
+/* To the pass's buffers, or back. */
+static void show_choice(moe_engine *engine, const moe_told_layer *told)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    uint32_t n_used = engine->config.n_expert_used;
+    memcpy(b->chosen, told->picks, n_used * sizeof *b->chosen);
+    memcpy(b->chosen_weights, told->weights, n_used * sizeof *b->chosen_weights);
+    if (told->probs != NULL) {
+        memcpy(b->router_probs, told->probs, engine->config.n_expert * sizeof *b->router_probs);
+    }
+}
+
+static void keep_choice(const moe_engine *engine, moe_told_layer *told)
+{
+    const moe_pass_buffers *b = &engine->buffers;
+    uint32_t n_used = engine->config.n_expert_used;
+    memcpy(told->picks, b->chosen, n_used * sizeof *b->chosen);
+    memcpy(told->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
+}
+
+/* What the host makes of the routers' choices, in their place. False: something else than the
+ * device has. */
+static bool edit_again(moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
+{
+    const moe_model_config *c = &engine->config;
+    bool same = true;
+    for (uint32_t l = 0; l < c->n_layer && same; l++) {
+        moe_told_layer told = moe_recorded_table_told(&r->table, l);
+        if (!moe_layer_has_experts(c, l)) {
+            continue;
+        }
+        show_choice(engine, &told);
+        moe_edit_routes_by(engine, pass, l, moe_recorded_table_residents(&r->table, l));
+        same = told.chosen == NULL || memcmp(told.chosen, engine->buffers.chosen,
+                                             c->n_expert_used * sizeof *told.chosen) == 0;
+        keep_choice(engine, &told);
+    }
+    return same;
 }
 
 /* The layers as if the host had routed them. */
@@ -368,42 +285,62 @@ static int make_up_for(moe_engine *engine, const moe_recorded_pass *r, const moe
                        moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    moe_pass_buffers *b = &engine->buffers;
     int status = MOE_OK;
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
-            memcpy(b->chosen, picks_at(r->told, c, l), c->n_expert_used * sizeof *b->chosen);
-            memcpy(b->chosen_weights, weights_at(r->told, c, l),
-                   c->n_expert_used * sizeof *b->chosen_weights);
+            moe_told_layer told = moe_recorded_table_told(&r->table, l);
+            show_choice(engine, &told);
             status = moe_feed_forward_note(engine, pass, l, err);
         }
     }
     return status;
 }
 
-/* *done false: experts were missing. */
+static void note_miss(moe_recorded_pass *r)
+{
+    r->n_missed++;
+    r->skip = r->skip == 0 ? 1 : r->skip < MOST_SKIPPED ? 2 * r->skip : MOST_SKIPPED;
+    r->skipped = 0;
+}
+
+/* *done false: the pass was for nothing. */
 static int take_results(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass, bool *done,
                         moe_error *err)
 {
-    bool is_told = r->exact || engine->speculation->foresight, last;
-    int status = MOE_OK;
-    if (is_told) {
-        status = engine->device->ops->download(engine->device, r->told, r->memory + r->told_at,
-                                               r->told_bytes, err);
+    bool last;
+    int status = moe_recorded_table_listen(&r->table, engine->device, err);
+    if (status != MOE_OK) {
+        return status;
     }
-    r->n_played += status == MOE_OK;
-    if (status == MOE_OK && r->exact && has_missed(engine, r)) {
-        r->n_missed++;
-        r->skip = r->skip == 0 ? 1 : r->skip < MOST_SKIPPED ? 2 * r->skip : MOST_SKIPPED;
-        r->skipped = 0;
+    moe_buddy_stats counts = {0};
+    if (r->kind == MOE_RECORDED_LOSSY) {
+        counts = engine->lossy->buddy_stats;
+    }
+    r->n_played++;
+    if (has_missed(engine, r) || !edit_again(engine, r, pass)) {
+        if (r->kind == MOE_RECORDED_LOSSY) {
+            engine->lossy->buddy_stats = counts;
+        }
+        note_miss(r);
         *done = false;
         return MOE_OK;
     }
-    if (status == MOE_OK && r->exact) {
-        r->skip = 0;
-        status = make_up_for(engine, r, pass, err);
-    } else if (status == MOE_OK && is_told) {
-        foresee(engine, r, pass);
+    r->skip = 0;
+    status = make_up_for(engine, r, pass, err);
+    return status != MOE_OK ? status : moe_pass_hand_over(engine, pass, 0, 1, &last, err);
+}
+
+static int take_draft(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass,
+                      moe_error *err)
+{
+    bool last;
+    int status = MOE_OK;
+    engine->speculation->n_recorded_passes++;
+    if (engine->speculation->foresight) {
+        status = moe_recorded_table_listen(&r->table, engine->device, err);
+        if (status == MOE_OK) {
+            foresee(engine, r, pass);
+        }
     }
     return status != MOE_OK ? status : moe_pass_hand_over(engine, pass, 0, 1, &last, err);
 }
@@ -413,14 +350,15 @@ static bool is_recorded(const moe_engine *engine, const moe_recorded_pass *r, co
 {
     bool fits = r != NULL && !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
                 pass->kv_rows[0].path == NULL;
-    return fits &&
-           (!r->exact || (pass->kind == MOE_PASS_EXACT && engine->observers == NULL &&
-                          engine->route_replay == NULL && !moe_budget_exact_wanted(engine, pass)));
+    return fits && (r->kind == MOE_RECORDED_DRAFT ||
+                    (engine->observers == NULL && engine->route_replay == NULL &&
+                     !moe_budget_exact_wanted(engine, pass)));
 }
 
-int moe_recorded_pass_run(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass,
+int moe_recorded_pass_run(moe_engine *engine, moe_recorded_kind kind, const moe_pass *pass,
                           bool *done, moe_error *err)
 {
+    moe_recorded_pass *r = engine->recorded[kind];
     moe_error reason = {""};
     *done = false;
     if (!is_recorded(engine, r, pass)) {
@@ -433,7 +371,9 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_pass *r, const moe_pa
     if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
-    int status = refresh(engine, r, err);
+    bool is_draft = kind == MOE_RECORDED_DRAFT;
+    bool restless = is_draft && engine->speculation->draft_experts > 0;
+    int status = moe_recorded_table_refresh(engine, &r->table, is_draft, restless, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -441,7 +381,7 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_pass *r, const moe_pa
     if (status == MOE_ERR_UNSUPPORTED) {
         r->refused = true;
         moe_pass_tell_refusal(
-            engine, r->exact ? "tokens are routed by the host" : "drafts are routed by the host",
+            engine, is_draft ? "drafts are routed by the host" : "tokens are routed by the host",
             &reason);
         return MOE_OK;
     }
@@ -449,8 +389,5 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_pass *r, const moe_pa
         return moe_fail(err, status, "%s", reason.message);
     }
     *done = true;
-    if (!r->exact) {
-        engine->speculation->n_recorded_passes++;
-    }
-    return take_results(engine, r, pass, done, err);
+    return is_draft ? take_draft(engine, r, pass, err) : take_results(engine, r, pass, done, err);
 }

@@ -151,7 +151,8 @@ bool moe_edit_needs_probs(const moe_engine *engine, moe_pass_kind kind)
     return engine->routes != NULL && kind != MOE_PASS_EXACT;
 }
 
-void moe_edit_routes(moe_engine *engine, const moe_pass *pass, uint32_t layer)
+void moe_edit_routes_by(moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                        const bool *resident)
 {
     if (pass->kind == MOE_PASS_DRAFT) {
         edit_draft(engine, pass, layer);
@@ -165,10 +166,19 @@ void moe_edit_routes(moe_engine *engine, const moe_pass *pass, uint32_t layer)
         }
     }
     if (pass->kind == MOE_PASS_LOSSY) {
-        moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
         moe_route_edit edit = edit_of(engine, pass, layer);
+        if (resident != NULL) {
+            edit.resident = resident;
+        } else {
+            moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
+        }
         moe_lossy_edit(engine->lossy, &edit);
     }
+}
+
+void moe_edit_routes(moe_engine *engine, const moe_pass *pass, uint32_t layer)
+{
+    moe_edit_routes_by(engine, pass, layer, NULL);
 }
 
 /* Random ones are drawn from those that the layer uses, so that no byte moves for them either. */

@@ -21,6 +21,9 @@ void moe_route_editor_close(moe_route_editor **editor);
 /* A draft: foresight is told, then only resident experts stand. A lossy pass: budget, buddies. An
  * exact one: foresight is scored. */
 void moe_edit_routes(struct moe_engine *engine, const moe_pass *pass, uint32_t layer);
+/* With these experts resident ([n_expert]; of no meaning to a draft), not those that are now. */
+void moe_edit_routes_by(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+                        const bool *resident);
 /* Whether passes of this kind need the routers' probabilities over all experts. */
 bool moe_edit_needs_probs(const struct moe_engine *engine, moe_pass_kind kind);
 

@@ -155,15 +155,15 @@ static void check_greatest(const logits *all, const moe_greatest *greatest, cons
 static void compare_one(moe_engine *engine, moe_session *session, int32_t token, logits two[2],
                         const char *text)
 {
-    moe_recorded_pass *recorded = engine->recorded_draft;
+    moe_recorded_pass *recorded = engine->recorded[MOE_RECORDED_DRAFT];
     assert_non_null(recorded);
     moe_greatest greatest[2];
     draft_one(engine, session, token, &two[0], NULL);
     draft_one(engine, session, token, NULL, &greatest[0]);
-    engine->recorded_draft = NULL;
+    engine->recorded[MOE_RECORDED_DRAFT] = NULL;
     draft_one(engine, session, token, &two[1], NULL);
     draft_one(engine, session, token, NULL, &greatest[1]);
-    engine->recorded_draft = recorded;
+    engine->recorded[MOE_RECORDED_DRAFT] = recorded;
     check_greatest(&two[0], &greatest[0], text);
     assert_memory_equal(&greatest[0], &greatest[1], sizeof greatest[0]);
     if (memcmp(two[0].values, two[1].values, two[0].n_vocab * sizeof(float)) != 0) {

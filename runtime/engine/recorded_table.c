@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/recorded_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_internal.h"
+
+/* ---- Memory ---- */
+
+static size_t told_words(const moe_model_config *c, bool has_buddies)
+{
+    size_t picks = (size_t)c->n_layer * c->n_expert_used;
+    size_t more = has_buddies ? (size_t)c->n_layer * c->n_expert + picks : 0;
+    return 2 * picks + c->n_layer + more;
+}
+
+/* Buddies of a layer: how many each expert has, and their ids. */
+static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
+{
+    return moe_align64(c->n_expert * sizeof(uint32_t)) +
+           moe_align64((size_t)c->n_expert * max * sizeof(uint16_t));
+}
+
+static void lay_out(moe_recorded_table *t, const moe_model_config *c,
+                    const moe_recorded_table_options *o)
+{
+    size_t n = c->n_expert;
+    t->config = c;
+    t->has_affinity = o->affinity != NULL;
+    t->max_buddies = o->max_buddies;
+    t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
+    t->told_at = c->n_layer * t->layer_bytes;
+    t->told_bytes = told_words(c, t->max_buddies > 0) * sizeof(uint32_t);
+    t->stand_ins_at = t->told_at + moe_align64(t->told_bytes);
+    t->bytes = t->stand_ins_at;
+    t->bytes += t->has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0;
+    t->bytes += t->max_buddies > 0 ? c->n_layer * buddies_bytes(c, t->max_buddies) : 0;
+}
+
+uint64_t moe_recorded_table_bytes(const moe_model_config *config,
+                                  const moe_recorded_table_options *options)
+{
+    moe_recorded_table t;
+    lay_out(&t, config, options);
+    return t.bytes;
+}
+
+static int upload_buddies(moe_recorded_table *t, moe_device *device, const moe_buddy_list *lists,
+                          moe_error *err)
+{
+    const moe_model_config *c = t->config;
+    size_t layer_bytes = buddies_bytes(c, t->max_buddies);
+    size_t ids_at = moe_align64(c->n_expert * sizeof(uint32_t));
+    uint8_t *layer = moe_calloc(1, layer_bytes);
+    int status = layer != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for buddies");
+    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
+        const moe_buddy_list *list = &lists[l];
+        uint16_t *ids = (uint16_t *)(layer + ids_at);
+        memcpy(layer, list->count, c->n_expert * sizeof *list->count);
+        for (uint32_t e = 0; e < c->n_expert; e++) {
+            memcpy(ids + (size_t)e * t->max_buddies, list->buddies + (size_t)e * list->max,
+                   list->max * sizeof *ids);
+        }
+        status = device->ops->upload(device, t->memory + t->stand_ins_at + l * layer_bytes, layer,
+                                     layer_bytes, err);
+    }
+    free(layer);
+    return status;
+}
+
+int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
+                            const moe_model_config *config,
+                            const moe_recorded_table_options *options, moe_error *err)
+{
+    const moe_device_ops *ops = device->ops;
+    lay_out(t, config, options);
+    t->table = moe_calloc(config->n_layer, t->layer_bytes);
+    t->fresh = moe_calloc(1, t->layer_bytes);
+    t->told = moe_calloc(1, t->told_bytes);
+    if (t->table == NULL || t->fresh == NULL || t->told == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
+    }
+    void *memory;
+    int status = ops->alloc(device, t->bytes, &memory, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    t->memory = memory;
+    status = ops->upload(device, t->memory, t->table, t->told_at, err);
+    if (status == MOE_OK) { /* layers without experts tell nothing */
+        status = ops->upload(device, t->memory + t->told_at, t->told, t->told_bytes, err);
+    }
+    if (status == MOE_OK && options->affinity != NULL) {
+        status = ops->upload(device, t->memory + t->stand_ins_at, options->affinity,
+                             t->bytes - t->stand_ins_at, err);
+    }
+    return status == MOE_OK && t->max_buddies > 0 ? upload_buddies(t, device, options->buddies, err)
+                                                  : status;
+}
+
+void moe_recorded_table_close(moe_recorded_table *t, moe_device *device)
+{
+    if (t->memory != NULL) {
+        device->ops->free(device, t->memory, t->bytes);
+    }
+    free(t->table);
+    free(t->fresh);
+    free(t->told);
+    *t = (moe_recorded_table){0};
+}
+
+/* ---- The table ---- */
+
+static bool *residents_in(const moe_recorded_table *t, uint8_t *layer)
+{
+    return (bool *)(layer + t->config->n_expert * sizeof(moe_expert_address));
+}
+
+const bool *moe_recorded_table_residents(const moe_recorded_table *t, uint32_t layer)
+{
+    return residents_in(t, t->table + layer * t->layer_bytes);
+}
+
+static void find_residents(moe_engine *engine, uint32_t layer, bool confined, bool *resident)
+{
+    if (confined) {
+        moe_edit_find_residents(engine, layer);
+        memcpy(resident, engine->routes->resident, engine->config.n_expert * sizeof *resident);
+    } else {
+        moe_expert_store_residents(engine->experts, layer, resident);
+    }
+}
+
+static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t layer, bool confined,
+                         moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    uint32_t n_expert = t->config->n_expert;
+    moe_expert_address *addresses = (moe_expert_address *)t->fresh;
+    bool *resident = residents_in(t, t->fresh);
+    uint32_t *experts = b->positions;
+    uint32_t n = 0;
+    find_residents(engine, layer, confined, resident);
+    for (uint32_t e = 0; e < n_expert; e++) {
+        if (resident[e]) {
+            experts[n++] = e;
+        }
+    }
+    moe_expert_store_peek(engine->experts, layer, experts, n, b->views);
+    memset(addresses, 0, n_expert * sizeof *addresses);
+    for (uint32_t i = 0; i < n; i++) {
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            addresses[experts[i]].parts[p] = b->views[i].parts[p].data;
+        }
+    }
+    size_t at = layer * t->layer_bytes;
+    if (memcmp(t->table + at, t->fresh, t->layer_bytes) == 0) {
+        return MOE_OK;
+    }
+    memcpy(t->table + at, t->fresh, t->layer_bytes);
+    return engine->device->ops->upload(engine->device, t->memory + at, t->fresh, t->layer_bytes,
+                                       err);
+}
+
+int moe_recorded_table_refresh(moe_engine *engine, moe_recorded_table *t, bool confined,
+                               bool restless, moe_error *err)
+{
+    uint64_t version = moe_expert_store_version(engine->experts);
+    int status = MOE_OK;
+    if (t->has_version && version == t->version && !restless) {
+        return MOE_OK;
+    }
+    for (uint32_t l = 0; l < t->config->n_layer && status == MOE_OK; l++) {
+        status = moe_layer_has_experts(t->config, l) ? refresh_layer(engine, t, l, confined, err)
+                                                     : MOE_OK;
+    }
+    t->version = version;
+    t->has_version = status == MOE_OK;
+    return status;
+}
+
+/* ---- What is told ---- */
+
+static moe_told_layer places(const moe_recorded_table *t, uint8_t *told, uint32_t layer)
+{
+    const moe_model_config *c = t->config;
+    size_t n_used = c->n_expert_used;
+    size_t picks = c->n_layer * n_used;
+    uint32_t *words = (uint32_t *)told;
+    moe_told_layer l = {.picks = words + layer * n_used,
+                        .weights = (float *)words + picks + layer * n_used,
+                        .missing = words + 2 * picks + layer};
+    if (t->max_buddies > 0) {
+        uint32_t *more = words + 2 * picks + c->n_layer;
+        l.probs = (float *)more + (size_t)layer * c->n_expert;
+        l.chosen = more + (size_t)c->n_layer * c->n_expert + layer * n_used;
+    }
+    return l;
+}
+
+moe_told_layer moe_recorded_table_told(const moe_recorded_table *t, uint32_t layer)
+{
+    return places(t, t->told, layer);
+}
+
+void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_resident_experts *job,
+                             moe_resident_buddies *buddies)
+{
+    const moe_model_config *c = t->config;
+    uint8_t *table = t->memory + layer * t->layer_bytes;
+    const uint8_t *stand_ins = t->memory + t->stand_ins_at;
+    moe_told_layer told = places(t, t->memory + t->told_at, layer);
+    job->resident = residents_in(t, table);
+    job->addresses = (const moe_expert_address *)table;
+    job->picks = told.picks;
+    job->weights = told.weights;
+    job->n_missing = told.missing;
+    job->probs = told.probs;
+    job->chosen = told.chosen;
+    if (t->has_affinity) {
+        job->affinity = (const uint16_t *)stand_ins + (size_t)layer * c->n_expert * c->n_expert;
+    }
+    if (t->max_buddies > 0) {
+        const uint8_t *lists = stand_ins + layer * buddies_bytes(c, t->max_buddies);
+        buddies->count = (const uint32_t *)lists;
+        buddies->buddies = (const uint16_t *)(lists + moe_align64(c->n_expert * sizeof(uint32_t)));
+        buddies->max = t->max_buddies;
+        job->buddies = buddies;
+    }
+}
+
+int moe_recorded_table_listen(moe_recorded_table *t, moe_device *device, moe_error *err)
+{
+    return device->ops->download(device, t->told, t->memory + t->told_at, t->told_bytes, err);
+}
