@@ -123,6 +123,7 @@ static void link_host_free(moe_device *device, void *memory, size_t bytes)
     } else {
         (void)cudaFreeHost(block->memory);
     }
+    (void)cudaGetLastError(); /* or the next launch would be told */
     free(block);
 }
 

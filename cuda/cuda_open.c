@@ -46,6 +46,7 @@ static void device_free_memory(moe_device *device, void *memory, size_t bytes)
     (void)bytes;
     (void)cudaSetDevice(moe_cuda_device_of(device)->index);
     (void)cudaFree(memory);
+    (void)cudaGetLastError(); /* or the next launch would be told */
 }
 
 static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)

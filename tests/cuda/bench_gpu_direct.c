@@ -36,14 +36,15 @@ static moe_weight part_of(const uint8_t *data, uint32_t n_in, uint32_t n_out)
                         moe_dtype_row_bytes(MOE_DTYPE_Q8_0, n_in)};
 }
 
-static moe_expert_work work_of(const direct_bench *d, const uint8_t *expert, const uint32_t *index)
+static moe_expert_work work_of(const direct_bench *d, const uint8_t *expert, const uint32_t *x_row,
+                               const uint32_t *out_row)
 {
     size_t part = part_bytes(d->n_in, d->n_ff);
     return (moe_expert_work){.gate = part_of(expert, d->n_in, d->n_ff),
                              .up = part_of(expert + part, d->n_in, d->n_ff),
                              .down = part_of(expert + 2 * part, d->n_ff, d->n_in),
-                             .x_index = index,
-                             .out_index = index,
+                             .x_index = x_row,
+                             .out_index = out_row,
                              .n_rows = 1};
 }
 
@@ -54,7 +55,7 @@ static int run_layer(direct_bench *d, bool copied)
     size_t bytes = 3 * part_bytes(d->n_in, d->n_ff);
     moe_expert_work works[N_USED];
     uint64_t tickets[N_USED];
-    uint32_t index[N_USED] = {0};
+    uint32_t x_row = 0, out_rows[N_USED];
     for (uint32_t e = 0; e < N_USED; e++) {
         if (d->at + bytes > d->pool_bytes) {
             d->at = 0;
@@ -65,7 +66,8 @@ static int run_layer(direct_bench *d, bool copied)
             b->device->link->copy_begin(b->device, &range, 1, &tickets[e], &b->err) != MOE_OK) {
             return bench_failed(b);
         }
-        works[e] = work_of(d, expert, &index[e]);
+        out_rows[e] = e;
+        works[e] = work_of(d, expert, &x_row, &out_rows[e]);
         d->at += bytes;
     }
     for (uint32_t e = 0; copied && e < N_USED; e++) {
@@ -134,7 +136,7 @@ int bench_direct_use(bench *b)
     void *out = NULL;
     if (b->device->link->host_alloc(b->device, d.pool_bytes, &pool, &b->err) != MOE_OK ||
         b->ops->alloc(b->device, slots, &memory, &b->err) != MOE_OK ||
-        b->ops->alloc(b->device, BENCH_N_IN * sizeof(float), &out, &b->err) != MOE_OK) {
+        b->ops->alloc(b->device, N_USED * BENCH_N_IN * sizeof(float), &out, &b->err) != MOE_OK) {
         return bench_failed(b);
     }
     memset(pool, 0x2c, d.pool_bytes);
@@ -147,7 +149,7 @@ int bench_direct_use(bench *b)
         code = measure_size(&d, shapes[i][0], shapes[i][1]);
     }
     b->ops->free(b->device, memory, slots);
-    b->ops->free(b->device, out, BENCH_N_IN * sizeof(float));
+    b->ops->free(b->device, out, N_USED * BENCH_N_IN * sizeof(float));
     b->device->link->host_free(b->device, pool, d.pool_bytes);
     return code;
 }
