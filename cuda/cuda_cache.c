@@ -173,8 +173,8 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     for (uint32_t r = 0; r < n_rows; r++) {
         last = max_u32(last, attention->rows[r].position);
     }
-    if (cuda->recordings.under_way) {
-        last = cuda->step.max_pages * MOE_KV_PAGE - 1;
+    if (cuda->recording.under_way) {
+        last = cuda->step.at->max_pages * MOE_KV_PAGE - 1;
     }
     bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;
     moe_cuda_attention job = {.layout = attention->layout,

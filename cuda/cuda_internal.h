@@ -60,30 +60,38 @@ typedef struct moe_cuda_block {
     bool is_sent;
 } moe_cuda_block;
 
-/* The step at work (cuda_step.c). */
+/* Steps of so many rows of one timeline, without paths: where their inputs are stays (cuda_step.c),
+ * and operations of theirs are recorded as graphs (cuda_recording.c). */
+typedef struct moe_cuda_steady {
+    moe_cuda_block block;
+    uint32_t max_pages; /* that rows may see */
+    size_t pages_at;
+    size_t recordings_at, recordings_used; /* arrays of recordings */
+    cudaGraphExec_t *execs;                /* [n_execs] by number; NULL: nothing is recorded */
+    uint32_t n_execs;
+} moe_cuda_steady;
+
+#define MOE_CUDA_STEADY_ROWS 8u
+
+/* The step at work. */
 typedef struct moe_cuda_step {
     const moe_step_inputs *inputs; /* NULL: none */
-    bool is_steady;                /* its inputs are in the steady block */
-    moe_cuda_block steady, other;
+    moe_cuda_steady *at;           /* where its inputs are; NULL: in the other block */
+    moe_cuda_steady steady[MOE_CUDA_STEADY_ROWS]; /* of 1, 2, .. rows */
+    moe_cuda_block other;
     /* Where the inputs are on the device. */
     const int32_t *tokens;
     const float *cos, *sin;
     const moe_cuda_kv_row *rows;
     uint32_t n_runs; /* of rows: page tables */
-    /* Of the steady block. */
-    uint32_t max_pages; /* that its row may see */
-    size_t pages_at;
-    size_t recordings_at, recordings_used;
 } moe_cuda_step;
 
-/* Recordings as graphs (cuda_recording.c), by number. */
-typedef struct moe_cuda_recordings {
-    cudaGraphExec_t *execs; /* [n], NULL: nothing is recorded */
-    uint32_t n;
+/* The recording under way; of the step at work. */
+typedef struct moe_cuda_recording {
     bool under_way;
-    uint32_t number; /* ... which */
-    size_t begin;    /* ... and where its arrays begin, of step.recordings_used */
-} moe_cuda_recordings;
+    uint32_t number;
+    size_t begin; /* of its arrays, among those of recordings */
+} moe_cuda_recording;
 
 typedef struct moe_cuda_host_block {
     struct moe_cuda_host_block *next;
@@ -109,7 +117,7 @@ typedef struct moe_cuda_device {
     moe_expert_work *works;
     uint32_t max_works;
     moe_cuda_step step;
-    moe_cuda_recordings recordings;
+    moe_cuda_recording recording;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -216,10 +224,9 @@ void moe_cuda_step_close(moe_cuda_device *cuda);
 
 /* ---- cuda_recording.c ---- */
 
-/* Before cuda_step.c's. */
-void moe_cuda_recording_close(moe_cuda_device *cuda);
+void moe_cuda_recording_close(moe_cuda_steady *steady);
 /* What has been recorded is of no use any more. */
-int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_error *err);
+int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_error *err);
 /* For the recording under way. */
 int moe_cuda_recording_parcel(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                               moe_error *err);

@@ -162,7 +162,7 @@ static bool write_spans(moe_cuda_use *use, const moe_expert_work *works, uint32_
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err)
 {
-    if (cuda->recordings.under_way) {
+    if (cuda->recording.under_way) {
         return MOE_OK; /* what a recording reads, its user keeps from being written */
     }
     pthread_mutex_lock(&cuda->lock);

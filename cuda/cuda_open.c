@@ -133,7 +133,6 @@ static void device_close(moe_device *device)
     }
     moe_cuda_blas_close(&cuda->blas);
     moe_cuda_link_close(cuda);
-    moe_cuda_recording_close(cuda);
     moe_cuda_step_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {

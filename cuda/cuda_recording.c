@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Recordings as CUDA graphs: launches are captured once, and played with other inputs.
  *
- * An operation that is given an array of the step's inputs takes its place in the steady block
+ * An operation that is given an array of the step's inputs takes its place in their steady block
  * (cuda_step.c), as it does outside of recordings. Parcels (cuda_staging.c) are places behind the
  * inputs, sent when the recording is made: so graphs are of kernels alone. What a launch's shape
  * depends on besides is how many pages rows see: it is chosen for as many as the block has room
@@ -14,46 +14,47 @@
 
 static const char what[] = "recording operations";
 
-static void drop(moe_cuda_recordings *r, uint32_t number)
+static void drop(moe_cuda_steady *steady, uint32_t number)
 {
-    if (number < r->n && r->execs[number] != NULL) {
-        (void)cudaGraphExecDestroy(r->execs[number]);
-        r->execs[number] = NULL;
+    if (number < steady->n_execs && steady->execs[number] != NULL) {
+        (void)cudaGraphExecDestroy(steady->execs[number]);
+        steady->execs[number] = NULL;
     }
 }
 
-static void drop_all(moe_cuda_recordings *r)
+static void drop_all(moe_cuda_steady *steady)
 {
-    for (uint32_t i = 0; i < r->n; i++) {
-        drop(r, i);
+    for (uint32_t i = 0; i < steady->n_execs; i++) {
+        drop(steady, i);
     }
 }
 
-void moe_cuda_recording_close(moe_cuda_device *cuda)
+void moe_cuda_recording_close(moe_cuda_steady *steady)
 {
-    drop_all(&cuda->recordings);
-    free(cuda->recordings.execs);
-    cuda->recordings = (moe_cuda_recordings){0};
+    drop_all(steady);
+    free(steady->execs);
+    steady->execs = NULL;
+    steady->n_execs = 0;
 }
 
-int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_error *err)
+int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_error *err)
 {
-    int status = cuda->recordings.n > 0 ? moe_cuda_wait(cuda, what, err) : MOE_OK;
-    drop_all(&cuda->recordings);
+    int status = steady->n_execs > 0 ? moe_cuda_wait(cuda, what, err) : MOE_OK;
+    drop_all(steady);
     return status;
 }
 
 static int play(moe_device *device, uint32_t number, bool *played, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    moe_cuda_recordings *r = &cuda->recordings;
+    const moe_cuda_steady *steady = cuda->step.inputs != NULL ? cuda->step.at : NULL;
     *played = false;
     int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK || cuda->step.inputs == NULL || !cuda->step.is_steady || number >= r->n ||
-        r->execs[number] == NULL) {
+    if (status != MOE_OK || steady == NULL || number >= steady->n_execs ||
+        steady->execs[number] == NULL) {
         return status;
     }
-    status = moe_cuda_check(cuda, cudaGraphLaunch(r->execs[number], cuda->stream),
+    status = moe_cuda_check(cuda, cudaGraphLaunch(steady->execs[number], cuda->stream),
                             "cudaGraphLaunch", "playing a recording", err);
     *played = status == MOE_OK;
     return status;
@@ -66,40 +67,40 @@ static int refuse(cudaError_t code, const char *call, moe_error *err)
     return MOE_ERR_UNSUPPORTED;
 }
 
-static int need_number(moe_cuda_recordings *r, uint32_t number, moe_error *err)
+static int need_number(moe_cuda_steady *steady, uint32_t number, moe_error *err)
 {
-    if (number < r->n) {
+    if (number < steady->n_execs) {
         return MOE_OK;
     }
-    cudaGraphExec_t *execs = moe_realloc_array(r->execs, (size_t)number + 1, sizeof *execs);
+    cudaGraphExec_t *execs = moe_realloc_array(steady->execs, (size_t)number + 1, sizeof *execs);
     if (execs == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "no memory for recording %u", number);
     }
-    for (uint32_t i = r->n; i <= number; i++) {
+    for (uint32_t i = steady->n_execs; i <= number; i++) {
         execs[i] = NULL;
     }
-    r->execs = execs;
-    r->n = number + 1;
+    steady->execs = execs;
+    steady->n_execs = number + 1;
     return MOE_OK;
 }
 
 static int record(moe_device *device, uint32_t number, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    moe_cuda_recordings *r = &cuda->recordings;
+    moe_cuda_steady *steady = cuda->step.at;
     int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK && cuda->step.inputs == NULL) {
-        status = moe_fail(err, MOE_ERR_UNSUPPORTED, "what is recorded is of a step");
-    } else if (status == MOE_OK && !cuda->step.is_steady) {
-        status = moe_fail(err, MOE_ERR_UNSUPPORTED, "steps of one row of a timeline are recorded");
+    if (status == MOE_OK && (cuda->step.inputs == NULL || steady == NULL)) {
+        status = moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "what is recorded is of steps of 1 to %u rows of a timeline",
+                          MOE_CUDA_STEADY_ROWS);
     }
     if (status == MOE_OK) {
-        status = need_number(r, number, err);
+        status = need_number(steady, number, err);
     }
     if (status != MOE_OK) {
         return status;
     }
-    drop(r, number);
+    drop(steady, number);
     /* Other threads go on with the link: what they call is not of the recording. Nor is this thread
      * held to what is safe for certain: a kernel's code is loaded when it is first launched. */
     cudaError_t code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed);
@@ -108,22 +109,21 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
                    ? refuse(code, "cudaStreamBeginCapture", err)
                    : moe_cuda_give_up(cuda, code, "cudaStreamBeginCapture", what, err);
     }
-    r->under_way = true;
-    r->number = number;
-    r->begin = cuda->step.recordings_used;
+    cuda->recording =
+        (moe_cuda_recording){.under_way = true, .number = number, .begin = steady->recordings_used};
     return MOE_OK;
 }
 
 /* The arrays of the recording's own, before it is played. */
 static int send_arrays(moe_cuda_device *cuda, moe_error *err)
 {
-    const moe_cuda_step *step = &cuda->step;
-    size_t at = step->recordings_at + cuda->recordings.begin;
-    size_t bytes = step->recordings_used - cuda->recordings.begin;
+    const moe_cuda_steady *steady = cuda->step.at;
+    size_t at = steady->recordings_at + cuda->recording.begin;
+    size_t bytes = steady->recordings_used - cuda->recording.begin;
     return bytes == 0
                ? MOE_OK
                : moe_cuda_check(cuda,
-                                cudaMemcpyAsync(step->steady.device + at, step->steady.host + at,
+                                cudaMemcpyAsync(steady->block.device + at, steady->block.host + at,
                                                 bytes, cudaMemcpyHostToDevice, cuda->stream),
                                 "cudaMemcpyAsync", what, err);
 }
@@ -131,10 +131,10 @@ static int send_arrays(moe_cuda_device *cuda, moe_error *err)
 static int record_end(moe_device *device, int status, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    moe_cuda_recordings *r = &cuda->recordings;
+    moe_cuda_steady *steady = cuda->step.at;
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t *exec = &r->execs[r->number];
-    r->under_way = false;
+    cudaGraphExec_t *exec = &steady->execs[cuda->recording.number];
+    cuda->recording.under_way = false;
     const char *call = "cudaStreamEndCapture";
     cudaError_t code = cudaStreamEndCapture(cuda->stream, &graph);
     if (code == cudaSuccess && status == MOE_OK) {
@@ -149,7 +149,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
         (void)cudaGraphDestroy(graph);
     }
     if (status != MOE_OK || code != cudaSuccess) {
-        cuda->step.recordings_used = r->begin;
+        steady->recordings_used = cuda->recording.begin;
     }
     if (status != MOE_OK) {
         return status; /* and the capture may well have ended with an error for it */
@@ -160,22 +160,22 @@ static int record_end(moe_device *device, int status, moe_error *err)
     }
     bool played;
     status = send_arrays(cuda, err);
-    return status != MOE_OK ? status : play(device, r->number, &played, err);
+    return status != MOE_OK ? status : play(device, cuda->recording.number, &played, err);
 }
 
 int moe_cuda_recording_parcel(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                               moe_error *err)
 {
-    moe_cuda_step *step = &cuda->step;
-    size_t at = step->recordings_at + step->recordings_used;
-    if (at + bytes > step->steady.bytes) {
+    moe_cuda_steady *steady = cuda->step.at;
+    size_t at = steady->recordings_at + steady->recordings_used;
+    if (at + bytes > steady->block.bytes) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "the arrays of recordings take more than the %zu KiB that they have",
-                        step->steady.bytes >> 10);
+                        steady->block.bytes >> 10);
     }
     *parcel = (moe_cuda_parcel){
-        .host = step->steady.host + at, .device = step->steady.device + at, .bytes = bytes};
-    step->recordings_used += bytes;
+        .host = steady->block.host + at, .device = steady->block.device + at, .bytes = bytes};
+    steady->recordings_used += bytes;
     return MOE_OK;
 }
 
@@ -308,6 +308,7 @@ static int resident_experts(moe_device *device, const moe_resident_experts *job,
 }
 
 const moe_recording_ops moe_cuda_recording_ops = {
+    .max_rows = MOE_CUDA_STEADY_ROWS,
     .resident_experts = resident_experts,
     .play = play,
     .record = record,

@@ -140,7 +140,7 @@ int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *
 {
     moe_cuda_ring *ring = &cuda->ring;
     int status = MOE_OK;
-    if (cuda->recordings.under_way) {
+    if (cuda->recording.under_way) {
         return moe_cuda_recording_parcel(cuda, bytes, parcel, err);
     }
     if (bytes > ring->part_bytes) {
@@ -175,7 +175,7 @@ void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, si
 
 int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, moe_error *err)
 {
-    if (cuda->recordings.under_way) {
+    if (cuda->recording.under_way) {
         return MOE_OK; /* when it ends */
     }
     return moe_cuda_check(cuda,

@@ -98,7 +98,7 @@ int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err)
 {
     const char *call = "launching a kernel";
     cudaError_t code = cudaGetLastError();
-    if (cuda->recordings.under_way && moe_cuda_refuses_recording(code)) {
+    if (cuda->recording.under_way && moe_cuda_refuses_recording(code)) {
         (void)moe_cuda_translate(code, call, what, err);
         return MOE_ERR_UNSUPPORTED;
     }
@@ -107,7 +107,7 @@ int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err)
 
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err)
 {
-    if (cuda->recordings.under_way) {
+    if (cuda->recording.under_way) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "%s: not while operations are being recorded", what);
     }
     pthread_mutex_lock(&cuda->lock);

@@ -2,21 +2,21 @@
 /* A step's inputs, sent once for all of its operations, as one block: page-locked on the host, and
  * the same on the device.
  *
- *     | tokens | cos | sin | rows | pages and paths ..|  room for more pages  | arrays of
- * recordings
- *     |<----------- sent by begin_step() ------------>|                       | sent when recorded
+ *     | tokens | cos | sin | rows | pages and paths .. | room for pages | arrays of recordings |
+ *     |<------------- sent by begin_step() ----------->|                | sent when recorded   |
  *
- * There are two such blocks. Steps of one row without a path have one for themselves, whose places
- * stay where they are as the timeline grows: recordings (cuda_recording.c) read them there, and
- * keep their own arrays behind them. When the room for pages is used up, or angles are of another
- * size, the places move and recordings are dropped. The other block is for all other steps, and
- * grows. */
+ * Steps of one, two, .. rows of one timeline without paths have a block for each number of rows,
+ * whose places stay where they are as the timeline grows: recordings (cuda_recording.c) read them
+ * there, and keep their own arrays behind them. When the room for pages is used up, or angles are
+ * of another size, the places move and the block's recordings are dropped. One more block is for
+ * all other steps, and grows. */
 #include <string.h>
 
 #include "cpu/kernels/vector_ops.h"
 #include "cuda/cuda_internal.h"
 
-#define STEADY_BYTES (2u << 20)
+#define FIRST_BYTES  (2u << 20) /* one row, of which whole passes are recorded */
+#define STEADY_BYTES (512u << 10)
 #define OTHER_BYTES  (256u << 10)
 #define LEAST_PAGES  2u
 
@@ -38,7 +38,10 @@ static void release(moe_cuda_block *block)
 
 void moe_cuda_step_close(moe_cuda_device *cuda)
 {
-    release(&cuda->step.steady);
+    for (uint32_t i = 0; i < MOE_CUDA_STEADY_ROWS; i++) {
+        moe_cuda_recording_close(&cuda->step.steady[i]);
+        release(&cuda->step.steady[i].block);
+    }
     release(&cuda->step.other);
 }
 
@@ -65,8 +68,11 @@ static int make(moe_cuda_block *block, size_t bytes, moe_error *err)
 
 int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)
 {
-    int status = make(&cuda->step.steady, STEADY_BYTES, err);
-    return status != MOE_OK ? status : make(&cuda->step.other, OTHER_BYTES, err);
+    int status = make(&cuda->step.other, OTHER_BYTES, err);
+    for (uint32_t i = 0; i < MOE_CUDA_STEADY_ROWS && status == MOE_OK; i++) {
+        status = make(&cuda->step.steady[i].block, i == 0 ? FIRST_BYTES : STEADY_BYTES, err);
+    }
+    return status;
 }
 
 /* For so many bytes, and when the last copy of it is through: it will be written to. */
@@ -98,20 +104,44 @@ static uint32_t pages_to_hold(uint32_t n_pages)
     return n;
 }
 
-/* The places of a steady block: as they are, or moved, and nothing that was recorded is of use. */
-static int place_steady(moe_cuda_device *cuda, const moe_step_inputs *inputs, size_t pages_at,
-                        moe_error *err)
+/* The steady block for these inputs, if they are of its kind and it has room for them. */
+static moe_cuda_steady *steady_for(moe_cuda_step *step, const moe_step_inputs *inputs, size_t bytes)
 {
-    moe_cuda_step *step = &cuda->step;
-    uint32_t n_pages = inputs->rows[0].position / MOE_KV_PAGE + 1;
-    if (step->pages_at == pages_at && n_pages <= step->max_pages) {
+    uint32_t n = inputs->n_rows;
+    if (n > MOE_CUDA_STEADY_ROWS || bytes > step->steady[n - 1].block.bytes / 4) {
+        return NULL;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        if (inputs->rows[r].path != NULL || inputs->rows[r].pages != inputs->rows[0].pages) {
+            return NULL;
+        }
+    }
+    return &step->steady[n - 1];
+}
+
+static uint32_t pages_seen(const moe_step_inputs *inputs)
+{
+    uint32_t last = 0;
+    for (uint32_t r = 0; r < inputs->n_rows; r++) {
+        uint32_t position = inputs->rows[r].position;
+        last = position > last ? position : last;
+    }
+    return last / MOE_KV_PAGE + 1;
+}
+
+/* The places of the block: as they are, or moved, and nothing that was recorded is of use. */
+static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady,
+                        const moe_step_inputs *inputs, size_t pages_at, moe_error *err)
+{
+    uint32_t n_pages = pages_seen(inputs);
+    if (steady->pages_at == pages_at && n_pages <= steady->max_pages) {
         return MOE_OK;
     }
-    int status = moe_cuda_recording_drop(cuda, err);
-    step->max_pages = pages_to_hold(n_pages);
-    step->pages_at = pages_at;
-    step->recordings_at = pages_at + moe_cuda_parcel_room(step->max_pages, sizeof(void *));
-    step->recordings_used = 0;
+    int status = moe_cuda_recording_drop(cuda, steady, err);
+    steady->max_pages = pages_to_hold(n_pages);
+    steady->pages_at = pages_at;
+    steady->recordings_at = pages_at + moe_cuda_parcel_room(steady->max_pages, sizeof(void *));
+    steady->recordings_used = 0;
     return status;
 }
 
@@ -152,13 +182,12 @@ int moe_cuda_op_begin_step(moe_device *device, const moe_step_inputs *inputs, mo
     size_t rows_at = moe_cuda_parcel_room(inputs->n_rows, sizeof(int32_t)) +
                      2 * moe_cuda_parcel_room(n_angles, sizeof(float));
     size_t bytes = rows_at + moe_cuda_rows_room(inputs->rows, inputs->n_rows);
-    step->is_steady =
-        inputs->n_rows == 1 && inputs->rows[0].path == NULL && bytes <= STEADY_BYTES / 4;
-    moe_cuda_block *block = step->is_steady ? &step->steady : &step->other;
+    step->at = steady_for(step, inputs, bytes);
+    moe_cuda_block *block = step->at != NULL ? &step->at->block : &step->other;
     status = prepare(cuda, block, bytes, err);
-    if (status == MOE_OK && step->is_steady) {
-        status = place_steady(cuda, inputs,
-                              rows_at + moe_cuda_parcel_room(1, sizeof(moe_cuda_kv_row)), err);
+    if (status == MOE_OK && step->at != NULL) {
+        size_t pages_at = rows_at + moe_cuda_parcel_room(inputs->n_rows, sizeof(moe_cuda_kv_row));
+        status = place_steady(cuda, step->at, inputs, pages_at, err);
     }
     if (status != MOE_OK) {
         return status;

@@ -327,9 +327,11 @@ typedef struct moe_resident_experts {
 } moe_resident_experts;
 
 /* Operations recorded once, to be played in other steps with other inputs. Recordings are numbered
- * by their user. They are of steps of one row without a path, and of operations that give the host
- * nothing back; host arrays that are not the step's inputs have to be the same each time. */
+ * by their user, for each number of rows by itself. They are of steps of up to max_rows rows, all
+ * of one page table and without paths, and of operations that give the host nothing back; host
+ * arrays that are not the step's inputs have to be the same each time. */
 typedef struct moe_recording_ops {
+    uint32_t max_rows;
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
                             moe_error *err);
     /* *played false: nothing has been recorded under this number, or not for rows so far along. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head.
  *
- * Where the device records operations, a pass of one row is played: as a whole (recorded_pass.h),
- * or the front of each layer, which is what comes before the host has to know its routing. */
+ * Where the device records operations, a pass of one row is played as a whole (recorded_pass.h), or
+ * of a few rows the front of each layer, which is what comes before the host has to know its
+ * routing. */
 #include "runtime/engine/pass.h"
 
 #include <math.h>
@@ -153,8 +154,13 @@ static int play_front(moe_engine *engine, const moe_pass *pass, uint32_t layer, 
 
 static bool has_recorded_fronts(const moe_engine *engine, const moe_pass *pass)
 {
-    return engine->device->recording != NULL && !engine->fronts_refused && pass->n_rows == 1 &&
-           pass->kv_rows[0].path == NULL && pass->recorded == NULL;
+    const moe_recording_ops *recording = engine->device->recording;
+    bool has = recording != NULL && !engine->fronts_refused &&
+               pass->n_rows <= recording->max_rows && pass->recorded == NULL;
+    for (uint32_t r = 0; has && r < pass->n_rows; r++) {
+        has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;
+    }
+    return has;
 }
 
 int moe_pass_begin_step(moe_engine *engine, const moe_pass *pass, moe_step_inputs *inputs,

@@ -130,6 +130,25 @@ static void offloaded(void **state)
     assert_true(launched.waits <= launched.n_layers + 1);
 }
 
+/* Verification of a draft's tokens: the fronts of its layers are played, too. */
+static void verified(void **state)
+{
+    (void)state;
+    moe_engine_options options = decode_options();
+    options.expert_cache_share = 0.5;
+    options.speculate = "self";
+    options.affinity = "topk";
+    options.cost = "bytes"; /* nothing depends on when a read arrives */
+    options.length_control = "static";
+    options.draft_max = 3;
+    calls played = count_calls(&options, true);
+    calls launched = count_calls(&options, false);
+    assert_memory_equal(played.tokens, launched.tokens, sizeof played.tokens);
+    assert_int_equal(played.stats.speculation.passes, launched.stats.speculation.passes);
+    assert_true(played.stats.speculation.passes > 0);
+    assert_true(played.launches < 0.8 * launched.launches);
+}
+
 /* Activations come to the host with the routing, and its outputs go back in one copy. */
 static void host_computed(void **state)
 {
@@ -161,6 +180,7 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(resident), cmocka_unit_test(offloaded),
-                                       cmocka_unit_test(host_computed), cmocka_unit_test(foretold)};
+                                       cmocka_unit_test(verified), cmocka_unit_test(host_computed),
+                                       cmocka_unit_test(foretold)};
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }

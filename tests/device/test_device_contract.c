@@ -287,25 +287,24 @@ static void copies(void **state)
     for_every_device(check_copies);
 }
 
-/* One token's row of a table, turned: recorded for one token, played for others. */
-static void check_recording(moe_device *device)
+/* Some tokens' rows of a table, turned: recorded for some tokens, played for others. */
+static void check_recording_of(moe_device *device, uint32_t n_rows)
 {
-    enum { TOKENS = 7, NUMBER = 3 };
+    enum { STEPS = 7, TOKENS = 11, NUMBER = 3, MOST = 8 };
     const moe_device_ops *ops = device->ops;
     const moe_recording_ops *recording = device->recording;
-    if (recording == NULL) {
-        return;
-    }
-    float values[TOKENS * N_IN], cos[N_IN / 2], sin[N_IN / 2], direct[N_IN], played[N_IN];
+    float values[TOKENS * N_IN], cos[MOST * N_IN / 2], sin[MOST * N_IN / 2];
+    float direct[MOST * N_IN], played[MOST * N_IN];
+    size_t bytes = n_rows * N_IN * sizeof(float);
     fill_values(values, TOKENS * N_IN, 8);
     float *table = device_upload(device, values, sizeof values);
     float *x = device_alloc(device, sizeof direct);
     void *page = x;
     moe_weight embeddings = {MOE_DTYPE_F32, table, N_IN, TOKENS, N_IN * sizeof(float)};
-    int32_t token;
-    moe_kv_row row = moe_kv_row_at(&page, 0);
+    int32_t tokens[MOST];
+    moe_kv_row rows[MOST];
     moe_step_inputs inputs = {
-        .tokens = &token, .rows = &row, .cos = cos, .sin = sin, .n_rows = 1, .n_rot = N_IN};
+        .tokens = tokens, .rows = rows, .cos = cos, .sin = sin, .n_rows = n_rows, .n_rot = N_IN};
     moe_rope rope = {.x = x,
                      .row_stride = N_IN,
                      .head_stride = N_IN,
@@ -313,31 +312,34 @@ static void check_recording(moe_device *device)
                      .n_rot = N_IN,
                      .cos = cos,
                      .sin = sin};
-    for (token = 0; token < TOKENS; token++) {
-        bool was_played;
-        fill_values(cos, N_IN / 2, 10 + (uint32_t)token);
-        fill_values(sin, N_IN / 2, 20 + (uint32_t)token);
-        assert_int_equal(ops->embed(device, &embeddings, &token, 1, 2.0f, x, NULL), MOE_OK);
-        assert_int_equal(ops->rope(device, &rope, 1, NULL), MOE_OK);
-        assert_int_equal(ops->download(device, direct, x, sizeof direct, NULL), MOE_OK);
+    bool was_played;
+    for (uint32_t step = 0; step < STEPS; step++) {
+        for (uint32_t r = 0; r < n_rows; r++) {
+            tokens[r] = (int32_t)((step * 3 + r * 5) % TOKENS);
+            rows[r] = moe_kv_row_at(&page, r);
+        }
+        fill_values(cos, n_rows * N_IN / 2, 10 + step);
+        fill_values(sin, n_rows * N_IN / 2, 20 + step);
+        assert_int_equal(ops->embed(device, &embeddings, tokens, n_rows, 2.0f, x, NULL), MOE_OK);
+        assert_int_equal(ops->rope(device, &rope, n_rows, NULL), MOE_OK);
+        assert_int_equal(ops->download(device, direct, x, bytes, NULL), MOE_OK);
         memset(played, 0, sizeof played);
-        assert_int_equal(ops->upload(device, x, played, sizeof played, NULL), MOE_OK);
+        assert_int_equal(ops->upload(device, x, played, bytes, NULL), MOE_OK);
         assert_int_equal(ops->begin_step(device, &inputs, NULL), MOE_OK);
         assert_int_equal(recording->play(device, NUMBER, &was_played, NULL), MOE_OK);
-        assert_int_equal(was_played, token > 0);
-        if (token == 0) {
+        assert_int_equal(was_played, step > 0);
+        if (step == 0) {
             assert_int_equal(recording->record(device, NUMBER, NULL), MOE_OK);
-            assert_int_equal(ops->embed(device, &embeddings, &token, 1, 2.0f, x, NULL), MOE_OK);
-            int status = ops->rope(device, &rope, 1, NULL);
+            int status = ops->embed(device, &embeddings, tokens, n_rows, 2.0f, x, NULL);
+            assert_int_equal(status, MOE_OK);
+            status = ops->rope(device, &rope, n_rows, NULL);
             assert_int_equal(recording->record_end(device, status, NULL), MOE_OK);
         }
         assert_int_equal(ops->begin_step(device, NULL, NULL), MOE_OK);
-        assert_int_equal(ops->download(device, played, x, sizeof played, NULL), MOE_OK);
-        assert_memory_equal(played, direct, sizeof direct);
+        assert_int_equal(ops->download(device, played, x, bytes, NULL), MOE_OK);
+        assert_memory_equal(played, direct, bytes);
     }
     /* One that is given up leaves nothing to play, and none is made outside of steps. */
-    bool was_played;
-    token = 0;
     assert_int_equal(recording->record(device, NUMBER, NULL), MOE_ERR_UNSUPPORTED);
     assert_int_equal(ops->begin_step(device, &inputs, NULL), MOE_OK);
     assert_int_equal(recording->play(device, NUMBER + 1, &was_played, NULL), MOE_OK);
@@ -349,6 +351,17 @@ static void check_recording(moe_device *device)
     assert_int_equal(ops->begin_step(device, NULL, NULL), MOE_OK);
     ops->free(device, table, sizeof values);
     ops->free(device, x, sizeof direct);
+}
+
+/* Each number of rows has recordings of its own. */
+static void check_recording(moe_device *device)
+{
+    if (device->recording != NULL) {
+        assert_true(device->recording->max_rows >= 1 && device->recording->max_rows <= 8);
+        for (uint32_t n_rows = 1; n_rows <= device->recording->max_rows; n_rows++) {
+            check_recording_of(device, n_rows);
+        }
+    }
 }
 
 static void recordings(void **state)
