@@ -266,6 +266,23 @@ drafts_alone() {
         --prefetch off --speculate self --cost bytes --length-control static --draft-max 4
 }
 
+# With all experts on the GPU every token is one graph, but for the first, which the prompt's pass gives.
+tokens_alone() {
+    # shellcheck disable=SC2016
+    try "tokens by the GPU alone: all of them, the text of the CPU" sh -c 'moe=$1; out=$2; shift 2
+        for device in cpu cuda; do
+            "$moe" run "$@" --device $device --json 2>"$out.$device" >/dev/null || exit 1
+        done
+        cat "$out.cpu" "$out.cuda"
+        value() {
+            sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$out.$1"
+        }
+        [ -n "$(value cpu tokens_sha256)" ] &&
+            [ "$(value cpu tokens_sha256)" = "$(value cuda tokens_sha256)" ] &&
+            [ "$(value cuda passes_recorded)" = 63 ]' sh "$moe" "$work/alone" -m "$demo" \
+        -p "Once upon a time" -n 64 --temp 0 --ignore-eos --speculate off
+}
+
 # Close, not equal: products of floats by cuBLAS.
 near() {
     python3 - "$work/first" "$work/second" <<'PYTHON'
@@ -305,6 +322,7 @@ engines_section() {
         same_text "a text with n-gram drafts" --expert-cache 25% --speculate ngram
         same_text "a text with self drafts" --expert-cache 25% --speculate self
         drafts_alone
+        tokens_alone
     fi
     model=$root/tests/oracle/olmoe/model.gguf
     if ! command -v python3 >/dev/null 2>&1; then
