@@ -68,7 +68,7 @@ static void truncating_what_is_not_taken(void **state)
 {
     (void)state;
     int32_t taken[8];
-    moe_engine_stats before, after;
+    moe_engine_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
     moe_session *session = greedy_session(engine);
     feed(session, text, 40);
     for (int i = 0; i < 4; i++) {
