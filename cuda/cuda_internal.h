@@ -195,6 +195,13 @@ static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
     return (n * element_bytes + 63) / 64 * 64;
 }
 
+/* Page-locked memory of the host and as much of the device's; not being able to is no failure of
+ * the device, and leaves neither. */
+int moe_cuda_both_alloc(uint8_t **host, uint8_t **device, size_t bytes, const char *what,
+                        moe_error *err);
+void moe_cuda_both_free(uint8_t **host, uint8_t **device);
+/* Without times; likewise. */
+int moe_cuda_event_create(cudaEvent_t *event, const char *what, moe_error *err);
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
 void moe_cuda_staging_close(moe_cuda_device *cuda);
 /* bytes: the sum of the rooms of what will be put. One parcel is filled at a time. */

@@ -18,6 +18,41 @@
 #define PART_BYTES    (512u << 10)
 #define RESULTS_BYTES (256u << 10)
 
+void moe_cuda_both_free(uint8_t **host, uint8_t **device)
+{
+    if (*host != NULL) {
+        (void)cudaFreeHost(*host);
+    }
+    if (*device != NULL) {
+        (void)cudaFree(*device);
+    }
+    *host = *device = NULL;
+}
+
+int moe_cuda_both_alloc(uint8_t **host, uint8_t **device, size_t bytes, const char *what,
+                        moe_error *err)
+{
+    *host = *device = NULL;
+    const char *call = "cudaHostAlloc";
+    cudaError_t code = cudaHostAlloc((void **)host, bytes, cudaHostAllocDefault);
+    if (code == cudaSuccess) {
+        call = "cudaMalloc";
+        code = cudaMalloc((void **)device, bytes);
+    }
+    if (code == cudaSuccess) {
+        return MOE_OK;
+    }
+    moe_cuda_both_free(host, device);
+    return moe_cuda_translate(code, call, what, err);
+}
+
+int moe_cuda_event_create(cudaEvent_t *event, const char *what, moe_error *err)
+{
+    cudaError_t code = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    return code == cudaSuccess ? MOE_OK
+                               : moe_cuda_translate(code, "cudaEventCreateWithFlags", what, err);
+}
+
 static void release_ring(moe_cuda_ring *ring)
 {
     for (uint32_t i = 0; i < MOE_CUDA_STAGES; i++) {
@@ -25,63 +60,37 @@ static void release_ring(moe_cuda_ring *ring)
             (void)cudaEventDestroy(ring->passed[i]);
         }
     }
-    if (ring->host != NULL) {
-        (void)cudaFreeHost(ring->host);
-    }
-    if (ring->device != NULL) {
-        (void)cudaFree(ring->device);
-    }
+    moe_cuda_both_free(&ring->host, &ring->device);
     *ring = (moe_cuda_ring){0};
 }
 
-/* Not being able to is no failure of the device. */
 static int make_ring(moe_cuda_ring *ring, size_t part_bytes, moe_error *err)
 {
     const char *what = "memory for the arrays of operations";
     *ring = (moe_cuda_ring){.part_bytes = part_bytes};
-    const char *call = "cudaHostAlloc";
-    cudaError_t code =
-        cudaHostAlloc((void **)&ring->host, MOE_CUDA_STAGES * part_bytes, cudaHostAllocDefault);
-    if (code == cudaSuccess) {
-        call = "cudaMalloc";
-        code = cudaMalloc((void **)&ring->device, MOE_CUDA_STAGES * part_bytes);
+    int status =
+        moe_cuda_both_alloc(&ring->host, &ring->device, MOE_CUDA_STAGES * part_bytes, what, err);
+    for (uint32_t i = 0; status == MOE_OK && i < MOE_CUDA_STAGES; i++) {
+        status = moe_cuda_event_create(&ring->passed[i], what, err);
     }
-    for (uint32_t i = 0; code == cudaSuccess && i < MOE_CUDA_STAGES; i++) {
-        call = "cudaEventCreateWithFlags";
-        code = cudaEventCreateWithFlags(&ring->passed[i], cudaEventDisableTiming);
+    if (status != MOE_OK) {
+        release_ring(ring);
     }
-    if (code == cudaSuccess) {
-        return MOE_OK;
-    }
-    release_ring(ring);
-    return moe_cuda_translate(code, call, what, err);
+    return status;
 }
 
 static void release_results(moe_cuda_results *results)
 {
-    if (results->host != NULL) {
-        (void)cudaFreeHost(results->host);
-    }
-    if (results->device != NULL) {
-        (void)cudaFree(results->device);
-    }
-    *results = (moe_cuda_results){0};
+    moe_cuda_both_free(&results->host, &results->device);
+    results->bytes = 0;
 }
 
 static int make_results(moe_cuda_results *results, size_t bytes, moe_error *err)
 {
-    const char *call = "cudaHostAlloc";
-    *results = (moe_cuda_results){.bytes = bytes};
-    cudaError_t code = cudaHostAlloc((void **)&results->host, bytes, cudaHostAllocDefault);
-    if (code == cudaSuccess) {
-        call = "cudaMalloc";
-        code = cudaMalloc((void **)&results->device, bytes);
-    }
-    if (code == cudaSuccess) {
-        return MOE_OK;
-    }
-    release_results(results);
-    return moe_cuda_translate(code, call, "memory for results", err);
+    int status =
+        moe_cuda_both_alloc(&results->host, &results->device, bytes, "memory for results", err);
+    results->bytes = status == MOE_OK ? bytes : 0;
+    return status;
 }
 
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err)

@@ -27,12 +27,7 @@ static void release(moe_cuda_block *block)
     if (block->sent != NULL) {
         (void)cudaEventDestroy(block->sent);
     }
-    if (block->host != NULL) {
-        (void)cudaFreeHost(block->host);
-    }
-    if (block->device != NULL) {
-        (void)cudaFree(block->device);
-    }
+    moe_cuda_both_free(&block->host, &block->device);
     *block = (moe_cuda_block){0};
 }
 
@@ -45,25 +40,17 @@ void moe_cuda_step_close(moe_cuda_device *cuda)
     release(&cuda->step.other);
 }
 
-/* Not being able to is no failure of the device. */
 static int make(moe_cuda_block *block, size_t bytes, moe_error *err)
 {
-    const char *call = "cudaHostAlloc";
-    cudaError_t code = cudaHostAlloc((void **)&block->host, bytes, cudaHostAllocDefault);
-    if (code == cudaSuccess) {
-        call = "cudaMalloc";
-        code = cudaMalloc((void **)&block->device, bytes);
+    int status = moe_cuda_both_alloc(&block->host, &block->device, bytes, what, err);
+    if (status == MOE_OK) {
+        status = moe_cuda_event_create(&block->sent, what, err);
     }
-    if (code == cudaSuccess) {
-        call = "cudaEventCreateWithFlags";
-        code = cudaEventCreateWithFlags(&block->sent, cudaEventDisableTiming);
+    block->bytes = bytes;
+    if (status != MOE_OK) {
+        release(block);
     }
-    if (code == cudaSuccess) {
-        block->bytes = bytes;
-        return MOE_OK;
-    }
-    release(block);
-    return moe_cuda_translate(code, call, what, err);
+    return status;
 }
 
 int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)

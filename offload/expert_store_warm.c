@@ -7,18 +7,30 @@
 #include "offload/expert_store_internal.h"
 #include "runtime/base/error.h"
 
+/* A key that is nowhere in the cache, and for which nothing would be evicted. */
+static bool has_place(const moe_expert_store *store, uint32_t key)
+{
+    return moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
+           moe_expert_cache_has_room(store->cache, key);
+}
+
+/* False: the host tier's slots are all on their way. */
+static bool ask_for(moe_expert_store *store, uint32_t key)
+{
+    moe_policy_access access = {.layer = key / store->options.map->n_expert};
+    return moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH);
+}
+
 uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_asked = 0;
     moe_store_settle_prefetches(store);
     for (uint32_t i = 0; i < n; i++) {
-        moe_policy_access access = {.layer = keys[i] / store->options.map->n_expert};
-        if (moe_expert_cache_find(store->cache, keys[i]) != MOE_SLOT_NONE ||
-            !moe_expert_cache_has_room(store->cache, keys[i])) {
+        if (!has_place(store, keys[i])) {
             continue;
         }
-        if (!moe_store_prefetch_key(store, keys[i], &access, MOE_CAUSE_PREFETCH)) {
-            break; /* the host tier's slots are all on their way */
+        if (!ask_for(store, keys[i])) {
+            break;
         }
         n_asked++;
     }
@@ -26,38 +38,43 @@ uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, ui
     return n_asked;
 }
 
-/* At least one of those under way comes to its end. */
-static int await_one(moe_expert_store *store, moe_error *err)
+typedef struct filling {
+    uint32_t n_keys;
+    moe_store_progress_fn report;
+    void *user;
+} filling;
+
+/* At least one of those under way comes to its end; so many keys are behind us or under way. */
+static int await_one(moe_expert_store *store, const filling *f, uint32_t n_begun, moe_error *err)
 {
     int status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
     moe_store_settle_prefetches(store);
+    double share = (double)(n_begun - store->n_prefetching) / (double)f->n_keys;
+    if (status == MOE_OK && f->report != NULL && !f->report(share, f->user)) {
+        return moe_fail(err, MOE_ERR_CANCELLED, "opening was cancelled");
+    }
     return status;
 }
 
 int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_t n,
                           moe_store_progress_fn report, void *user, moe_error *err)
 {
+    filling f = {.n_keys = n, .report = report, .user = user};
     int status = MOE_OK;
     moe_store_settle_prefetches(store);
-    for (uint32_t next = 0; status == MOE_OK && (next < n || store->n_prefetching > 0);) {
-        moe_policy_access access = {.layer =
-                                        next < n ? keys[next] / store->options.map->n_expert : 0};
-        bool wanted = next < n &&
-                      moe_expert_cache_find(store->cache, keys[next]) == MOE_SLOT_NONE &&
-                      moe_expert_cache_has_room(store->cache, keys[next]);
-        if (next < n &&
-            (!wanted || moe_store_prefetch_key(store, keys[next], &access, MOE_CAUSE_PREFETCH))) {
-            next++;
-            continue;
+    for (uint32_t i = 0; i < n; i++) {
+        while (has_place(store, keys[i]) && !ask_for(store, keys[i])) {
+            if (store->n_prefetching == 0) {
+                return MOE_OK; /* the host tier has no slot to spare */
+            }
+            status = await_one(store, &f, i, err);
+            if (status != MOE_OK) {
+                return status;
+            }
         }
-        if (store->n_prefetching == 0) {
-            break; /* the host tier has no slot to spare */
-        }
-        status = await_one(store, err);
-        double share = (double)(next - store->n_prefetching) / (double)n;
-        if (status == MOE_OK && report != NULL && !report(share, user)) {
-            status = moe_fail(err, MOE_ERR_CANCELLED, "opening was cancelled");
-        }
+    }
+    while (store->n_prefetching > 0 && status == MOE_OK) {
+        status = await_one(store, &f, n, err);
     }
     return status;
 }

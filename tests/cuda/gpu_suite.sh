@@ -245,11 +245,14 @@ same_text() {
         cmp "$out.cpu" "$out.gpu"' sh "$moe" "$work/text" "$@"
 }
 
-# Self drafts that the GPU does by itself (graphs): as many tokens drafted, and as many accepted, as on
-# the CPU, whose drafts the host routes. Costs in bytes: nothing depends on when reads arrive.
-drafts_alone() {
+# Arguments: name, fields of --json that are the CPU's, a check of the GPU's by value(), options of run.
+same_fields() {
+    name=$1
+    fields=$2
+    check=$3
+    shift 3
     # shellcheck disable=SC2016
-    try "self drafts by the GPU alone: those of the CPU" sh -c 'moe=$1; out=$2; shift 2
+    try "$name" sh -c 'moe=$1; out=$2; fields=$3; check=$4; shift 4
         for device in cpu cuda; do
             "$moe" run "$@" --device $device --json 2>"$out.$device" >/dev/null || exit 1
         done
@@ -257,30 +260,30 @@ drafts_alone() {
         value() {
             sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$out.$1"
         }
-        for key in drafted accepted draft_passes tokens_sha256; do
+        for key in $fields; do
             [ -n "$(value cpu $key)" ] && [ "$(value cpu $key)" = "$(value cuda $key)" ] || exit 1
         done
-        [ "$(value cuda draft_passes_recorded)" = "$(value cuda draft_passes)" ] &&
-            [ "$(value cuda drafted)" -gt 0 ]' sh "$moe" "$work/drafts" -m "$demo" \
-        -p "Once upon a time" -n 64 --temp 0 --ignore-eos --expert-cache 25% --host-compute off \
-        --prefetch off --speculate self --cost bytes --length-control static --draft-max 4
+        eval "$check"' sh "$moe" "$work/fields" "$fields" "$check" -m "$demo" \
+        -p "Once upon a time" -n 64 --temp 0 --ignore-eos "$@"
+}
+
+# Self drafts that the GPU does by itself (graphs): as many tokens drafted, and as many accepted, as on
+# the CPU, whose drafts the host routes. Costs in bytes: nothing depends on when reads arrive.
+drafts_alone() {
+    # shellcheck disable=SC2016
+    same_fields "self drafts by the GPU alone: those of the CPU" \
+        "drafted accepted draft_passes tokens_sha256" \
+        '[ "$(value cuda draft_passes_recorded)" = "$(value cuda draft_passes)" ] &&
+            [ "$(value cuda drafted)" -gt 0 ]' \
+        --expert-cache 25% --host-compute off --prefetch off --speculate self --cost bytes \
+        --length-control static --draft-max 4
 }
 
 # With all experts on the GPU every token is one graph, but for the first, which the prompt's pass gives.
 tokens_alone() {
     # shellcheck disable=SC2016
-    try "tokens by the GPU alone: all of them, the text of the CPU" sh -c 'moe=$1; out=$2; shift 2
-        for device in cpu cuda; do
-            "$moe" run "$@" --device $device --json 2>"$out.$device" >/dev/null || exit 1
-        done
-        cat "$out.cpu" "$out.cuda"
-        value() {
-            sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$out.$1"
-        }
-        [ -n "$(value cpu tokens_sha256)" ] &&
-            [ "$(value cpu tokens_sha256)" = "$(value cuda tokens_sha256)" ] &&
-            [ "$(value cuda passes_recorded)" = 63 ]' sh "$moe" "$work/alone" -m "$demo" \
-        -p "Once upon a time" -n 64 --temp 0 --ignore-eos --speculate off
+    same_fields "tokens by the GPU alone: all of them, the text of the CPU" tokens_sha256 \
+        '[ "$(value cuda passes_recorded)" = 63 ]' --speculate off
 }
 
 # Close, not equal: products of floats by cuBLAS.

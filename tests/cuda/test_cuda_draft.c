@@ -64,14 +64,20 @@ static moe_engine_options draft_options(const char *affinity)
     return options;
 }
 
-static void use_machine(const char *fail_call, uint32_t after, cudaError_t code, bool for_good)
+static fake_machine machine_failing(const char *call, cudaError_t code)
 {
     fake_machine machine;
     fake.init(&machine);
     machine.nap_us = 50;
-    machine.fail_call = fail_call;
-    machine.fail_after = after;
+    machine.fail_call = call;
     machine.fail_code = code;
+    return machine;
+}
+
+static void use_machine(const char *fail_call, uint32_t after, cudaError_t code, bool for_good)
+{
+    fake_machine machine = machine_failing(fail_call, code);
+    machine.fail_after = after;
     machine.fail_for_good = for_good;
     fake.set(&machine);
 }
@@ -79,11 +85,7 @@ static void use_machine(const char *fail_call, uint32_t after, cudaError_t code,
 /* Every such call fails, and nothing else. */
 static void use_machine_without(const char *call, cudaError_t code)
 {
-    fake_machine machine;
-    fake.init(&machine);
-    machine.nap_us = 50;
-    machine.fail_call = call;
-    machine.fail_code = code;
+    fake_machine machine = machine_failing(call, code);
     machine.fail_each = true;
     fake.set(&machine);
 }
