@@ -103,8 +103,8 @@ typedef struct moe_engine_options {
     const char *calibration;
     /* The expert slots are filled from the sidecar's hottest on, while nothing else is asked for:
      * after opening, and whenever moe_engine_warm() is called. auto: when there is a sidecar, and
-     * slots to keep them in. Where all experts fit a GPU's memory, auto and on bring all of them
-     * there while opening, sidecar or not. */
+     * slots to keep them in. Where all experts fit a GPU's memory, all of them are brought there
+     * while opening, for which auto needs no sidecar. */
     moe_switch warm_start;
     const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
