@@ -3,58 +3,21 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli_format.h"
 #include "cli_interrupt.h"
 
-#define SHOW_AFTER_NS 1000000000u
-#define SHOW_EVERY_NS 100000000u
-
-void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label)
-{
-    memset(progress, 0, sizeof *progress);
-    progress->enabled = !options->quiet && !options->json && isatty(STDERR_FILENO);
-    progress->label = label;
-    progress->start_ns = cli_now_ns();
-}
-
-void cli_progress_show(cli_progress *progress, double fraction)
-{
-    static const char bar[] = "##############################";
-    const int width = (int)sizeof bar - 1;
-    uint64_t now = cli_now_ns();
-    if (!progress->enabled || now - progress->start_ns < SHOW_AFTER_NS ||
-        now - progress->last_ns < SHOW_EVERY_NS) {
-        return;
-    }
-    int full = (int)(fraction * width);
-    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", progress->label, full, bar, width - full, "",
-            fraction * 100);
-    fflush(stderr);
-    progress->last_ns = now;
-    progress->shown = true;
-}
-
-void cli_progress_end(cli_progress *progress)
-{
-    if (progress->shown) {
-        fprintf(stderr, "\r%*s\r", (int)strlen(progress->label) + 40, "");
-        fflush(stderr);
-    }
-    progress->shown = false;
-}
-
 static bool on_open_progress(double fraction, void *user)
 {
-    cli_progress_show(user, fraction);
+    cli_terminal *terminal = user;
+    cli_progress_show(&terminal->loading, fraction);
     return !cli_interrupted();
 }
 
+/* Called on any thread of the engine, as long as the engine is open. */
 static void on_note(const char *line, void *user)
 {
-    cli_progress_end(user);
-    fprintf(stderr, "moe-offload: note: %s\n", line);
+    cli_terminal_note(user, line);
 }
 
 int cli_report(int status, const moe_error *err)
@@ -152,17 +115,17 @@ int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t conte
 {
     moe_engine_options engine_options;
     moe_error err = {""};
-    cli_progress progress;
     int code = cli_engine_options(&engine_options, options, context);
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    cli_progress_start(&progress, options, "loading");
+    cli_progress *loading = &options->terminal->loading;
+    cli_progress_start(loading, options, "loading");
     engine_options.progress = on_open_progress;
     engine_options.log = options->quiet || options->json ? NULL : on_note;
-    engine_options.user = &progress;
+    engine_options.user = options->terminal; /* which outlives every engine */
     int status = moe_engine_open(out, &engine_options, &err);
-    cli_progress_end(&progress);
+    cli_progress_end(loading);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 

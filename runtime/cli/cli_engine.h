@@ -9,20 +9,7 @@
 #include <moe/moe.h>
 
 #include "cli_options.h"
-
-/* Progress of something slow: one line rewritten in place, only on a terminal, only past the first
- * second. Set at start; cli_progress_end() takes the line away. */
-typedef struct cli_progress {
-    bool enabled;
-    bool shown;
-    const char *label;
-    uint64_t start_ns;
-    uint64_t last_ns;
-} cli_progress;
-
-void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
-void cli_progress_show(cli_progress *progress, double fraction);
-void cli_progress_end(cli_progress *progress);
+#include "cli_progress.h"
 
 /* --speculate auto is the default, but in the modes of --offload that are there for comparison. */
 void cli_speculate_unless_told(cli_options *options);

@@ -34,6 +34,8 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
+typedef struct cli_terminal cli_terminal;
+
 /* Order of the values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and
  * --foresight: that of the API's enumerations. */
 typedef struct cli_options {
@@ -142,6 +144,7 @@ typedef struct cli_options {
     double disk_latency;
     double compute_time;
     double load_share;
+    cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
 
 typedef struct cli_command {

@@ -6,6 +6,7 @@
 #include <moe/moe.h>
 
 #include "cli_options.h"
+#include "cli_progress.h"
 #include "commands.h"
 
 const cli_command cli_commands[] = {
@@ -106,6 +107,7 @@ static int unknown_command(const char *name)
 
 int main(int argc, char **argv)
 {
+    cli_terminal terminal = CLI_TERMINAL_INIT;
     cli_options options;
     int n_words = 0;
     int code;
@@ -128,6 +130,7 @@ int main(int argc, char **argv)
     if (!cli_options_parse(&options, command, argc - 1 - n_words, argv + 1 + n_words, &code)) {
         return code;
     }
+    options.terminal = &terminal;
     code = command->run(&options);
     if (fflush(stdout) != 0 && code == CLI_EXIT_OK) {
         code = cli_fail(CLI_EXIT_FAILURE, "standard output could not be written");

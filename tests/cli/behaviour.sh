@@ -162,6 +162,25 @@ if [ -w /dev/full ]; then
     [ $? -eq 1 ] && grep -q 'standard output' "$work/err" || fail "tokenize to a full device"
 fi
 
+# A note that comes from the mover's thread after opening: here that memory cannot be locked, as for
+# users other than root. Runs the command as such a user: without --quiet, into a file and on a
+# terminal.
+if setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock prlimit --memlock=65536 true; then
+    limited='setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock prlimit --memlock=65536'
+    noted="$limited $moe run -m $model -n 24 --ignore-eos --temp 0 --io uring --expert-cache 50%"
+    $noted -p "$prompt" >"$work/text" 2>"$work/err"
+    status=$?
+    [ $status -eq 0 ] && cmp -s "$work/text" "$work/first-text" ||
+        fail "a note after opening: exit status $status: $(cat "$work/err")"
+    if ! grep -q 'io_uring.*not available' "$work/err"; then
+        grep -q 'note: .*RLIMIT_MEMLOCK' "$work/err" || fail "no note: $(cat "$work/err")"
+        script -qec "$noted -p '$prompt'" /dev/null </dev/null >"$work/terminal"
+        status=$?
+        [ $status -eq 0 ] && grep -q 'note: .*RLIMIT_MEMLOCK' "$work/terminal" ||
+            fail "a note on a terminal: exit status $status: $(cat "$work/terminal")"
+    fi
+fi
+
 # Through the chat template, when a model with one is at hand.
 if [ -n "$demo" ]; then
     "$moe" tokenize -m "$demo" -p 'Hi <|im_end|>' --chat --system 'Be brief.' >"$work/chat" ||
