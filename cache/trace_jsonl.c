@@ -10,6 +10,7 @@
 
 #include <json-c/json.h>
 
+#include "cache/trace_formats.h"
 #include "cache/trace_rows.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cache/access_list.h"
+#include "cache/trace_formats.h"
 #include "cache/trace_rows.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

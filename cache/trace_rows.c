@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/access_list.h"
-#include "cache/trace_writer.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
@@ -158,83 +156,4 @@ int moe_trace_finish(moe_trace *trace, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the trace");
     }
     return MOE_OK;
-}
-
-void moe_trace_get_info(const moe_trace *trace, moe_trace_info *info)
-{
-    *info = (moe_trace_info){.n_layer = trace->n_layer,
-                             .n_expert = trace->n_expert,
-                             .n_expert_used = trace->n_expert_used,
-                             .n_sequences = trace->n_sequences,
-                             .n_rows = trace->n_rows,
-                             .n_passes = trace->n_passes,
-                             .n_choices = trace->n_ids,
-                             .n_accesses = moe_trace_count_accesses(trace),
-                             .has_gates = trace->has_gates};
-}
-
-/* ---- Files ---- */
-
-void moe_trace_open_options_init(moe_trace_open_options *options)
-{
-    *options = (moe_trace_open_options){.struct_size = sizeof *options};
-}
-
-static moe_trace_format format_of(const char *path, moe_trace_format format)
-{
-    if (format != MOE_TRACE_AUTO) {
-        return format;
-    }
-    return strstr(path, ".oracleGeneral") != NULL ? MOE_TRACE_ORACLE_GENERAL : MOE_TRACE_JSONL;
-}
-
-int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
-{
-    *out = NULL;
-    if (options->struct_size != sizeof *options || options->path == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "opening a trace: set a path in options made by "
-                        "moe_trace_open_options_init()");
-    }
-    if (options->n_expert > MOE_TRACE_MAX_EXPERTS || options->n_layer > MOE_TRACE_MAX_LAYERS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "a trace of %u layers with %u experts: at most %u and %u are possible",
-                        options->n_layer, options->n_expert, MOE_TRACE_MAX_LAYERS,
-                        MOE_TRACE_MAX_EXPERTS);
-    }
-    switch (format_of(options->path, options->format)) {
-    case MOE_TRACE_JSONL:
-        return moe_trace_read_jsonl(out, options, err);
-    case MOE_TRACE_ORACLE_GENERAL:
-        return moe_trace_read_oracle(out, options, err);
-    default:
-        return moe_fail(err, MOE_ERR_ARGUMENT, "%.200s: trace format %d is not known",
-                        options->path, (int)options->format);
-    }
-}
-
-static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)
-{
-    moe_trace_writer *writer = NULL;
-    int status = moe_trace_writer_open(&writer, path, trace->n_layer, trace->n_expert,
-                                       trace->has_gates, err);
-    for (uint64_t row = 0; status == MOE_OK && row < trace->n_rows; row++) {
-        status = moe_trace_writer_begin_row(writer, trace->pass[row], trace->token[row],
-                                            trace->sequence[row], err);
-        for (uint32_t layer = 0; status == MOE_OK && layer < trace->n_layer; layer++) {
-            moe_trace_list list = moe_trace_list_of(trace, row, layer);
-            moe_trace_writer_add_list(writer, list.ids, list.gates, list.n);
-        }
-    }
-    int closed = moe_trace_writer_close(&writer, status == MOE_OK ? err : NULL);
-    return status == MOE_OK ? closed : status;
-}
-
-int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_format format,
-                   uint32_t expert_bytes, moe_error *err)
-{
-    if (format_of(path, format) == MOE_TRACE_ORACLE_GENERAL) {
-        return moe_trace_write_oracle(trace, path, expert_bytes, err);
-    }
-    return save_jsonl(trace, path, err);
 }

@@ -61,9 +61,4 @@ int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates
 /* No more rows: what depends on all of them is set. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);
 
-int moe_trace_read_jsonl(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
-int moe_trace_read_oracle(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
-int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t expert_bytes,
-                           moe_error *err);
-
 #endif

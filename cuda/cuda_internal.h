@@ -234,9 +234,6 @@ void moe_cuda_step_close(moe_cuda_device *cuda);
 void moe_cuda_recording_close(moe_cuda_steady *steady);
 /* What has been recorded is of no use any more. */
 int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_error *err);
-/* For the recording under way. */
-int moe_cuda_recording_parcel(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
-                              moe_error *err);
 extern const moe_recording_ops moe_cuda_recording_ops;
 
 /* ---- cuda_link.c ---- */
@@ -275,6 +272,10 @@ int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, u
 int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                         const moe_expert_work *works, uint32_t n_works, float *out,
                         size_t out_stride, moe_error *err);
+
+/* cuda_resident.c */
+int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts *job,
+                                 moe_error *err);
 
 /* cuda_cache.c */
 /* Rows with their page tables and paths into a parcel, which has rows_room for them; returns where

@@ -144,13 +144,32 @@ static int next_part(moe_cuda_device *cuda, moe_error *err)
                           "cudaEventSynchronize", what, err);
 }
 
+/* While a recording is under way: a place behind the inputs of the step's steady block, which stays
+ * as long as the recording does. */
+static int begin_in_recording(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                              moe_error *err)
+{
+    moe_cuda_steady *steady = cuda->step.at;
+    size_t at = steady->recordings_at + steady->recordings_used;
+    *parcel = (moe_cuda_parcel){0};
+    if (at + bytes > steady->block.bytes) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "the arrays of recordings take more than the %zu KiB that they have",
+                        steady->block.bytes >> 10);
+    }
+    *parcel = (moe_cuda_parcel){
+        .host = steady->block.host + at, .device = steady->block.device + at, .bytes = bytes};
+    steady->recordings_used += bytes;
+    return MOE_OK;
+}
+
 int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                           moe_error *err)
 {
     moe_cuda_ring *ring = &cuda->ring;
     int status = MOE_OK;
     if (cuda->recording.under_way) {
-        return moe_cuda_recording_parcel(cuda, bytes, parcel, err);
+        return begin_in_recording(cuda, bytes, parcel, err);
     }
     if (bytes > ring->part_bytes) {
         status = grow_ring(cuda, bytes, err);
