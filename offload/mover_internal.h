@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by mover.c (requests, and the stage that reads), mover_link.c (the stage that copies to a
- * device), mover_wait.c (those who wait) and mover_open.c; nobody else includes it. */
+/* Shared by the files of the mover alone. Each calls only those before it: mover_state.c (queues
+ * and ends), mover_link.c (the stage that copies to a device), mover_wait.c (those who wait),
+ * mover_thread.c (the thread, and the stage that reads), mover.c (requests), mover_open.c. */
 #ifndef MOE_OFFLOAD_MOVER_INTERNAL_H
 #define MOE_OFFLOAD_MOVER_INTERNAL_H
 
@@ -13,6 +14,8 @@
 /* Copies handed to the link at once: one on its way, and the next so that the link does not idle.
  */
 #define MOE_MOVER_COPIES 2u
+/* What is known to hang is waited for this many times shorter. */
+#define MOE_MOVER_STALLED_DIVISOR 8u
 
 typedef enum moe_mover_stage { MOE_STAGE_READ, MOE_STAGE_COPY, MOE_STAGE_COUNT } moe_mover_stage;
 
@@ -92,6 +95,9 @@ static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
 /* Under the lock: at the end of its queue, and out of it. */
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
+/* Demands and verifications that are queued or under way are counted. */
+void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot);
+void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot);
 /* The request has come to its end, slot->status says how. */
 void moe_mover_finish(moe_mover *mover, uint32_t index);
 /* The mover's thread. */

@@ -27,13 +27,6 @@ static void listen_to_link(moe_mover *mover)
     }
 }
 
-void moe_mover_leave_link(moe_mover *mover)
-{
-    if (mover->device != NULL) {
-        mover->device->link->copy_notify(mover->device, NULL, NULL);
-    }
-}
-
 /* Its time-outs are of the clock that moe_now_ns() reads. */
 static void init_condition(pthread_cond_t *condition)
 {

@@ -4,22 +4,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-#define STALLED_DIVISOR 8u
 /* A cancellation may come from a signal handler, which can wake nobody: it is looked for. */
 #define CANCEL_LOOK_NS 20000000u
-
-void moe_mover_note_progress(moe_mover *mover)
-{
-    mover->last_progress_ns = moe_now_ns();
-    mover->stalled = mover->abandoned = false;
-}
-
-void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns)
-{
-    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                                .tv_nsec = (long)(deadline_ns % 1000000000u)};
-    (void)pthread_cond_timedwait(condition, &mover->lock, &deadline);
-}
 
 static bool is_under_way(const moe_mover *mover, uint32_t slot)
 {
@@ -74,14 +60,7 @@ static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t 
 /* Less while it is known to hang, but enough for a part of it that does not. */
 static uint64_t patience(const moe_mover *mover)
 {
-    return mover->stalled ? mover->io_timeout_ns / STALLED_DIVISOR : mover->io_timeout_ns;
-}
-
-/* Who has given up on a read does not wait long for it either in order to close. */
-uint64_t moe_mover_closing_patience(const moe_mover *mover)
-{
-    bool hangs = mover->stalled || mover->abandoned;
-    return hangs ? mover->io_timeout_ns / STALLED_DIVISOR : mover->io_timeout_ns;
+    return mover->stalled ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
 }
 
 static bool is_cancelled(const moe_wait_cancel *cancel)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reference C of the vector kernels: the definition the others are held to. */
+/* Reference C of the vector kernels, the definition that the others are held to; and the choice of
+ * kernels for a processor. */
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>
@@ -45,12 +46,6 @@ static void silu_mul_c(const float *g, const float *u, float *y, uint32_t n)
         y[i] = g[i] / (1.0f + moe_exp(-g[i])) * u[i];
 }
 
-void moe_sigmoid_c(float *x, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = 1.0f / (1.0f + moe_exp(-x[i]));
-}
-
 static void add_c(const float *a, const float *b, float *y, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -77,27 +72,6 @@ static void clamp_c(float limit, float *x, uint32_t n)
     }
 }
 
-float moe_vector_max_c(const float *x, uint32_t n)
-{
-    float max = -INFINITY;
-    for (uint32_t i = 0; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    return max;
-}
-
-void moe_softmax_c(float *x, uint32_t n)
-{
-    float max = moe_vector_max_c(x, n);
-    float lanes[MOE_LANES] = {0};
-    for (uint32_t i = 0; i < n; i++) {
-        x[i] = moe_exp(x[i] - max);
-        lanes[i % MOE_LANES] += x[i];
-    }
-    float sum = moe_lanes_reduce(lanes);
-    for (uint32_t i = 0; i < n; i++)
-        x[i] /= sum;
-}
-
 static float exp_sum_c(const float *x, uint32_t n, float max)
 {
     float lanes[MOE_EXP_SUM_LANES] = {0};
@@ -107,15 +81,6 @@ static float exp_sum_c(const float *x, uint32_t n, float max)
         for (uint32_t l = 0; l < h; l++)
             lanes[l] += lanes[l + h];
     return lanes[0];
-}
-
-double moe_log_softmax_at_c(const float *logits, uint32_t n, uint32_t index)
-{
-    double max = moe_vector_max_c(logits, n);
-    double sum = 0.0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - max);
-    return (double)logits[index] - max - log(sum);
 }
 
 static uint32_t argmax_c(const float *x, uint32_t n)

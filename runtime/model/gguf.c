@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening of models, of one file or of many parts, and access to what their headers say.
+/* Opening of models, of one file or of many parts.
  *
  * The header is copied into memory with pread(), never mapped: a file that shrinks or a disk that
  * fails under a mapping would kill the process with SIGBUS. How long a header is, only parsing it
@@ -21,21 +21,6 @@
 #define FIRST_READ_BYTES ((uint64_t)1 << 20)
 #define MAX_HEADER_BYTES ((uint64_t)1 << 30) /* the largest vocabularies take some 20 MiB */
 #define MAX_PARTS        65535               /* split.count is a u16 */
-
-typedef struct moe_gguf_part {
-    moe_gguf_file file;
-    char *path;
-    uint8_t *bytes; /* the header; NULL when it is the caller's memory */
-    moe_gguf_header header;
-} moe_gguf_part;
-
-struct moe_gguf {
-    moe_gguf_part *parts;
-    size_t n_parts;
-    moe_gguf_tensor *tensors; /* of all parts, in order */
-    size_t n_tensors;
-    moe_gguf_index tensor_index;
-};
 
 void moe_gguf_header_free(moe_gguf_header *header)
 {
@@ -384,55 +369,4 @@ void moe_gguf_close(moe_gguf **gguf)
     moe_gguf_index_free(&(*gguf)->tensor_index);
     free(*gguf);
     *gguf = NULL;
-}
-
-uint32_t moe_gguf_version(const moe_gguf *gguf)
-{
-    return gguf->parts[0].header.version;
-}
-
-size_t moe_gguf_n_files(const moe_gguf *gguf)
-{
-    return gguf->n_parts;
-}
-
-const moe_gguf_file *moe_gguf_file_at(const moe_gguf *gguf, size_t index)
-{
-    return index < gguf->n_parts ? &gguf->parts[index].file : NULL;
-}
-
-size_t moe_gguf_n_kvs(const moe_gguf *gguf)
-{
-    return gguf->parts[0].header.n_kvs;
-}
-
-const moe_gguf_kv *moe_gguf_kv_at(const moe_gguf *gguf, size_t index)
-{
-    return index < moe_gguf_n_kvs(gguf) ? &gguf->parts[0].header.kvs[index] : NULL;
-}
-
-size_t moe_gguf_n_tensors(const moe_gguf *gguf)
-{
-    return gguf->n_tensors;
-}
-
-const moe_gguf_tensor *moe_gguf_tensor_at(const moe_gguf *gguf, size_t index)
-{
-    return index < gguf->n_tensors ? &gguf->tensors[index] : NULL;
-}
-
-const moe_gguf_kv *moe_gguf_find(const moe_gguf *gguf, const char *key)
-{
-    return moe_gguf_header_find(&gguf->parts[0].header, key);
-}
-
-const moe_gguf_tensor *moe_gguf_find_tensor(const moe_gguf *gguf, const char *name)
-{
-    if (gguf->n_tensors == 0) {
-        return NULL;
-    }
-    moe_string_view view = {name, strlen(name)};
-    size_t at = moe_gguf_index_find(&gguf->tensor_index, &gguf->tensors[0].name,
-                                    sizeof *gguf->tensors, view);
-    return at == SIZE_MAX ? NULL : &gguf->tensors[at];
 }

@@ -31,6 +31,21 @@ typedef struct moe_gguf_header {
     moe_gguf_index kv_index;
 } moe_gguf_header;
 
+typedef struct moe_gguf_part {
+    moe_gguf_file file;
+    char *path;
+    uint8_t *bytes; /* the header; NULL when it is the caller's memory */
+    moe_gguf_header header;
+} moe_gguf_part;
+
+struct moe_gguf {
+    moe_gguf_part *parts;
+    size_t n_parts;
+    moe_gguf_tensor *tensors; /* of all parts, in order */
+    size_t n_tensors;
+    moe_gguf_index tensor_index;
+};
+
 /* Returned by moe_gguf_header_parse() when the bytes at hand end before the header does. */
 #define MOE_GGUF_NEED_MORE 1
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* What every part of the mover does to requests: queue them, end them, keep their errors; and what
+ * it tells those who wait. */
+#include "offload/mover_internal.h"
+#include "runtime/base/clock.h"
+
+#define NONE MOE_MOVER_NONE
+
+void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
+    slot->next = NONE;
+    slot->previous = q->last;
+    if (q->last != NONE) {
+        mover->slots[q->last].next = index;
+    } else {
+        q->first = index;
+    }
+    q->last = index;
+}
+
+void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
+    if (slot->previous != NONE) {
+        mover->slots[slot->previous].next = slot->next;
+    } else {
+        q->first = slot->next;
+    }
+    if (slot->next != NONE) {
+        mover->slots[slot->next].previous = slot->previous;
+    } else {
+        q->last = slot->previous;
+    }
+}
+
+void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot)
+{
+    if (slot->move.cause != MOE_CAUSE_PREFETCH) {
+        atomic_fetch_add(&mover->n_urgent, 1);
+    }
+}
+
+void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
+{
+    if (slot->move.cause != MOE_CAUSE_PREFETCH) {
+        atomic_fetch_sub(&mover->n_urgent, 1);
+    }
+}
+
+/* A failed prefetch is nobody's error: who needs the expert asks again. */
+void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error)
+{
+    if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {
+        return;
+    }
+    pthread_mutex_lock(&mover->lock);
+    mover->last_status = mover->slots[index].status;
+    mover->last_failed = index;
+    mover->last_error = *error;
+    pthread_mutex_unlock(&mover->lock);
+}
+
+void moe_mover_finish(moe_mover *mover, uint32_t index)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    uint64_t bytes = moe_expert_ref_bytes(slot->move.expert);
+    pthread_mutex_lock(&mover->lock);
+    if (slot->status == MOE_OK) {
+        mover->stats.n_moves[slot->move.cause]++;
+        mover->stats.bytes[slot->move.cause] += bytes;
+        mover->stats.bytes_link += mover->device != NULL ? bytes : 0;
+    } else {
+        mover->stats.n_failed++;
+    }
+    moe_mover_no_longer_urgent(mover, slot);
+    moe_mover_note_progress(mover);
+    moe_mover_set_state(slot, slot->status == MOE_OK ? MOE_SLOT_READY : MOE_SLOT_FAILED);
+    atomic_fetch_add_explicit(&mover->n_finished, 1, memory_order_release);
+    pthread_cond_broadcast(&mover->finished);
+    pthread_mutex_unlock(&mover->lock);
+}
+
+void moe_mover_wake(moe_mover *mover)
+{
+    pthread_cond_signal(&mover->requested);
+    moe_range_reader_wake(mover->reader);
+}
+
+void moe_mover_note_progress(moe_mover *mover)
+{
+    mover->last_progress_ns = moe_now_ns();
+    mover->stalled = mover->abandoned = false;
+}
+
+void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns)
+{
+    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                                .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    (void)pthread_cond_timedwait(condition, &mover->lock, &deadline);
+}
+
+/* Who has given up on a read does not wait long for it either in order to close. */
+uint64_t moe_mover_closing_patience(const moe_mover *mover)
+{
+    bool hangs = mover->stalled || mover->abandoned;
+    return hangs ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
+}
+
+void moe_mover_leave_link(moe_mover *mover)
+{
+    if (mover->device != NULL) {
+        mover->device->link->copy_notify(mover->device, NULL, NULL);
+    }
+}

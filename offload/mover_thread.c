@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* The mover's thread: it hands requests to the reader and to the link, checks what has been read,
+ * and closes the reader when it ends. */
+#include <xxhash.h>
+
+#include "offload/mover_internal.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+
+#define NONE                 MOE_MOVER_NONE
+#define MAX_DONE             64u
+#define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
+#define LOOKS_PER_TIMEOUT    8u
+
+/* The most urgent request that may be handed to the disk now, LOADING; NONE when there is none. */
+static uint32_t take_request(moe_mover *mover)
+{
+    uint32_t index = NONE;
+    if (mover->n_ranges + MOE_EXPERT_PARTS > MAX_RANGES_IN_FLIGHT) {
+        return NONE;
+    }
+    for (int cause = 0; cause < MOE_CAUSE_COUNT && index == NONE; cause++) {
+        if (cause != MOE_CAUSE_PREFETCH || mover->n_prefetches < mover->max_prefetches) {
+            index = mover->queues[MOE_STAGE_READ][cause].first;
+        }
+    }
+    if (index != NONE) {
+        moe_mover_dequeue(mover, index, MOE_STAGE_READ);
+        moe_mover_set_state(&mover->slots[index], MOE_SLOT_LOADING);
+    }
+    return index;
+}
+
+static void submit_part(moe_mover *mover, uint32_t index, int part)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    const moe_tensor_ref *ref = &slot->move.expert->parts[part];
+    moe_range range = {.file = ref->file_index,
+                       .offset = ref->offset,
+                       .size = ref->size,
+                       .buffer = slot->move.buffers[part],
+                       .tag = (uint64_t)index * MOE_EXPERT_PARTS + (uint64_t)part};
+    /* The reader's limit is above ours, so there is always room. */
+    if (moe_range_reader_submit(mover->reader, &range)) {
+        mover->n_ranges++;
+        slot->n_parts_left++;
+    } else {
+        moe_error error;
+        slot->status = moe_fail(&error, MOE_ERR_INTERNAL, "the range reader is full");
+        moe_mover_record_error(mover, index, &error);
+    }
+}
+
+/* All parts have been read, or given up: the first stage is over. */
+static void finish_reading(moe_mover *mover, uint32_t index)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_range_reader_stats reads;
+    moe_range_reader_get_stats(mover->reader, &reads);
+    bool staged = slot->status == MOE_OK && mover->device != NULL;
+    slot->in_memory = slot->status == MOE_OK;
+    pthread_mutex_lock(&mover->lock);
+    mover->stats.bytes_read = reads.bytes_read;
+    mover->stats.n_retries = reads.n_retries;
+    mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
+    if (slot->in_memory) {
+        mover->stats.bytes_disk[slot->move.cause] += moe_expert_ref_bytes(slot->move.expert);
+    }
+    if (staged) {
+        moe_mover_set_state(slot, MOE_SLOT_STAGED);
+        moe_mover_enqueue(mover, index, MOE_STAGE_COPY);
+    }
+    pthread_mutex_unlock(&mover->lock);
+    if (!staged) {
+        moe_mover_finish(mover, index);
+    }
+}
+
+static void start_slot(moe_mover *mover, uint32_t index)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    slot->status = MOE_OK;
+    slot->retried = 0;
+    slot->n_parts_left = 0;
+    mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        submit_part(mover, index, p);
+    }
+    if (slot->n_parts_left == 0) {
+        finish_reading(mover, index);
+    }
+}
+
+/* False when the part's bytes are not those that the checksum was taken of: they are read once
+ * more, and then given up. */
+static bool verify_part(moe_mover *mover, uint32_t index, int part)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    const moe_tensor_ref *ref = &slot->move.expert->parts[part];
+    if (slot->move.checksums == NULL ||
+        XXH3_64bits(slot->data[part], ref->size) == slot->move.checksums[part]) {
+        return true;
+    }
+    if ((slot->retried & 1u << part) == 0) {
+        slot->retried |= (uint8_t)(1u << part);
+        pthread_mutex_lock(&mover->lock);
+        mover->stats.n_checksum_retries++;
+        pthread_mutex_unlock(&mover->lock);
+        submit_part(mover, index, part);
+        return false;
+    }
+    moe_error error;
+    slot->status = moe_fail(&error, MOE_ERR_IO,
+                            "%s: the expert's bytes at offset %llu do not match their checksum, "
+                            "twice; the file or the disk is damaged: download the file again",
+                            moe_range_reader_path(mover->reader, ref->file_index),
+                            (unsigned long long)ref->offset);
+    moe_mover_record_error(mover, index, &error);
+    return false;
+}
+
+static void process_done(moe_mover *mover, const moe_range_done *done)
+{
+    uint32_t index = (uint32_t)(done->tag / MOE_EXPERT_PARTS);
+    int part = (int)(done->tag % MOE_EXPERT_PARTS);
+    moe_mover_slot *slot = &mover->slots[index];
+    mover->n_ranges--;
+    slot->n_parts_left--;
+    if (done->status != MOE_OK) {
+        slot->status = done->status;
+        moe_mover_record_error(mover, index, &done->error);
+    } else {
+        slot->data[part] = done->data;
+        (void)verify_part(mover, index, part);
+    }
+    if (slot->n_parts_left == 0) {
+        finish_reading(mover, index);
+    }
+}
+
+/* Hands requests to the link and to the reader; sleeps when the reader has nothing to wait for.
+ * False to stop. */
+static bool take_requests(moe_mover *mover)
+{
+    pthread_mutex_lock(&mover->lock);
+    for (;;) {
+        void (*act)(moe_mover *, uint32_t) = moe_mover_finish;
+        uint32_t index = moe_mover_take_done_copy(mover);
+        if (index == NONE) {
+            act = moe_mover_start_copy;
+            index = moe_mover_take_staged(mover);
+        }
+        if (index == NONE) {
+            act = start_slot;
+            index = take_request(mover);
+        }
+        if (index != NONE) {
+            pthread_mutex_unlock(&mover->lock);
+            act(mover, index);
+            pthread_mutex_lock(&mover->lock);
+        } else if (mover->stop) {
+            pthread_mutex_unlock(&mover->lock);
+            return false;
+        } else if (mover->n_ranges > 0) {
+            break;
+        } else if (mover->n_copies > 0) { /* in case the link forgets to tell */
+            moe_mover_wait_until(mover, &mover->requested,
+                                 moe_now_ns() + mover->io_timeout_ns / LOOKS_PER_TIMEOUT);
+        } else {
+            pthread_cond_wait(&mover->requested, &mover->lock);
+        }
+    }
+    pthread_mutex_unlock(&mover->lock);
+    return true;
+}
+
+/* A large expert on a slow disk takes long; its blocks are progress too. */
+static void look_for_progress(moe_mover *mover)
+{
+    moe_range_reader_stats reads;
+    moe_range_reader_get_stats(mover->reader, &reads);
+    if (reads.bytes_read != mover->n_bytes_seen) {
+        mover->n_bytes_seen = reads.bytes_read;
+        pthread_mutex_lock(&mover->lock);
+        moe_mover_note_progress(mover);
+        pthread_mutex_unlock(&mover->lock);
+    }
+}
+
+/* Copies on the link come to their end, or the time is over. */
+static bool await_copies(moe_mover *mover, uint64_t patience_ns)
+{
+    uint64_t deadline = moe_now_ns() + patience_ns;
+    pthread_mutex_lock(&mover->lock);
+    while (mover->n_copies > 0 && moe_now_ns() < deadline) {
+        if (moe_mover_take_done_copy(mover) == NONE) {
+            moe_mover_wait_until(mover, &mover->requested, deadline);
+        }
+    }
+    bool ended = mover->n_copies == 0;
+    pthread_mutex_unlock(&mover->lock);
+    return ended;
+}
+
+/* The thread owns the reader, so it closes it: that waits for what is being read. */
+void *moe_mover_main(void *arg)
+{
+    moe_mover *mover = arg;
+    moe_range_done done[MAX_DONE];
+    while (take_requests(mover)) {
+        uint32_t n = moe_range_reader_wait(mover->reader, done, MAX_DONE,
+                                           (int64_t)(mover->io_timeout_ns / LOOKS_PER_TIMEOUT));
+        look_for_progress(mover);
+        for (uint32_t i = 0; i < n; i++) {
+            process_done(mover, &done[i]);
+        }
+    }
+    pthread_mutex_lock(&mover->lock);
+    uint64_t patience_ns = moe_mover_closing_patience(mover);
+    pthread_mutex_unlock(&mover->lock);
+    bool copied = await_copies(mover, patience_ns);
+    moe_mover_leave_link(mover); /* whose news would wake the reader */
+    moe_range_reader_hurry(mover->reader, patience_ns);
+    bool read = moe_range_reader_close(&mover->reader);
+    pthread_mutex_lock(&mover->lock);
+    mover->ended = true;
+    mover->hangs = !copied || !read;
+    pthread_cond_broadcast(&mover->finished);
+    pthread_mutex_unlock(&mover->lock);
+    return NULL;
+}
