@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <json-c/json.h>
 #include <moe/moe.h>
 
 #include "cli_buffer.h"
@@ -38,7 +39,13 @@ int cli_generate(moe_engine *engine, moe_session *session, const cli_options *op
 size_t cli_answer_n_tokens(const cli_answer *answer);
 void cli_answer_free(cli_answer *answer);
 
-/* The end-of-run statistics on stderr: as text, or as JSON with options->json. */
+/* What lossy modes did, and how far that was from the exact pass; nothing when they did not act.
+ * The figures of what was compared are null where nothing was. */
+void cli_print_lossy(const moe_lossy_stats *lossy);
+void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *lossy);
+
+/* The end-of-run statistics on stderr: as text, or as JSON with options->json. With options->quiet
+ * only that the text is lossy, where it is. */
 void cli_print_statistics(const moe_engine *engine, const cli_options *options,
                           const cli_answer *answer, uint64_t seed, uint64_t load_ns);
 

@@ -2,6 +2,7 @@
 #include "cli_json.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "cli_buffer.h"
@@ -31,7 +32,7 @@ void cli_json_real(struct json_object *object, const char *key, double value)
 {
     char text[32];
     snprintf(text, sizeof text, "%.6g", value);
-    cli_json_put(object, key, json_object_new_double_s(value, text));
+    cli_json_put(object, key, isfinite(value) ? json_object_new_double_s(value, text) : NULL);
 }
 
 /* Length of the well-formed UTF-8 character at text, 0 when there is none. */

@@ -12,6 +12,7 @@
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
 void cli_json_append(struct json_object *array, struct json_object *value);
 void cli_json_u64(struct json_object *object, const char *key, uint64_t value);
+/* Infinity and NaN, which JSON has not, become null. */
 void cli_json_real(struct json_object *object, const char *key, double value);
 /* Bytes that are not UTF-8 become U+FFFD: JSON is UTF-8. */
 void cli_json_text(struct json_object *object, const char *key, const char *text);

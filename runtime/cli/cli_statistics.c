@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include <json-c/json.h>
@@ -103,16 +104,16 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_real(object, "utility_worst", s->utility_worst);
 }
 
-static void put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
+void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
 {
-    cli_json_put(object, "lossy", json_object_new_boolean(l->on));
+    bool measured = l->compared > 0;
     cli_json_u64(object, "lossy_picks", l->picks);
     cli_json_u64(object, "lossy_replaced", l->replaced);
     cli_json_u64(object, "lossy_dropped", l->dropped);
     cli_json_u64(object, "lossy_compared", l->compared);
-    cli_json_u64(object, "lossy_agreed", l->agreed);
-    cli_json_real(object, "lossy_mean_kl", l->mean_kl);
-    cli_json_real(object, "lossy_max_kl", l->max_kl);
+    cli_json_put(object, "lossy_agreed", measured ? json_object_new_uint64(l->agreed) : NULL);
+    cli_json_real(object, "lossy_mean_kl", measured ? l->mean_kl : NAN);
+    cli_json_real(object, "lossy_max_kl", measured ? l->max_kl : NAN);
     cli_json_real(object, "lossy_mass_kept", l->mass_kept);
     cli_json_put(object, "lossy_output_error", json_object_new_double(l->output_error));
 }
@@ -149,7 +150,9 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "expert_failures", stats->expert_failures);
     cli_json_u64(object, "expert_timeouts", stats->expert_timeouts);
     put_speculation_json(object, &stats->speculation);
-    put_lossy_json(object, &stats->lossy);
+    cli_json_put(object, "lossy", json_object_new_boolean(stats->lossy.picks > 0));
+    cli_json_put(object, "lossy_on", json_object_new_boolean(stats->lossy.on));
+    cli_put_lossy_json(object, &stats->lossy);
     cli_json_u64(object, "resident_bytes", stats->resident_bytes_now);
     cli_json_u64(object, "peak_rss_bytes", cli_peak_rss_bytes());
     cli_json_text(object, "device", info->device);
@@ -226,21 +229,27 @@ static void print_speculation(const moe_speculation_stats *s)
     fprintf(stderr, "\n");
 }
 
-static void print_lossy(const moe_lossy_stats *l)
+void cli_print_lossy(const moe_lossy_stats *l)
 {
     if (l->picks == 0) {
         return;
     }
-    fprintf(stderr,
-            "LOSSY%s: %.1f %% of the routers' choices replaced, %.1f %% dropped; on %" PRIu64
-            " positions compared with the exact pass: KL %.4f (worst %.3f), same token %.1f %%\n",
+    fprintf(stderr, "LOSSY%s: %.1f %% of the routers' choices replaced, %.1f %% dropped; ",
             l->on ? "" : " (turned off by the quality limit)", percent_of(l->replaced, l->picks),
-            percent_of(l->dropped, l->picks), l->compared, l->mean_kl, l->max_kl,
+            percent_of(l->dropped, l->picks));
+    if (l->compared == 0) {
+        fputs("divergence from the exact pass: not measured\n", stderr);
+        return;
+    }
+    fprintf(stderr,
+            "on %" PRIu64 " position%s compared with the exact pass: KL %.4f (worst %.3f), "
+            "same token %.1f %%\n",
+            l->compared, l->compared == 1 ? "" : "s", l->mean_kl, l->max_kl,
             percent_of(l->agreed, l->compared));
 }
 
 static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
-                       const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+                       const cli_answer *answer)
 {
     char read_bytes[CLI_FORMAT_SIZE];
     char rss[CLI_FORMAT_SIZE];
@@ -262,9 +271,6 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
     print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);
-    print_lossy(&stats->lossy);
-    fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n", cli_seconds(load_ns),
-            info->n_threads, info->kernels, seed);
 }
 
 void cli_print_statistics(const moe_engine *engine, const cli_options *options,
@@ -276,7 +282,14 @@ void cli_print_statistics(const moe_engine *engine, const cli_options *options,
     moe_engine_get_stats(engine, &stats);
     if (options->json) {
         print_json(&info, &stats, answer, seed, load_ns);
-    } else if (!options->quiet) {
-        print_text(&info, &stats, answer, seed, load_ns);
+        return;
+    }
+    if (!options->quiet) {
+        print_text(&info, &stats, answer);
+    }
+    cli_print_lossy(&stats.lossy); /* whoever reads the text must know, --quiet or not */
+    if (!options->quiet) {
+        fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n",
+                cli_seconds(load_ns), info.n_threads, info.kernels, seed);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "cli_engine.h"
 #include "cli_format.h"
+#include "cli_generate.h"
 #include "cli_interrupt.h"
 #include "cli_json.h"
 #include "cli_prompt.h"
@@ -118,6 +119,7 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
                     "%zu chunks of %zu tokens (of %zu), %" PRIu64 " tokens scored, %.1f tokens/s\n",
                     n_chunks, s->n_chunk, n_tokens, s->n_scored, cli_per_second(s->n_done, ns));
         }
+        cli_print_lossy(&stats.lossy);
         return CLI_EXIT_OK;
     }
     char fingerprint[CLI_FORMAT_SIZE];
@@ -129,13 +131,9 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     cli_json_put(object, "negative_log_likelihood", json_object_new_double(s->nll));
     cli_json_real(object, "accuracy", accuracy);
     cli_json_put(object, "lossy", json_object_new_boolean(stats.lossy.picks > 0));
-    cli_json_u64(object, "lossy_replaced", stats.lossy.replaced);
-    cli_json_u64(object, "lossy_dropped", stats.lossy.dropped);
-    cli_json_u64(object, "lossy_picks", stats.lossy.picks);
-    cli_json_real(object, "lossy_mass_kept", stats.lossy.mass_kept);
+    cli_put_lossy_json(object, &stats.lossy);
     cli_json_u64(object, "lossy_experts_natural", stats.lossy.experts_natural);
     cli_json_u64(object, "lossy_experts_used", stats.lossy.experts_used);
-    cli_json_put(object, "lossy_output_error", json_object_new_double(output_error));
     cli_json_u64(object, "text_tokens", n_tokens);
     cli_json_u64(object, "chunk_tokens", s->n_chunk);
     cli_json_u64(object, "chunks", n_chunks);

@@ -115,6 +115,7 @@ struct moe_session {
     bool has_logits; /* they are those of position n_evaluated - 1 */
     _Atomic bool cancelled;
     moe_session_draft *draft; /* NULL without speculation */
+    uint64_t n_lossy;         /* rows evaluated under lossy modes */
 };
 
 /* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has

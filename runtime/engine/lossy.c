@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/engine/lossy.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "runtime/engine/engine_internal.h"
 
 #define DEFAULT_SHARE          0.02
-#define MOST_COMPARED          64u /* rows of a step; larger ones are not compared */
+#define MOST_COMPARED          64u /* rows of a pass; those that follow are not compared */
 #define DEFAULT_ALPHA          0.95f
 #define DEFAULT_BUDDIES        16u
 #define DEFAULT_REPLACED       3u
@@ -386,13 +387,17 @@ typedef struct comparison {
     const moe_pass *pass;
     moe_lossy *lossy;
     uint32_t n_vocab;
-    uint32_t n_seen;
+    uint32_t n_kept; /* of the lossy pass: its first rows */
+    uint32_t n_seen; /* of the exact pass */
 } comparison;
 
 static bool keep_lossy(uint32_t row, const float *logits, void *user)
 {
     comparison *c = user;
-    memcpy(c->lossy->kept + (size_t)c->n_seen++ * c->n_vocab, logits, c->n_vocab * sizeof *logits);
+    if (c->n_kept < MOST_COMPARED) {
+        memcpy(c->lossy->kept + (size_t)c->n_kept++ * c->n_vocab, logits,
+               c->n_vocab * sizeof *logits);
+    }
     return c->pass->on_logits(row, logits, c->pass->user);
 }
 
@@ -402,7 +407,7 @@ static bool compare_exact(uint32_t row, const float *logits, void *user)
     (void)row;
     const float *lossy = c->lossy->kept + (size_t)c->n_seen++ * c->n_vocab;
     moe_quality_meter_add(&c->lossy->meter, logits, lossy, c->n_vocab);
-    return true;
+    return c->n_seen < c->n_kept;
 }
 
 /* The exact pass keeps its keys and values beside the lossy ones, as another branch of the tree:
@@ -441,7 +446,6 @@ static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison
     int status = MOE_ERR_MEMORY;
     if (rows != NULL && paths != NULL) {
         place_beside(pass, rows, paths);
-        c->n_seen = 0;
         moe_pass exact = *pass;
         exact.kind = MOE_PASS_EXACT;
         exact.kv_rows = rows;
@@ -456,21 +460,22 @@ static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison
     return status;
 }
 
-int moe_metered_pass(moe_engine *engine, const moe_pass *pass, moe_error *err)
+int moe_metered_pass(moe_engine *engine, const moe_pass *pass, bool must_compare, moe_error *err)
 {
     moe_lossy *l = engine->lossy;
-    if (pass->n_logit_rows > MOST_COMPARED || !moe_quality_meter_next(&l->meter)) {
+    if (!moe_quality_meter_next(&l->meter) && !must_compare) {
         return moe_pass_run(engine, pass, err);
     }
+    uint32_t n_compared = pass->n_logit_rows < MOST_COMPARED ? pass->n_logit_rows : MOST_COMPARED;
     comparison c = {.pass = pass, .lossy = l, .n_vocab = engine->config.n_vocab};
-    int status = reserve_kept(l, (size_t)pass->n_logit_rows * c.n_vocab, err);
+    int status = reserve_kept(l, (size_t)n_compared * c.n_vocab, err);
     moe_pass lossy = *pass;
     lossy.on_logits = keep_lossy;
     lossy.user = &c;
     if (status == MOE_OK) {
         status = moe_pass_run(engine, &lossy, err);
     }
-    return status != MOE_OK ? status : run_exact_beside(engine, pass, &c, err);
+    return status != MOE_OK || c.n_kept == 0 ? status : run_exact_beside(engine, pass, &c, err);
 }
 
 void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
@@ -494,5 +499,5 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
                           .compared = l->meter.n_sampled,
                           .agreed = l->meter.n_agreed,
                           .mean_kl = moe_quality_meter_mean_kl(&l->meter),
-                          .max_kl = l->meter.kl_max};
+                          .max_kl = l->meter.n_sampled > 0 ? l->meter.kl_max : NAN};
 }

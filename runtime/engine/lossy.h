@@ -49,11 +49,13 @@ bool moe_lossy_is_recordable(const moe_lossy *lossy);
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
 struct moe_pass;
-/* The pass, and, for the share of passes that the meter picks, the exact one after it (before it,
- * it would bring in what the lossy one then does not miss). Their logits are compared row by row.
+/* The pass, and, where must_compare is set and for the share of passes that the meter picks, the
+ * exact one after it (before it, it would bring in what the lossy one then does not miss). The
+ * logits of their first 64 rows are compared row by row.
  * The exact pass keeps its keys and values beside the lossy ones: every timeline needs as many
  * positions again as it has rows in the pass. */
-int moe_metered_pass(moe_engine *engine, const struct moe_pass *pass, moe_error *err);
+int moe_metered_pass(moe_engine *engine, const struct moe_pass *pass, bool must_compare,
+                     moe_error *err);
 /* lossy NULL: *stats stays. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
 

@@ -285,6 +285,24 @@ static bool is_decoding(const step *s)
     return true;
 }
 
+/* The pass has a row of a session of which few positions were compared with the exact pass. */
+static bool is_beginning(const step *s)
+{
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        if (s->n_rows_of[i] > 0 && s->sessions[i]->n_lossy < MOE_QUALITY_FIRST_POSITIONS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void count_lossy_rows(step *s)
+{
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        s->sessions[i]->n_lossy += s->n_rows_of[i];
+    }
+}
+
 /* The pass, lossy where that is asked for; its cost goes to speculation. Scoring given tokens is
  * verification: lossy modes act on it, so that a text's perplexity under them can be told. */
 static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
@@ -294,7 +312,11 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
     pass->kind = lossy ? MOE_PASS_LOSSY : MOE_PASS_EXACT;
     uint64_t begin = moe_now_ns();
     uint64_t waited = engine->speculation != NULL ? moe_expert_store_wait_ns(engine->experts) : 0;
-    int status = lossy ? moe_metered_pass(engine, pass, err) : moe_pass_run(engine, pass, err);
+    int status = lossy ? moe_metered_pass(engine, pass, is_beginning(s), err)
+                       : moe_pass_run(engine, pass, err);
+    if (status == MOE_OK && lossy) {
+        count_lossy_rows(s);
+    }
     if (status == MOE_OK && engine->speculation != NULL) {
         uint32_t n_emitted = 0;
         for (size_t i = 0; i < s->n_sessions; i++) {

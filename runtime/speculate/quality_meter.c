@@ -53,11 +53,12 @@ void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const f
     meter->n_agreed += best_exact == best_lossy;
     meter->kl_sum += kl;
     meter->kl_max = kl > meter->kl_max ? kl : meter->kl_max;
-    meter->exceeded |= meter->limit > 0.0 && meter->n_sampled >= MOE_QUALITY_MIN_SAMPLES &&
-                       moe_quality_meter_mean_kl(meter) > meter->limit;
+    uint64_t n = meter->n_sampled > MOE_QUALITY_MIN_SAMPLES ? meter->n_sampled
+                                                            : MOE_QUALITY_MIN_SAMPLES;
+    meter->exceeded |= meter->limit > 0.0 && meter->kl_sum > meter->limit * (double)n;
 }
 
 double moe_quality_meter_mean_kl(const moe_quality_meter *meter)
 {
-    return meter->n_sampled > 0 ? meter->kl_sum / (double)meter->n_sampled : 0.0;
+    return meter->n_sampled > 0 ? meter->kl_sum / (double)meter->n_sampled : NAN;
 }

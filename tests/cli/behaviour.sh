@@ -181,6 +181,31 @@ if setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock prlimit --memlock=65536
     fi
 fi
 
+# Lossy modes: a short answer has a figure, what was not measured has none, and --quiet still tells
+# that the text is lossy. The limit acts within the first tokens.
+cp "$model" "$work/lossy.gguf"
+"$moe" calibrate -m "$work/lossy.gguf" -f "$work/long.txt" -n 600 --quiet || fail "calibrate"
+lossy() {
+    n=$1
+    shift
+    "$moe" run -m "$work/lossy.gguf" -p "$prompt" -n "$n" --ignore-eos --temp 0 \
+        --expert-cache 50% --speculate off --buddy random,rho=8 "$@" 2>"$work/err" >"$work/text" ||
+        fail "run --buddy -n $n $*: $(cat "$work/err")"
+}
+lossy 20 --quiet
+[ "$(wc -l <"$work/err")" -eq 1 ] && grep -Eq '^LOSSY: .*on [1-9][0-9]* positions compared.*KL ' \
+    "$work/err" || fail "--quiet hides that the text is lossy: $(cat "$work/err")"
+lossy 20 --json
+"$json_fields" "$work/err" lossy:boolean lossy_mean_kl:number lossy_max_kl:number \
+    lossy_agreed:int && grep -q '"lossy": true' "$work/err" || fail "lossy JSON: $(cat "$work/err")"
+lossy 9 --json --quality-limit 1e-9
+grep -q '"lossy": true, "lossy_on": false' "$work/err" ||
+    fail "--quality-limit after 9 tokens: $(cat "$work/err")"
+lossy 1 --json # comes from the prompt, which is exact
+grep -q '"lossy_compared": 0, "lossy_agreed": null, "lossy_mean_kl": null, "lossy_max_kl": null' \
+    "$work/err" ||
+    fail "nothing was compared: $(cat "$work/err")"
+
 # Through the chat template, when a model with one is at hand.
 if [ -n "$demo" ]; then
     "$moe" tokenize -m "$demo" -p 'Hi <|im_end|>' --chat --system 'Be brief.' >"$work/chat" ||

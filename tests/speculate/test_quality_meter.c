@@ -69,7 +69,7 @@ static void test_extremes(void **state)
     (void)state;
     moe_quality_meter meter;
     moe_quality_meter_init(&meter, 1.0, 0.0, 1);
-    assert_true(moe_quality_meter_mean_kl(&meter) == 0.0);
+    assert_true(isnan(moe_quality_meter_mean_kl(&meter))); /* nothing was measured */
     const float high[3] = {1e30f, 0.0f, -1e30f};
     moe_quality_meter_add(&meter, high, high, 3);
     const float never[3] = {1.0f, 1.0f, -INFINITY};
@@ -121,12 +121,18 @@ static void test_limit(void **state)
     moe_quality_meter_init(&meter, 1.0, 0.5, 1);
     for (uint32_t i = 1; i <= 2 * MOE_QUALITY_MIN_SAMPLES; i++) {
         moe_quality_meter_add(&meter, exact, lossy, 2);
-        assert_true(meter.exceeded == (i >= MOE_QUALITY_MIN_SAMPLES));
+        /* A KL of 2.7 each: two are more than 8 of the limit. */
+        assert_true(meter.exceeded == (i >= 2));
     }
     for (uint32_t i = 0; i < 1000; i++) {
         moe_quality_meter_add(&meter, exact, exact, 2);
     }
     assert_true(moe_quality_meter_mean_kl(&meter) < 0.5 && meter.exceeded);
+    moe_quality_meter_init(&meter, 1.0, 2.5, 1);
+    for (uint32_t i = 1; i <= 2 * MOE_QUALITY_MIN_SAMPLES; i++) {
+        moe_quality_meter_add(&meter, exact, lossy, 2);
+        assert_true(meter.exceeded == (i >= MOE_QUALITY_MIN_SAMPLES));
+    }
     moe_quality_meter_init(&meter, 1.0, 1e6, 1);
     for (uint32_t i = 0; i < 100; i++) {
         moe_quality_meter_add(&meter, exact, lossy, 2);

@@ -182,8 +182,12 @@ typedef struct moe_engine_options {
      * settings "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off":
      * off */
     const char *buddy;
-    double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
-    double quality_share; /* of positions that are compared with the exact pass, [0, 1]; 0: 0.02 */
+    /* Mean KL (nats) to the exact pass that turns lossy modes off; 0: none. It acts from the first
+     * tokens on. */
+    double quality_limit;
+    /* Of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8 positions that a
+     * session evaluates under lossy modes are always compared. */
+    double quality_share;
 
     /* For the functions of texts (below) alone: of the file the vocabulary is read and nothing
      * else, so a file that cannot be run, or has no weights, will do. What needs the model,

@@ -64,7 +64,7 @@ typedef struct moe_lossy_stats {
     double output_error;
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
-    double mean_kl, max_kl; /* nats */
+    double mean_kl, max_kl; /* nats; NaN while lossy modes act and compared is 0: not measured */
 } moe_lossy_stats;
 
 /* Counters since the engine was opened. */
