@@ -12,6 +12,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/finite.h"
 
 #define MOST_TRIED_ROWS 64u
 
@@ -55,13 +56,35 @@ int moe_pass_queue_logits(moe_engine *engine, const uint32_t *rows, uint32_t n, 
     return status;
 }
 
+/* The normed hidden states that the logits are made of come back beside them: a product with
+ * quantised weights may hide what is wrong with those. */
+static int fetch_selected(moe_engine *engine, uint32_t n, moe_error *err)
+{
+    moe_pass_buffers *b = &engine->buffers;
+    return engine->device->ops->download_later(engine->device, b->selected_host, b->selected,
+                                               (size_t)n * engine->config.n_embd * sizeof(float),
+                                               err);
+}
+
+static bool selected_are_finite(const moe_engine *engine, uint32_t n)
+{
+    return moe_all_finite(engine->buffers.selected_host, (size_t)n * engine->config.n_embd);
+}
+
 static int hand_over_logits(moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
                             bool *done, moe_error *err)
 {
     moe_pass_buffers *b = &engine->buffers;
     size_t n_vocab = engine->config.n_vocab;
-    int status = engine->device->ops->download(engine->device, b->logits_host, b->logits,
+    int status = fetch_selected(engine, n, err);
+    if (status == MOE_OK) {
+        status = engine->device->ops->download(engine->device, b->logits_host, b->logits,
                                                n * n_vocab * sizeof(float), err);
+    }
+    if (status == MOE_OK &&
+        !(selected_are_finite(engine, n) && moe_all_finite(b->logits_host, n * n_vocab))) {
+        return moe_pass_fail_not_finite(engine, pass, err);
+    }
     for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
         *done =
             !pass->on_logits(pass->logit_rows[first + i], b->logits_host + i * n_vocab, pass->user);
@@ -76,9 +99,17 @@ static int hand_over_greatest(moe_engine *engine, const moe_pass *pass, uint32_t
     moe_pass_buffers *b = &engine->buffers;
     const moe_device_ops *ops = engine->device->ops;
     moe_greatest *device = (moe_greatest *)b->greatest;
+    bool finite = true;
     int status = ops->greatest(engine->device, b->logits, n, engine->config.n_vocab, device, err);
+    status = status == MOE_OK ? fetch_selected(engine, n, err) : status;
     if (status == MOE_OK) {
         status = ops->download(engine->device, host, device, n * sizeof *host, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        finite = finite && isfinite(host[i].share);
+    }
+    if (status == MOE_OK && !(finite && selected_are_finite(engine, n))) {
+        return moe_pass_fail_not_finite(engine, pass, err);
     }
     for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
         *done = !pass->on_greatest(pass->logit_rows[first + i], &host[i], pass->user);
@@ -259,6 +290,10 @@ int moe_pass_run(moe_engine *engine, const moe_pass *pass, moe_error *err)
     }
     if (status == MOE_OK && !done) {
         status = run_counted_layers(engine, pass, err);
+    }
+    /* Rows without logits leave keys and values behind, for rows to come. */
+    if (status == MOE_OK && !done && pass->n_logit_rows < pass->n_rows) {
+        status = moe_pass_check_hidden(engine, pass, err);
     }
     if (status == MOE_OK && !done) {
         status = output_logits(engine, pass, err);

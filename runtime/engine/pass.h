@@ -41,7 +41,8 @@ typedef struct moe_pass_buffers {
     float *greatest;        /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
     float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab], of the link's host memory if there is one */
-    size_t logits_bytes;
+    float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], behind them: what `selected` held */
+    size_t logits_bytes;  /* of both */
     float *rope_cos; /* [rows][n_rot / 2] */
     float *rope_sin;
     uint32_t *chosen;      /* [rows][n_expert_used] */
@@ -128,7 +129,8 @@ int moe_pass_queue_layers(struct moe_engine *engine, const moe_pass *pass, moe_e
 int moe_pass_queue_logits(struct moe_engine *engine, const uint32_t *rows, uint32_t n,
                           moe_error *err);
 /* What has been queued comes back and is handed over, as logits or as their greatest: rows first ..
- * first + n of pass->logit_rows. *done: the receiver wants no more. */
+ * first + n of pass->logit_rows. *done: the receiver wants no more. MOE_ERR_FORMAT, and none
+ * of them is handed over, where one is not finite (finite.h). */
 int moe_pass_hand_over(struct moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 

@@ -134,19 +134,30 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
                                                   c->n_expert, err);
 }
 
+static size_t logits_bytes(const moe_model_config *c)
+{
+    return (size_t)MOE_LOGIT_ROWS * ((size_t)c->n_vocab + c->n_embd) * sizeof(float);
+}
+
 /* Logits come back every token, so their place is one that the link writes to directly. */
 static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
                        moe_error *err)
 {
-    b->logits_bytes = (size_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
+    size_t n_logits = (size_t)MOE_LOGIT_ROWS * c->n_vocab;
+    void *memory = NULL;
+    int status = MOE_OK;
+    b->logits_bytes = logits_bytes(c);
     if (device->link != NULL) {
-        void *memory;
-        int status = device->link->host_alloc(device, b->logits_bytes, &memory, err);
-        b->logits_host = memory;
-        return status;
+        status = device->link->host_alloc(device, b->logits_bytes, &memory, err);
+    } else {
+        memory = moe_calloc(1, b->logits_bytes);
+        status = memory != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits");
     }
-    b->logits_host = moe_calloc(1, b->logits_bytes);
-    return b->logits_host != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits");
+    if (status == MOE_OK) {
+        b->logits_host = memory;
+        b->selected_host = b->logits_host + n_logits;
+    }
+    return status;
 }
 
 uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_rows)
@@ -163,7 +174,7 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
 {
-    uint64_t bytes = (uint64_t)MOE_LOGIT_ROWS * c->n_vocab * sizeof(float);
+    uint64_t bytes = logits_bytes(c);
     return bytes + (uint64_t)max_rows * (c->n_rot + 8u * c->n_expert_used) * sizeof(float);
 }
 

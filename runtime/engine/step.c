@@ -223,6 +223,7 @@ static bool keep_logits(uint32_t row, const float *logits, void *user)
         moe_speculation_visit(session, row - s->first_row[i], logits);
         return true;
     }
+    session->has_logits = false; /* until the step has succeeded */
     memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
     return true;
 }

@@ -362,7 +362,9 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to do
  * (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
  * whose context is full samples nothing: moe_session_is_full(). On error no session's timeline has
- * changed. A cancelled session makes the step return MOE_ERR_CANCELLED and clears the request. */
+ * changed. Values that are not finite (NaN, infinite), as damaged weights give them, are
+ * MOE_ERR_FORMAT, which names the first layer where they appeared. A cancelled
+ * session makes the step return MOE_ERR_CANCELLED and clears the request. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */

@@ -19,7 +19,7 @@ typedef enum moe_status {
     MOE_ERR_ARGUMENT = -1,     /* the caller passed something out of range */
     MOE_ERR_MEMORY = -2,       /* an allocation failed */
     MOE_ERR_IO = -3,           /* a file could not be opened, read or written */
-    MOE_ERR_FORMAT = -4,       /* a file is malformed */
+    MOE_ERR_FORMAT = -4,       /* a file is malformed, or its weights give no numbers */
     MOE_ERR_UNSUPPORTED = -5,  /* valid, but this build cannot do it */
     MOE_ERR_BUDGET = -6,       /* a memory budget is below what the model needs */
     MOE_ERR_CONTEXT_FULL = -7, /* the session's context has no room for more tokens */

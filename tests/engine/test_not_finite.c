@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* Weights that make values which are no numbers, in each kind of tensor: the step fails, names the
+ * first layer where they appeared, and leaves the timeline as it was. Argument: a model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "damaged_model.h"
+#include "engine_fixture.h"
+#include "runtime/base/dtype.h"
+
+#define N_PROMPT 90 /* more than a chunk */
+#define N_SHORT  4
+#define N_MOST   16
+
+static const char *model;
+static char folder[64] = "/tmp/moe-not-finite-XXXXXX";
+
+static const char *copy_path(void)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/copy.gguf", folder);
+    return path;
+}
+
+/* All of the tensor is infinite: its values, or its blocks' scales. */
+static bool spoil(const char *name)
+{
+    tensor_place place;
+    if (!find_tensor(model, name, &place)) {
+        return false;
+    }
+    uint8_t *bytes = calloc(1, place.size);
+    assert_non_null(bytes);
+    for (uint64_t i = 0; i + 4 <= place.size; i += 4) {
+        uint32_t infinity = place.type == MOE_DTYPE_F32 ? 0x7f800000u : 0x7c007c00u;
+        memcpy(bytes + i, &infinity, sizeof infinity);
+    }
+    assert_true(copy_with_bytes(model, copy_path(), place.offset, bytes, place.size));
+    free(bytes);
+    return true;
+}
+
+static moe_engine_options options_of_copy(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = copy_path();
+    options.n_threads = 2;
+    options.prefill_chunk = 64;
+    options.context = 256;
+    options.calibration = "none";
+    return options;
+}
+
+static void feed_prompt(moe_engine *engine, moe_session *session, size_t n)
+{
+    int32_t tokens[N_PROMPT];
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    make_prompt(tokens, n, info.n_vocab, 3);
+    feed(session, tokens, n);
+}
+
+/* Steps until one fails, at most so many. */
+static int step_until_failure(moe_engine *engine, moe_session *session, moe_error *error)
+{
+    int status = MOE_OK;
+    for (int i = 0; i < N_MOST && status == MOE_OK; i++) {
+        status = moe_step(engine, &session, 1, error);
+    }
+    return status;
+}
+
+/* A step of the prompt fails, twice, and says `where`. */
+static void expect_failure(const moe_engine_options *options, const char *where)
+{
+    moe_engine *engine = open_engine(options);
+    moe_session *session = greedy_session(engine);
+    feed_prompt(engine, session, N_PROMPT);
+    size_t n_pending = 0;
+    for (int i = 0; i < 2; i++) {
+        moe_error error = {""};
+        assert_int_equal(step_until_failure(engine, session, &error), MOE_ERR_FORMAT);
+        if (strstr(error.message, where) == NULL || strstr(error.message, "not finite") == NULL) {
+            fail_msg("expected '%s' in: %s", where, error.message);
+        }
+        assert_int_equal(moe_session_n_tokens(session), N_PROMPT);
+        assert_true(moe_session_n_pending(session) > 0);
+        assert_true(i == 0 || moe_session_n_pending(session) == n_pending);
+        n_pending = moe_session_n_pending(session);
+        assert_null(moe_session_logits(session));
+    }
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+/* The last layer with experts. */
+static unsigned last_layer(void)
+{
+    unsigned layer = 0;
+    tensor_place place;
+    char name[64];
+    for (unsigned l = 0; l < 8; l++) {
+        snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", l);
+        layer = find_tensor(model, name, &place) ? l : layer;
+    }
+    return layer;
+}
+
+/* "layer 1, BLOCK". Static memory. */
+static const char *in_last_layer(const char *block)
+{
+    static char where[64];
+    snprintf(where, sizeof where, "layer %u, %s", last_layer(), block);
+    return where;
+}
+
+/* A tensor of the last layer. */
+static bool spoil_last(const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s.weight", last_layer(), name);
+    return spoil(full);
+}
+
+static void each_kind_of_tensor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *where;
+    } cases[] = {
+        {"attn_q", "attention"},
+        {"attn_k", "attention"},
+        {"attn_v", "attention"},
+        {"attn_output", "attention"},
+        {"attn_q_norm", "attention"},
+        {"attn_q_a_norm", "attention"},
+        {"attn_kv_b", "attention"},
+        {"attn_k_b", "attention"},
+        {"attn_v_b", "attention"},
+        {"attn_kv_a_mqa", "attention"},
+        {"ffn_norm", "router and experts"},
+        {"ffn_gate_inp", "router and experts"},
+        {"ffn_gate_exps", "router and experts"},
+        {"ffn_down_exps", "router and experts"},
+        {"ffn_down_shexp", "router and experts"},
+    };
+    size_t n_found = 0;
+    moe_engine_options options = options_of_copy();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (spoil_last(cases[i].name)) {
+            print_message("%s\n", cases[i].name);
+            expect_failure(&options, in_last_layer(cases[i].where));
+            n_found++;
+        }
+    }
+    assert_true(n_found >= 7);
+    assert_true(spoil("token_embd.weight"));
+    expect_failure(&options, "embedding of token");
+    assert_true(spoil("output_norm.weight"));
+    expect_failure(&options, "output head");
+    assert_true(spoil("blk.0.attn_norm.weight"));
+    expect_failure(&options, "layer 0, attention");
+    if (spoil("output.weight")) {
+        expect_failure(&options, "output head");
+    }
+    if (spoil("blk.0.ffn_down.weight")) {
+        expect_failure(&options, "layer 0, feed-forward network");
+    }
+}
+
+static void in_every_mode(void **state)
+{
+    (void)state;
+    assert_true(spoil_last("ffn_down_exps"));
+    static const struct {
+        const char *device, *speculate, *policy;
+        uint32_t budget;
+        double share;
+    } modes[] = {
+        {"sim:memory=4G,link=16GB/s,latency=10us", NULL, NULL, 0, 0.0},
+        {NULL, "self", NULL, 0, 0.0},
+        {NULL, "ngram", NULL, 0, 0.5},
+        {NULL, "self", "lru", 0, 0.5},
+        {NULL, NULL, NULL, 4, 0.5},
+    };
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        moe_engine_options options = options_of_copy();
+        options.device = modes[i].device;
+        options.speculate = modes[i].speculate;
+        options.policy = modes[i].policy;
+        options.expert_budget = modes[i].budget;
+        options.expert_cache_share = modes[i].share;
+        expect_failure(&options, in_last_layer("router and experts"));
+    }
+}
+
+/* The first of the tokens that the model writes and that is not in its prompt: what was written
+ * before it, too. */
+static int32_t find_new_token(const moe_engine_options *options, size_t *n_before,
+                              uint32_t *n_vocab)
+{
+    int32_t prompt[N_SHORT], written[N_MOST];
+    moe_engine *engine = open_engine(options);
+    moe_engine_info info;
+    moe_engine_get_info(engine, &info);
+    *n_vocab = info.n_vocab;
+    make_prompt(prompt, N_SHORT, info.n_vocab, 3);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_SHORT);
+    decode(engine, session, written, N_MOST);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    for (*n_before = 0; *n_before < N_MOST; ++*n_before) {
+        bool seen = false;
+        for (size_t i = 0; i < N_SHORT; i++) {
+            seen = seen || prompt[i] == written[*n_before];
+        }
+        if (!seen) {
+            return written[*n_before];
+        }
+    }
+    fail_msg("the model writes nothing but its prompt's tokens");
+    return 0;
+}
+
+/* The embedding of a token that is written: the text up to it stays, and the step that fails leaves
+ * no token. */
+static void while_decoding(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {NULL, "self", "ngram"};
+    tensor_place place;
+    if (!find_tensor(model, "output.weight", &place)) {
+        skip(); /* the embedding is the head, too: every token would fail */
+    }
+    assert_true(find_tensor(model, "token_embd.weight", &place));
+    for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++) {
+        size_t n_before;
+        uint32_t n_vocab;
+        assert_true(copy_with_bytes(model, copy_path(), 0, NULL, 0));
+        moe_engine_options options = options_of_copy();
+        options.speculate = modes[m];
+        int32_t token = find_new_token(&options, &n_before, &n_vocab);
+        uint64_t row = place.size / n_vocab;
+        uint8_t *infinite = malloc(row);
+        assert_non_null(infinite);
+        for (uint64_t i = 0; i < row; i++) {
+            static const uint8_t f32[] = {0, 0, 0x80, 0x7f}, f16[] = {0, 0x7c, 0, 0x7c};
+            infinite[i] = place.type == MOE_DTYPE_F32 ? f32[i % 4] : f16[i % 4];
+        }
+        assert_true(copy_with_bytes(model, copy_path(), place.offset + row * (uint64_t)token,
+                                    infinite, row));
+        free(infinite);
+        moe_engine *engine = open_engine(&options);
+        moe_session *session = greedy_session(engine);
+        moe_error error = {""};
+        feed_prompt(engine, session, N_SHORT);
+        int status = step_until_failure(engine, session, &error);
+        if (status != MOE_ERR_FORMAT || strstr(error.message, "embedding of token") == NULL) {
+            fail_msg("mode %zu: %d %s", m, status, error.message);
+        }
+        assert_int_equal(moe_session_n_tokens(session), N_SHORT + n_before + 1);
+        assert_int_equal(moe_session_n_pending(session), 1);
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+}
+
+static bool count_positions(size_t position, const float *logits, void *user)
+{
+    (void)position;
+    (void)logits;
+    ++*(size_t *)user;
+    return true;
+}
+
+static void scoring(void **state)
+{
+    (void)state;
+    assert_true(spoil_last("ffn_gate_inp"));
+    moe_engine_options options = options_of_copy();
+    moe_engine *engine = open_engine(&options);
+    moe_session *session = greedy_session(engine);
+    int32_t tokens[N_PROMPT] = {0};
+    size_t n_visited = 0;
+    moe_error error = {""};
+    assert_int_equal(
+        moe_session_score(session, tokens, N_PROMPT, count_positions, &n_visited, &error),
+        MOE_ERR_FORMAT);
+    assert_non_null(strstr(error.message, in_last_layer("router and experts")));
+    assert_int_equal(n_visited, 0);
+    assert_int_equal(moe_session_n_tokens(session), 0);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(copy_path());
+    return rmdir(folder);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_not_finite MODEL.gguf\n");
+        return 2;
+    }
+    model = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_of_tensor),
+        cmocka_unit_test(in_every_mode),
+        cmocka_unit_test(while_decoding),
+        cmocka_unit_test(scoring),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
