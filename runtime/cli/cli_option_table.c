@@ -53,6 +53,10 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE},
     {{"-n", "--predict"}, "N", "tokens to write (default 64)", .offset = AT(predict),
      .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = SWEEPS_MODEL},
+    {{"--tokens-from"}, "greedy|sampled|random|FILE", "what decoding reads: what the model writes "
+     "after a random prompt, greedily or by sampling, or tokens forced one by one, at random or "
+     "from FILE, which holds ids as 'tokenize' prints them, the prompt's first (default greedy)",
+     .offset = AT(tokens_from), .kind = OPTION_TEXT, .commands = CLI_BENCH_DECODE},
     {{"--parallel"}, "N", "sequences decoded as one batch (default 1)",
      .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = CLI_BENCH_DECODE},
@@ -78,9 +82,10 @@ const cli_option_row cli_option_rows[] = {
     {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, told in the statistics "
      "(default -1)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = -1, .max = LARGEST_INT,
      .commands = CLI_RUN},
+    {{"-s", "--seed"}, "SEED", "of random tokens and of sampling (default 0)", .offset = AT(seed),
+     .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = CLI_BENCH_DECODE},
     {{"-s", "--seed"}, "SEED", "of the random prompt (default 0)", .offset = AT(seed),
-     .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT,
-     .commands = CLI_BENCH_DECODE | SWEEPS_MODEL},
+     .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = SWEEPS_MODEL},
     {{"-s", "--seed"}, "SEED", "of the random ranges (default 0)", .offset = AT(seed),
      .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = CLI_BENCH_IO},
     {{"--temp"}, "T", "temperature; 0: greedy, top-k, top-p and min-p do nothing (default 0.8)",

@@ -88,6 +88,7 @@ typedef struct cli_options {
     uint64_t prefill_chunk; /* 0: the library's default */
     int64_t predict;        /* tokens to write; -1: until the end of the text or a full context */
     int64_t seed;           /* -1: a random one */
+    const char *tokens_from; /* bench decode: a word or a file; NULL: greedy */
     uint64_t bench_prompt;
     uint64_t bench_parallel;
     uint64_t bench_repeat;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_prompt.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,5 +96,37 @@ int cli_check_fits(const moe_engine *engine, size_t n_tokens)
                         "was trained for %u)",
                         n_tokens, info.context, info.context_train);
     }
+    return CLI_EXIT_OK;
+}
+
+int cli_parse_ids(const char *text, const char *option, int32_t **tokens, size_t *n)
+{
+    static const char separators[] = " ,\t\r\n";
+    cli_buffer list = {NULL, 0, 0};
+    *tokens = NULL;
+    *n = 0;
+    for (const char *at = text + strspn(text, separators); *at != '\0';) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno != 0 || id < 0 || id > INT32_MAX ||
+            (*end != '\0' && strchr(separators, *end) == NULL)) {
+            cli_buffer_free(&list);
+            size_t word = strcspn(at, separators);
+            return cli_fail(CLI_EXIT_USAGE, "%s must be ids like \"1 2 3\", not '%.*s'", option,
+                            word < 40 ? (int)word : 40, at);
+        }
+        int32_t token = (int32_t)id;
+        if (!cli_buffer_append(&list, &token, sizeof token)) {
+            cli_buffer_free(&list);
+            return cli_fail(CLI_EXIT_FAILURE, "out of memory for %s", option);
+        }
+        at = end + strspn(end, separators);
+    }
+    if (list.size == 0) {
+        return cli_fail(CLI_EXIT_USAGE, "%s must be ids like \"1 2 3\": there are none", option);
+    }
+    *tokens = (int32_t *)list.data;
+    *n = list.size / sizeof **tokens;
     return CLI_EXIT_OK;
 }

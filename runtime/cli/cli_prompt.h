@@ -29,6 +29,10 @@ int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, cons
 int cli_text_tokens(moe_engine **engine, const cli_options *options, uint64_t context,
                     int32_t **tokens, size_t *n_tokens);
 
+/* "1 2 3", also with commas and newlines, into an array: free(). Errors name the option. Returns an
+ * exit code. */
+int cli_parse_ids(const char *text, const char *option, int32_t **tokens, size_t *n);
+
 /* Tells, with the remedy, that n_tokens do not fit. CLI_EXIT_OK when they do. */
 int cli_check_fits(const moe_engine *engine, size_t n_tokens);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* bench decode: two phases, timed apart. In the prompt phase only the sequences that have not yet
  * sampled take part in a pass, so that no decoding is counted in it; in the decode phase every pass
- * has one row of each sequence. */
+ * has one row of each sequence. With forced tokens the model chooses as ever, which takes the same
+ * time; its choice is recorded, and the forced token stands in its place. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <json-c/json.h>
 #include <moe/moe.h>
 
+#include "cli_bench_tokens.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_interrupt.h"
@@ -28,12 +30,18 @@ typedef struct bench {
     size_t n_decode;
     moe_session **sessions; /* [n_sequences] */
     moe_session **active;   /* [n_sequences] those of one pass */
-    int32_t *prompts;       /* [n_sequences][n_prompt] */
-    double *prompt_speed;   /* [repeat] tokens a second, all sequences together */
-    double *decode_speed;   /* [repeat] */
-    double *bound_share;    /* [repeat] of what memory bandwidth allows; one sequence */
-    double bandwidth;       /* bytes a second, the last measured */
-    char tokens_sha256[CLI_SHA256_HEX_SIZE]; /* of the first sequence, first repetition */
+    cli_bench_tokens tokens;
+    int32_t *chosen; /* [n_decode + 1] by the first sequence's model */
+    size_t n_chosen;
+    double open_s;        /* to open the engine: weights that stay are read */
+    double first_token_s; /* from then on, in the first repetition, to the first token chosen */
+    double *prompt_speed; /* [repeat] tokens a second, all sequences together */
+    double *decode_speed; /* [repeat] */
+    double *bound_share;  /* [repeat] of what memory bandwidth allows; one sequence */
+    double *sorted;       /* [repeat] */
+    double bandwidth;     /* bytes a second, the last measured */
+    /* Of what the model chose in the first sequence, in the first repetition. */
+    char tokens_sha256[CLI_SHA256_HEX_SIZE];
 } bench;
 
 typedef struct spread {
@@ -42,15 +50,6 @@ typedef struct spread {
     double largest;
 } spread;
 
-/* SplitMix64: the prompts are the same for the same seed everywhere. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-    return z ^ z >> 31;
-}
-
 static int compare_doubles(const void *left, const void *right)
 {
     double a = *(const double *)left;
@@ -58,11 +57,25 @@ static int compare_doubles(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-static spread spread_of(double *values, size_t n)
+/* values: [repeat], left in their order. */
+static spread spread_of(const bench *b, const double *values)
 {
-    qsort(values, n, sizeof *values, compare_doubles);
+    size_t n = b->options->bench_repeat;
+    memcpy(b->sorted, values, n * sizeof *values);
+    qsort(b->sorted, n, sizeof *values, compare_doubles);
+    values = b->sorted;
     double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
     return (spread){median, values[0], values[n - 1]};
+}
+
+static moe_sampling sampling_of(const bench *b)
+{
+    moe_sampling sampling;
+    moe_sampling_init(&sampling);
+    if (b->tokens.source != CLI_BENCH_SAMPLED) {
+        sampling.temperature = 0;
+    }
+    return sampling;
 }
 
 static int step(bench *b, moe_session *const *sessions, size_t n)
@@ -75,17 +88,33 @@ static int step(bench *b, moe_session *const *sessions, size_t n)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+/* What the sessions sampled in the last step; the first session's is kept. */
+static void take_chosen(bench *b)
+{
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        int32_t token;
+        while (moe_session_take(b->sessions[i], &token, 1) > 0) {
+            if (i == 0 && b->n_chosen <= b->n_decode) {
+                b->chosen[b->n_chosen++] = token;
+            }
+        }
+    }
+}
+
 static int start_over(bench *b)
 {
     moe_error err = {""};
+    moe_sampling sampling = sampling_of(b);
+    b->n_chosen = 0;
     for (size_t i = 0; i < b->n_sequences; i++) {
-        int32_t left[64];
-        while (moe_session_take(b->sessions[i], left, 64) > 0) {
-        }
         int status = moe_session_truncate(b->sessions[i], 0, &err);
         if (status == MOE_OK) {
-            status =
-                moe_session_feed(b->sessions[i], b->prompts + i * b->n_prompt, b->n_prompt, &err);
+            sampling.seed = b->tokens.seed + i;
+            status = moe_session_set_sampling(b->sessions[i], &sampling, &err);
+        }
+        if (status == MOE_OK) {
+            status = moe_session_feed(b->sessions[i], cli_bench_tokens_of(&b->tokens, i),
+                                      b->n_prompt, &err);
         }
         if (status != MOE_OK) {
             return cli_report(status, &err);
@@ -113,6 +142,33 @@ static int run_prompts(bench *b)
     }
 }
 
+/* Puts the i-th forced token where the model's own choice stands. */
+static int force_tokens(bench *b, size_t i)
+{
+    moe_error err = {""};
+    for (size_t s = 0; s < b->n_sequences; s++) {
+        const int32_t *forced = cli_bench_tokens_of(&b->tokens, s) + b->n_prompt;
+        int status = moe_session_truncate(b->sessions[s], b->n_prompt + i, &err);
+        if (status == MOE_OK) {
+            status = moe_session_feed(b->sessions[s], forced + i, 1, &err);
+        }
+        if (status != MOE_OK) {
+            return cli_report(status, &err);
+        }
+    }
+    return CLI_EXIT_OK;
+}
+
+static int decode_one(bench *b, size_t i)
+{
+    int code = CLI_EXIT_OK;
+    take_chosen(b);
+    if (cli_bench_tokens_forced(&b->tokens)) {
+        code = force_tokens(b, i);
+    }
+    return code == CLI_EXIT_OK ? step(b, b->sessions, b->n_sequences) : code;
+}
+
 static int run_repetition(bench *b, size_t repetition)
 {
     int code = start_over(b);
@@ -122,17 +178,24 @@ static int run_repetition(bench *b, size_t repetition)
     }
     uint64_t prompted = cli_engine_now_ns(b->engine);
     for (size_t i = 0; i < b->n_decode && code == CLI_EXIT_OK; i++) {
-        code = step(b, b->sessions, b->n_sequences);
+        code = decode_one(b, i);
     }
     uint64_t end = cli_engine_now_ns(b->engine);
     b->prompt_speed[repetition] = cli_per_second(b->n_sequences * b->n_prompt, prompted - start);
     b->decode_speed[repetition] = cli_per_second(b->n_sequences * b->n_decode, end - prompted);
+    take_chosen(b);
     if (code == CLI_EXIT_OK && repetition == 0) {
-        const moe_session *first = b->sessions[0];
-        cli_sha256_tokens(moe_session_tokens(first) + b->n_prompt,
-                          moe_session_n_tokens(first) - b->n_prompt, b->tokens_sha256);
+        b->first_token_s = cli_seconds(prompted - start);
+        cli_sha256_tokens(b->chosen, b->n_chosen, b->tokens_sha256);
     }
     return code;
+}
+
+/* Keys and values that a decoded token reads: those of every position up to its own, on average. */
+static double kv_bytes_read(const bench *b)
+{
+    double depth = (double)b->n_prompt + ((double)b->n_decode + 1) / 2;
+    return depth * (double)b->info.kv_bytes_per_token;
 }
 
 /* The bound of decoding one sequence, measured beside every repetition: on a shared machine the
@@ -147,8 +210,8 @@ static int compare_with_bound(bench *b, size_t repetition)
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
-    b->bound_share[repetition] =
-        b->decode_speed[repetition] * (double)b->info.active_bytes / b->bandwidth;
+    b->bound_share[repetition] = b->decode_speed[repetition] *
+                                 ((double)b->info.active_bytes + kv_bytes_read(b)) / b->bandwidth;
     return CLI_EXIT_OK;
 }
 
@@ -173,16 +236,12 @@ static int create_sessions(bench *b)
     moe_session_options session_options;
     moe_error err = {""};
     moe_session_options_init(&session_options);
-    session_options.sampling.temperature = 0;
+    session_options.sampling = sampling_of(b);
     for (size_t i = 0; i < b->n_sequences; i++) {
         int status = moe_session_create(&b->sessions[i], b->engine, &session_options, &err);
         if (status != MOE_OK) {
             return cli_report(status, &err);
         }
-    }
-    uint64_t state = b->options->seed < 0 ? 0 : (uint64_t)b->options->seed;
-    for (size_t i = 0; i < b->n_sequences * b->n_prompt; i++) {
-        b->prompts[i] = (int32_t)(next_random(&state) % b->info.n_vocab);
     }
     return CLI_EXIT_OK;
 }
@@ -192,11 +251,12 @@ static bool allocate(bench *b)
     size_t repeat = b->options->bench_repeat;
     b->sessions = calloc(b->n_sequences, sizeof(moe_session *));
     b->active = calloc(b->n_sequences, sizeof(moe_session *));
-    b->prompts = calloc(b->n_sequences * b->n_prompt, sizeof *b->prompts);
+    b->chosen = calloc(b->n_decode + 1, sizeof *b->chosen);
+    b->sorted = calloc(repeat, sizeof *b->sorted);
     b->prompt_speed = calloc(repeat, sizeof *b->prompt_speed);
     b->decode_speed = calloc(repeat, sizeof *b->decode_speed);
     b->bound_share = calloc(repeat, sizeof *b->bound_share);
-    return b->sessions != NULL && b->active != NULL && b->prompts != NULL &&
+    return b->sessions != NULL && b->active != NULL && b->chosen != NULL && b->sorted != NULL &&
            b->prompt_speed != NULL && b->decode_speed != NULL && b->bound_share != NULL;
 }
 
@@ -207,20 +267,30 @@ static void release(bench *b)
     }
     free(b->sessions);
     free(b->active);
-    free(b->prompts);
+    free(b->chosen);
+    free(b->sorted);
+    cli_bench_tokens_free(&b->tokens);
     free(b->prompt_speed);
     free(b->decode_speed);
     free(b->bound_share);
 }
 
-static struct json_object *spread_json(const char *test, size_t n, const spread *s)
+/* runs: every repetition's, in order, so that the first, with nothing in memory yet, can be told
+ * from the others. */
+static struct json_object *spread_json(const bench *b, const char *test, size_t n, const spread *s,
+                                       const double *values)
 {
+    struct json_object *runs = json_object_new_array();
+    for (size_t i = 0; i < b->options->bench_repeat; i++) {
+        cli_json_append(runs, json_object_new_double(values[i]));
+    }
     struct json_object *object = json_object_new_object();
     cli_json_text(object, "test", test);
     cli_json_u64(object, "tokens", n);
     cli_json_real(object, "tokens_per_s_median", s->median);
     cli_json_real(object, "tokens_per_s_min", s->smallest);
     cli_json_real(object, "tokens_per_s_max", s->largest);
+    cli_json_put(object, "tokens_per_s_runs", runs);
     return object;
 }
 
@@ -245,9 +315,9 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, b->info.fingerprint);
     struct json_object *object = json_object_new_object();
     struct json_object *results = json_object_new_array();
-    cli_json_append(results, spread_json("prompt", b->n_prompt, prompt));
+    cli_json_append(results, spread_json(b, "prompt", b->n_prompt, prompt, b->prompt_speed));
     if (b->n_decode > 0) {
-        cli_json_append(results, spread_json("decode", b->n_decode, decode));
+        cli_json_append(results, spread_json(b, "decode", b->n_decode, decode, b->decode_speed));
     }
     cli_json_text(object, "bench", "decode");
     cli_json_text(object, "library", moe_version());
@@ -262,10 +332,18 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     cli_json_u64(object, "parallel", b->n_sequences);
     cli_json_u64(object, "repeat", b->options->bench_repeat);
     cli_json_u64(object, "seed", b->options->seed < 0 ? 0 : (uint64_t)b->options->seed);
+    cli_json_text(object, "tokens_from", cli_bench_source_name(b->tokens.source));
+    if (b->tokens.path != NULL) {
+        cli_json_text(object, "tokens_file", b->tokens.path);
+    }
+    cli_json_put(object, "forced", json_object_new_boolean(cli_bench_tokens_forced(&b->tokens)));
+    cli_json_real(object, "open_s", b->open_s);
+    cli_json_real(object, "first_token_s", b->first_token_s);
     cli_json_put(object, "results", results);
     if (b->bandwidth > 0) {
-        spread share = spread_of(b->bound_share, b->options->bench_repeat);
+        spread share = spread_of(b, b->bound_share);
         cli_json_u64(object, "active_bytes_per_token", b->info.active_bytes);
+        cli_json_u64(object, "kv_bytes_read_per_token", (uint64_t)kv_bytes_read(b));
         cli_json_real(object, "memory_read_bytes_per_s", b->bandwidth);
         cli_json_real(object, "decode_share_of_bound", share.median);
     }
@@ -298,13 +376,16 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
 {
     char count[CLI_FORMAT_SIZE];
     char rss[CLI_FORMAT_SIZE];
+    char tokens[300];
     printf("machine: %s, %s cores, %s\n", machine_text(machine, "cpu", "model"),
            machine_text(machine, "cpu", "usable_cores"), machine_text(machine, "system", "kernel"));
     printf("model:   %s, %s, fingerprint %016" PRIx64 "\n", b->info.family,
            cli_format_count(count, b->info.n_parameters), b->info.fingerprint);
-    printf("run:     %u threads, %s, %zu in parallel, %" PRIu64 " times, seed %" PRId64 "\n\n",
-           b->info.n_threads, b->info.kernels, b->n_sequences, b->options->bench_repeat,
-           b->options->seed < 0 ? 0 : b->options->seed);
+    printf("run:     %u threads, %s, %zu in parallel, %" PRIu64 " times\n", b->info.n_threads,
+           b->info.kernels, b->n_sequences, b->options->bench_repeat);
+    cli_bench_tokens_describe(&b->tokens, tokens, sizeof tokens);
+    printf("tokens:  %s\n", tokens);
+    printf("open:    %.2f s, first token %.3f s later\n\n", b->open_s, b->first_token_s);
     printf("%-10s%8s%12s%12s%12s\n", "test", "tokens", "median t/s", "min", "max");
     printf("%-10s%8zu%12.2f%12.2f%12.2f\n", "prompt", b->n_prompt, prompt->median, prompt->smallest,
            prompt->largest);
@@ -313,15 +394,18 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
                decode->smallest, decode->largest);
     }
     if (b->bandwidth > 0) {
-        spread share = spread_of(b->bound_share, b->options->bench_repeat);
+        spread share = spread_of(b, b->bound_share);
         char active[CLI_FORMAT_SIZE];
-        printf("\nbound: a token reads %s, memory gives %.1f GB/s (%u threads reading); decode "
-               "reaches %.0f %%\n",
-               cli_format_bytes(active, b->info.active_bytes), b->bandwidth / 1e9,
+        char kv[CLI_FORMAT_SIZE];
+        printf("\nbound: a token reads %s of weights and %s of keys and values, memory gives %.1f "
+               "GB/s (%u threads reading); decode reaches %.0f %%\n",
+               cli_format_bytes(active, b->info.active_bytes),
+               cli_format_bytes(kv, (uint64_t)kv_bytes_read(b)), b->bandwidth / 1e9,
                b->info.n_threads, 100 * share.median);
     }
-    printf("\ntokens %s\npeak memory %s\n", b->tokens_sha256,
-           cli_format_bytes(rss, cli_peak_rss_bytes()));
+    printf("\n%s %s\npeak memory %s\n",
+           cli_bench_tokens_forced(&b->tokens) ? "tokens the model would choose" : "tokens",
+           b->tokens_sha256, cli_format_bytes(rss, cli_peak_rss_bytes()));
     json_object_put(machine);
     return CLI_EXIT_OK;
 }
@@ -333,15 +417,19 @@ static int measure(bench *b)
         return cli_fail(CLI_EXIT_FAILURE, "out of memory for %zu sequences of %zu tokens",
                         b->n_sequences, b->n_prompt);
     }
-    int code = create_sessions(b);
+    int code = cli_bench_tokens_read(&b->tokens, b->options, b->n_sequences, b->n_prompt,
+                                     b->n_decode, b->info.n_vocab);
+    if (code == CLI_EXIT_OK) {
+        code = create_sessions(b);
+    }
     if (code == CLI_EXIT_OK) {
         code = run_all(b);
     }
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    spread prompt = spread_of(b->prompt_speed, b->options->bench_repeat);
-    spread decode = spread_of(b->decode_speed, b->options->bench_repeat);
+    spread prompt = spread_of(b, b->prompt_speed);
+    spread decode = spread_of(b, b->decode_speed);
     struct json_object *machine = describe_machine(b->options);
     return b->options->json ? print_json(b, &prompt, &decode, machine)
                             : print_table(b, &prompt, &decode, machine);
@@ -363,8 +451,10 @@ int cmd_bench_decode(const cli_options *options)
                         options->context, b.n_prompt, b.n_decode, needed);
     }
     cli_interrupt_install();
+    uint64_t start = cli_now_ns();
     int code =
         cli_engine_open(&b.engine, options, options->context == 0 ? needed : options->context);
+    b.open_s = cli_seconds(cli_now_ns() - start);
     if (code == CLI_EXIT_OK) {
         code = measure(&b);
     }

@@ -35,35 +35,6 @@ static bool on_logits(size_t position, const float *logits, void *user)
     return true;
 }
 
-/* "1 2 3", also with commas: ids, into an array that moe_free() does not own. */
-static int parse_tokens(const char *text, int32_t **tokens, size_t *n)
-{
-    static const char separators[] = " ,\t\n";
-    cli_buffer list = {NULL, 0, 0};
-    for (const char *at = text + strspn(text, separators); *at != '\0';) {
-        char *end;
-        errno = 0;
-        long id = strtol(at, &end, 10);
-        if (end == at || errno != 0 || id < 0 || id > INT32_MAX ||
-            (*end != '\0' && strchr(separators, *end) == NULL)) {
-            cli_buffer_free(&list);
-            return cli_fail(CLI_EXIT_USAGE, "--tokens must be ids like \"1 2 3\", not '%s'", text);
-        }
-        int32_t token = (int32_t)id;
-        if (!cli_buffer_append(&list, &token, sizeof token)) {
-            cli_buffer_free(&list);
-            return cli_fail(CLI_EXIT_FAILURE, "out of memory for --tokens");
-        }
-        at = end + strspn(end, separators);
-    }
-    if (list.size == 0) {
-        return cli_fail(CLI_EXIT_USAGE, "--tokens must be ids like \"1 2 3\", not '%s'", text);
-    }
-    *tokens = (int32_t *)list.data;
-    *n = list.size / sizeof **tokens;
-    return CLI_EXIT_OK;
-}
-
 static int write_logits(moe_engine *engine, const cli_options *options, const int32_t *tokens,
                         size_t n)
 {
@@ -109,7 +80,7 @@ int cmd_logits(const cli_options *options)
         code = cli_fail(CLI_EXIT_USAGE, "logits: say where to write them: -o FILE.npy");
     }
     if (code == CLI_EXIT_OK) {
-        code = options->tokens != NULL ? parse_tokens(options->tokens, &given, &n)
+        code = options->tokens != NULL ? cli_parse_ids(options->tokens, "--tokens", &given, &n)
                                        : cli_prompt_text(&text, options);
     }
     cli_interrupt_install();

@@ -13,6 +13,7 @@ failed=0
 n=0
 
 printf 'Hello\n' >"$WORK/hello.txt"
+echo '1 2 99999' >"$WORK/ids.txt"
 awk 'BEGIN { for (i = 0; i < 60; i++) print "the cat and the dog went out, and the day was good." }' \
     >"$WORK/text.txt"
 printf 'this is no model file at all' >"$WORK/not-gguf.bin"
