@@ -97,6 +97,27 @@ static void print_geometry(const moe_file_summary *s)
            s->context_train);
 }
 
+/* Keys that the engine cannot do, or that it does not know. */
+static void print_doubtful_keys(const moe_file *file, uint64_t n, char *value, size_t size)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const char *key;
+        const char *why;
+        char type[48];
+        moe_metadata_use use;
+        if (moe_file_get_metadata_use(file, i, &use, &why) != MOE_OK ||
+            (use != MOE_METADATA_REFUSED && use != MOE_METADATA_UNKNOWN) ||
+            moe_file_get_metadata(file, i, &key, type, sizeof type, value, size) != MOE_OK) {
+            continue;
+        }
+        if (use == MOE_METADATA_UNKNOWN) {
+            printf("unknown key:  %s = %s; the text may differ\n", key, value);
+        } else {
+            printf("refused key:  %s = %s (%s)\n", key, value, why);
+        }
+    }
+}
+
 static void print_tally(const tally_table *table)
 {
     char size[CLI_FORMAT_SIZE];
@@ -150,6 +171,7 @@ static void print_readable(const moe_file *file, const cli_options *options, cha
            s.n_files == 1 ? "" : "s", cli_format_bytes(size, s.file_bytes));
     printf("architecture: %s\n", s.architecture);
     print_geometry(&s);
+    print_doubtful_keys(file, s.n_metadata, value, value_size);
     print_tally(&table);
     print_metadata(file, s.n_metadata, value, value_size);
     if (options->all) {
@@ -171,6 +193,23 @@ static struct json_object *tally_json(const tally_table *table)
     return list;
 }
 
+static void put_use_json(struct json_object *entry, const moe_file *file, uint64_t index)
+{
+    static const char *const names[] = {
+        [MOE_METADATA_OTHER] = "other",       [MOE_METADATA_READ] = "read",
+        [MOE_METADATA_HARMLESS] = "harmless", [MOE_METADATA_REFUSED] = "refused",
+        [MOE_METADATA_UNKNOWN] = "unknown",
+    };
+    const char *why;
+    moe_metadata_use use;
+    if (moe_file_get_metadata_use(file, index, &use, &why) == MOE_OK) {
+        cli_json_text(entry, "use", names[use]);
+        if (why[0] != '\0') {
+            cli_json_text(entry, "about", why);
+        }
+    }
+}
+
 static struct json_object *metadata_json(const moe_file *file, uint64_t n, char *value,
                                          size_t value_size)
 {
@@ -182,6 +221,7 @@ static struct json_object *metadata_json(const moe_file *file, uint64_t n, char 
             struct json_object *entry = json_object_new_object();
             cli_json_text(entry, "type", type);
             cli_json_text(entry, "value", value);
+            put_use_json(entry, file, i);
             cli_json_put(object, key, entry);
         }
     }

@@ -8,6 +8,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/metadata_notes.h"
 
 const char *moe_version(void)
 {
@@ -110,6 +111,9 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
         moe_engine_close(&engine);
         return status;
     }
+    if (whole) {
+        moe_metadata_notes(engine, options);
+    }
     moe_engine_warm(engine);
     *out = engine;
     return MOE_OK;
@@ -120,6 +124,9 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     *plan = (moe_memory_plan){0};
     moe_engine *engine = NULL;
     int status = open_model(&engine, options, false, err);
+    if (status == MOE_OK) {
+        moe_metadata_notes(engine, options);
+    }
     if (engine != NULL) {
         *plan = engine->plan;
     }

@@ -12,6 +12,7 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/engine/metadata_notes.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
@@ -227,7 +228,10 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
             return status;
         }
     }
-    engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
+    status = moe_choose_context(&engine->config, o->context, &engine->context, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     (void)find_offload_mode(o->offload, &engine->offload);
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     return moe_model_fingerprint(engine->gguf, &engine->fingerprint, err);

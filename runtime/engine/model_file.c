@@ -12,7 +12,9 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/metadata_text.h"
+#include "runtime/model/families.h"
 #include "runtime/model/gguf.h"
+#include "runtime/model/metadata_keys.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/tensor_map.h"
 #include "runtime/model/tokenizer.h"
@@ -242,6 +244,30 @@ int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key
     *key = file->keys[index];
     moe_metadata_type_text(kv, type, type_size);
     moe_metadata_value_text(kv, value, value_size);
+    return MOE_OK;
+}
+
+int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
+                              const char **why)
+{
+    static const moe_metadata_use uses[] = {
+        [MOE_KEY_USE_NOT_OURS] = MOE_METADATA_OTHER,
+        [MOE_KEY_USE_READ] = MOE_METADATA_READ,
+        [MOE_KEY_USE_HARMLESS] = MOE_METADATA_HARMLESS,
+        [MOE_KEY_USE_REFUSED] = MOE_METADATA_REFUSED,
+        [MOE_KEY_USE_UNKNOWN] = MOE_METADATA_UNKNOWN,
+    };
+    const char *reason = "";
+    if (file == NULL || use == NULL || index >= file->summary.n_metadata) {
+        return MOE_ERR_ARGUMENT;
+    }
+    const moe_family *family = moe_family_find(file->architecture);
+    *use = family == NULL ? MOE_METADATA_OTHER
+                          : uses[moe_metadata_key_use(family, file->gguf,
+                                                      moe_gguf_kv_at(file->gguf, index), &reason)];
+    if (why != NULL) {
+        *why = reason;
+    }
     return MOE_OK;
 }
 

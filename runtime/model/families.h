@@ -41,8 +41,8 @@ typedef struct moe_family {
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */
-    /* Files from before expert_gating_func that used a renormalised sigmoid gate are told by their
-     * shape; 0: there are none. */
+    /* Files from before expert_gating_func with a sigmoid gate and normalised weights are told by
+     * biases for the choice of experts, or by this shape; 0: there are none. */
     uint32_t sigmoid_n_layer;
     uint32_t sigmoid_n_expert;
 } moe_family;

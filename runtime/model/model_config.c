@@ -13,6 +13,7 @@
 #include "runtime/model/config_reader.h"
 #include "runtime/model/families.h"
 #include "runtime/model/gguf_internal.h"
+#include "runtime/model/metadata_keys.h"
 
 static int fail_unknown(moe_string_view architecture, moe_error *err)
 {
@@ -52,45 +53,6 @@ static int find_family(moe_model_config *config, const moe_gguf *gguf, const moe
     }
     config->family = (*family)->name;
     return MOE_OK;
-}
-
-/* Metadata of other families that would change the result, unless it has a neutral value. */
-static void refuse_unused_keys(moe_config_reader *r)
-{
-    static const struct {
-        const char *suffix;
-        float neutral, also_neutral;
-        unsigned used_by; /* families with this flag read it */
-    } rows[] = {
-        {"attention.clamp_kqv", 0, 0, MOE_KEY_CLAMP_KQV},
-        {"leading_dense_block_count", 0, 0, MOE_KEY_DENSE_LEAD},
-        {"expert_group_count", 0, 1, MOE_KEY_GROUPS},
-        {"rope.scaling.yarn_log_multiplier", 0, 0, MOE_KEY_YARN_LOG},
-        {"rope.scaling.yarn_ext_factor", 1, 1, 0},
-        {"embedding_scale", 0, 1, 0},
-        {"residual_scale", 0, 1, 0},
-        {"logit_scale", 0, 1, 0},
-        {"attn_logit_softcapping", 0, 0, 0},
-        {"final_logit_softcapping", 0, 0, 0},
-        {"router_logit_softcapping", 0, 0, 0},
-        {"attention.max_alibi_bias", 0, 0, 0},
-        {"attention.temperature_length", 0, 0, 0},
-        {"attention.temperature_scale", 0, 0, 0},
-        {"attention.causal", 1, 1, 0},
-        {"moe_every_n_layers", 0, 1, 0},
-        {"interleave_moe_layer_step", 0, 1, 0},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if ((r->family->keys & rows[i].used_by) != 0) {
-            continue;
-        }
-        float value = moe_config_f32(r, rows[i].suffix, rows[i].neutral);
-        if (r->status == MOE_OK && value != rows[i].neutral && value != rows[i].also_neutral) {
-            r->status =
-                moe_fail(r->err, MOE_ERR_UNSUPPORTED, "key '%s' is %g: not supported for %s models",
-                         r->key, (double)value, r->family->name);
-        }
-    }
 }
 
 /* Rows of the embedding; the keys are only a fallback, since vocabularies are often padded. */
@@ -137,6 +99,13 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 
+/* 0 stands for an absent key. */
+static void read_attention_scale(moe_config_reader *r, moe_model_config *config, uint32_t key)
+{
+    float scale = moe_config_f32(r, "attention.scale", 0);
+    config->attention_scale = scale != 0 ? scale : 1.0f / sqrtf((float)key);
+}
+
 static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
 {
     config->n_head_kv = moe_config_u32(r, "attention.head_count_kv", config->n_head);
@@ -153,8 +122,7 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     config->head_dim_k = moe_config_u32(r, "attention.key_length", derived);
     config->head_dim_v = moe_config_u32(r, "attention.value_length", derived);
     config->n_rot = moe_config_u32(r, "rope.dimension_count", config->head_dim_k);
-    config->attention_scale =
-        moe_config_f32(r, "attention.scale", 1.0f / sqrtf((float)config->head_dim_k));
+    read_attention_scale(r, config, config->head_dim_k);
 }
 
 /* Of older files key_length and value_length are those of a head; of newer ones those of the
@@ -188,7 +156,7 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     config->head_dim_k = config->kv_lora_rank + config->n_rot;
     config->head_dim_v = config->kv_lora_rank;
     config->n_head_kv = 1;
-    config->attention_scale = moe_config_f32(r, "attention.scale", 1.0f / sqrtf((float)key));
+    read_attention_scale(r, config, key);
 }
 
 static void read_attention(moe_config_reader *r, moe_model_config *config)
@@ -205,6 +173,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     } else {
         read_grouped_heads(r, config);
     }
+    config->attention_window = moe_config_u32(r, "attention.sliding_window", 0);
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {
         config->clip_qkv = moe_config_f32(r, "attention.clamp_kqv", 0);
         if (r->status == MOE_OK && config->clip_qkv < 0) {
@@ -246,12 +215,14 @@ static moe_rope_scaling_kind read_scaling_kind(moe_config_reader *r)
  * queries and keys alike. DeepSeek-V2 multiplies the attention scale instead, with a weight
  * mscale_all_dim before the logarithm, and cos and sin by the ratio of mscale's and
  * mscale_all_dim's factors; files hold 0.1 * mscale_all_dim alone, since its models have the two
- * equal, so the ratio is 1. */
+ * equal, so the ratio is 1.
+ *
+ * yarn_attn_factor is what a model's own configuration calls attention_factor. It stands in the
+ * place of 0.1 ln(factor) + 1 (or of that ratio): models that state it state that very number. */
 static void read_yarn(moe_config_reader *r, moe_model_config *config)
 {
     float log_factor = logf(config->rope_factor);
-    float attention_factor = moe_config_f32(r, "rope.scaling.attn_factor", 1);
-    config->yarn_magnitude = attention_factor * (1 + 0.1f * log_factor);
+    float magnitude = 1 + 0.1f * log_factor;
     config->yarn_beta_fast = moe_config_f32(r, "rope.scaling.yarn_beta_fast", 32);
     config->yarn_beta_slow = moe_config_f32(r, "rope.scaling.yarn_beta_slow", 1);
     if ((r->family->keys & MOE_KEY_YARN_LOG) != 0) {
@@ -259,9 +230,10 @@ static void read_yarn(moe_config_reader *r, moe_model_config *config)
         if (multiplier != 0) {
             float mscale = 1 + multiplier * log_factor;
             config->attention_scale *= mscale * mscale;
-            config->yarn_magnitude = attention_factor;
+            magnitude = 1;
         }
     }
+    config->yarn_magnitude *= moe_config_f32(r, "rope.scaling.yarn_attn_factor", magnitude);
     if (r->status == MOE_OK &&
         !(config->yarn_beta_slow > 0 && config->yarn_beta_fast > config->yarn_beta_slow)) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT,
@@ -284,7 +256,7 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
     }
     config->rope_original_context =
         moe_config_u32(r, "rope.scaling.original_context_length", config->n_context_train);
-    config->yarn_magnitude = 1;
+    config->yarn_magnitude = moe_config_f32(r, "rope.scaling.attn_factor", 1);
     config->yarn_beta_fast = 32;
     config->yarn_beta_slow = 1;
     if (r->status == MOE_OK && !(config->rope_factor >= 1 && config->rope_freq_base > 1)) {
@@ -294,12 +266,12 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
             "(%g) must be at least 1 and above 1",
             r->family->architecture, (double)config->rope_factor, (double)config->rope_freq_base);
     }
+    if (r->status == MOE_OK && config->rope_scaling == MOE_ROPE_SCALING_YARN) {
+        read_yarn(r, config);
+    }
     if (config->rope_factor == 1 || config->rope_scaling == MOE_ROPE_SCALING_NONE) {
         config->rope_scaling = MOE_ROPE_SCALING_NONE;
         config->rope_factor = 1;
-    }
-    if (r->status == MOE_OK && config->rope_scaling == MOE_ROPE_SCALING_YARN) {
-        read_yarn(r, config);
     }
 }
 
@@ -331,24 +303,43 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* A file that does not say expert_gating_func and has biases for the choice of experts: they came
+ * with DeepSeek-V3, whose gate is a sigmoid with normalised weights; V2, a softmax, has none. Such
+ * files are older than the key. */
+static bool gate_is_of_v3(const moe_config_reader *r, const moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    return family->sigmoid_n_expert > 0 &&
+           (config->gate_selection_bias || (config->n_layer == family->sigmoid_n_layer &&
+                                            config->n_expert == family->sigmoid_n_expert));
+}
+
 static void read_gate(moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
-    bool old_sigmoid = family->sigmoid_n_expert > 0 && !moe_config_has(r, "expert_gating_func") &&
-                       config->n_layer == family->sigmoid_n_layer &&
-                       config->n_expert == family->sigmoid_n_expert;
-    uint32_t absent = old_sigmoid ? MOE_GATE_SIGMOID : family->gate;
-    uint32_t gate = moe_config_u32(r, "expert_gating_func", absent);
-    gate = gate == 0 ? family->gate : gate;
+    char name[48];
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".exp_probs_b.bias", config->n_dense_lead);
+    config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
+    uint32_t gate = moe_config_u32(r, "expert_gating_func", 0);
     if (r->status == MOE_OK && gate > MOE_GATE_SOFTMAX_SELECTED) {
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
                              "key '%s' is %" PRIu32 "; supported are 1 (softmax), 2 (sigmoid) and "
                              "3 (softmax over the selected)",
                              r->key, gate);
     }
+    config->gate_assumed = gate == 0 && gate_is_of_v3(r, config);
+    if (r->status == MOE_OK && gate == 0 && config->gate_selection_bias && !config->gate_assumed) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' is missing: the file has biases for the choice of experts "
+                             "('%s'), and %s models do not tell which gate they belong to",
+                             r->key, name, family->name);
+    }
+    if (gate == 0) {
+        gate = config->gate_assumed ? MOE_GATE_SIGMOID : family->gate;
+    }
     config->gate = (moe_gate_kind)gate;
     config->gate_renormalise =
-        moe_config_bool(r, "expert_weights_norm", old_sigmoid || family->gate_renormalise);
+        moe_config_bool(r, "expert_weights_norm", config->gate_assumed || family->gate_renormalise);
     config->gate_scale = moe_config_f32(r, "expert_weights_scale", 1);
     config->gate_scale = config->gate_scale == 0 ? 1 : config->gate_scale;
     config->group_score = gate == MOE_GATE_SIGMOID ? MOE_GROUP_SCORE_TOP2_SUM : MOE_GROUP_SCORE_MAX;
@@ -359,9 +350,6 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     }
     config->n_group_used =
         config->n_group > 1 ? moe_config_need_u32(r, "expert_group_used_count") : 1;
-    char name[48];
-    snprintf(name, sizeof name, "blk.%" PRIu32 ".exp_probs_b.bias", config->n_dense_lead);
-    config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
 }
 
 static void read_feed_forward(moe_config_reader *r, moe_model_config *config)
@@ -394,6 +382,6 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     read_attention(&r, config);
     read_rope(&r, config);
     read_feed_forward(&r, config);
-    refuse_unused_keys(&r);
+    moe_metadata_refuse_keys(&r);
     return r.status == MOE_OK ? moe_config_check(config, err) : r.status;
 }

@@ -72,6 +72,9 @@ typedef struct moe_model_config {
     moe_qk_norm_kind qk_norm;
     float clip_qkv;        /* 0: none */
     float attention_scale; /* of q.k, with YaRN's mscale where it applies */
+    /* A token attends to so many of the last tokens, itself among them; 0: to all. Contexts are
+     * kept within it, because attention has no window. */
+    uint32_t attention_window;
     uint32_t q_lora_rank;  /* MLA; 0: queries are projected directly */
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
@@ -86,7 +89,7 @@ typedef struct moe_model_config {
     uint32_t rope_original_context;
     float yarn_beta_fast;
     float yarn_beta_slow;
-    float yarn_magnitude;       /* factor on cos and sin; 1 without YaRN */
+    float yarn_magnitude;       /* factor on cos and sin; 1 unless said, or YaRN's */
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
@@ -101,6 +104,7 @@ typedef struct moe_model_config {
     bool gate_renormalise; /* selected weights divided by their sum */
     float gate_scale;      /* of the selected weights; 1: none */
     bool gate_selection_bias; /* a bias used to select only (exp_probs_b) */
+    bool gate_assumed;        /* the file does not say which gate; told by what else it holds */
     uint32_t n_group;      /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;

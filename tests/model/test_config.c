@@ -290,6 +290,38 @@ static void test_yarn(void **state)
     assert_near((double)config.yarn_magnitude, 1.13862944 / 2, 1e-6);
 }
 
+/* transformers' attention_factor, which is what converters write as yarn_attn_factor, stands in the
+ * place of 0.1 ln(factor) + 1 (_compute_yarn_parameters() of its modeling_rope_utils.py). */
+static void test_yarn_attention_factor(void **state)
+{
+    (void)state;
+    gguf_builder *b = preset("qwen3moe");
+    gb_f32(b, "qwen3moe.rope.scaling.yarn_attn_factor", 0.75f);
+    assert_true(config_of(b).yarn_magnitude == 1); /* nothing without YaRN */
+
+    b = preset("qwen3moe");
+    gb_string(b, "qwen3moe.rope.scaling.type", "yarn");
+    gb_f32(b, "qwen3moe.rope.scaling.factor", 4);
+    gb_f32(b, "qwen3moe.rope.scaling.yarn_attn_factor", 0.75f);
+    assert_near((double)config_of(b).yarn_magnitude, 0.75, 1e-7);
+
+    b = preset("qwen3moe"); /* a factor of 1 changes no frequency, and leaves this one */
+    gb_string(b, "qwen3moe.rope.scaling.type", "yarn");
+    gb_f32(b, "qwen3moe.rope.scaling.yarn_attn_factor", 0.75f);
+    gb_f32(b, "qwen3moe.rope.scaling.attn_factor", 2);
+    moe_model_config config = config_of(b);
+    assert_near((double)config.yarn_magnitude, 1.5, 1e-7);
+    assert_int_equal(config.rope_scaling, MOE_ROPE_SCALING_NONE);
+
+    b = preset("qwen3moe");
+    gb_string(b, "qwen3moe.rope.scaling.type", "yarn");
+    gb_f32(b, "qwen3moe.rope.scaling.factor", 4);
+    gb_f32(b, "qwen3moe.rope.scaling.yarn_attn_factor", 0);
+    moe_error err = {""};
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_FORMAT);
+    gb_free(b);
+}
+
 static gguf_builder *latent_yarn(float multiplier)
 {
     gguf_builder *b = preset("deepseek2");
@@ -318,6 +350,11 @@ static void test_latent_yarn(void **state)
                        8);
     config = config_of(latent_yarn(0.1f)); /* V3: 1.0 */
     assert_near((double)config.attention_scale, 0.135233779, 1e-6);
+    gguf_builder *b = latent_yarn(0.1f);
+    gb_f32(b, "deepseek2.rope.scaling.yarn_attn_factor", 1.25f);
+    config = config_of(b);
+    assert_near((double)config.attention_scale, 0.135233779, 1e-6);
+    assert_near((double)config.yarn_magnitude, 1.25, 1e-7);
     config = config_of(latent_yarn(0)); /* no mscale_all_dim: cos and sin alone are scaled */
     assert_near((double)config.attention_scale, 1 / sqrt(192.0), 1e-6);
     assert_near((double)config.yarn_magnitude, 1 + 0.1 * log(40), 1e-6);
@@ -337,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_linear_rope),
         cmocka_unit_test(test_rope_factors),
         cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_yarn_attention_factor),
         cmocka_unit_test(test_latent_yarn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

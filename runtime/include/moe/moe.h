@@ -78,8 +78,10 @@ typedef struct moe_engine_options {
      * and "auto": the first GPU that can be used, else the CPU. moe_machine_describe() lists GPUs
      * and says why there is none; a GPU that is there and not used is told by one log line. */
     const char *device;
-    uint32_t n_threads;     /* worker threads; 0: the physical cores this process may use */
-    uint32_t context;       /* most tokens of a session; 0: what the model was trained for */
+    uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
+    /* Most tokens of a session; 0: what the model was trained for, or its attention's window where
+     * that is smaller. A longer one than the window is refused. */
+    uint32_t context;
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 256 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
@@ -456,6 +458,20 @@ MOE_API void moe_file_get_summary(const moe_file *file, moe_file_summary *summar
  * value as one line of text, long ones shortened to fit. */
 MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
                                   char *type, size_t type_size, char *value, size_t value_size);
+
+/* How an entry of the metadata counts when the engine runs the model. */
+typedef enum moe_metadata_use {
+    MOE_METADATA_OTHER,    /* its key does not begin with the architecture's name */
+    MOE_METADATA_READ,     /* it sets what is computed */
+    MOE_METADATA_HARMLESS, /* it, or the value it has here, changes nothing */
+    MOE_METADATA_REFUSED,  /* it asks for what the engine cannot do: the file does not run */
+    MOE_METADATA_UNKNOWN   /* this version does not know it; the text may differ */
+} moe_metadata_use;
+
+/* *why (NULL: not wanted) gets what the key is about, or "" when that is not known. In a file of an
+ * architecture that is not supported every entry is MOE_METADATA_OTHER. */
+MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
+                                      const char **why);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
 MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
 /* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */

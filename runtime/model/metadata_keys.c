@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/model/metadata_keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/error.h"
+#include "runtime/model/gguf_internal.h"
+
+/* Readers beyond moe_family_keys, from a family's other columns. */
+#define READ_BY_MLA   (1u << 16)
+#define READ_BY_GQA   (1u << 17)
+#define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
+#define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
+#define READ_BY_ALL   UINT32_MAX
+
+typedef enum key_rule {
+    KEY_HARMLESS, /* where it is not read, it changes nothing */
+    KEY_NEUTRAL   /* ... it is refused unless its value is a neutral one */
+} key_rule;
+
+typedef struct key_row {
+    const char *suffix; /* after "{architecture}."; a trailing '*' stands for any end */
+    unsigned readers;
+    key_rule otherwise;
+    /* Neutral are: these numbers (an array: of all its elements), ... */
+    float neutral, also_neutral;
+    const char *texts;   /* ... these texts, separated by '|', ... */
+    const char *same_as; /* ... and what this other key says. */
+    const char *why;
+} key_row;
+
+/* A row of the table. */
+#define ROW(suffix, readers, otherwise, neutral, also, texts, same_as, why)                        \
+    {                                                                                              \
+        suffix, readers, otherwise, neutral, also, texts, same_as, why                             \
+    }
+/* Every family reads it. */
+#define READ(suffix, why) ROW(suffix, READ_BY_ALL, KEY_HARMLESS, 0, 0, NULL, NULL, why)
+/* Some families read it; for the others `otherwise` holds, with 0 and `also` as neutral values. */
+#define READ_BY(suffix, readers, otherwise, also, why)                                             \
+    ROW(suffix, readers, otherwise, 0, also, NULL, NULL, why)
+/* No family reads it, and it changes nothing. */
+#define HARMLESS(suffix, why) ROW(suffix, 0, KEY_HARMLESS, 0, 0, NULL, NULL, why)
+/* No family reads it, and it is refused unless it is 0; 0 or 1; 1; ... */
+#define ZERO(suffix, why)        ROW(suffix, 0, KEY_NEUTRAL, 0, 0, NULL, NULL, why)
+#define ZERO_OR_ONE(suffix, why) ROW(suffix, 0, KEY_NEUTRAL, 0, 1, NULL, NULL, why)
+#define ONE(suffix, why)         ROW(suffix, 0, KEY_NEUTRAL, 1, 1, NULL, NULL, why)
+/* ... one of these words; the same as another key's value. */
+#define WORDS(suffix, texts, why)     ROW(suffix, 0, KEY_NEUTRAL, 0, 0, texts, NULL, why)
+#define SAME_AS(suffix, same_as, why) ROW(suffix, 0, KEY_NEUTRAL, 0, 0, NULL, same_as, why)
+
+static const key_row rows[] = {
+    /* The shape */
+    READ("block_count", "the layers"),
+    READ("nextn_predict_layers",
+         "layers that predict further tokens stand behind the others and are not run"),
+    READ("embedding_length", "the width of the layers"),
+    READ("context_length", "the default context"),
+    READ("vocab_size", "counts where the file has no embedding"),
+    READ("feed_forward_length", "a dense layer's width"),
+    READ_BY("leading_dense_block_count", MOE_KEY_DENSE_LEAD, KEY_NEUTRAL, 0,
+            "leading layers without experts"),
+    ZERO_OR_ONE("moe_every_n_layers", "experts in some layers only"),
+    ZERO_OR_ONE("interleave_moe_layer_step", "experts in some layers only"),
+    SAME_AS("embedding_length_out", "embedding_length", "an output of another width"),
+    ZERO("embedding_length_per_layer_input", "embeddings of each layer's own"),
+    WORDS("tensor_data_layout", "reference|Meta AI original pth", "the order of a matrix's rows"),
+    WORDS("hidden_activation", "silu|swish", "the activation of feed-forward layers"),
+    ZERO("use_parallel_residual", "attention and feed-forward side by side"),
+    ZERO("norm_before_residual", "another place of the norms"),
+    ZERO("swin_norm", "another place of the norms"),
+
+    /* Scales */
+    ZERO_OR_ONE("embedding_scale", "a scale of embeddings"),
+    ZERO_OR_ONE("residual_scale", "a scale of what layers add"),
+    ZERO_OR_ONE("logit_scale", "a scale of logits"),
+    ZERO("attn_logit_softcapping", "a soft limit of attention's scores"),
+    ZERO("final_logit_softcapping", "a soft limit of logits"),
+    ZERO("router_logit_softcapping", "a soft limit of the router's logits"),
+    ZERO("rescale_every_n_layers", "a scale between layers"),
+    ZERO("activation_sparsity_scale", "activations that are cut off"),
+    ZERO("swiglu_clamp_exp", "a limit inside the experts"),
+    ZERO("swiglu_clamp_shexp", "a limit inside the shared experts"),
+
+    /* Experts */
+    READ("expert_count", "experts of a layer"),
+    READ("expert_used_count", "experts of a token"),
+    READ("expert_feed_forward_length", "an expert's width"),
+    READ("expert_gating_func", "how logits become weights"),
+    READ("expert_weights_norm", "whether weights are divided by their sum"),
+    READ("expert_weights_scale", "a scale of weights"),
+    READ_BY("expert_shared_count", READ_BY_COUNT, KEY_NEUTRAL, 1, "several shared experts"),
+    READ_BY("expert_shared_feed_forward_length", READ_BY_GATED, KEY_HARMLESS, 0,
+            "the width is derived, and the shared experts' tensors are checked against it"),
+    READ_BY("expert_group_count", MOE_KEY_GROUPS, KEY_NEUTRAL, 1, "groups of experts"),
+    READ_BY("expert_group_used_count", MOE_KEY_GROUPS, KEY_HARMLESS, 0,
+            "without expert_group_count there are no groups to choose from"),
+    ZERO_OR_ONE("expert_group_scale", "experts that share a part"),
+    ZERO_OR_ONE("experts_per_group", "experts that share a part"),
+    ZERO("expert_chunk_feed_forward_length", "experts that share a part"),
+    ZERO("moe_latent_size", "experts that work on a narrower vector"),
+    ZERO("hash_layer_count", "experts chosen by the token's number"),
+
+    /* Attention */
+    READ("attention.head_count", "heads"),
+    READ_BY("attention.head_count_kv", READ_BY_GQA, KEY_HARMLESS, 0,
+            "latent attention keeps one row for all heads"),
+    READ("attention.key_length", "a key's width"),
+    READ("attention.value_length", "a value's width"),
+    READ_BY("attention.key_length_mla", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
+    READ_BY("attention.value_length_mla", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
+    READ_BY("attention.q_lora_rank", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
+    READ_BY("attention.kv_lora_rank", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
+    READ("attention.layer_norm_rms_epsilon", "a constant of the norms"),
+    HARMLESS("attention.layer_norm_epsilon",
+             "a constant of norms with a mean; these families have none"),
+    HARMLESS("attention.group_norm_epsilon",
+             "a constant of norms of groups; these families have none"),
+    ZERO("attention.group_norm_groups", "norms of groups"),
+    READ("attention.scale", "the scale of q.k"),
+    ZERO_OR_ONE("attention.output_scale", "a scale of attention's output"),
+    ZERO_OR_ONE("attention.value_scale", "a scale of values"),
+    READ_BY("attention.clamp_kqv", MOE_KEY_CLAMP_KQV, KEY_NEUTRAL, 0,
+            "a limit of queries, keys and values"),
+    ZERO("attention.max_alibi_bias", "a bias by distance"),
+    ZERO("attention.relative_buckets_count", "a bias by distance"),
+    ONE("attention.causal", "attention to later tokens"),
+    ZERO("attention.temperature_length", "a scale of attention by position"),
+    ZERO("attention.temperature_scale", "a scale of attention by position"),
+    READ("attention.sliding_window",
+         "contexts are kept within the window, where all of it is seen"),
+    HARMLESS("attention.sliding_window_pattern",
+             "contexts are kept within the window, so layers with and without one see the same"),
+    SAME_AS("attention.key_length_swa", "attention.key_length",
+            "other widths in layers with a window"),
+    SAME_AS("attention.value_length_swa", "attention.value_length",
+            "other widths in layers with a window"),
+    ZERO("attention.shared_kv_layers", "layers that share keys and values"),
+    ZERO("attention.recurrent_layers", "layers without attention"),
+    ZERO_OR_ONE("full_attention_interval", "layers without attention"),
+    ZERO("attention.indexer.*", "attention to chosen positions only"),
+    ZERO("attention.compress_*", "compressed attention"),
+    ZERO_OR_ONE("attention.output_group_count", "attention's output in groups"),
+    ZERO("attention.output_lora_rank", "attention's output in two steps"),
+    ZERO("attention.*_lora_rank", "ranks of recurrent layers"),
+
+    /* Rotary embedding */
+    READ("rope.dimension_count", "elements that turn"),
+    SAME_AS("rope.dimension_count_swa", "rope.dimension_count",
+            "another rotary embedding in layers with a window"),
+    ZERO("rope.dimension_sections", "positions of several dimensions"),
+    READ("rope.freq_base", "the slowest frequency"),
+    SAME_AS("rope.freq_base_swa", "rope.freq_base",
+            "another rotary embedding in layers with a window"),
+    READ("rope.scale_linear", "the older factor"),
+    READ("rope.scaling.type", "how it is scaled"),
+    READ("rope.scaling.factor", "by how much"),
+    READ("rope.scaling.original_context_length", "the context before scaling"),
+    READ("rope.scaling.attn_factor", "a factor on cosine and sine"),
+    READ("rope.scaling.yarn_attn_factor",
+         "YaRN's factor on cosine and sine; it counts with YaRN alone"),
+    READ("rope.scaling.yarn_beta_fast", "a bound of YaRN's"),
+    READ("rope.scaling.yarn_beta_slow", "a bound of YaRN's"),
+    READ_BY("rope.scaling.yarn_log_multiplier", MOE_KEY_YARN_LOG, KEY_NEUTRAL, 0,
+            "YaRN's factor on attention's scale"),
+    ONE("rope.scaling.yarn_ext_factor", "another blend of YaRN's frequencies"),
+    ZERO_OR_ONE("rope.scaling.alpha", "another base of the frequencies"),
+    HARMLESS("rope.scaling.finetuned", "it says how the model was trained, and asks for nothing"),
+
+    /* Other kinds of model: their tensors would be refused, too. */
+    ZERO("ssm.*", "recurrent layers"),
+    ZERO("kda.*", "recurrent layers"),
+    ZERO("wkv.*", "recurrent layers"),
+    ZERO("shortconv.*", "recurrent layers"),
+    ZERO("time_mix_extra_dim", "recurrent layers"),
+    ZERO("time_decay_extra_dim", "recurrent layers"),
+    ZERO("token_shift_count", "recurrent layers"),
+    ZERO("hyper_connection.*", "several residual streams"),
+    ZERO("altup.*", "several residual streams"),
+    ZERO("posnet.*", "a model of sound"),
+    ZERO("convnext.*", "a model of sound"),
+    ZERO("features_length", "a model of sound"),
+    HARMLESS("n_deepstack_layers", "where features of images go in; text has none"),
+    HARMLESS("deepstack_mapping", "where features of images go in; text has none"),
+    ZERO("target_layers", "a drafter on another model's states"),
+    ZERO("target_hidden_size", "a drafter on another model's states"),
+    ZERO("decoder_block_count", "an encoder and a decoder"),
+    HARMLESS("decoder_start_token_id", "the first token of a decoder behind an encoder"),
+    HARMLESS("pooling_type", "how a text's embedding is made; tokens are predicted without"),
+    HARMLESS("classifier.output_labels", "names of classes; tokens are predicted without"),
+    HARMLESS("dense_*", "sizes of layers behind a text's embedding; tokens are predicted without"),
+};
+
+#define N_ROWS (sizeof rows / sizeof rows[0])
+
+const char *moe_metadata_key_at(size_t i, const char **why)
+{
+    if (i >= N_ROWS) {
+        return NULL;
+    }
+    *why = rows[i].why;
+    return rows[i].suffix;
+}
+
+/* '*' stands for any text without another '*'. */
+static bool fits(const char *pattern, const char *text, size_t size)
+{
+    const char *star = strchr(pattern, '*');
+    size_t n_head = star == NULL ? strlen(pattern) : (size_t)(star - pattern);
+    size_t n_tail = star == NULL ? 0 : strlen(star + 1);
+    if (star == NULL && n_head != size) {
+        return false;
+    }
+    return size >= n_head + n_tail && memcmp(pattern, text, n_head) == 0 &&
+           (n_tail == 0 || memcmp(star + 1, text + size - n_tail, n_tail) == 0);
+}
+
+static const key_row *find_row(const char *suffix, size_t size)
+{
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (fits(rows[i].suffix, suffix, size)) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+static unsigned reads_of(const moe_family *family)
+{
+    unsigned reads = family->keys;
+    reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
+    reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
+    reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
+    return reads;
+}
+
+static bool is_one_of(moe_string_view text, const char *texts)
+{
+    while (texts != NULL && *texts != '\0') {
+        size_t n = strcspn(texts, "|");
+        if (n == text.size && memcmp(texts, text.data, n) == 0) {
+            return true;
+        }
+        texts += n + (texts[n] == '|');
+    }
+    return false;
+}
+
+/* The first number of kv that is not neutral; NAN where its elements are no numbers. */
+static bool find_not_neutral(const key_row *row, const moe_gguf_kv *kv, float other, float *value)
+{
+    for (uint64_t i = 0; i < kv->n_elements; i++) {
+        if (moe_gguf_array_f32(kv, i, value) != MOE_OK) {
+            *value = NAN;
+            return true;
+        }
+        if (*value != other &&
+            (row->same_as != NULL || (*value != row->neutral && *value != row->also_neutral))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The number that another key of the architecture holds; NAN: none. */
+static float number_of(const moe_family *family, const moe_gguf *gguf, const char *suffix)
+{
+    char key[96];
+    float value = NAN;
+    if (suffix != NULL) {
+        snprintf(key, sizeof key, "%s.%s", family->architecture, suffix);
+        const moe_gguf_kv *kv = moe_gguf_find(gguf, key);
+        if (kv == NULL || moe_gguf_array_f32(kv, 0, &value) != MOE_OK) {
+            return NAN;
+        }
+    }
+    return value;
+}
+
+static bool is_neutral(const key_row *row, const moe_family *family, const moe_gguf *gguf,
+                       const moe_gguf_kv *kv, float *value)
+{
+    *value = NAN;
+    if (kv->type == MOE_GGUF_STRING) {
+        return is_one_of(kv->value.string, row->texts);
+    }
+    return !find_not_neutral(row, kv, number_of(family, gguf, row->same_as), value);
+}
+
+/* NULL: the key does not begin with the architecture's name and a dot. */
+static const char *suffix_of(const moe_family *family, const moe_gguf_kv *kv, size_t *size)
+{
+    size_t n = strlen(family->architecture);
+    if (kv->key.size <= n || memcmp(kv->key.data, family->architecture, n) != 0 ||
+        kv->key.data[n] != '.') {
+        return NULL;
+    }
+    *size = kv->key.size - n - 1;
+    return kv->key.data + n + 1;
+}
+
+static moe_key_use use_of(const moe_family *family, const moe_gguf *gguf, const moe_gguf_kv *kv,
+                          const char **why, float *value)
+{
+    size_t size = 0;
+    const char *suffix = suffix_of(family, kv, &size);
+    *why = "";
+    if (suffix == NULL) {
+        return MOE_KEY_USE_NOT_OURS;
+    }
+    const key_row *row = find_row(suffix, size);
+    if (row == NULL) {
+        return MOE_KEY_USE_UNKNOWN;
+    }
+    *why = row->why;
+    if (row->readers == READ_BY_ALL || (row->readers & reads_of(family)) != 0) {
+        return MOE_KEY_USE_READ;
+    }
+    bool harmless = row->otherwise == KEY_HARMLESS || is_neutral(row, family, gguf, kv, value);
+    return harmless ? MOE_KEY_USE_HARMLESS : MOE_KEY_USE_REFUSED;
+}
+
+moe_key_use moe_metadata_key_use(const moe_family *family, const moe_gguf *gguf,
+                                 const moe_gguf_kv *kv, const char **why)
+{
+    const char *reason;
+    float value;
+    moe_key_use use = use_of(family, gguf, kv, &reason, &value);
+    if (why != NULL) {
+        *why = reason;
+    }
+    return use;
+}
+
+void moe_metadata_refuse_keys(moe_config_reader *r)
+{
+    for (size_t i = 0; r->status == MOE_OK && i < moe_gguf_n_kvs(r->gguf); i++) {
+        const moe_gguf_kv *kv = moe_gguf_kv_at(r->gguf, i);
+        const char *why;
+        float value;
+        if (use_of(r->family, r->gguf, kv, &why, &value) != MOE_KEY_USE_REFUSED) {
+            continue;
+        }
+        char key[MOE_GGUF_SHOWN];
+        char shown[MOE_GGUF_SHOWN + 16];
+        char text[MOE_GGUF_SHOWN];
+        if (kv->type == MOE_GGUF_STRING) {
+            snprintf(shown, sizeof shown, "is '%s'", moe_gguf_show(kv->value.string, text));
+        } else if (kv->type == MOE_GGUF_ARRAY) {
+            snprintf(shown, sizeof shown, "is an array that has %g", (double)value);
+        } else {
+            snprintf(shown, sizeof shown, "is %g", (double)value);
+        }
+        r->status =
+            moe_fail(r->err, MOE_ERR_UNSUPPORTED, "key '%s' %s: not supported for %s models (%s)",
+                     moe_gguf_show(kv->key, key), shown, r->family->name, why);
+    }
+}

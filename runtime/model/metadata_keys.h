@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Every metadata key "{architecture}.{suffix}" that is known, and what it means to each family: it
+ * sets a dial, it changes nothing, or it is refused because it would change the result. A key that
+ * is not in the table is told to the user when the model is opened. */
+#ifndef MOE_MODEL_METADATA_KEYS_H
+#define MOE_MODEL_METADATA_KEYS_H
+
+#include "runtime/model/config_reader.h"
+
+typedef enum moe_key_use {
+    MOE_KEY_USE_NOT_OURS, /* it does not begin with the architecture's name */
+    MOE_KEY_USE_READ,     /* it sets a dial of moe_model_config */
+    MOE_KEY_USE_HARMLESS, /* it, or its value in this file, changes nothing */
+    MOE_KEY_USE_REFUSED,  /* the engine cannot do what its value asks for */
+    MOE_KEY_USE_UNKNOWN
+} moe_key_use;
+
+/* How a key of a file counts for a family. *why (NULL: not wanted) gets the reason, a constant. */
+moe_key_use moe_metadata_key_use(const moe_family *family, const moe_gguf *gguf,
+                                 const moe_gguf_kv *kv, const char **why);
+
+/* Fails, naming key and value, when the file has a key that is refused. */
+void moe_metadata_refuse_keys(moe_config_reader *r);
+
+/* The table, for tests: row i's suffix ("ssm.*" stands for all that begin so) or NULL behind the
+ * last, and its reason. */
+const char *moe_metadata_key_at(size_t i, const char **why);
+
+#endif

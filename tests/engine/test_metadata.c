@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* What an opened model makes of metadata that are not the usual ones: the logits, the context, and
+ * the lines that the caller is told. Models are copies of the oracle's with other metadata. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+#include "tests/model/gguf_edit.h"
+
+#define N_PROMPT 40
+#define N_VOCAB  288
+
+static const char *oracle_folder;
+static char folder[] = "/tmp/moe-metadata-XXXXXX";
+
+typedef struct notes {
+    char text[4096];
+    int n_lines;
+} notes;
+
+static void take_note(const char *line, void *user)
+{
+    notes *n = user;
+    size_t used = strlen(n->text);
+    snprintf(n->text + used, sizeof n->text - used, "%s\n", line);
+    n->n_lines++;
+}
+
+/* The path of an edited copy of the oracle's model, valid until the next one is made. */
+static const char *edited(const char *name, const char *const *edits, size_t n)
+{
+    static char out[128];
+    char in[1024];
+    snprintf(in, sizeof in, "%s/%s/model.gguf", oracle_folder, name);
+    snprintf(out, sizeof out, "%s/model.gguf", folder);
+    assert_int_equal(gguf_edit(in, out, edits, n), 0);
+    return out;
+}
+
+#define EDITED(name, ...)                                                                          \
+    edited(name, (const char *const[]){__VA_ARGS__},                                               \
+           sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+static int open_with(moe_engine **engine, const char *path, uint32_t context, notes *told,
+                     moe_error *err)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = path;
+    options.n_threads = 2;
+    options.context = context;
+    options.kv_cache = MOE_KV_CACHE_F32;
+    *told = (notes){0};
+    options.log = take_note;
+    options.user = told;
+    return moe_engine_open(engine, &options, err);
+}
+
+static bool keep_last(size_t position, const float *logits, void *user)
+{
+    (void)position;
+    memcpy(user, logits, N_VOCAB * sizeof *logits);
+    return true;
+}
+
+static void last_logits(moe_engine *engine, float logits[N_VOCAB])
+{
+    int32_t prompt[N_PROMPT];
+    moe_session *session = greedy_session(engine);
+    make_prompt(prompt, N_PROMPT, N_VOCAB, 3);
+    assert_int_equal(moe_session_score(session, prompt, N_PROMPT, keep_last, logits, NULL), MOE_OK);
+    moe_session_close(&session);
+}
+
+static void logits_of(const char *path, float logits[N_VOCAB], notes *told)
+{
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    if (open_with(&engine, path, 0, told, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    last_logits(engine, logits);
+    moe_engine_close(&engine);
+}
+
+static double largest_difference(const float *a, const float *b)
+{
+    double delta = 0;
+    double value = 0;
+    for (int i = 0; i < N_VOCAB; i++) {
+        delta = fmax(delta, fabs((double)a[i] - (double)b[i]));
+        value = fmax(value, fabs((double)a[i]));
+    }
+    return delta / value;
+}
+
+/* Queries and keys are each multiplied by the factor, all of their elements (n_rot is the head's
+ * size here): so the attention's scale times the square of the factor gives the same. */
+static void test_yarn_attention_factor(void **state)
+{
+    (void)state;
+    const double usual = 1 + 0.1 * log(4);
+    float plain[N_VOCAB], factored[N_VOCAB], scaled[N_VOCAB];
+    notes told;
+    char scale[64];
+    logits_of(EDITED("qwen3moe-yarn", "general.x=u32:1"), plain, &told);
+    assert_int_equal(told.n_lines, 0);
+    char same[64];
+    snprintf(same, sizeof same, "qwen3moe.rope.scaling.yarn_attn_factor=f32:%.9g", usual);
+    logits_of(EDITED("qwen3moe-yarn", same), factored, &told);
+    assert_true(largest_difference(plain, factored) < 1e-6);
+
+    snprintf(scale, sizeof scale, "qwen3moe.attention.scale=f32:%.9g",
+             0.5 * 0.5 / (usual * usual) / sqrt(32));
+    logits_of(EDITED("qwen3moe-yarn", scale), scaled, &told);
+    logits_of(EDITED("qwen3moe-yarn", "qwen3moe.rope.scaling.yarn_attn_factor=f32:0.5"), factored,
+              &told);
+    printf("yarn_attn_factor 0.5: %.2e from the scale's square, %.2e from without\n",
+           largest_difference(scaled, factored), largest_difference(plain, factored));
+    assert_true(largest_difference(scaled, factored) < 1e-5);
+    assert_true(largest_difference(plain, factored) > 1e-2);
+    assert_int_equal(told.n_lines, 0);
+}
+
+/* A DeepSeek-V3 without the keys for its gate has the bits of one with them, and one line says so.
+ */
+static void test_gate_that_is_not_said(void **state)
+{
+    (void)state;
+    float stated[N_VOCAB], assumed[N_VOCAB];
+    notes told;
+    logits_of(EDITED("deepseek2-v3", "general.x=u32:1"), stated, &told);
+    assert_int_equal(told.n_lines, 0);
+    logits_of(
+        EDITED("deepseek2-v3", "-deepseek2.expert_gating_func", "-deepseek2.expert_weights_norm"),
+        assumed, &told);
+    assert_memory_equal(stated, assumed, sizeof stated);
+    assert_int_equal(told.n_lines, 1);
+    assert_non_null(strstr(told.text, "deepseek2.expert_gating_func"));
+}
+
+static void test_window_limits_the_context(void **state)
+{
+    (void)state;
+    float plain[N_VOCAB], windowed[N_VOCAB];
+    notes told;
+    moe_error err = {""};
+    moe_engine *engine = NULL;
+    moe_engine_info info;
+    logits_of(EDITED("mixtral", "general.x=u32:1"), plain, &told);
+    const char *path = EDITED("mixtral", "llama.attention.sliding_window=u32:48");
+    assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+    moe_engine_get_info(engine, &info);
+    assert_int_equal(info.context, 48);
+    assert_int_equal(told.n_lines, 1);
+    assert_non_null(strstr(told.text, "llama.attention.sliding_window is 48"));
+    last_logits(engine, windowed);
+    assert_memory_equal(plain, windowed, sizeof plain);
+    moe_engine_close(&engine);
+
+    assert_int_equal(open_with(&engine, path, 49, &told, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "'llama.attention.sliding_window' is 48"));
+    assert_null(engine);
+    assert_int_equal(open_with(&engine, path, 48, &told, &err), MOE_OK);
+    assert_int_equal(told.n_lines, 0);
+    moe_engine_close(&engine);
+    /* One that the model's whole context fits in, and none. */
+    assert_int_equal(open_with(&engine, EDITED("mixtral", "llama.attention.sliding_window=u32:256"),
+                               0, &told, &err),
+                     MOE_OK);
+    assert_int_equal(told.n_lines, 0);
+    moe_engine_close(&engine);
+    assert_int_equal(open_with(&engine, EDITED("mixtral", "llama.attention.sliding_window=u32:0"),
+                               0, &told, &err),
+                     MOE_OK);
+    assert_int_equal(told.n_lines, 0);
+    moe_engine_close(&engine);
+}
+
+static void test_unknown_keys_are_told_once(void **state)
+{
+    (void)state;
+    notes told;
+    moe_error err = {""};
+    moe_engine *engine = NULL;
+    moe_memory_plan plan;
+    const char *path = EDITED("olmoe", "olmoe.one=u32:1", "olmoe.two=str:a\nb", "olmoe.three=f32:3",
+                              "olmoe.four=bool:1", "olmoe.five=u32s:1,2,3", "other.six=u32:6");
+    assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+    moe_engine_close(&engine);
+    assert_string_equal(told.text,
+                        "the file says olmoe.one = 1, olmoe.two = a\\nb, olmoe.three = 3, "
+                        "olmoe.four = true and 1 more, which this version does not know; the text "
+                        "may differ\n");
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = path;
+    options.log = take_note;
+    options.user = &told;
+    told = (notes){0};
+    assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_OK);
+    assert_int_equal(told.n_lines, 1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_yarn_attention_factor),
+        cmocka_unit_test(test_gate_that_is_not_said),
+        cmocka_unit_test(test_window_limits_the_context),
+        cmocka_unit_test(test_unknown_keys_are_told_once),
+    };
+    if (argc < 2 || mkdtemp(folder) == NULL) {
+        return 1;
+    }
+    oracle_folder = argv[1];
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char path[128];
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    unlink(path);
+    rmdir(folder);
+    return failed;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/* Every metadata key that is known elsewhere has a row in metadata_keys.c, and rows mean what they
+ * say. */
+#include "tests/model/config_fixture.h"
+
+#include "runtime/model/metadata_keys.h"
+
+/* What the gguf package's constants and llama.cpp's names of keys hold under "{arch}.". */
+static const char *const known_elsewhere[] = {
+    "activation_sparsity_scale",
+    "altup.active_idx",
+    "altup.num_inputs",
+    "attention.causal",
+    "attention.clamp_kqv",
+    "attention.compress_ratios",
+    "attention.compress_rope_freq_base",
+    "attention.decay_lora_rank",
+    "attention.gate_lora_rank",
+    "attention.group_norm_epsilon",
+    "attention.group_norm_groups",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.iclr_lora_rank",
+    "attention.indexer.head_count",
+    "attention.indexer.key_length",
+    "attention.indexer.top_k",
+    "attention.key_length",
+    "attention.key_length_mla",
+    "attention.key_length_swa",
+    "attention.kv_lora_rank",
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "attention.max_alibi_bias",
+    "attention.output_group_count",
+    "attention.output_lora_rank",
+    "attention.output_scale",
+    "attention.q_lora_rank",
+    "attention.recurrent_layers",
+    "attention.relative_buckets_count",
+    "attention.scale",
+    "attention.shared_kv_layers",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.temperature_length",
+    "attention.temperature_scale",
+    "attention.value_length",
+    "attention.value_length_mla",
+    "attention.value_length_swa",
+    "attention.value_residual_mix_lora_rank",
+    "attention.value_scale",
+    "attn_logit_softcapping",
+    "block_count",
+    "classifier.output_labels",
+    "context_length",
+    "convnext.block_count",
+    "convnext.embedding_length",
+    "decoder_block_count",
+    "decoder_start_token_id",
+    "deepstack_mapping",
+    "dense_2_feat_in",
+    "dense_2_feat_out",
+    "dense_3_feat_in",
+    "dense_3_feat_out",
+    "embedding_length",
+    "embedding_length_out",
+    "embedding_length_per_layer_input",
+    "embedding_scale",
+    "expert_chunk_feed_forward_length",
+    "expert_count",
+    "expert_feed_forward_length",
+    "expert_gating_func",
+    "expert_group_count",
+    "expert_group_scale",
+    "expert_group_used_count",
+    "expert_shared_count",
+    "expert_shared_feed_forward_length",
+    "expert_used_count",
+    "expert_weights_norm",
+    "expert_weights_scale",
+    "experts_per_group",
+    "features_length",
+    "feed_forward_length",
+    "final_logit_softcapping",
+    "full_attention_interval",
+    "hash_layer_count",
+    "hidden_activation",
+    "hyper_connection.count",
+    "hyper_connection.epsilon",
+    "hyper_connection.sinkhorn_iterations",
+    "interleave_moe_layer_step",
+    "kda.head_dim",
+    "leading_dense_block_count",
+    "logit_scale",
+    "moe_every_n_layers",
+    "moe_latent_size",
+    "n_deepstack_layers",
+    "nextn_predict_layers",
+    "norm_before_residual",
+    "pooling_type",
+    "posnet.block_count",
+    "posnet.embedding_length",
+    "rescale_every_n_layers",
+    "residual_scale",
+    "rope.dimension_count",
+    "rope.dimension_count_swa",
+    "rope.dimension_sections",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scale_linear",
+    "rope.scaling.alpha",
+    "rope.scaling.attn_factor",
+    "rope.scaling.factor",
+    "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+    "rope.scaling.type",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_ext_factor",
+    "rope.scaling.yarn_log_multiplier",
+    "router_logit_softcapping",
+    "shortconv.l_cache",
+    "ssm.conv_kernel",
+    "ssm.dt_b_c_rms",
+    "ssm.group_count",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
+    "swin_norm",
+    "target_hidden_size",
+    "target_layers",
+    "tensor_data_layout",
+    "time_decay_extra_dim",
+    "time_mix_extra_dim",
+    "token_shift_count",
+    "use_parallel_residual",
+    "vocab_size",
+    "wkv.head_size",
+};
+
+/* A valid model with one more key. */
+static gguf_builder *with_number(const char *architecture, const char *suffix, float value)
+{
+    char key[128];
+    gguf_builder *b = preset(architecture);
+    snprintf(key, sizeof key, "%s.%s", architecture, suffix);
+    gb_remove(b, key);
+    gb_f32(b, key, value);
+    return b;
+}
+
+static moe_key_use use_of(gguf_builder *b, const char *architecture, const char *suffix,
+                          const char **why)
+{
+    moe_gguf *gguf = NULL;
+    char key[128];
+    size_t size;
+    const uint8_t *bytes = gb_finish(b, &size);
+    snprintf(key, sizeof key, "%s.%s", architecture, suffix);
+    assert_int_equal(moe_gguf_parse(&gguf, bytes, size, NULL), MOE_OK);
+    const moe_gguf_kv *kv = moe_gguf_find(gguf, key);
+    assert_non_null(kv);
+    moe_key_use use = moe_metadata_key_use(moe_family_find(architecture), gguf, kv, why);
+    moe_gguf_close(&gguf);
+    return use;
+}
+
+static void test_every_key_is_known(void **state)
+{
+    int n_unknown = 0;
+    (void)state;
+    for (size_t f = 0; f < moe_family_count(); f++) {
+        const char *architecture = moe_family_at(f)->architecture;
+        for (size_t i = 0; i < sizeof known_elsewhere / sizeof known_elsewhere[0]; i++) {
+            const char *why = NULL;
+            gguf_builder *b = with_number(architecture, known_elsewhere[i], 7);
+            moe_key_use use = use_of(b, architecture, known_elsewhere[i], &why);
+            gb_free(b);
+            if (use == MOE_KEY_USE_UNKNOWN || use == MOE_KEY_USE_NOT_OURS || why[0] == '\0') {
+                print_error("%s.%s: %d\n", architecture, known_elsewhere[i], (int)use);
+                n_unknown++;
+            }
+        }
+    }
+    assert_int_equal(n_unknown, 0);
+}
+
+/* Every key of the families' own files sets a dial or is known to change nothing. */
+static void test_own_keys(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < moe_family_count(); f++) {
+        const moe_family *family = moe_family_at(f);
+        gguf_builder *b = preset(family->architecture);
+        moe_gguf *gguf = NULL;
+        size_t size;
+        size_t n_read = 0;
+        const uint8_t *bytes = gb_finish(b, &size);
+        assert_int_equal(moe_gguf_parse(&gguf, bytes, size, NULL), MOE_OK);
+        for (size_t i = 0; i < moe_gguf_n_kvs(gguf); i++) {
+            const moe_gguf_kv *kv = moe_gguf_kv_at(gguf, i);
+            moe_key_use use = moe_metadata_key_use(family, gguf, kv, NULL);
+            assert_true(use != MOE_KEY_USE_UNKNOWN && use != MOE_KEY_USE_REFUSED);
+            n_read += use == MOE_KEY_USE_READ;
+        }
+        assert_true(n_read > 10);
+        moe_gguf_close(&gguf);
+        gb_free(b);
+    }
+}
+
+static void test_unknown_and_not_ours(void **state)
+{
+    (void)state;
+    static const char *const unknown[] = {"frobnication", "attention.",    "attention.scale2",
+                                          "ss",           "rope.scaling.", ""};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        const char *why = NULL;
+        gguf_builder *b = with_number("olmoe", unknown[i], 0);
+        assert_int_equal(use_of(b, "olmoe", unknown[i], &why), MOE_KEY_USE_UNKNOWN);
+        assert_string_equal(why, "");
+        moe_model_config config = config_of(b); /* it is told, not refused */
+        assert_int_equal(config.n_layer, 2);
+    }
+    gguf_builder *b = with_number("olmoe", "x", 0);
+    gb_f32(b, "olmo.attention.sliding_window", 4);
+    gb_f32(b, "olmoes.attention.sliding_window", 4);
+    moe_gguf *gguf = NULL;
+    size_t size;
+    const uint8_t *bytes = gb_finish(b, &size);
+    assert_int_equal(moe_gguf_parse(&gguf, bytes, size, NULL), MOE_OK);
+    for (const char *const *key =
+             (const char *const[]){"olmo.attention.sliding_window",
+                                   "olmoes.attention.sliding_window", "general.architecture", NULL};
+         *key != NULL; key++) {
+        assert_int_equal(
+            moe_metadata_key_use(moe_family_find("olmoe"), gguf, moe_gguf_find(gguf, *key), NULL),
+            MOE_KEY_USE_NOT_OURS);
+    }
+    moe_gguf_close(&gguf);
+    gb_free(b);
+}
+
+/* The same key with a value that changes nothing, and with one that would. */
+static void test_neutral_values(void **state)
+{
+    static const struct {
+        const char *architecture, *suffix;
+        float neutral, other;
+    } rows[] = {
+        {"olmoe", "logit_scale", 1, 0.5f},
+        {"olmoe", "logit_scale", 0, 2},
+        {"llama", "attention.clamp_kqv", 0, 8},
+        {"llama", "attention.causal", 1, 0},
+        {"llama", "expert_group_count", 1, 4},
+        {"llama", "use_parallel_residual", 0, 1},
+        {"llama", "attention.q_lora_rank", 0, 24},
+        {"llama", "attention.decay_lora_rank", 0, 24},
+        {"llama", "rope.freq_base_swa", 10000, 1e6f},
+        {"llama", "attention.key_length_swa", 16, 32},
+        {"llama", "embedding_length_out", 64, 32},
+        {"llama", "full_attention_interval", 1, 4},
+        {"llama", "attention.indexer.top_k", 0, 2048},
+        {"llama", "ssm.conv_kernel", 0, 4},
+        {"llama", "attention.output_scale", 1, 0.5f},
+        {"llama", "rope.scaling.alpha", 1, 1000},
+        {"llama", "rope.scaling.yarn_ext_factor", 1, 0.5f},
+        {"qwen2moe", "expert_shared_count", 1, 4},
+        {"qwen3moe", "leading_dense_block_count", 0, 1},
+        {"qwen3moe", "swiglu_clamp_exp", 0, 7},
+        {"deepseek2", "attention.temperature_scale", 0, 0.1f},
+        {"deepseek2", "attention.temperature_length", 0, 8192},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        gguf_builder *b = with_number(rows[i].architecture, rows[i].suffix, rows[i].neutral);
+        assert_int_equal(use_of(b, rows[i].architecture, rows[i].suffix, NULL),
+                         MOE_KEY_USE_HARMLESS);
+        (void)config_of(b);
+
+        moe_error err = {""};
+        moe_model_config config;
+        char says[64];
+        b = with_number(rows[i].architecture, rows[i].suffix, rows[i].other);
+        assert_int_equal(use_of(b, rows[i].architecture, rows[i].suffix, NULL),
+                         MOE_KEY_USE_REFUSED);
+        assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+        snprintf(says, sizeof says, "%s' is %g", rows[i].suffix, (double)rows[i].other);
+        assert_non_null(strstr(err.message, says));
+        gb_free(b);
+    }
+}
+
+static void test_texts_and_arrays(void **state)
+{
+    (void)state;
+    moe_model_config config;
+    moe_error err = {""};
+    gguf_builder *b = preset("llama");
+    gb_string(b, "llama.hidden_activation", "silu");
+    gb_string(b, "llama.tensor_data_layout", "Meta AI original pth");
+    gb_array_f32(b, "llama.swiglu_clamp_exp", (float[]){0, 0}, 2);
+    gb_array_i32(b, "llama.attention.recurrent_layers", (int32_t[]){0, 0}, 2);
+    gb_array_i32(b, "llama.rope.dimension_sections", (int32_t[]){0, 0, 0, 0}, 4);
+    (void)config_of(b);
+
+    b = preset("llama");
+    gb_string(b, "llama.hidden_activation", "gelu");
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "'llama.hidden_activation' is 'gelu'"));
+    gb_free(b);
+
+    b = preset("llama");
+    gb_array_f32(b, "llama.swiglu_clamp_exp", (float[]){0, 7}, 2);
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "'llama.swiglu_clamp_exp' is an array that has 7"));
+    gb_free(b);
+
+    /* One value for each layer, where one value is expected. */
+    b = preset("llama");
+    gb_remove(b, "llama.rope.freq_base");
+    gb_array_f32(b, "llama.rope.freq_base", (float[]){10000, 500}, 2);
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'llama.rope.freq_base' is an array"));
+    gb_free(b);
+}
+
+static void test_window(void **state)
+{
+    (void)state;
+    moe_model_config config = config_of(preset("llama"));
+    assert_int_equal(config.attention_window, 0);
+    gguf_builder *b = preset("llama");
+    gb_u32(b, "llama.attention.sliding_window", 4096);
+    gb_array_i32(b, "llama.attention.sliding_window_pattern", (int32_t[]){1, 0}, 2);
+    config = config_of(b);
+    assert_int_equal(config.attention_window, 4096);
+
+    b = preset("llama");
+    moe_error err = {""};
+    gb_array_i32(b, "llama.attention.sliding_window", (int32_t[]){4096, 0}, 2);
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "'llama.attention.sliding_window' differs between layers"));
+    gb_free(b);
+}
+
+/* A bias for the choice of experts, and no word on the gate. */
+static void test_gate_that_is_not_said(void **state)
+{
+    (void)state;
+    gb_model model = gb_model_preset("deepseek2");
+    model.selection_bias = 1;
+    gguf_builder *b = gb_model_build(&model);
+    gb_remove(b, "deepseek2.expert_gating_func");
+    gb_remove(b, "deepseek2.expert_weights_norm");
+    moe_model_config config = config_of(b);
+    assert_int_equal(config.gate, MOE_GATE_SIGMOID);
+    assert_true(config.gate_renormalise && config.gate_assumed);
+    assert_int_equal(config.group_score, MOE_GROUP_SCORE_TOP2_SUM);
+
+    b = gb_model_build(&model);
+    gb_remove(b, "deepseek2.expert_gating_func");
+    gb_u32(b, "deepseek2.expert_gating_func", 1);
+    config = config_of(b); /* what the file says holds */
+    assert_int_equal(config.gate, MOE_GATE_SOFTMAX);
+    assert_false(config.gate_assumed);
+
+    model = gb_model_preset("qwen3moe");
+    model.selection_bias = 1;
+    b = gb_model_build(&model);
+    gb_remove(b, "qwen3moe.expert_gating_func");
+    moe_error err = {""};
+    assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "key 'qwen3moe.expert_gating_func' is missing"));
+    assert_non_null(strstr(err.message, "exp_probs_b"));
+    gb_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_key_is_known),    cmocka_unit_test(test_own_keys),
+        cmocka_unit_test(test_unknown_and_not_ours),  cmocka_unit_test(test_neutral_values),
+        cmocka_unit_test(test_texts_and_arrays),      cmocka_unit_test(test_window),
+        cmocka_unit_test(test_gate_that_is_not_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
