@@ -60,9 +60,11 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     }
     moe_quantize_init_avx2(kernels);
     moe_matmul_init_float_avx2(kernels);
-    moe_matmul_init_avx2(kernels);
+    moe_matmul_init_avx2_32(kernels);
+    moe_matmul_init_avx2_256(kernels);
     if ((cpu_features & MOE_CPU_AVX_VNNI) != 0) {
-        moe_matmul_init_avx_vnni(kernels);
+        moe_matmul_init_avx_vnni_32(kernels);
+        moe_matmul_init_avx_vnni_256(kernels);
     }
     if ((cpu_features & MOE_CPU_AVX512) == 0) {
         return;

@@ -17,9 +17,9 @@
 #define MOE_X86_ATTEND_LANES_H
 
 #include "cpu/kernels/vector_ops.h"
+#include "cpu/x86/always_inline.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define GROUP         16
+#define GROUP 16
 /* The loop's bounds are constant once inlined; unrolled, its accumulators are registers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -34,7 +34,7 @@ typedef struct page_rows {
 } page_rows;
 
 /* Chunk `half` (0 or 1) of block b of a row. */
-ALWAYS_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t half)
+MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t half)
 {
     if (type == MOE_KV_F16)
         return l16_load_half(row + (size_t)b * 64 + half * 32);
@@ -81,9 +81,8 @@ static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_p
 }
 
 /* scores[h][p] = scale * (query h . key p) for n_q * n_positions = L16_TILE of them. */
-ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
-                              const float *q, uint32_t k_dim, uint32_t n_q, float scale,
-                              float *scores)
+MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
+                           const float *q, uint32_t k_dim, uint32_t n_q, float scale, float *scores)
 {
     l16 acc[L16_TILE];
     UNROLL
@@ -120,7 +119,7 @@ ALWAYS_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
 
-ALWAYS_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row_bytes)
+MOE_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row_bytes)
 {
     for (uint32_t p = 0; p < n; p++)
         for (size_t at = 0; at < row_bytes; at += 64)
@@ -128,9 +127,9 @@ ALWAYS_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t 
 }
 
 /* Positions j .. j + L16_TILE - 1 for n_q queries. */
-ALWAYS_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, const float *q,
-                                   uint32_t k_dim, uint32_t n_q, float scale, float *scores,
-                                   const uint8_t *const *v_rows, size_t v_bytes)
+MOE_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, const float *q,
+                                uint32_t k_dim, uint32_t n_q, float scale, float *scores,
+                                const uint8_t *const *v_rows, size_t v_bytes)
 {
     const uint32_t step = L16_TILE / n_q;
     for (uint32_t j = 0; j < L16_TILE; j += step) {
@@ -142,9 +141,9 @@ ALWAYS_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows,
 /* v_bytes > 0: the first queries' tiles fetch so much of the positions' values ahead. Tiles of four
  * and more queries walk down long values in columns, which the processor's own prefetcher does not
  * follow; rows that it does follow are better left to it (measured). */
-ALWAYS_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
-                               size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n,
-                               float scale, float *scores)
+MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
+                            size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n, float scale,
+                            float *scores)
 {
     for (uint32_t j = 0; j < n_valid; j += L16_TILE) {
         uint32_t h = 0;
@@ -181,9 +180,9 @@ static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum
 }
 
 /* n_chunks chunks from chunk `half` of block b on, for n_q queries. */
-ALWAYS_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
-                              const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
-                              uint32_t n_q, float *out, uint32_t v_dim)
+MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
+                           const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
+                           uint32_t n_q, float *out, uint32_t v_dim)
 {
     l16 acc[L16_TILE];
     UNROLL
@@ -227,8 +226,8 @@ static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_
     memcpy(out + b * BLOCK, padded, n * sizeof(float));
 }
 
-ALWAYS_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
-                                 const float *weights, uint32_t n_q, uint32_t v_dim, float *out)
+MOE_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
+                              const float *weights, uint32_t n_q, uint32_t v_dim, float *out)
 {
     const uint32_t fitting = L16_TILE / n_q;
     const uint32_t all = v_dim / BLOCK * 2;
@@ -245,8 +244,8 @@ ALWAYS_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, u
         value_rest(type, rows, n_valid, weights + h * MOE_KV_PAGE, v_dim, out + (size_t)h * v_dim);
 }
 
-ALWAYS_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
-                               const float *weights, uint32_t n, uint32_t v_dim, float *out)
+MOE_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
+                            const float *weights, uint32_t n, uint32_t v_dim, float *out)
 {
     uint32_t h = 0;
     for (; L16_TILE >= 16 && h + 8 <= n; h += 8)
@@ -263,7 +262,7 @@ ALWAYS_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t
                       out + (size_t)h * v_dim);
 }
 
-ALWAYS_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
+MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
 {
     float scores[GROUP * MOE_KV_PAGE]; /* then weights */
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {

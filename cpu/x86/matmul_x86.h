@@ -38,8 +38,10 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 #define MOE_SET_QUANT_MATMUL(name, TYPE, kernels)                                                  \
     (kernels)->matmul[MOE_DTYPE_##TYPE] = matmul_##name;
 
-void moe_matmul_init_avx2(moe_matmul_kernels *kernels);
-void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_256(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_256(moe_matmul_kernels *kernels);
 

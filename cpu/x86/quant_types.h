@@ -5,9 +5,8 @@
 #define MOE_X86_QUANT_TYPES_H
 
 #include "cpu/kernels/block_formats.h"
+#include "cpu/x86/always_inline.h"
 #include "runtime/base/dtype.h"
-
-#define MOE_INLINE static inline __attribute__((always_inline))
 
 /* Any power of two from 12 up makes MXFP4's codes unsigned. */
 enum { MXFP4_OFFSET = 16 };

@@ -3,6 +3,8 @@
 #ifndef MOE_X86_REDUCE_AVX2_H
 #define MOE_X86_REDUCE_AVX2_H
 
+#include "cpu/x86/always_inline.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -11,8 +13,7 @@ typedef struct lanes_avx2 {
     __m256 half[2];
 } lanes_avx2;
 
-static inline __attribute__((always_inline)) __m128 reduce_4_of_8(__m256 a, __m256 b, __m256 c,
-                                                                  __m256 d)
+MOE_INLINE __m128 reduce_4_of_8(__m256 a, __m256 b, __m256 c, __m256 d)
 {
     const __m256 ab =
         _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
@@ -26,7 +27,7 @@ static inline __attribute__((always_inline)) __m128 reduce_4_of_8(__m256 a, __m2
     return _mm_unpacklo_ps(_mm256_castps256_ps128(acac_bdbd), _mm256_extractf128_ps(acac_bdbd, 1));
 }
 
-static inline __attribute__((always_inline)) __m128 reduce_4(const lanes_avx2 sums[4])
+MOE_INLINE __m128 reduce_4(const lanes_avx2 sums[4])
 {
     return reduce_4_of_8(_mm256_add_ps(sums[0].half[0], sums[0].half[1]),
                          _mm256_add_ps(sums[1].half[0], sums[1].half[1]),

@@ -4,10 +4,12 @@
 #ifndef MOE_X86_REDUCE_AVX512_H
 #define MOE_X86_REDUCE_AVX512_H
 
+#include "cpu/x86/always_inline.h"
+
 #include <immintrin.h>
 
 /* h = 2 and 1, of four lanes in each 128-bit quarter. */
-static inline __attribute__((always_inline)) __m128 reduce_quarters(__m512 sum)
+MOE_INLINE __m128 reduce_quarters(__m512 sum)
 {
     sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4e));
     sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xb1));
@@ -17,8 +19,7 @@ static inline __attribute__((always_inline)) __m128 reduce_quarters(__m512 sum)
 
 /* 16 lanes each. h = 8 pairs the halves of a and b (c and d) in one register, h = 4 then all four
  * in one. */
-static inline __attribute__((always_inline)) __m128 reduce_4x16(__m512 a, __m512 b, __m512 c,
-                                                                __m512 d)
+MOE_INLINE __m128 reduce_4x16(__m512 a, __m512 b, __m512 c, __m512 d)
 {
     const __m512 ab =
         _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
@@ -29,7 +30,7 @@ static inline __attribute__((always_inline)) __m128 reduce_4x16(__m512 a, __m512
 }
 
 /* 8 lanes each, two sums in ab and two in cd. */
-static inline __attribute__((always_inline)) __m128 reduce_4x8(__m512 ab, __m512 cd)
+MOE_INLINE __m128 reduce_4x8(__m512 ab, __m512 cd)
 {
     return reduce_quarters(
         _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));

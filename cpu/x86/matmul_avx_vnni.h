@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights with AVX-VNNI: AVX2 and the 256-bit vpdpbusd of processors without
  * AVX-512. */
+#ifndef MOE_X86_MATMUL_AVX_VNNI_H
+#define MOE_X86_MATMUL_AVX_VNNI_H
+
 #include "cpu/x86/quant_tiles_avx2.h"
 
 MOE_INLINE __m256i dot_vnni(__m256i start, __m256i codes, __m256i q)
@@ -13,11 +16,4 @@ MOE_INLINE void multiply(moe_dtype type, const moe_matmul_args *args)
     matmul(type, dot_vnni, args);
 }
 
-MOE_QUANT_TYPES_32(MOE_QUANT_MATMUL, multiply)
-MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, multiply)
-
-void moe_matmul_init_avx_vnni(moe_matmul_kernels *kernels)
-{
-    MOE_QUANT_TYPES_32(MOE_SET_QUANT_MATMUL, kernels)
-    MOE_QUANT_TYPES_256(MOE_SET_QUANT_MATMUL, kernels)
-}
+#endif
