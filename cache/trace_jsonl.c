@@ -15,14 +15,16 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-#define MAX_LINE_BYTES (4u << 20)
-#define MAX_DEPTH      5 /* object, layers, list, number, and one to spare */
+#define FIRST_LINE_BYTES 4096u
+#define MAX_LINE_BYTES   (4u << 20)
+#define MAX_DEPTH        5 /* object, layers, list, number, and one to spare */
 
 typedef struct jsonl_reader {
     const moe_trace_open_options *options;
     FILE *file;
     struct json_tokener *tokener;
-    char *line;
+    char *line; /* [capacity] */
+    size_t capacity;
     uint64_t line_number;
     uint32_t told_layers; /* by the options or the header; 0: not told */
     uint32_t told_experts;
@@ -274,16 +276,42 @@ static int read_line_object(jsonl_reader *reader, size_t size)
     return status;
 }
 
+/* Reads a line, or what the last one has; *size is 0 at the end of the file. The buffer grows with
+ * the lines, up to their limit. */
+static int next_line(jsonl_reader *reader, size_t *size)
+{
+    *size = 0;
+    while (fgets(reader->line + *size, (int)(reader->capacity - *size), reader->file) != NULL) {
+        *size += strlen(reader->line + *size);
+        if ((*size > 0 && reader->line[*size - 1] == '\n') || feof(reader->file)) {
+            break;
+        }
+        if (*size < reader->capacity - 1) {
+            reader->line_number++;
+            return fail_line(reader, "holds a zero byte");
+        }
+        if (*size > MAX_LINE_BYTES) {
+            reader->line_number++;
+            return fail_line(reader, "longer than %u bytes", MAX_LINE_BYTES);
+        }
+        size_t capacity = 2 * reader->capacity;
+        capacity = capacity < MAX_LINE_BYTES + 2 ? capacity : MAX_LINE_BYTES + 2;
+        char *line = moe_realloc_array(reader->line, capacity, 1);
+        if (line == NULL) {
+            return fail_memory(reader);
+        }
+        reader->line = line;
+        reader->capacity = capacity;
+    }
+    return MOE_OK;
+}
+
 static int read_lines(jsonl_reader *reader)
 {
-    while (fgets(reader->line, (int)MAX_LINE_BYTES + 2, reader->file) != NULL) {
+    size_t size = 0;
+    int line_status = next_line(reader, &size);
+    for (; line_status == MOE_OK && size > 0; line_status = next_line(reader, &size)) {
         reader->line_number++;
-        size_t size = strlen(reader->line);
-        bool whole = size > 0 && reader->line[size - 1] == '\n';
-        if (!whole && !feof(reader->file)) {
-            return size > MAX_LINE_BYTES ? fail_line(reader, "longer than %u bytes", MAX_LINE_BYTES)
-                                         : fail_line(reader, "holds a zero byte");
-        }
         while (size > 0 && strchr(" \t\r\n", reader->line[size - 1]) != NULL) {
             size--;
         }
@@ -291,6 +319,9 @@ static int read_lines(jsonl_reader *reader)
         if (status != MOE_OK) {
             return status;
         }
+    }
+    if (line_status != MOE_OK) {
+        return line_status;
     }
     if (ferror(reader->file)) {
         return moe_fail(reader->err, MOE_ERR_IO, "%.200s: %s", reader->options->path,
@@ -315,7 +346,8 @@ int moe_trace_read_jsonl(moe_trace **out, const moe_trace_open_options *options,
         return moe_fail(err, MOE_ERR_IO, "trace %.200s: %s", options->path, strerror(errno));
     }
     reader.tokener = json_tokener_new_ex(MAX_DEPTH);
-    reader.line = moe_calloc(MAX_LINE_BYTES + 2, 1);
+    reader.capacity = FIRST_LINE_BYTES;
+    reader.line = moe_calloc(reader.capacity, 1);
     reader.ids = moe_calloc(MOE_TRACE_MAX_EXPERTS, sizeof *reader.ids);
     reader.gates = moe_calloc(MOE_TRACE_MAX_EXPERTS, sizeof *reader.gates);
     if (reader.tokener == NULL || reader.line == NULL || reader.ids == NULL ||

@@ -85,8 +85,11 @@ static bool parse_size(const char *text, cli_size *size)
         return false;
     }
     double bytes = unit == NULL ? number : ldexp(number, 10 * (int)(unit - units + 1));
+    if (bytes > 1e18) {
+        return false;
+    }
     size->bytes = bytes < 1 ? 1 : (uint64_t)bytes;
-    return bytes <= 1e18;
+    return true;
 }
 
 static bool in_range(const cli_option_row *row, double value)

@@ -2,11 +2,11 @@
 /* Runs a fuzz target without libFuzzer: on each file given, and on each file of each folder given,
  * as it is and then mutated.
  *
- *     fuzz_gguf [--mutations N] [--seconds S] FILE_OR_FOLDER...
+ *     fuzz_gguf [--mutations N] [--seconds S] [--dictionary FILE] FILE_OR_FOLDER...
  *
- * The N mutations (default 0) are drawn from a fixed seed, spread evenly over the inputs, so every
- * run does the same; S (default 60) bounds them in time on slow machines, and the count that was
- * reached is printed. */
+ * Mutations also insert and write the dictionary's words. The N mutations (default 0) are drawn
+ * from a fixed seed, spread evenly over the inputs, so every run does the same; S (default 60)
+ * bounds them in time on slow machines, and the count that was reached is printed. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define MAX_INPUTS 4096
+#define ROOM       64 /* for one inserted word */
 
 typedef struct input {
     uint8_t *data;
@@ -27,6 +28,15 @@ typedef struct inputs {
     input items[MAX_INPUTS];
     size_t n;
 } inputs;
+
+/* Words of libFuzzer's dictionaries: NAME="bytes", with \\\\, \\" and \\xAB. */
+#define MAX_WORDS 512
+
+typedef struct dictionary {
+    uint8_t bytes[MAX_WORDS][64];
+    size_t sizes[MAX_WORDS];
+    size_t n;
+} dictionary;
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -86,6 +96,41 @@ static int load(inputs *all, const char *path)
     return status;
 }
 
+static size_t read_word(const char *text, uint8_t *bytes, size_t capacity)
+{
+    size_t n = 0;
+    for (; *text != '\0' && *text != '"' && n < capacity; n++) {
+        unsigned value;
+        if (text[0] == '\\' && text[1] == 'x' && sscanf(text + 2, "%2x", &value) == 1) {
+            bytes[n] = (uint8_t)value;
+            text += 4;
+        } else {
+            text += text[0] == '\\';
+            bytes[n] = (uint8_t)*text++;
+        }
+    }
+    return n;
+}
+
+static int load_dictionary(dictionary *words, const char *path)
+{
+    char line[1024];
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        perror(path);
+        return -1;
+    }
+    while (words->n < MAX_WORDS && fgets(line, sizeof line, file) != NULL) {
+        const char *quote = line[0] == '#' ? NULL : strchr(line, '"');
+        if (quote != NULL) {
+            words->sizes[words->n] = read_word(quote + 1, words->bytes[words->n], 64);
+            words->n++;
+        }
+    }
+    fclose(file);
+    return 0;
+}
+
 /* Values at which lengths, counts and offsets go wrong. */
 static uint64_t interesting(uint64_t *random)
 {
@@ -118,13 +163,27 @@ static void overwrite(uint8_t *data, size_t size, uint64_t value, size_t width, 
     }
 }
 
+/* Writes a word over what stands there, or before it, where there is room. */
+static void put_word(uint8_t *data, size_t *size, size_t at, const dictionary *words,
+                     uint64_t *random)
+{
+    size_t word = next_random(random) % words->n;
+    size_t length = words->sizes[word];
+    if (next_random(random) % 2 == 0 && length <= ROOM) {
+        memmove(data + at + length, data + at, *size - at);
+        *size += length;
+    }
+    length = length < *size - at ? length : *size - at;
+    memcpy(data + at, words->bytes[word], length);
+}
+
 /* One to four small changes. Half of them hit the first 2 KiB, where headers are. */
-static void mutate(uint8_t *data, size_t *size, uint64_t *random)
+static void mutate(uint8_t *data, size_t *size, const dictionary *words, uint64_t *random)
 {
     for (uint64_t n = 1 + next_random(random) % 4; n > 0 && *size > 0; n--) {
         size_t reach = next_random(random) % 2 == 0 && *size > 2048 ? 2048 : *size;
         size_t at = next_random(random) % reach;
-        switch (next_random(random) % 7) {
+        switch (next_random(random) % (words->n > 0 ? 9 : 7)) {
         case 0:
             data[at] ^= (uint8_t)(1u << next_random(random) % 8);
             break;
@@ -148,16 +207,20 @@ static void mutate(uint8_t *data, size_t *size, uint64_t *random)
             memmove(data + at, data + from, length);
             break;
         }
-        default:
+        case 6:
             if (next_random(random) % 4 == 0) {
                 *size = at;
             }
+            break;
+        default:
+            put_word(data, size, at, words, random);
             break;
         }
     }
 }
 
-static int run_mutations(const inputs *all, long n_mutations, double seconds)
+static int run_mutations(const inputs *all, const dictionary *words, long n_mutations,
+                         double seconds)
 {
     uint64_t random = 88172645463325252u;
     uint64_t end = moe_now_ns() + (uint64_t)(seconds * 1e9);
@@ -166,12 +229,12 @@ static int run_mutations(const inputs *all, long n_mutations, double seconds)
         const input *source = &all->items[(size_t)done % all->n];
         size_t size = source->size;
         /* Of exact size, so that a sanitizer sees reads beyond it. */
-        uint8_t *copy = malloc(size + 1);
+        uint8_t *copy = malloc(size + 4 * ROOM);
         if (copy == NULL) {
             return 1;
         }
         memcpy(copy, source->data, size);
-        mutate(copy, &size, &random);
+        mutate(copy, &size, words, &random);
         uint8_t *exact = malloc(size == 0 ? 1 : size);
         if (exact == NULL) {
             return 1;
@@ -189,6 +252,7 @@ static int run_mutations(const inputs *all, long n_mutations, double seconds)
 int main(int argc, char **argv)
 {
     static inputs all;
+    static dictionary words;
     long n_mutations = 0;
     double seconds = 60;
     for (int i = 1; i < argc; i++) {
@@ -196,18 +260,25 @@ int main(int argc, char **argv)
             n_mutations = strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
             seconds = strtod(argv[++i], NULL);
+        } else if (strcmp(argv[i], "--dictionary") == 0 && i + 1 < argc) {
+            if (load_dictionary(&words, argv[++i]) != 0) {
+                return 1;
+            }
         } else if (load(&all, argv[i]) != 0) {
             return 1;
         }
     }
     if (all.n == 0) {
-        fprintf(stderr, "usage: %s [--mutations N] [--seconds S] FILE_OR_FOLDER...\n", argv[0]);
+        fprintf(stderr,
+                "usage: %s [--mutations N] [--seconds S] [--dictionary FILE] "
+                "FILE_OR_FOLDER...\n",
+                argv[0]);
         return 2;
     }
     for (size_t i = 0; i < all.n; i++) {
         LLVMFuzzerTestOneInput(all.items[i].data, all.items[i].size);
     }
-    int status = run_mutations(&all, n_mutations, seconds);
+    int status = run_mutations(&all, &words, n_mutations, seconds);
     for (size_t i = 0; i < all.n; i++) {
         free(all.items[i].data);
     }

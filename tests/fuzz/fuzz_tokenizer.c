@@ -90,37 +90,69 @@ static void fuzz_edits(const uint8_t *data, size_t size, bool spm)
     fixture_free(&gguf);
 }
 
+static const char *const pretokenizer_names[] = {"gpt-2",       "llama-bpe",    "qwen2",
+                                                 "dbrx",        "deepseek-llm", "deepseek-coder",
+                                                 "deepseek-v3", "default"};
+enum { N_PRETOKENIZERS = sizeof pretokenizer_names / sizeof pretokenizer_names[0] };
+
+/* Vocabularies and compiled patterns that no input changes. */
+static struct {
+    moe_tokenizer *bpe, *spm;
+    moe_pretokenizer_code *codes[N_PRETOKENIZERS];
+    moe_pretokenizer_scratch *scratch;
+} once;
+
+static void free_once(void)
+{
+    moe_tokenizer_destroy(&once.bpe);
+    moe_tokenizer_destroy(&once.spm);
+    for (size_t i = 0; i < N_PRETOKENIZERS; i++) {
+        moe_pretokenizer_free(&once.codes[i]);
+    }
+    moe_pretokenizer_scratch_destroy(&once.scratch);
+}
+
+static void make_once(void)
+{
+    if (once.bpe != NULL) {
+        return;
+    }
+    once.bpe = small_bpe(NULL);
+    once.spm = small_spm(NULL);
+    once.scratch = moe_pretokenizer_scratch_create();
+    check(once.scratch != NULL);
+    for (size_t i = 0; i < N_PRETOKENIZERS; i++) {
+        moe_error err;
+        const char *name = pretokenizer_names[i];
+        const moe_pretokenizer *row = moe_pretokenizer_find(name, strlen(name));
+        check(row != NULL && moe_pretokenizer_compile(&once.codes[i], row, &err) == MOE_OK);
+    }
+    atexit(free_once);
+}
+
 static void fuzz_splits(const char *text, size_t size)
 {
-    static const char *const names[] = {"gpt-2",        "llama-bpe",      "qwen2",       "dbrx",
-                                        "deepseek-llm", "deepseek-coder", "deepseek-v3", "default"};
     moe_error err;
     moe_split_lists lists = {0};
-    moe_pretokenizer_scratch *scratch = moe_pretokenizer_scratch_create();
-    check(scratch != NULL);
     /* Splitting wants valid UTF-8, which the caller of it sees to. */
     char *valid = malloc(size + 1);
     check(valid != NULL);
     for (size_t i = 0; i < size; i++) {
         valid[i] = (char)(text[i] & 0x7F);
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        moe_pretokenizer_code *code;
-        const moe_pretokenizer *row = moe_pretokenizer_find(names[i], strlen(names[i]));
-        check(row != NULL && moe_pretokenizer_compile(&code, row, &err) == MOE_OK);
-        check(moe_pretokenizer_split(code, scratch, valid, size, &lists, &err) == MOE_OK);
+    for (size_t i = 0; i < N_PRETOKENIZERS; i++) {
+        check(moe_pretokenizer_split(once.codes[i], once.scratch, valid, size, &lists, &err) ==
+              MOE_OK);
         size_t start = 0;
         for (size_t s = 0; s < lists.current.n; s++) {
             check(lists.current.ends[s] > start);
             start = lists.current.ends[s];
         }
         check(start == size);
-        moe_pretokenizer_free(&code);
     }
     free(valid);
     free(lists.current.ends);
     free(lists.next.ends);
-    moe_pretokenizer_scratch_destroy(&scratch);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -129,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     const char *text = (const char *)data + 1;
-    moe_tokenizer *tokenizer;
+    make_once();
     switch (data[0] % 6) {
     case 0:
         fuzz_metadata(data + 1, size - 1);
@@ -139,15 +171,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_edits(data + 1, size - 1, data[0] % 6 == 2);
         break;
     case 3:
-        tokenizer = small_bpe(NULL);
-        use(tokenizer, text, size - 1, 0, true);
-        use(tokenizer, text, size - 1, MOE_ENCODE_PARSE_SPECIAL, true);
-        moe_tokenizer_destroy(&tokenizer);
+        use(once.bpe, text, size - 1, 0, true);
+        use(once.bpe, text, size - 1, MOE_ENCODE_PARSE_SPECIAL, true);
         break;
     case 4:
-        tokenizer = small_spm(NULL);
-        use(tokenizer, text, size - 1, MOE_ENCODE_PARSE_SPECIAL, false);
-        moe_tokenizer_destroy(&tokenizer);
+        use(once.spm, text, size - 1, MOE_ENCODE_PARSE_SPECIAL, false);
         break;
     default:
         fuzz_splits(text, size - 1);

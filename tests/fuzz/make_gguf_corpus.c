@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/dtype.h"
-#include "tests/model/gguf_builder.h"
+#include "tests/fuzz/tiny_model.h"
 
 static int write_seed(const char *folder, const char *name, gguf_builder *b)
 {
@@ -19,32 +19,13 @@ static int write_seed(const char *folder, const char *name, gguf_builder *b)
     return status;
 }
 
-static gb_model tiny(const char *architecture)
-{
-    gb_model model = gb_model_preset(architecture);
-    int mla = model.kv_rank > 0;
-    model.n_embd = 4;
-    model.n_vocab = 5;
-    model.n_head = 2;
-    model.n_head_kv = 1;
-    model.head_dim = mla ? 4 : 2;
-    model.n_rot = mla ? 2 : 0;
-    model.kv_rank = mla ? 2 : 0;
-    model.v_dim = mla ? 2 : 0;
-    model.n_expert = 4;
-    model.n_ff_expert = 2;
-    model.n_ff = model.n_dense_lead > 0 ? 3 : 2;
-    model.n_layer = model.n_dense_lead + 1;
-    return model;
-}
-
 /* qwen2moe's shared expert has the builder's width of 32 a unit. */
 static int write_families(const char *folder)
 {
     static const char *const names[] = {"llama", "olmoe", "qwen3moe", "deepseek", "deepseek2"};
     int status = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        gb_model model = tiny(names[i]);
+        gb_model model = fuzz_tiny_model(names[i]);
         status |= write_seed(folder, names[i], gb_model_build(&model));
     }
     gb_model model = gb_model_preset("qwen2moe");
@@ -58,18 +39,18 @@ static int write_families(const char *folder)
 
 static int write_layouts(const char *folder)
 {
-    gb_model model = tiny("llama");
+    gb_model model = fuzz_tiny_model("llama");
     model.single_experts = 1;
     int status = write_seed(folder, "llama-single-experts", gb_model_build(&model));
-    model = tiny("qwen3moe");
+    model = fuzz_tiny_model("qwen3moe");
     model.fused_experts = 1;
     model.tied = 1;
     status |= write_seed(folder, "qwen3moe-fused-tied", gb_model_build(&model));
-    model = tiny("deepseek2");
+    model = fuzz_tiny_model("deepseek2");
     model.joined_kv = 1;
     model.q_rank = 3;
     status |= write_seed(folder, "deepseek2-joined", gb_model_build(&model));
-    model = tiny("deepseek2");
+    model = fuzz_tiny_model("deepseek2");
     model.selection_bias = 1;
     model.n_group = 2;
     model.n_group_used = 1;
@@ -78,7 +59,7 @@ static int write_layouts(const char *folder)
     gb_f32(b, "deepseek2.rope.scaling.factor", 40);
     gb_f32(b, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1f);
     status |= write_seed(folder, "deepseek2-sigmoid-yarn", b);
-    model = tiny("olmoe");
+    model = fuzz_tiny_model("olmoe");
     model.n_embd = 32;
     model.head_dim = 16;
     model.n_ff = 32;
