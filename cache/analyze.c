@@ -279,7 +279,13 @@ static int analyze(analyzer *an, moe_analysis *analysis)
 
 int moe_analyze(moe_analysis **out, const moe_trace *trace, uint32_t pair_layer, moe_error *err)
 {
+    if (out == NULL) {
+        return moe_fail_null(err, "moe_analyze", "out");
+    }
     *out = NULL;
+    if (trace == NULL) {
+        return moe_fail_null(err, "moe_analyze", "trace");
+    }
     size_t n_expert = trace->n_expert;
     if (pair_layer >= trace->n_layer) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "analysis: layer %u of a trace of %u layers",
@@ -289,7 +295,9 @@ int moe_analyze(moe_analysis **out, const moe_trace *trace, uint32_t pair_layer,
     if (analysis == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the analysis of a trace");
     }
-    moe_trace_get_info(trace, &analysis->info);
+    analysis->struct_size = sizeof *analysis;
+    analysis->info.struct_size = sizeof analysis->info;
+    (void)moe_trace_get_info(trace, &analysis->info);
     analysis->pair_layer = pair_layer;
     analysis->layers = moe_calloc(trace->n_layer, sizeof *analysis->layers);
     analysis->coverage = moe_calloc(n_expert, sizeof *analysis->coverage);
@@ -307,7 +315,7 @@ int moe_analyze(moe_analysis **out, const moe_trace *trace, uint32_t pair_layer,
 
 void moe_analysis_free(moe_analysis **analysis_ptr)
 {
-    moe_analysis *analysis = *analysis_ptr;
+    moe_analysis *analysis = analysis_ptr != NULL ? *analysis_ptr : NULL;
     if (analysis == NULL) {
         return;
     }
@@ -321,7 +329,7 @@ void moe_analysis_free(moe_analysis **analysis_ptr)
 
 double moe_analysis_amdahl(const moe_analysis *analysis, double f, uint32_t n_tokens)
 {
-    if (n_tokens == 0 || n_tokens > MOE_ANALYSIS_TOKENS) {
+    if (analysis == NULL || n_tokens == 0 || n_tokens > MOE_ANALYSIS_TOKENS) {
         return -1;
     }
     double unique = analysis->mean.unique[n_tokens - 1];

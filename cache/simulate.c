@@ -18,6 +18,7 @@
 #include "cache/layer_access.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 
 typedef struct simulator {
     const moe_simulation *options;
@@ -38,16 +39,17 @@ typedef struct simulator {
     uint64_t extra_waves;
 } simulator;
 
-void moe_simulation_init(moe_simulation *simulation)
+void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size)
 {
-    *simulation = (moe_simulation){.struct_size = sizeof *simulation,
-                                   .policy = MOE_POLICY_DEFAULT,
-                                   .cache_share = 0.1,
-                                   .prefetch_recall = -1,
-                                   .expert_bytes = 1u << 20,
-                                   .bytes_per_s = 3e9,
-                                   .latency_s = 100e-6,
-                                   .depth = 16};
+    const moe_simulation defaults = {.struct_size = sizeof defaults,
+                                     .policy = MOE_POLICY_DEFAULT,
+                                     .cache_share = 0.1,
+                                     .prefetch_recall = -1,
+                                     .expert_bytes = 1u << 20,
+                                     .bytes_per_s = 3e9,
+                                     .latency_s = 100e-6,
+                                     .depth = 16};
+    moe_struct_init(&moe_kind_simulation, simulation, struct_size, &defaults);
 }
 
 const char *moe_policy_name(uint32_t index)
@@ -221,9 +223,8 @@ static bool run_pass(simulator *sim, uint64_t pass)
 
 static int check_options(const moe_simulation *o, moe_error *err)
 {
-    if (o->struct_size != sizeof *o || o->policy == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "simulation: options must be made by moe_simulation_init()");
+    if (o->policy == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "simulation: policy must be set");
     }
     if (o->n_slots == 0 && !(o->cache_share > 0 && o->cache_share <= 1)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -395,10 +396,9 @@ static int run(simulator *sim, moe_simulation_result *result, moe_error *err)
     return MOE_OK;
 }
 
-int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
-                 moe_simulation_result *result, moe_error *err)
+static int simulate(const moe_trace *trace, const moe_simulation *simulation,
+                    moe_simulation_result *result, moe_error *err)
 {
-    *result = (moe_simulation_result){.n_slots = 0};
     const moe_policy *policy = NULL;
     void *plugin = NULL;
     int status = check_options(simulation, err);
@@ -421,5 +421,25 @@ int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
     free(sim.predicted);
     free(sim.prefetching);
     moe_policy_release(&plugin);
+    return status;
+}
+
+int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
+                 moe_simulation_result *result, moe_error *err)
+{
+    if (trace == NULL) {
+        return moe_fail_null(err, "moe_simulate", "trace");
+    }
+    moe_simulation own;
+    moe_simulation_init(&own);
+    moe_simulation_result made = {.n_slots = 0};
+    int status = moe_struct_give(&moe_kind_simulation_result, result, &made, err);
+    if (status == MOE_OK) {
+        status = moe_struct_take(&moe_kind_simulation, &own, simulation, err);
+    }
+    if (status == MOE_OK) {
+        status = simulate(trace, &own, &made, err);
+        (void)moe_struct_give(&moe_kind_simulation_result, result, &made, NULL);
+    }
     return status;
 }

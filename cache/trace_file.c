@@ -7,23 +7,29 @@
 #include "cache/trace_rows.h"
 #include "cache/trace_writer.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 
-void moe_trace_get_info(const moe_trace *trace, moe_trace_info *info)
+int moe_trace_get_info(const moe_trace *trace, moe_trace_info *info)
 {
-    *info = (moe_trace_info){.n_layer = trace->n_layer,
-                             .n_expert = trace->n_expert,
-                             .n_expert_used = trace->n_expert_used,
-                             .n_sequences = trace->n_sequences,
-                             .n_rows = trace->n_rows,
-                             .n_passes = trace->n_passes,
-                             .n_choices = trace->n_ids,
-                             .n_accesses = moe_trace_count_accesses(trace),
-                             .has_gates = trace->has_gates};
+    if (trace == NULL) {
+        return MOE_ERR_ARGUMENT;
+    }
+    const moe_trace_info own = {.n_layer = trace->n_layer,
+                                .n_expert = trace->n_expert,
+                                .n_expert_used = trace->n_expert_used,
+                                .n_sequences = trace->n_sequences,
+                                .n_rows = trace->n_rows,
+                                .n_passes = trace->n_passes,
+                                .n_choices = trace->n_ids,
+                                .n_accesses = moe_trace_count_accesses(trace),
+                                .has_gates = trace->has_gates};
+    return moe_struct_give(&moe_kind_trace_info, info, &own, NULL);
 }
 
-void moe_trace_open_options_init(moe_trace_open_options *options)
+void moe_trace_open_options_init_sized(moe_trace_open_options *options, size_t struct_size)
 {
-    *options = (moe_trace_open_options){.struct_size = sizeof *options};
+    const moe_trace_open_options defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_trace_open_options, options, struct_size, &defaults);
 }
 
 static moe_trace_format format_of(const char *path, moe_trace_format format)
@@ -34,13 +40,10 @@ static moe_trace_format format_of(const char *path, moe_trace_format format)
     return strstr(path, ".oracleGeneral") != NULL ? MOE_TRACE_ORACLE_GENERAL : MOE_TRACE_JSONL;
 }
 
-int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
+static int open_trace(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
 {
-    *out = NULL;
-    if (options->struct_size != sizeof *options || options->path == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "opening a trace: set a path in options made by "
-                        "moe_trace_open_options_init()");
+    if (options->path == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "opening a trace: options.path must be set");
     }
     if (options->n_expert > MOE_TRACE_MAX_EXPERTS || options->n_layer > MOE_TRACE_MAX_LAYERS) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -57,6 +60,17 @@ int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_e
         return moe_fail(err, MOE_ERR_ARGUMENT, "%.200s: trace format %d is not known",
                         options->path, (int)options->format);
     }
+}
+
+int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
+{
+    if (out == NULL) {
+        return moe_fail_null(err, "moe_trace_open", "out");
+    }
+    *out = NULL;
+    moe_trace_open_options own = {0};
+    int status = moe_struct_take(&moe_kind_trace_open_options, &own, options, err);
+    return status == MOE_OK ? open_trace(out, &own, err) : status;
 }
 
 static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)

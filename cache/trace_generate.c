@@ -8,6 +8,7 @@
 #include "cache/trace_rows.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 
 /* ---- Presets ---- */
 
@@ -49,17 +50,21 @@ static const struct {
       .noise = 0.5}},
 };
 
-int moe_trace_generator_init(moe_trace_generator *generator, const char *preset, moe_error *err)
+int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct_size,
+                                   const char *preset, moe_error *err)
 {
+    if (generator == NULL || preset == NULL) {
+        return moe_fail_null(err, "moe_trace_generator_init", "generator or preset");
+    }
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         if (strcmp(preset, presets[i].name) == 0) {
-            *generator = presets[i].generator;
-            generator->struct_size = sizeof *generator;
-            generator->gate_scale = 2.0;
-            generator->n_sequences = 1;
-            generator->n_prompts = 1;
-            generator->decode_passes = 512;
-            return MOE_OK;
+            moe_trace_generator own = presets[i].generator;
+            own.gate_scale = 2.0;
+            own.n_sequences = 1;
+            own.n_prompts = 1;
+            own.decode_passes = 512;
+            generator->struct_size = struct_size;
+            return moe_struct_give(&moe_kind_trace_generator, generator, &own, err);
         }
     }
     return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -69,8 +74,8 @@ int moe_trace_generator_init(moe_trace_generator *generator, const char *preset,
 
 static int check_generator(const moe_trace_generator *g, moe_error *err)
 {
-    if (g->struct_size != sizeof *g || g->n_layer == 0 || g->n_layer > MOE_TRACE_MAX_LAYERS ||
-        g->n_expert == 0 || g->n_expert > MOE_TRACE_MAX_EXPERTS || g->n_expert_used == 0 ||
+    if (g->n_layer == 0 || g->n_layer > MOE_TRACE_MAX_LAYERS || g->n_expert == 0 ||
+        g->n_expert > MOE_TRACE_MAX_EXPERTS || g->n_expert_used == 0 ||
         g->n_expert_used > g->n_expert || (uint64_t)g->n_layer * g->n_expert > MOE_TRACE_MAX_KEYS) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "synthetic trace: %u layers of %u experts, %u used: not possible",
@@ -253,12 +258,21 @@ static int generate(generator_state *state)
 
 int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator, moe_error *err)
 {
+    if (out == NULL) {
+        return moe_fail_null(err, "moe_trace_generate", "out");
+    }
     *out = NULL;
-    int status = check_generator(generator, err);
+    /* What an older program does not set is as in a generator without a preset. */
+    moe_trace_generator own = {
+        .gate_scale = 2.0, .n_sequences = 1, .n_prompts = 1, .decode_passes = 512};
+    int status = moe_struct_take(&moe_kind_trace_generator, &own, generator, err);
+    if (status == MOE_OK) {
+        status = check_generator(&own, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
-    generator_state state = {.options = generator, .random = generator->seed};
+    generator_state state = {.options = &own, .random = own.seed};
     status = generate(&state);
     if (status == MOE_OK) {
         status = moe_trace_finish(state.trace, err);

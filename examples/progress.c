@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 {
     moe_engine_options options;
     moe_engine *engine = NULL;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_error err = {""};
     opening state = {2, 0};
     if (argc < 2) {

@@ -46,3 +46,9 @@ const char *moe_status_name(int status)
         return "unknown status";
     }
 }
+
+int moe_fail_null(moe_error *err, const char *function, const char *arguments)
+{
+    return moe_fail(err, MOE_ERR_ARGUMENT, "%s: NULL for %s, which must be given", function,
+                    arguments);
+}

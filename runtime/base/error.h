@@ -9,4 +9,8 @@
 __attribute__((format(printf, 3, 4))) int moe_fail(moe_error *err, int status, const char *format,
                                                    ...);
 
+/* MOE_ERR_ARGUMENT for required arguments that are NULL: "moe_step: NULL for engine or sessions".
+ */
+int moe_fail_null(moe_error *err, const char *function, const char *arguments);
+
 #endif

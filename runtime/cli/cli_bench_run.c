@@ -108,7 +108,7 @@ int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out)
     moe_engine *engine = NULL;
     moe_session *session = NULL;
     moe_session_options session_options;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_error err = {""};
     int status = moe_file_cache_drop(run->options.model, &out->cached_share, &err);
     if (status != MOE_OK) {

@@ -207,7 +207,7 @@ static int load(conversation *c, const char *path)
 static int command_learn(conversation *c, const char *argument)
 {
     (void)argument;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     uint64_t n_tokens;
     moe_error err = {""};
     int status = moe_learn_save(c->engine, NULL, &n_tokens, &err);
@@ -326,7 +326,7 @@ static int converse(conversation *c)
 int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
 {
     conversation c;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_error err = {""};
     memset(&c, 0, sizeof c);
     c.engine = engine;

@@ -37,7 +37,7 @@ static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *op
         return CLI_EXIT_OK;
     }
     moe_file *file;
-    moe_file_summary summary;
+    moe_file_summary summary = {.struct_size = sizeof summary};
     moe_error err = {""};
     int status = moe_file_open(&file, options->model, &err);
     if (status != MOE_OK) {

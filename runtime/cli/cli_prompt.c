@@ -84,7 +84,7 @@ int cli_text_tokens(moe_engine **engine, const cli_options *options, uint64_t co
 
 int cli_check_fits(const moe_engine *engine, size_t n_tokens)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     if (n_tokens == 0) {
         return cli_fail(CLI_EXIT_FAILURE, "the prompt is empty, and this model has no token that "

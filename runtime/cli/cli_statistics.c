@@ -276,7 +276,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
 void cli_print_statistics(const moe_engine *engine, const cli_options *options,
                           const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_stats stats = {.struct_size = sizeof stats};
     moe_engine_get_info(engine, &info);
     moe_engine_get_stats(engine, &stats);

@@ -412,6 +412,7 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
 
 static int measure(bench *b)
 {
+    b->info.struct_size = sizeof b->info;
     moe_engine_get_info(b->engine, &b->info);
     if (!allocate(b)) {
         return cli_fail(CLI_EXIT_FAILURE, "out of memory for %zu sequences of %zu tokens",

@@ -94,8 +94,8 @@ static int record_trace(cache_bench *b)
 static double simulate(const cache_bench *b, const char *policy, uint64_t slots)
 {
     moe_simulation simulation;
-    moe_simulation_result result;
-    moe_trace_info info;
+    moe_simulation_result result = {.struct_size = sizeof result};
+    moe_trace_info info = {.struct_size = sizeof info};
     moe_trace_get_info(b->trace, &info);
     moe_simulation_init(&simulation);
     simulation.policy = policy;
@@ -167,7 +167,7 @@ static int describe(cache_bench *b)
 {
     const cli_options *o = b->model.sweep.options;
     moe_file *file = NULL;
-    moe_file_summary summary;
+    moe_file_summary summary = {.struct_size = sizeof summary};
     moe_error err = {""};
     char text[64];
     int code = cli_sweep_model_describe(&b->model);

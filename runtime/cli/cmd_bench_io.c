@@ -75,7 +75,7 @@ static int read_range(io_bench *b, const char *text)
 static int ranges_of_model(io_bench *b)
 {
     moe_file *file = NULL;
-    moe_file_summary summary;
+    moe_file_summary summary = {.struct_size = sizeof summary};
     moe_error err = {""};
     int status = moe_file_open(&file, b->path, &err);
     if (status != MOE_OK) {
@@ -83,7 +83,7 @@ static int ranges_of_model(io_bench *b)
     }
     moe_file_get_summary(file, &summary);
     for (uint64_t i = 0; i < summary.n_tensors; i++) {
-        moe_file_tensor tensor;
+        moe_file_tensor tensor = {.struct_size = sizeof tensor};
         if (moe_file_get_tensor(file, i, &tensor) != MOE_OK || tensor.kind != MOE_KIND_EXPERT) {
             continue;
         }
@@ -220,7 +220,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
         return run_fio(b, values, seed, results);
     }
     moe_storage_test test;
-    moe_storage_speed speed;
+    moe_storage_speed speed = {.struct_size = sizeof speed};
     moe_error err = {""};
     moe_storage_test_init(&test);
     test.path = b->path;

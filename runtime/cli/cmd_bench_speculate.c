@@ -311,7 +311,7 @@ static int run_config(matrix *m, const config *c, double cache, size_t batch, si
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(r.engine, &info);
     out->simulated = info.device_simulated;
     r.sessions = calloc(batch, sizeof(moe_session *));

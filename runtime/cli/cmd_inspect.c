@@ -60,7 +60,7 @@ static void count_tensors(tally_table *table, const moe_file *file, uint64_t n)
 {
     table->n_rows = 0;
     for (uint64_t i = 0; i < n; i++) {
-        moe_file_tensor tensor;
+        moe_file_tensor tensor = {.struct_size = sizeof tensor};
         if (moe_file_get_tensor(file, i, &tensor) == MOE_OK) {
             count_tensor(table, &tensor);
         }
@@ -145,7 +145,7 @@ static void print_tensors(const moe_file *file, uint64_t n)
 {
     puts("\nevery tensor");
     for (uint64_t i = 0; i < n; i++) {
-        moe_file_tensor t;
+        moe_file_tensor t = {.struct_size = sizeof t};
         if (moe_file_get_tensor(file, i, &t) != MOE_OK) {
             continue;
         }
@@ -161,7 +161,7 @@ static void print_tensors(const moe_file *file, uint64_t n)
 static void print_readable(const moe_file *file, const cli_options *options, char *value,
                            size_t value_size)
 {
-    moe_file_summary s;
+    moe_file_summary s = {.struct_size = sizeof s};
     tally_table table;
     char size[CLI_FORMAT_SIZE];
     moe_file_get_summary(file, &s);
@@ -232,7 +232,7 @@ static struct json_object *tensors_json(const moe_file *file, uint64_t n)
 {
     struct json_object *list = json_object_new_array();
     for (uint64_t i = 0; i < n; i++) {
-        moe_file_tensor t;
+        moe_file_tensor t = {.struct_size = sizeof t};
         if (moe_file_get_tensor(file, i, &t) != MOE_OK) {
             continue;
         }
@@ -284,7 +284,7 @@ static void put_geometry_json(struct json_object *object, const moe_file_summary
 static int print_json(const moe_file *file, const cli_options *options, char *value,
                       size_t value_size)
 {
-    moe_file_summary s;
+    moe_file_summary s = {.struct_size = sizeof s};
     tally_table table;
     moe_file_get_summary(file, &s);
     count_tensors(&table, file, s.n_tensors);

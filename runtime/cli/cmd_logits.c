@@ -39,7 +39,7 @@ static int write_logits(moe_engine *engine, const cli_options *options, const in
                         size_t n)
 {
     logits_writer writer;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_session *session = NULL;
     memset(&writer, 0, sizeof writer);
     writer.n_tokens = n;

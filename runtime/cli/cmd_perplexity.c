@@ -94,7 +94,7 @@ static int32_t find_bos(const moe_engine *engine, const int32_t *tokens, size_t 
 static int print_result(const moe_engine *engine, const cli_options *options, const scoring *s,
                         size_t n_tokens, size_t n_chunks, uint64_t ns)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     double n = (double)s->n_scored;
     double mean = s->nll / n;
@@ -147,7 +147,7 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
 static int score_chunks(moe_engine *engine, const cli_options *options, int32_t *tokens, size_t n)
 {
     scoring s;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_session *session = NULL;
     memset(&s, 0, sizeof s);
     moe_engine_get_info(engine, &info);

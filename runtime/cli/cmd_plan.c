@@ -139,7 +139,8 @@ static int expect_speed(const moe_engine_options *engine_options, const cli_opti
                         const moe_memory_plan *plan, expectation *e)
 {
     moe_error err = {""};
-    memset(e, 0, sizeof *e);
+    *e = (expectation){.rates = {.struct_size = sizeof e->rates},
+                       .estimate = {.struct_size = sizeof e->estimate}};
     int status = options->measure ? moe_speed_measure(engine_options, &e->rates, &err) : MOE_OK;
     if (options->disk_speed > 0) {
         e->rates.disk_bytes_per_s = 1e9 * options->disk_speed;
@@ -190,13 +191,12 @@ int cmd_plan(const cli_options *given)
     const cli_options *options = &speculating;
     cli_speculate_unless_told(&speculating);
     moe_engine_options engine_options;
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error err = {""};
     int code = cli_engine_options(&engine_options, options, options->context);
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    memset(&plan, 0, sizeof plan);
     int status = moe_plan_memory(&engine_options, &plan, &err);
     if (status != MOE_OK && status != MOE_ERR_BUDGET) {
         return cli_report(status, &err);

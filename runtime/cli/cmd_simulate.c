@@ -148,6 +148,7 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     simulation.latency_s = o->disk_latency;
     simulation.depth = (uint32_t)o->io_depth;
     simulation.compute_s = o->compute_time;
+    result->struct_size = sizeof *result;
     int status = moe_simulate(s->trace, &simulation, result, &err);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
@@ -157,7 +158,7 @@ static int run_sweep(const sweep *s, sweep_row *rows, size_t *n_rows)
     *n_rows = 0;
     for (size_t z = 0; z < s->n_sizes; z++) {
         for (int split = 0; split < SPLIT_BOTH; split++) {
-            moe_simulation_result bound;
+            moe_simulation_result bound = {.struct_size = sizeof bound};
             int code = CLI_EXIT_OK;
             if (s->splits[split]) {
                 code = simulate_one(s, "belady", s->sizes[z], split == SPLIT_PER_LAYER, &bound);
@@ -330,6 +331,7 @@ int cmd_simulate(const cli_options *options)
         code = cli_trace_open(&s->trace, options, "simulate");
     }
     if (code == CLI_EXIT_OK) {
+        s->info.struct_size = sizeof s->info;
         moe_trace_get_info(s->trace, &s->info);
         code = read_sweep(s);
     }

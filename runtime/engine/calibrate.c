@@ -17,6 +17,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/engine/affinity.h"
 #include "runtime/engine/calibration_state.h"
 #include "runtime/engine/engine_internal.h"
@@ -44,9 +45,10 @@ typedef struct calibration_run {
     uint64_t saved_ns;
 } calibration_run;
 
-void moe_calibrate_options_init(moe_calibrate_options *options)
+void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size)
 {
-    *options = (moe_calibrate_options){.struct_size = sizeof *options};
+    const moe_calibrate_options defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_calibrate_options, options, struct_size, &defaults);
 }
 
 static int save_partial(calibration_run *run, moe_error *err)
@@ -311,12 +313,6 @@ static int write_sidecar(calibration_run *run, const moe_weight_reader *reader, 
 
 static int check_options(const moe_engine *engine, const moe_calibrate_options *o, moe_error *err)
 {
-    if (o->struct_size != sizeof *o) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "calibrate options: struct_size is %zu, not %zu; use "
-                        "moe_calibrate_options_init()",
-                        o->struct_size, sizeof *o);
-    }
     if (o->n_tokens == 0 || o->tokens == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "calibrate options: no tokens");
     }
@@ -372,14 +368,21 @@ static int prepare(calibration_run *run, moe_error *err)
 
 int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err)
 {
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_calibrate", "engine");
+    }
+    moe_calibrate_options o = {0};
     int status = moe_engine_need_model(engine, "a calibration", err);
     if (status == MOE_OK) {
-        status = check_options(engine, options, err);
+        status = moe_struct_take(&moe_kind_calibrate_options, &o, options, err);
+    }
+    if (status == MOE_OK) {
+        status = check_options(engine, &o, err);
     }
     if (status != MOE_OK) {
         return status;
     }
-    calibration_run run = {.engine = engine, .options = options, .saved_ns = moe_now_ns()};
+    calibration_run run = {.engine = engine, .options = &o, .saved_ns = moe_now_ns()};
     run.observer = (moe_route_observer){.wants_probs = true, .on_route = on_route, .context = &run};
     moe_weight_reader reader = {.gguf = engine->gguf, .map = &engine->map};
     moe_matmul_kernels_init(&reader.kernels, moe_cpu_features());

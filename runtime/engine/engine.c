@@ -5,6 +5,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
@@ -20,9 +21,10 @@ void moe_free(void *array)
     free(array);
 }
 
-void moe_engine_options_init(moe_engine_options *options)
+void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size)
 {
-    *options = (moe_engine_options){.struct_size = sizeof *options};
+    const moe_engine_options defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_engine_options, options, struct_size, &defaults);
 }
 
 static int open_vocabulary(moe_engine **out, const moe_engine_options *options, moe_error *err)
@@ -98,21 +100,27 @@ static int open_model(moe_engine **out, const moe_engine_options *options, bool 
 
 int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
+    if (out == NULL) {
+        return moe_fail_null(err, "moe_engine_open", "out");
+    }
     *out = NULL;
+    moe_engine_options o = {0};
+    int status = moe_struct_take(&moe_kind_engine_options, &o, options, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     moe_engine *engine = NULL;
-    bool whole = options->struct_size != sizeof *options || !options->vocabulary_only;
-    int status =
-        whole ? open_model(&engine, options, true, err) : open_vocabulary(&engine, options, err);
-    if (status == MOE_OK && whole && options->trace_path != NULL) {
-        status = moe_trace_recorder_open(&engine->trace, engine, options->trace_path,
-                                         options->trace_gates, err);
+    status =
+        o.vocabulary_only ? open_vocabulary(&engine, &o, err) : open_model(&engine, &o, true, err);
+    if (status == MOE_OK && !o.vocabulary_only && o.trace_path != NULL) {
+        status = moe_trace_recorder_open(&engine->trace, engine, o.trace_path, o.trace_gates, err);
     }
     if (status != MOE_OK) {
         moe_engine_close(&engine);
         return status;
     }
-    if (whole) {
-        moe_metadata_notes(engine, options);
+    if (!o.vocabulary_only) {
+        moe_metadata_notes(engine, &o);
     }
     moe_engine_warm(engine);
     *out = engine;
@@ -121,14 +129,22 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
 
 int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, moe_error *err)
 {
-    *plan = (moe_memory_plan){0};
-    moe_engine *engine = NULL;
-    int status = open_model(&engine, options, false, err);
+    moe_engine_options o = {0};
+    moe_memory_plan made = {0};
+    int status = moe_struct_give(&moe_kind_memory_plan, plan, &made, err);
     if (status == MOE_OK) {
-        moe_metadata_notes(engine, options);
+        status = moe_struct_take(&moe_kind_engine_options, &o, options, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_engine *engine = NULL;
+    status = open_model(&engine, &o, false, err);
+    if (status == MOE_OK) {
+        moe_metadata_notes(engine, &o);
     }
     if (engine != NULL) {
-        *plan = engine->plan;
+        (void)moe_struct_give(&moe_kind_memory_plan, plan, &engine->plan, NULL);
     }
     moe_engine_close(&engine);
     return status;
@@ -136,7 +152,7 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
 
 void moe_engine_close(moe_engine **engine_ptr)
 {
-    moe_engine *engine = *engine_ptr;
+    moe_engine *engine = engine_ptr != NULL ? *engine_ptr : NULL;
     if (engine == NULL) {
         return;
     }
@@ -199,13 +215,9 @@ static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
     };
 }
 
-void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
+static void describe_model(const moe_engine *engine, moe_engine_info *info)
 {
     const moe_model_config *c = &engine->config;
-    if (engine->device == NULL) {
-        describe_vocabulary(engine, info);
-        return;
-    }
     *info = (moe_engine_info){
         .architecture = c->architecture,
         .family = c->family,
@@ -237,6 +249,21 @@ void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
         .sidecar = engine->sidecar_path,
         .memory = engine->plan,
     };
+    info->memory.struct_size = sizeof info->memory;
+}
+
+int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
+{
+    moe_engine_info now;
+    if (engine == NULL) {
+        return MOE_ERR_ARGUMENT;
+    }
+    if (engine->device != NULL) {
+        describe_model(engine, &now);
+    } else {
+        describe_vocabulary(engine, &now);
+    }
+    return moe_struct_give(&moe_kind_engine_info, info, &now, NULL);
 }
 
 static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_stats *experts)
@@ -250,20 +277,14 @@ static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_
     return bytes;
 }
 
-void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
+static void count(const moe_engine *engine, moe_engine_stats *stats)
 {
     moe_expert_store_stats experts;
-    if (engine->device == NULL) {
-        memset((char *)stats + sizeof stats->struct_size, 0,
-               stats->struct_size - sizeof stats->struct_size);
-        return;
-    }
     moe_expert_store_get_stats(engine->experts, &experts);
     if (engine->oracle != NULL) {
         moe_overlap_correct(engine->oracle, &experts);
     }
-    moe_engine_stats now = {
-        .struct_size = stats->struct_size,
+    *stats = (moe_engine_stats){
         .passes = engine->n_passes,
         .prompt_tokens = engine->n_prompt_tokens,
         .decode_tokens = engine->n_decode_tokens,
@@ -294,9 +315,19 @@ void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
         .expert_timeouts = experts.n_timeouts,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
-    moe_recorded_pass_counts(engine, &now.passes_recorded, &now.passes_missed);
-    moe_speculation_get_stats(engine->speculation, &experts, &now.speculation);
-    moe_lossy_get_stats(engine->lossy, &now.lossy);
-    size_t size = stats->struct_size < sizeof now ? stats->struct_size : sizeof now;
-    memcpy(stats, &now, size);
+    moe_recorded_pass_counts(engine, &stats->passes_recorded, &stats->passes_missed);
+    moe_speculation_get_stats(engine->speculation, &experts, &stats->speculation);
+    moe_lossy_get_stats(engine->lossy, &stats->lossy);
+}
+
+int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)
+{
+    moe_engine_stats now = {0};
+    if (engine == NULL) {
+        return MOE_ERR_ARGUMENT;
+    }
+    if (engine->device != NULL) {
+        count(engine, &now);
+    }
+    return moe_struct_give(&moe_kind_engine_stats, stats, &now, NULL);
 }

@@ -154,12 +154,6 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
 
 int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
 {
-    if (o->struct_size != sizeof *o) {
-        return moe_fail(
-            err, MOE_ERR_ARGUMENT,
-            "engine options: struct_size is %zu, not %zu; use moe_engine_options_init()",
-            o->struct_size, sizeof *o);
-    }
     if (o->model_path == NULL || o->model_path[0] == '\0') {
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
     }

@@ -10,6 +10,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/metadata_text.h"
 #include "runtime/model/families.h"
@@ -211,7 +212,7 @@ int moe_file_open(moe_file **out, const char *path, moe_error *err)
 
 void moe_file_close(moe_file **file_ptr)
 {
-    moe_file *file = *file_ptr;
+    moe_file *file = file_ptr != NULL ? *file_ptr : NULL;
     if (file == NULL) {
         return;
     }
@@ -229,15 +230,17 @@ void moe_file_close(moe_file **file_ptr)
     *file_ptr = NULL;
 }
 
-void moe_file_get_summary(const moe_file *file, moe_file_summary *summary)
+int moe_file_get_summary(const moe_file *file, moe_file_summary *summary)
 {
-    *summary = file->summary;
+    return file == NULL ? MOE_ERR_ARGUMENT
+                        : moe_struct_give(&moe_kind_file_summary, summary, &file->summary, NULL);
 }
 
 int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key, char *type,
                           size_t type_size, char *value, size_t value_size)
 {
-    if (index >= file->summary.n_metadata) {
+    if (file == NULL || key == NULL || type == NULL || value == NULL ||
+        index >= file->summary.n_metadata) {
         return MOE_ERR_ARGUMENT;
     }
     const moe_gguf_kv *kv = moe_gguf_kv_at(file->gguf, index);
@@ -273,22 +276,25 @@ int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata
 
 int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor)
 {
-    if (index >= file->summary.n_tensors) {
+    if (file == NULL || index >= file->summary.n_tensors) {
         return MOE_ERR_ARGUMENT;
     }
     const moe_gguf_tensor *source = moe_gguf_tensor_at(file->gguf, index);
-    tensor->name = file->names[index];
-    tensor->type = moe_dtype_name(source->type);
-    tensor->kind = kind_of(tensor->name);
-    tensor->n_dims = source->n_dims;
-    memcpy(tensor->dims, source->dims, sizeof tensor->dims);
-    tensor->n_bytes = source->size;
-    tensor->offset = source->offset;
-    tensor->file_index = source->file_index;
-    return MOE_OK;
+    moe_file_tensor found = {.name = file->names[index],
+                             .type = moe_dtype_name(source->type),
+                             .kind = kind_of(file->names[index]),
+                             .n_dims = source->n_dims,
+                             .n_bytes = source->size,
+                             .offset = source->offset,
+                             .file_index = source->file_index};
+    memcpy(found.dims, source->dims, sizeof found.dims);
+    return moe_struct_give(&moe_kind_file_tensor, tensor, &found, NULL);
 }
 
 int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err)
 {
+    if (file == NULL || fingerprint == NULL) {
+        return moe_fail_null(err, "moe_file_fingerprint", "file or fingerprint");
+    }
     return moe_model_fingerprint(file->gguf, fingerprint, err);
 }

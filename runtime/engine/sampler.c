@@ -12,24 +12,31 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 
-void moe_sampling_init(moe_sampling *sampling)
+void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size)
 {
-    *sampling = (moe_sampling){.struct_size = sizeof *sampling,
-                               .temperature = 0.8f,
-                               .top_k = 40,
-                               .top_p = 0.95f,
-                               .min_p = 0.05f,
-                               .repeat_penalty = 1.0f,
-                               .repeat_last = 64};
+    const moe_sampling defaults = {.struct_size = sizeof defaults,
+                                   .temperature = 0.8f,
+                                   .top_k = 40,
+                                   .top_p = 0.95f,
+                                   .min_p = 0.05f,
+                                   .repeat_penalty = 1.0f,
+                                   .repeat_last = 64};
+    moe_struct_init(&moe_kind_sampling, sampling, struct_size, &defaults);
 }
 
-int moe_sampling_check(const moe_sampling *s, moe_error *err)
+int moe_sampling_take(moe_sampling *s, const moe_sampling *given, moe_error *err)
 {
-    if (s->struct_size != sizeof *s) {
+    /* Its size is fixed, as it stands inside the session's options. */
+    if (given != NULL && given->struct_size > sizeof *s) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "sampling: struct_size is %zu, not %zu; use moe_sampling_init()",
-                        s->struct_size, sizeof *s);
+                        "moe_sampling: struct_size is %zu; use moe_sampling_init()",
+                        given->struct_size);
+    }
+    int status = moe_struct_take(&moe_kind_sampling, s, given, err);
+    if (status != MOE_OK) {
+        return status;
     }
     if (!(s->temperature >= 0.0f) || !isfinite(s->temperature)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "temperature must be 0 or more, not %g",

@@ -20,7 +20,8 @@ typedef struct moe_sampler {
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
 } moe_sampler;
 
-int moe_sampling_check(const moe_sampling *sampling, moe_error *err);
+/* Copies what the program set over *sampling, which holds the defaults, and checks all of it. */
+int moe_sampling_take(moe_sampling *sampling, const moe_sampling *given, moe_error *err);
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
                      moe_error *err);
 void moe_sampler_free(moe_sampler *sampler);

@@ -8,30 +8,35 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
 
-void moe_session_options_init(moe_session_options *options)
+void moe_session_options_init_sized(moe_session_options *options, size_t struct_size)
 {
-    *options = (moe_session_options){.struct_size = sizeof *options};
-    moe_sampling_init(&options->sampling);
+    moe_session_options defaults = {.struct_size = sizeof defaults};
+    moe_sampling_init(&defaults.sampling);
+    moe_struct_init(&moe_kind_session_options, options, struct_size, &defaults);
 }
 
 int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_options *options,
                        moe_error *err)
 {
+    if (out == NULL) {
+        return moe_fail_null(err, "moe_session_create", "out");
+    }
     *out = NULL;
-    moe_session_options defaults;
-    if (options == NULL) {
-        moe_session_options_init(&defaults);
-        options = &defaults;
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_session_create", "engine");
     }
-    if (options->struct_size != sizeof *options) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "session options: struct_size is %zu, not %zu; use "
-                        "moe_session_options_init()",
-                        options->struct_size, sizeof *options);
+    moe_session_options o;
+    moe_session_options_init(&o);
+    int status =
+        options == NULL ? MOE_OK : moe_struct_take(&moe_kind_session_options, &o, options, err);
+    if (status == MOE_OK && options != NULL) {
+        moe_sampling given = o.sampling;
+        moe_sampling_init(&o.sampling);
+        status = moe_sampling_take(&o.sampling, &given, err);
     }
-    int status = moe_sampling_check(&options->sampling, err);
     if (status == MOE_OK) {
         status = moe_engine_need_model(engine, "a session", err);
     }
@@ -44,8 +49,8 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     }
     session->engine = engine;
     session->number = engine->n_sessions++;
-    session->evaluate_only = options->evaluate_only;
-    status = moe_sampler_init(&session->sampler, &options->sampling, engine->config.n_vocab, err);
+    session->evaluate_only = o.evaluate_only;
+    status = moe_sampler_init(&session->sampler, &o.sampling, engine->config.n_vocab, err);
     if (status == MOE_OK && engine->speculation != NULL) {
         status = moe_session_draft_create(&session->draft, engine->speculation, err);
     }
@@ -268,10 +273,15 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
 
 int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling, moe_error *err)
 {
-    int status = moe_sampling_check(sampling, err);
+    if (session == NULL) {
+        return moe_fail_null(err, "moe_session_set_sampling", "session");
+    }
+    moe_sampling settings;
+    moe_sampling_init(&settings);
+    int status = moe_sampling_take(&settings, sampling, err);
     if (status == MOE_OK) {
-        session->sampler.settings = *sampling;
-        moe_sampler_seed(&session->sampler, sampling->seed);
+        session->sampler.settings = settings;
+        moe_sampler_seed(&session->sampler, settings.seed);
         if (session->draft != NULL) {
             moe_session_draft_seed(session->draft, &session->sampler.random);
         }

@@ -15,10 +15,13 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
 
 #define MAGIC   "MOESESS"
 #define VERSION 2u
+/* A moe_sampling up to its seed, which is all that this version of the file has of it. */
+#define SAMPLING_WORDS 5u
 
 typedef struct session_header {
     char magic[8];
@@ -32,7 +35,7 @@ typedef struct session_header {
     uint32_t n_sampled_pending;
     uint32_t has_logits;
     uint32_t evaluate_only;
-    moe_sampling sampling;
+    uint64_t sampling[SAMPLING_WORDS];
     uint64_t random_state[4];
     uint64_t draft_random_state[4]; /* 0: the session did not speculate */
 } session_header;
@@ -104,7 +107,8 @@ static int put_session(checked_file *out, const moe_session *s)
     header.n_sampled_pending = s->n_sampled_pending;
     header.has_logits = s->has_logits;
     header.evaluate_only = s->evaluate_only;
-    header.sampling = s->sampler.settings;
+    moe_struct_init(&moe_kind_sampling, header.sampling, sizeof header.sampling,
+                    &s->sampler.settings);
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
     if (s->draft != NULL) {
         memcpy(header.draft_random_state, s->draft->random.state, sizeof header.draft_random_state);
@@ -151,6 +155,15 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
     return status;
 }
 
+static int get_sampling(const session_header *h, moe_sampling *sampling, moe_error *err)
+{
+    moe_sampling saved;
+    memset(&saved, 0, sizeof saved);
+    memcpy(&saved, h->sampling, sizeof h->sampling);
+    moe_sampling_init(sampling);
+    return moe_sampling_take(sampling, &saved, err);
+}
+
 static int check_header(const session_header *h, const moe_engine *engine, checked_file *in)
 {
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0 || h->version != VERSION) {
@@ -187,7 +200,8 @@ static int check_header(const session_header *h, const moe_engine *engine, check
     if ((random[0] | random[1] | random[2] | random[3]) == 0) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the generator's state is 0", in->path);
     }
-    if (moe_sampling_check(&h->sampling, &reason) != MOE_OK) {
+    moe_sampling sampling;
+    if (get_sampling(h, &sampling, &reason) != MOE_OK) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: %.400s", in->path, reason.message);
     }
     return MOE_OK;
@@ -304,9 +318,11 @@ static int load_from(checked_file *in, moe_session **out, moe_engine *engine)
     }
     moe_session_options options;
     moe_session_options_init(&options);
-    options.sampling = header.sampling;
+    status = get_sampling(&header, &options.sampling, in->err);
     options.evaluate_only = header.evaluate_only != 0;
-    status = moe_session_create(out, engine, &options, in->err);
+    if (status == MOE_OK) {
+        status = moe_session_create(out, engine, &options, in->err);
+    }
     if (status != MOE_OK) {
         return status;
     }

@@ -4,6 +4,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
 
 /* Tokens decoded to measure computing: the first few find caches and page tables cold. */
@@ -19,14 +20,13 @@ static double seconds(double bytes, double bytes_per_s)
     return bytes_per_s > 0.0 ? bytes / bytes_per_s : 0.0;
 }
 
-void moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
-                    moe_speed_estimate *estimate)
+static moe_speed_estimate estimate_of(const moe_memory_plan *plan, const moe_speed_rates *rates)
 {
     double bytes = (double)plan->token_expert_bytes;
     double missing = bytes * (1.0 - plan->expected_hit_rate);
     double read = bytes * (1.0 - plan->expected_memory_hit_rate);
     bool moves = plan->has_device_memory && missing > 0.0;
-    *estimate = (moe_speed_estimate){
+    moe_speed_estimate estimate = {
         .disk_bytes = (uint64_t)read,
         .link_bytes = moves ? (uint64_t)missing : 0,
         .disk_s = seconds(read, rates->disk_bytes_per_s),
@@ -36,8 +36,25 @@ void moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
                     (read <= 0.0 || rates->disk_bytes_per_s > 0.0) &&
                     (!moves || rates->link_bytes_per_s > 0.0),
     };
-    double total = estimate->disk_s + estimate->link_s + estimate->compute_s;
-    estimate->tokens_per_s = total > 0.0 ? 1.0 / total : 0.0;
+    double total = estimate.disk_s + estimate.link_s + estimate.compute_s;
+    estimate.tokens_per_s = total > 0.0 ? 1.0 / total : 0.0;
+    return estimate;
+}
+
+int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
+                   moe_speed_estimate *estimate)
+{
+    moe_memory_plan own_plan = {0};
+    moe_speed_rates own_rates = {0};
+    int status = moe_struct_take(&moe_kind_memory_plan, &own_plan, plan, NULL);
+    if (status == MOE_OK) {
+        status = moe_struct_take(&moe_kind_speed_rates, &own_rates, rates, NULL);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_speed_estimate made = estimate_of(&own_plan, &own_rates);
+    return moe_struct_give(&moe_kind_speed_estimate, estimate, &made, NULL);
 }
 
 static int compare_times(const void *a, const void *b)
@@ -91,7 +108,7 @@ static int measure_disk(const moe_engine *engine, const moe_engine_options *o, d
 {
     const moe_model_config *c = &engine->config;
     moe_storage_test test;
-    moe_storage_speed speed;
+    moe_storage_speed speed = {.struct_size = sizeof speed};
     uint64_t least = UINT64_MAX;
     uint64_t most = 0;
     for (uint32_t l = 0; l < c->n_layer; l++) {
@@ -121,8 +138,15 @@ static int measure_disk(const moe_engine *engine, const moe_engine_options *o, d
 
 int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates, moe_error *err)
 {
-    *rates = (moe_speed_rates){0};
-    moe_engine_options plain = *options;
+    moe_speed_rates measured = {0};
+    moe_engine_options plain = {0};
+    int status = moe_struct_give(&moe_kind_speed_rates, rates, &measured, err);
+    if (status == MOE_OK) {
+        status = moe_struct_take(&moe_kind_engine_options, &plain, options, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
     plain.speculate = "off";
     plain.draft_max = plain.tree_nodes = plain.draft_experts = 0;
     plain.length_control = plain.cost = plain.draft_pin = plain.affinity = plain.acceptance = NULL;
@@ -132,17 +156,18 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     plain.prefetch = MOE_SWITCH_OFF;
     plain.warm_start = MOE_SWITCH_OFF;
     moe_engine *engine = NULL;
-    int status = moe_engine_open(&engine, &plain, err);
+    status = moe_engine_open(&engine, &plain, err);
     if (status != MOE_OK) {
         return status;
     }
-    status = measure_compute(engine, &rates->compute_s_per_token, err);
+    status = measure_compute(engine, &measured.compute_s_per_token, err);
     if (status == MOE_OK) {
-        status = measure_disk(engine, &plain, &rates->disk_bytes_per_s, err);
+        status = measure_disk(engine, &plain, &measured.disk_bytes_per_s, err);
     }
     if (status == MOE_OK && engine->device->link != NULL) {
-        rates->link_bytes_per_s = (double)engine->device->link_bytes_per_s;
+        measured.link_bytes_per_s = (double)engine->device->link_bytes_per_s;
     }
     moe_engine_close(&engine);
+    (void)moe_struct_give(&moe_kind_speed_rates, rates, &measured, NULL);
     return status;
 }

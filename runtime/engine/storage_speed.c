@@ -19,6 +19,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
 #include "runtime/base/random.h"
 #include "runtime/engine/file_cache.h"
 #include "runtime/engine/named_value.h"
@@ -64,9 +65,8 @@ static int check_test(measurement *m, moe_error *err)
                                             {NULL, 0}};
     const moe_storage_test *t = m->test;
     int kind = MOE_IO_AUTO;
-    if (t->struct_size != sizeof *t || t->path == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "storage test: use moe_storage_test_init(), and name a file");
+    if (t->path == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: name a file in path");
     }
     if (t->depth > MAX_DEPTH) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a depth of %u; use 1 to %u", t->depth,
@@ -97,9 +97,10 @@ static int open_file(measurement *m, moe_error *err)
     if (t->range_max_bytes == 0 && largest > m->file_bytes / 2) {
         largest = m->file_bytes / 2;
     }
-    uint64_t smallest = t->range_min_bytes != 0 ? t->range_min_bytes : 1u << 20;
+    uint64_t smallest = largest < 1u << 20 ? largest : 1u << 20;
+    smallest = t->range_min_bytes != 0 ? t->range_min_bytes : smallest;
     m->range_max = t->range_max_bytes == 0 && smallest > largest ? smallest : largest;
-    m->range_min = t->range_min_bytes == 0 && smallest > largest ? largest : smallest;
+    m->range_min = smallest;
     if (m->range_min == 0 || m->range_min > m->range_max || m->file_bytes <= m->range_max) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "%s: ranges of %llu to %llu bytes of a file of %llu bytes", t->path,
@@ -232,25 +233,33 @@ static void close_all(measurement *m)
     }
 }
 
-void moe_storage_test_init(moe_storage_test *test)
+void moe_storage_test_init_sized(moe_storage_test *test, size_t struct_size)
 {
-    *test = (moe_storage_test){.struct_size = sizeof *test};
+    const moe_storage_test defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_storage_test, test, struct_size, &defaults);
 }
 
 int moe_storage_measure(const moe_storage_test *test, moe_storage_speed *speed, moe_error *err)
 {
-    measurement m = {.test = test, .speed = speed, .fd = -1, .mapping = MAP_FAILED};
-    *speed = (moe_storage_speed){.cached_share = -1};
-    int status = check_test(&m, err);
+    moe_storage_test t = {0};
+    moe_storage_speed measured = {.cached_share = -1};
+    measurement m = {.test = &t, .speed = &measured, .fd = -1, .mapping = MAP_FAILED};
+    int status = moe_struct_give(&moe_kind_storage_speed, speed, &measured, err);
+    status = status == MOE_OK ? moe_struct_take(&moe_kind_storage_test, &t, test, err) : status;
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = check_test(&m, err);
     status = status == MOE_OK ? open_file(&m, err) : status;
     status = status == MOE_OK ? make_arena(&m, err) : status;
     status = status == MOE_OK ? open_reader(&m, err) : status;
     if (status == MOE_OK) {
         uint64_t cached;
         bool known = moe_file_cache_drop_fd(m.fd, m.file_bytes, &cached);
-        speed->cached_share = known ? (double)cached / (double)m.file_bytes : -1;
+        measured.cached_share = known ? (double)cached / (double)m.file_bytes : -1;
         status = read_ranges(&m, err);
     }
     close_all(&m);
+    (void)moe_struct_give(&moe_kind_storage_speed, speed, &measured, NULL);
     return status;
 }

@@ -156,7 +156,7 @@ static void test_512(void **state)
     } cases[] = {{"lru", 0.36}, {"belady", 0.62}};
     for (size_t i = 0; i < 2; i++) {
         moe_simulation simulation;
-        moe_simulation_result result;
+        moe_simulation_result result = {.struct_size = sizeof result};
         moe_simulation_init(&simulation);
         simulation.policy = cases[i].policy;
         simulation.cache_share = 0.05;

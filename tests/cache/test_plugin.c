@@ -47,8 +47,8 @@ static void test_example_in_simulation(void **state)
     for (uint32_t percent = 1; percent <= 91; percent += 15) {
         for (int per_layer = 0; per_layer < 2; per_layer++) {
             moe_simulation simulation;
-            moe_simulation_result clock;
-            moe_simulation_result bound;
+            moe_simulation_result clock = {.struct_size = sizeof clock};
+            moe_simulation_result bound = {.struct_size = sizeof bound};
             moe_error err = {""};
             moe_simulation_init(&simulation);
             simulation.cache_share = percent < 5 ? 0.03 : percent / 100.0;

@@ -39,7 +39,7 @@ static moe_trace *generated(const char *preset, uint32_t n_layer, uint32_t n_seq
 
 static moe_simulation_result simulate(const moe_trace *trace, const moe_simulation *simulation)
 {
-    moe_simulation_result result;
+    moe_simulation_result result = {.struct_size = sizeof result};
     moe_error err = {""};
     if (moe_simulate(trace, simulation, &result, &err) != MOE_OK) {
         fail_msg("%s", err.message);
@@ -455,7 +455,7 @@ static void test_refused(void **state)
     bad[9].policy = "gate-score";
     bad[10].prefetch_recall = 1.5;
     for (size_t i = 0; i < 11; i++) {
-        moe_simulation_result result;
+        moe_simulation_result result = {.struct_size = sizeof result};
         moe_error err = {""};
         assert_int_equal(moe_simulate(trace, &bad[i], &result, &err), MOE_ERR_ARGUMENT);
         assert_string_not_equal(err.message, "");

@@ -81,7 +81,7 @@ static void test_plain_rows(void **state)
                                          "\n"
                                          "{\"layers\": [[4, 9], [], [1]], \"more\": {\"x\": 1}}\r\n"
                                          "  {\"layers\":[[4,1],[],[0]]}");
-    moe_trace_info info;
+    moe_trace_info info = {.struct_size = sizeof info};
     moe_trace_get_info(trace, &info);
     assert_int_equal(info.n_layer, 3);
     assert_int_equal(info.n_expert, 10);
@@ -109,7 +109,7 @@ static void test_passes_sequences_gates(void **state)
                 "{\"pass\": 10, \"seq\": 1, \"layers\": [[2, 1]], \"gates\": [[0.25, 0.5]]}\n"
                 "{\"pass\": 10, \"seq\": 8, \"layers\": [[2, 3]], \"gates\": [[0.5, 1]]}\n"
                 "{\"pass\": 12, \"seq\": 1, \"layers\": [[5, 3]], \"gates\": [[0, 1e-3]]}\n");
-    moe_trace_info info;
+    moe_trace_info info = {.struct_size = sizeof info};
     moe_trace_get_info(trace, &info);
     assert_int_equal(info.n_expert, 64);
     assert_int_equal(info.n_passes, 2);
@@ -274,8 +274,8 @@ static void test_oracle_keeps_accesses(void **state)
     moe_trace *trace = generated(4);
     moe_trace *again = NULL;
     moe_trace *third = NULL;
-    moe_trace_info before;
-    moe_trace_info after;
+    moe_trace_info before = {.struct_size = sizeof before};
+    moe_trace_info after = {.struct_size = sizeof after};
     assert_int_equal(moe_trace_save(trace, f->path, MOE_TRACE_ORACLE_GENERAL, 77, NULL), MOE_OK);
     assert_int_equal(open_as(&again, f, MOE_TRACE_ORACLE_GENERAL, 5, 64, NULL), MOE_OK);
     moe_trace_get_info(trace, &before);

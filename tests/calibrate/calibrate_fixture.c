@@ -93,6 +93,7 @@ int calibrated_setup(void **state)
     assert_non_null(mkdtemp(calibrated.folder));
     moe_engine_options options = engine_options();
     moe_engine *engine = open_engine(&options);
+    calibrated.info.struct_size = sizeof calibrated.info;
     moe_engine_get_info(engine, &calibrated.info);
     moe_engine_close(&engine);
     make_prompt(calibrated.text, N_TOKENS, calibrated.info.n_vocab, 9);

@@ -310,7 +310,7 @@ static int run_child(const char *path)
 {
     moe_engine_options engine_opts = engine_options();
     moe_engine *engine = NULL;
-    moe_engine_info child_info;
+    moe_engine_info child_info = {.struct_size = sizeof child_info};
     if (moe_engine_open(&engine, &engine_opts, NULL) != MOE_OK) {
         return 1;
     }

@@ -27,7 +27,7 @@ static const char *model_path;
 static const char *own_path;
 static char folder[] = "/tmp/moe-learning-XXXXXX";
 static int32_t text[N_TOKENS];
-static moe_engine_info info; /* of the model; its strings are gone */
+static moe_engine_info info = {.struct_size = sizeof info}; /* of the model; its strings are gone */
 
 static const char *in_folder(char *out, const char *name)
 {

@@ -47,7 +47,7 @@ static int calibrate(void **state)
     moe_engine_options options = options_on("cpu");
     options.calibration = "none";
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     n_vocab = info.n_vocab;
     int32_t text[N_TEXT];

@@ -62,7 +62,7 @@ static calls count_calls(const moe_engine_options *options, bool plays)
     machine.fail_each = true;
     fake.set(&machine);
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     make_prompt(prompt, N_PROMPT, info.n_vocab, 1);
     moe_session *session = greedy_session(engine);

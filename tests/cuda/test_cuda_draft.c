@@ -227,7 +227,7 @@ static void same_logits(void **state)
     }
     /* With fewer residents than a token uses in some layers. */
     moe_engine_options options = draft_options("shuffled");
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     options.expert_cache_share = 0;
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     options.device_memory = plan.device_floor;

@@ -73,7 +73,7 @@ static int make_reference(void **state)
     moe_engine_options options = default_options();
     options.device = "cpu";
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     expected.n_vocab = info.n_vocab;
     moe_session *session = generate(engine, expected.tokens);
@@ -97,7 +97,7 @@ static void check_exact(const moe_engine_options *options, moe_engine_stats *sta
     fake_usage usage;
     fake.set(&machine);
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     int32_t tokens[N_DECODE];
     moe_session *session = generate(engine, tokens);
     assert_memory_equal(tokens, expected.tokens, sizeof tokens);
@@ -131,7 +131,7 @@ static void residency(void **state)
     assert_true(stats.bytes_moved_link > 0);
     assert_int_equal(stats.host_computed, 0);
     options.expert_cache_share = 0;
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     options.device_memory = plan.device_floor;
     check_exact(&options, &stats);
@@ -217,7 +217,7 @@ static void no_kernel_runs(void **state)
     fake.set(&machine);
     moe_engine_options options = default_options();
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     assert_string_equal(info.device, "cpu");
     moe_engine_close(&engine);
@@ -304,7 +304,7 @@ static void take_what_works(const char *device, bool tells)
     options.log = keep_line;
     options.user = told;
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     int32_t tokens[N_DECODE];
     moe_engine_get_info(engine, &info);
     if (strncmp(info.device, device, strlen(device)) != 0) {

@@ -56,7 +56,7 @@ static int make_reference(void **state)
     (void)state;
     moe_engine_options options = default_options();
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     expected.n_vocab = info.n_vocab;
     moe_session *session = generate(engine, expected.tokens);
@@ -94,13 +94,13 @@ static void check_counters(const moe_engine_info *info, const moe_engine_stats *
 /* Runs a configuration; false when the plan refuses it. */
 static bool check_options(const moe_engine_options *options, moe_engine_stats *stats)
 {
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     int status = moe_plan_memory(options, &plan, NULL);
     if (status == MOE_ERR_BUDGET) {
         return false;
     }
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     int32_t tokens[N_DECODE];
     moe_session *session = generate(engine, tokens);
     assert_memory_equal(tokens, expected.tokens, sizeof tokens);
@@ -121,7 +121,7 @@ static void tier_sizes(void **state)
     (void)state;
     moe_engine_options options = default_options();
     options.device = SIM;
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     assert_true(plan.has_device_memory && plan.host_slots == plan.experts);
     const double shares[] = {0.1, 0.25, 0.5, 1.0};
@@ -194,7 +194,7 @@ static void host_compute(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error err = {""};
     moe_engine_options options = default_options();
     options.host_compute = MOE_SWITCH_ON;

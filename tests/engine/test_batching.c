@@ -89,7 +89,7 @@ static void joining_and_leaving(void **state)
     options.prefill_chunk = 33;
     options.expert_cache_share = 0.4;
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     lottery l = {7};
     static stream streams[N_STREAMS];
@@ -137,7 +137,7 @@ static uint64_t hash_of(const void *data, size_t size, uint64_t hash)
 static uint64_t run_hash(const moe_engine_options *options, size_t n_neighbours)
 {
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     moe_session *sessions[4];
     int32_t prompt[140];

@@ -55,7 +55,7 @@ static int make_reference(void **state)
     (void)state;
     moe_engine_options options = default_options();
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     expected.n_vocab = info.n_vocab;
     int32_t prompt[N_PROMPT];
@@ -245,7 +245,7 @@ static void cache_sizes(void **state)
 {
     (void)state;
     moe_engine_options options = default_options();
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     const double shares[] = {0.05, 0.1, 0.25, 0.5, 1.0};
     size_t n_ran = 0;

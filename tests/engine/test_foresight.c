@@ -41,7 +41,7 @@ static moe_speculation_stats write_with(double cache_share, int foresight, uint6
 {
     moe_engine *engine = open_with(cache_share, foresight);
     moe_session *session = greedy_session(engine);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     int32_t prompt[N_PROMPT], tokens[N_DECODE + 8];
     make_prompt(prompt, N_PROMPT, info.n_vocab, 5);

@@ -202,7 +202,7 @@ static moe_engine_options row_options(const array *a, const row *r)
 /* Greedy tokens of one session in company, and its last logits. */
 static void run(moe_engine *engine, uint32_t n_neighbours, result *out)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     moe_session *sessions[MAX_NEIGHBOURS + 1];
     int32_t prompt[N_PROMPT];
@@ -252,7 +252,7 @@ static void every_pair(void **state)
     const row plain = {{[SHARE] = 4, [THREADS] = 1, [KERNELS] = 2, [CHUNK] = 1}};
     result expected;
     moe_engine *engine = open_row(&design, &plain);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     run(engine, 0, &expected);
     moe_engine_close(&engine);

@@ -53,7 +53,7 @@ static void default_budget(void **state)
 {
     (void)state;
     moe_plan_input in = make_input();
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
     assert_true(plan.budget_is_default);
     assert_int_equal(plan.budget, (10 + 8192 - 1024) * MIB);
@@ -70,7 +70,7 @@ static void small_control_groups(void **state)
     for (uint64_t limit = 0; limit <= 160; limit++) {
         for (uint64_t paid = 0; paid <= 10; paid += 5) {
             moe_plan_input in = make_input();
-            moe_memory_plan plan;
+            moe_memory_plan plan = {.struct_size = sizeof plan};
             moe_error error = {""};
             in.limit_bytes = limit * MIB;
             in.available_bytes = limit > paid ? (limit - paid) * MIB : 0;
@@ -92,7 +92,7 @@ static void cache_floor(void **state)
 {
     (void)state;
     moe_plan_input in = make_input();
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error error = {""};
     options.expert_cache_share = 0.01;
     assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
@@ -107,7 +107,7 @@ static void simulated_device(void **state)
 {
     (void)state;
     moe_plan_input in = make_input();
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     in.device_memory = 60 * MIB;
     in.device_scratch_bytes = 3 * MIB;
     in.slots.host_full_bytes = 65 * MIB;
@@ -139,10 +139,12 @@ static bool nearly(double a, double b)
 static void speed(void **state)
 {
     (void)state;
-    moe_memory_plan plan = {
-        .expected_hit_rate = 0.75, .expected_memory_hit_rate = 0.75, .token_expert_bytes = 8000000};
-    moe_speed_rates rates = {0};
-    moe_speed_estimate e;
+    moe_memory_plan plan = {.struct_size = sizeof plan,
+                            .expected_hit_rate = 0.75,
+                            .expected_memory_hit_rate = 0.75,
+                            .token_expert_bytes = 8000000};
+    moe_speed_rates rates = {.struct_size = sizeof rates};
+    moe_speed_estimate e = {.struct_size = sizeof e};
     moe_plan_speed(&plan, &rates, &e);
     assert_true(e.disk_bytes == 2000000 && e.link_bytes == 0);
     assert_true(!e.complete && e.tokens_per_s == 0.0);
@@ -179,7 +181,7 @@ static bool within(uint64_t planned, uint64_t held, uint64_t granule)
 /* A session fills its context, so that keys, values and slots are all there. */
 static void fill(moe_engine *engine)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     int32_t tokens[N_CONTEXT];
     moe_engine_get_info(engine, &info);
     make_prompt(tokens, N_CONTEXT, info.n_vocab, 4);
@@ -228,9 +230,9 @@ static void engines_hold_what_is_planned(void **state)
             moe_engine *engine = open_engine(&o);
             fill(engine);
             moe_engine_close(&engine);
-            moe_speed_rates rates;
-            moe_speed_estimate estimate;
-            moe_memory_plan plan;
+            moe_speed_rates rates = {.struct_size = sizeof rates};
+            moe_speed_estimate estimate = {.struct_size = sizeof estimate};
+            moe_memory_plan plan = {.struct_size = sizeof plan};
             assert_int_equal(moe_plan_memory(&o, &plan, NULL), MOE_OK);
             assert_int_equal(moe_speed_measure(&o, &rates, NULL), MOE_OK);
             moe_plan_speed(&plan, &rates, &estimate);

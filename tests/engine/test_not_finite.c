@@ -63,7 +63,7 @@ static moe_engine_options options_of_copy(void)
 static void feed_prompt(moe_engine *engine, moe_session *session, size_t n)
 {
     int32_t tokens[N_PROMPT];
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     make_prompt(tokens, n, info.n_vocab, 3);
     feed(session, tokens, n);
@@ -210,7 +210,7 @@ static int32_t find_new_token(const moe_engine_options *options, size_t *n_befor
 {
     int32_t prompt[N_SHORT], written[N_MOST];
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     *n_vocab = info.n_vocab;
     make_prompt(prompt, N_SHORT, info.n_vocab, 3);

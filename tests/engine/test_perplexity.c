@@ -54,7 +54,7 @@ static double perplexity(const char *name, const char *kernels)
     options.kv_cache = MOE_KV_CACHE_F32;
     options.kernels = kernels;
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     likelihood l = {.n_vocab = info.n_vocab};
     snprintf(path, sizeof path, "%s/%s/text.txt", folder, name);

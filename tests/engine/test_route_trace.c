@@ -90,6 +90,7 @@ static void run(const char *trace_path, int32_t *tokens, moe_engine_info *info,
     options.trace_path = trace_path;
     options.trace_gates = true;
     moe_engine *engine = open_engine(&options);
+    info->struct_size = sizeof *info;
     moe_engine_get_info(engine, info);
     moe_session *sessions[2] = {greedy_session(engine), greedy_session(engine)};
     int32_t prompt[40];
@@ -117,7 +118,7 @@ static void agrees_with_the_counters(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_stats stats;
     int32_t tokens[N_DECODE];
     run(path, tokens, &info, &stats);

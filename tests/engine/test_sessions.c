@@ -51,7 +51,7 @@ static int set_up(void **state)
 {
     (void)state;
     f.engine = open_named("olmoe", 256, 48);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(f.engine, &info);
     f.n_vocab = info.n_vocab;
     f.logits = calloc((size_t)N_TOKENS * f.n_vocab, sizeof *f.logits);

@@ -21,7 +21,7 @@ static const char *folder;
 static moe_engine_stats run(const moe_engine_options *options, uint64_t *expert_bytes)
 {
     moe_engine *engine = open_engine(options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     *expert_bytes = info.expert_bytes / info.memory.experts;
     moe_session *sessions[2] = {greedy_session(engine), greedy_session(engine)};
@@ -55,7 +55,7 @@ static void check(const moe_trace *trace, const moe_engine_options *options)
     simulation.n_slots = (uint32_t)engine.expert_slots;
     simulation.per_layer = options->per_layer_cache;
     simulation.expert_bytes = expert_bytes;
-    moe_simulation_result result;
+    moe_simulation_result result = {.struct_size = sizeof result};
     moe_error error;
     if (moe_simulate(trace, &simulation, &result, &error) != MOE_OK) {
         fail_msg("%s: %s", options->policy, error.message);
@@ -88,7 +88,7 @@ static moe_trace *record(moe_engine_options options)
     moe_trace_open_options open;
     moe_trace_open_options_init(&open);
     open.path = path;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     options.trace_path = NULL;
     moe_engine *engine = open_engine(&options);
     moe_engine_get_info(engine, &info);
@@ -123,7 +123,7 @@ static void replayed(void **state)
         for (size_t s = 0; (moe_policy_needs(i) & ~gates) == 0 && s < 6; s++) {
             options.expert_cache_share = shares[s % 3];
             options.per_layer_cache = s >= 3;
-            moe_memory_plan plan;
+            moe_memory_plan plan = {.struct_size = sizeof plan};
             while (moe_plan_memory(&options, &plan, NULL) == MOE_ERR_BUDGET) {
                 options.expert_cache_share += 0.04; /* below the experts of one token */
             }

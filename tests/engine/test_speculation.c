@@ -70,7 +70,7 @@ static int set_up(void **state)
     (void)state;
     moe_engine_options options = basic_options();
     moe_engine *engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     n_vocab = info.n_vocab;
     n_used = info.n_expert_used;

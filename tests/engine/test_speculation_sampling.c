@@ -66,7 +66,7 @@ static moe_engine *open_with(const char *speculate, uint32_t tree)
  * then have something to draft that may be accepted. */
 static moe_session *make_past(moe_engine *engine)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     assert_true(info.n_vocab <= N_CELLS);
     int32_t prompt[N_PROMPT], tokens[2];

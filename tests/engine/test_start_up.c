@@ -82,7 +82,7 @@ static void no_expert_is_read(void **state)
     uint64_t before = bytes_read_so_far();
     moe_engine *engine = open_engine(&options);
     uint64_t after = bytes_read_so_far();
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     moe_engine_stats stats = {.struct_size = sizeof stats};
     moe_engine_get_stats(engine, &stats);

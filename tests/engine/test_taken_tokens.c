@@ -24,7 +24,7 @@ static int set_up(void **state)
     char path[1024];
     moe_engine_options options = oracle_options(path, folder, "olmoe");
     engine = open_engine(&options);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     make_prompt(text, N_TEXT, info.n_vocab, 5);
     return 0;

@@ -83,7 +83,8 @@ static void same_tokens(void **state)
     }
     moe_engine_info infos[2];
     for (int i = 0; i < 2; i++) {
-        moe_engine_get_info(engines[i], &infos[i]);
+        infos[i].struct_size = sizeof infos[i];
+        assert_int_equal(moe_engine_get_info(engines[i], &infos[i]), MOE_OK);
         moe_free(tokens[i]);
     }
     assert_string_equal(infos[0].model_name, infos[1].model_name);
@@ -98,7 +99,7 @@ static void cheap(void **state)
     (void)state;
     struct stat file;
     moe_file *header = NULL;
-    moe_file_summary summary;
+    moe_file_summary summary = {.struct_size = sizeof summary};
     assert_int_equal(stat(model_path, &file), 0);
     assert_int_equal(moe_file_open(&header, model_path, NULL), MOE_OK);
     moe_file_get_summary(header, &summary);
@@ -121,7 +122,7 @@ static void refusals(void **state)
 {
     (void)state;
     moe_engine *engine = open_vocabulary(vocabulary_path);
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     assert_true(info.n_vocab > 1000 && info.n_layer == 0);
     assert_string_equal(info.device, "");

@@ -33,7 +33,7 @@ static void test_engines(void **state)
     uint64_t n_ranges = 0;
     for (int i = 0; i < 6; i++) {
         moe_storage_test test = small_test(file);
-        moe_storage_speed speed;
+        moe_storage_speed speed = {.struct_size = sizeof speed};
         moe_error err = {""};
         test.io = names[i % 3];
         test.buffered = i >= 3;
@@ -58,7 +58,7 @@ static void test_cold(void **state)
 {
     io_file *file = *state;
     moe_storage_test test = small_test(file);
-    moe_storage_speed speed;
+    moe_storage_speed speed = {.struct_size = sizeof speed};
     static char bytes[FILE_BYTES];
     assert_int_equal(fsync(file->fd), 0);
     assert_int_equal(pread(file->fd, bytes, sizeof bytes, 0), sizeof bytes);
@@ -76,7 +76,7 @@ static void test_cold(void **state)
 static void test_refused(void **state)
 {
     io_file *file = *state;
-    moe_storage_speed speed;
+    moe_storage_speed speed = {.struct_size = sizeof speed};
     moe_error err;
     const struct {
         moe_storage_test test;
@@ -104,7 +104,7 @@ static void test_defaults(void **state)
 {
     io_file *file = *state;
     moe_storage_test test;
-    moe_storage_speed speed;
+    moe_storage_speed speed = {.struct_size = sizeof speed};
     moe_storage_test_init(&test);
     test.path = file->path;
     test.total_bytes = 8u << 20;

@@ -147,7 +147,7 @@ static bool forbid(uint32_t call, int error)
 
 static bool has_io_uring(moe_engine *engine)
 {
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     return strstr(info.io, "io_uring") != NULL;
 }

@@ -30,7 +30,11 @@ typedef struct moe_calibrate_options {
     void *user;
 } moe_calibrate_options;
 
-MOE_API void moe_calibrate_options_init(moe_calibrate_options *options);
+MOE_API void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size);
+static inline void moe_calibrate_options_init(moe_calibrate_options *options)
+{
+    moe_calibrate_options_init_sized(options, sizeof *options);
+}
 /* Writes the sidecar; an engine opened later uses it. Unfinished work lies in PATH.partial: the
  * same call after MOE_ERR_CANCELLED, or after whatever ended the process, goes on from there. At
  * any time PATH is the old sidecar or the new one. */

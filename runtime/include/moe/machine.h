@@ -38,6 +38,7 @@ typedef struct moe_storage_test {
 } moe_storage_test;
 
 typedef struct moe_storage_speed {
+    size_t struct_size; /* set by the program: sizeof(moe_storage_speed) */
     double bytes_per_s;
     double cpu_s_per_gb; /* user and system time of the whole process, for 10^9 bytes */
     double seconds;      /* of reading; opening and touching buffers is not in it */
@@ -46,10 +47,15 @@ typedef struct moe_storage_speed {
     uint64_t n_reads;    /* system calls' worth: pieces */
     double cached_share; /* of the file, in the page cache when reading began; -1: not known */
     bool direct;         /* O_DIRECT it was: the page cache played no part */
+    uint8_t reserved[7]; /* 0 */
     char how[128];       /* "io_uring, O_DIRECT, 16 x 1 MiB" */
 } moe_storage_speed;
 
-MOE_API void moe_storage_test_init(moe_storage_test *test);
+MOE_API void moe_storage_test_init_sized(moe_storage_test *test, size_t struct_size);
+static inline void moe_storage_test_init(moe_storage_test *test)
+{
+    moe_storage_test_init_sized(test, sizeof *test);
+}
 /* Drops the file from the page cache as far as the kernel lets it, then reads. Takes buffers of
  * about 2 * depth * block_bytes, or 2 * depth ranges where those are shorter, and runs in the
  * calling thread (and in the I/O engine's). MOE_ERR_ARGUMENT where ranges and file do not go

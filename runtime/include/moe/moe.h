@@ -17,6 +17,19 @@
  * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing
  * in the library prints, exits or aborts.
  *
+ * Sizes. A struct whose first field is struct_size can grow at its end, and still a program works
+ * with an older and with a newer library than the one it was compiled for. struct_size is the size
+ * that the struct has for the program. In a struct that the program hands over, its _init function
+ * sets it (moe_..._init_sized() is for other languages); in one that the library fills, the program
+ * sets it before the call: moe_engine_info info = {.struct_size = sizeof info};
+ *   - The struct of an older program is smaller than the library's. The fields that it lacks have
+ *     their defaults, or are not told; no more than struct_size bytes are written.
+ *   - That of a newer program is larger. The bytes that the library does not know must be 0 when
+ *     they are handed over, else the call fails and names the struct; the library fills in 0.
+ *   - A size below that of the struct's first required fields, above 64 KiB, or no multiple of
+ *     sizeof(size_t), is MOE_ERR_ARGUMENT, and nothing is written.
+ * Structs that have no struct_size, or that stand inside another struct, keep their size for ever.
+ *
  * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens
  * before it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction
  * set. At temperature 0 the tokens are therefore the same in every configuration (one KV type being
@@ -202,7 +215,11 @@ typedef struct moe_engine_options {
     void *user;               /* passed to progress and log */
 } moe_engine_options;
 
-MOE_API void moe_engine_options_init(moe_engine_options *options);
+MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
+static inline void moe_engine_options_init(moe_engine_options *options)
+{
+    moe_engine_options_init_sized(options, sizeof *options);
+}
 /* Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
  * first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
@@ -212,6 +229,7 @@ MOE_API void moe_engine_close(moe_engine **engine);
 /* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
  * allocated. */
 typedef struct moe_memory_plan {
+    size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
     uint64_t budget;        /* the ceiling, of RAM */
     bool budget_is_default; /* not given: derived from machine and cgroup */
     uint64_t process;       /* what the process takes without any of the below */
@@ -245,6 +263,7 @@ typedef struct moe_memory_plan {
     bool hit_rate_is_calibrated;
     double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
     uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
+    uint64_t reserved[30];           /* 0 */
 } moe_memory_plan;
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
@@ -253,6 +272,7 @@ MOE_API int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *
                             moe_error *err);
 
 typedef struct moe_engine_info {
+    size_t struct_size;       /* set by the program: sizeof(moe_engine_info) */
     const char *architecture; /* strings live as long as the engine */
     const char *family;
     const char *model_name; /* general.name, or "" */
@@ -278,10 +298,12 @@ typedef struct moe_engine_info {
     moe_memory_plan memory;    /* what the engine was opened with */
 } moe_engine_info;
 
-MOE_API void moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
+/* Of an engine with vocabulary_only, what belongs to a model is 0 or "". */
+MOE_API int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
 
-/* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. */
-MOE_API void moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
+/* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. All are 0 with
+ * vocabulary_only. */
+MOE_API int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
 
 /* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
  * it; MOE_ERR_BUDGET where the plan leaves no room), best of three: with active_bytes the bound of
@@ -337,17 +359,27 @@ typedef struct moe_sampling {
     float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
     uint32_t repeat_last; /* tokens it looks back on. Default 64 */
     uint64_t seed;        /* of the session's own generator. Default 0 */
+    uint64_t reserved[3]; /* must be 0 */
 } moe_sampling;
 
-MOE_API void moe_sampling_init(moe_sampling *sampling);
+MOE_API void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size);
+static inline void moe_sampling_init(moe_sampling *sampling)
+{
+    moe_sampling_init_sized(sampling, sizeof *sampling);
+}
 
 typedef struct moe_session_options {
     size_t struct_size; /* set by moe_session_options_init() */
     moe_sampling sampling;
-    bool evaluate_only; /* moe_step() samples nothing; default false */
+    bool evaluate_only;  /* moe_step() samples nothing; default false */
+    uint8_t reserved[7]; /* must be 0 */
 } moe_session_options;
 
-MOE_API void moe_session_options_init(moe_session_options *options);
+MOE_API void moe_session_options_init_sized(moe_session_options *options, size_t struct_size);
+static inline void moe_session_options_init(moe_session_options *options)
+{
+    moe_session_options_init_sized(options, sizeof *options);
+}
 /* options may be NULL: the defaults. */
 MOE_API int moe_session_create(moe_session **out, moe_engine *engine,
                                const moe_session_options *options, moe_error *err);
@@ -423,17 +455,20 @@ typedef enum moe_tensor_kind {
 } moe_tensor_kind;
 
 typedef struct moe_file_tensor {
-    const char *name; /* strings live as long as the moe_file */
-    const char *type; /* "Q4_K" */
+    size_t struct_size; /* set by the program: sizeof(moe_file_tensor) */
+    const char *name;   /* strings live as long as the moe_file */
+    const char *type;   /* "Q4_K" */
     moe_tensor_kind kind;
     uint32_t n_dims;
     uint64_t dims[4];
     uint64_t n_bytes;
     uint64_t offset; /* in its file */
     uint32_t file_index;
+    uint32_t reserved; /* 0 */
 } moe_file_tensor;
 
 typedef struct moe_file_summary {
+    size_t struct_size; /* set by the program: sizeof(moe_file_summary) */
     uint32_t gguf_version;
     uint32_t n_files;
     uint64_t file_bytes;
@@ -453,7 +488,7 @@ typedef struct moe_file_summary {
 
 MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
 MOE_API void moe_file_close(moe_file **file);
-MOE_API void moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
+MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
 /* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its
  * value as one line of text, long ones shortened to fit. */
 MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,

@@ -13,12 +13,14 @@ extern "C" {
 
 /* 0: not known. */
 typedef struct moe_speed_rates {
+    size_t struct_size;         /* set by the program: sizeof(moe_speed_rates) */
     double disk_bytes_per_s;    /* reading as many experts at once as a layer is expected to miss */
     double link_bytes_per_s;    /* to a device with memory of its own */
     double compute_s_per_token; /* one sequence, one token a pass, with every expert in memory */
 } moe_speed_rates;
 
 typedef struct moe_speed_estimate {
+    size_t struct_size;  /* set by the program: sizeof(moe_speed_estimate) */
     uint64_t disk_bytes; /* of experts, that a token is expected to read from the disk */
     uint64_t link_bytes; /* ... to move to the device */
     double disk_s, link_s, compute_s; /* of a token; 0 where nothing moves, or no rate is known */
@@ -29,8 +31,8 @@ typedef struct moe_speed_estimate {
 /* One sequence, decoding, one thing after the other: speculation, prefetch and computing on the
  * host make it faster, and so does a policy that follows the text
  * (moe_memory_plan.expected_hit_rate is a floor). */
-MOE_API void moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
-                            moe_speed_estimate *estimate);
+MOE_API int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
+                           moe_speed_estimate *estimate);
 
 /* Measures the rates for these options: opens the model and decodes a few tokens, counting the time
  * that was not spent waiting; reads up to 256 MiB of the file at random, for at most a second, past

@@ -49,6 +49,8 @@ typedef struct moe_speculation_stats {
     double utility_mean;  /* harmonic, over runs of 16 iterations: plain time by this is the time */
     double utility_worst; /* of those */
     uint32_t draft_length; /* K now */
+    uint32_t reserved32;   /* 0 */
+    uint64_t reserved[16]; /* 0 */
 } moe_speculation_stats;
 
 /* Of the lossy modes. */
@@ -65,6 +67,7 @@ typedef struct moe_lossy_stats {
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
     double mean_kl, max_kl; /* nats; NaN while lossy modes act and compared is 0: not measured */
+    uint64_t reserved[20];  /* 0 */
 } moe_lossy_stats;
 
 /* Counters since the engine was opened. */

@@ -39,9 +39,14 @@ typedef struct moe_trace_open_options {
                           oracleGeneral records do not say: required */
     uint32_t n_layer;  /* required for oracleGeneral, where an id is layer * n_expert + expert;
                           otherwise 0, or what the file must have */
+    uint32_t reserved; /* must be 0 */
 } moe_trace_open_options;
 
-MOE_API void moe_trace_open_options_init(moe_trace_open_options *options);
+MOE_API void moe_trace_open_options_init_sized(moe_trace_open_options *options, size_t struct_size);
+static inline void moe_trace_open_options_init(moe_trace_open_options *options)
+{
+    moe_trace_open_options_init_sized(options, sizeof *options);
+}
 /* MOE_ERR_FORMAT names the line (or record) and what is wrong with it. Memory stays within a small
  * multiple of the file. */
 MOE_API int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
@@ -51,18 +56,20 @@ MOE_API int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_f
                            uint32_t expert_bytes, moe_error *err);
 
 typedef struct moe_trace_info {
+    size_t struct_size;     /* set by the program: sizeof(moe_trace_info) */
     uint32_t n_layer;       /* also those without experts */
     uint32_t n_expert;      /* per layer */
     uint32_t n_expert_used; /* the most that a row chose in a layer */
     uint32_t n_sequences;
-    uint64_t n_rows;     /* tokens */
-    uint64_t n_passes;   /* a pass holds one row or more */
-    uint64_t n_choices;  /* (row, layer, expert) */
-    uint64_t n_accesses; /* (pass, layer, distinct expert): what a cache sees */
-    bool has_gates;      /* router probabilities are recorded */
+    uint64_t n_rows;      /* tokens */
+    uint64_t n_passes;    /* a pass holds one row or more */
+    uint64_t n_choices;   /* (row, layer, expert) */
+    uint64_t n_accesses;  /* (pass, layer, distinct expert): what a cache sees */
+    bool has_gates;       /* router probabilities are recorded */
+    uint8_t reserved[31]; /* 0 */
 } moe_trace_info;
 
-MOE_API void moe_trace_get_info(const moe_trace *trace, moe_trace_info *info);
+MOE_API int moe_trace_get_info(const moe_trace *trace, moe_trace_info *info);
 
 /* ---- Synthetic traces --------------------------------------------------------------------- */
 
@@ -87,8 +94,13 @@ typedef struct moe_trace_generator {
 
 /* preset: "olmoe", "qwen3" or "512": the geometry and the coefficients fitted to that model's
  * routing. MOE_ERR_ARGUMENT for another name. */
-MOE_API int moe_trace_generator_init(moe_trace_generator *generator, const char *preset,
-                                     moe_error *err);
+MOE_API int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct_size,
+                                           const char *preset, moe_error *err);
+static inline int moe_trace_generator_init(moe_trace_generator *generator, const char *preset,
+                                           moe_error *err)
+{
+    return moe_trace_generator_init_sized(generator, sizeof *generator, preset, err);
+}
 MOE_API int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator,
                                moe_error *err);
 
@@ -128,6 +140,7 @@ typedef struct moe_simulation {
 } moe_simulation;
 
 typedef struct moe_simulation_result {
+    size_t struct_size; /* set by the program: sizeof(moe_simulation_result) */
     uint32_t n_slots;
     uint64_t n_tokens; /* rows counted */
     uint64_t n_passes;
@@ -145,7 +158,11 @@ typedef struct moe_simulation_result {
     double total_s;         /* stall and computation */
 } moe_simulation_result;
 
-MOE_API void moe_simulation_init(moe_simulation *simulation);
+MOE_API void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size);
+static inline void moe_simulation_init(moe_simulation *simulation)
+{
+    moe_simulation_init_sized(simulation, sizeof *simulation);
+}
 MOE_API int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
                          moe_simulation_result *result, moe_error *err);
 
@@ -171,6 +188,7 @@ typedef struct moe_layer_analysis {
 } moe_layer_analysis;
 
 typedef struct moe_analysis {
+    size_t struct_size; /* set by the library: sizeof(moe_analysis), as it knows it */
     moe_trace_info info;
     moe_layer_analysis mean;
     moe_layer_analysis *layers; /* [n_layer]; zeros where a layer has no experts */

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Structs of the public headers that can grow: their first field, struct_size, says how large the
+ * struct is for the program, which may have been compiled with an older or a newer header. The rule
+ * that programs see stands in moe.h; here it is carried out.
+ *
+ *     program's struct  [ struct_size | fields both know | fields of the larger one ]
+ *
+ * The library never works on the program's struct. It copies what it is given into its own
+ * (moe_struct_take) and copies its own results out (moe_struct_give). */
+#ifndef MOE_BASE_STRUCT_SIZE_H
+#define MOE_BASE_STRUCT_SIZE_H
+
+#include <stddef.h>
+
+#include <moe/status.h>
+
+typedef struct moe_struct_kind {
+    const char *name; /* "moe_engine_options" */
+    size_t size;      /* for this library */
+    size_t known;     /* of it: what is behind is reserved, and must be zero when it is given */
+    size_t least;     /* a smaller struct_size is refused */
+} moe_struct_kind;
+
+extern const moe_struct_kind moe_kind_engine_options;
+extern const moe_struct_kind moe_kind_session_options;
+extern const moe_struct_kind moe_kind_sampling;
+extern const moe_struct_kind moe_kind_calibrate_options;
+extern const moe_struct_kind moe_kind_storage_test;
+extern const moe_struct_kind moe_kind_trace_open_options;
+extern const moe_struct_kind moe_kind_trace_generator;
+extern const moe_struct_kind moe_kind_simulation;
+extern const moe_struct_kind moe_kind_engine_info;
+extern const moe_struct_kind moe_kind_engine_stats;
+extern const moe_struct_kind moe_kind_memory_plan;
+extern const moe_struct_kind moe_kind_file_summary;
+extern const moe_struct_kind moe_kind_file_tensor;
+extern const moe_struct_kind moe_kind_storage_speed;
+extern const moe_struct_kind moe_kind_speed_rates;
+extern const moe_struct_kind moe_kind_speed_estimate;
+extern const moe_struct_kind moe_kind_trace_info;
+extern const moe_struct_kind moe_kind_simulation_result;
+
+/* MOE_ERR_ARGUMENT, naming the struct, when `given` is NULL or its struct_size cannot be one. */
+int moe_struct_check(const moe_struct_kind *kind, const void *given, moe_error *err);
+
+/* Copies what the program set over `own`, a whole struct that holds the defaults. What
+ * `given` has behind the fields that this library knows must be zero. On error `own` is as it was.
+ */
+int moe_struct_take(const moe_struct_kind *kind, void *own, const void *given, moe_error *err);
+
+/* Copies `own`, a whole struct, into the program's; at most given->struct_size bytes are written,
+ * and what this library does not know becomes zero. */
+int moe_struct_give(const moe_struct_kind *kind, void *given, const void *own, moe_error *err);
+
+/* Of the init functions: makes the program's struct of `size` bytes a copy of `own`, with that
+ * struct_size. A size that cannot be one writes nothing. */
+void moe_struct_init(const moe_struct_kind *kind, void *given, size_t size, const void *own);
+
+#endif
