@@ -82,7 +82,7 @@ static void test_refused(void **state)
         moe_storage_test test;
         const char *words;
     } cases[] = {
-        {{0}, "moe_storage_test_init"},
+        {{0}, "moe_storage_test: struct_size is 0"},
         {{.struct_size = sizeof(moe_storage_test)}, "name a file"},
         {{sizeof(moe_storage_test), .path = "no-such-file"}, "no-such-file: No such file"},
         {{sizeof(moe_storage_test), .path = "."}, "not a regular file"},
