@@ -155,7 +155,7 @@ static void test_window_limits_the_context(void **state)
     notes told;
     moe_error err = {""};
     moe_engine *engine = NULL;
-    moe_engine_info info;
+    moe_engine_info info = {.struct_size = sizeof info};
     logits_of(EDITED("mixtral", "general.x=u32:1"), plain, &told);
     const char *path = EDITED("mixtral", "llama.attention.sliding_window=u32:48");
     assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
@@ -192,7 +192,7 @@ static void test_unknown_keys_are_told_once(void **state)
     notes told;
     moe_error err = {""};
     moe_engine *engine = NULL;
-    moe_memory_plan plan;
+    moe_memory_plan plan = {.struct_size = sizeof plan};
     const char *path = EDITED("olmoe", "olmoe.one=u32:1", "olmoe.two=str:a\nb", "olmoe.three=f32:3",
                               "olmoe.four=bool:1", "olmoe.five=u32s:1,2,3", "other.six=u32:6");
     assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
