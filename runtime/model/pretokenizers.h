@@ -36,7 +36,7 @@ typedef struct moe_split_lists {
 
 /* NULL when there is none of this name. */
 const moe_pretokenizer *moe_pretokenizer_find(const char *name, size_t size);
-/* The names known, for messages. */
+/* For messages: of each row the first name. */
 void moe_pretokenizer_names(char *out, size_t size);
 
 int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer *pretokenizer,

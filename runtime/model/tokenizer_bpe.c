@@ -137,10 +137,11 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
     }
     tokenizer->pretokenizer = moe_pretokenizer_find(name.data, name.size);
     if (tokenizer->pretokenizer == NULL) {
-        char names[256];
+        char names[384];
         moe_pretokenizer_names(names, sizeof names);
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "tokenizer.ggml.pre \"%.*s\" is not a known pre-tokenizer; known: %s",
+                        "key 'tokenizer.ggml.pre' is '%.*s', which is not a known pre-tokenizer; "
+                        "known are %s and their other names",
                         (int)(name.size < 64 ? name.size : 64), name.data, names);
     }
     tokenizer->add_bos = tokenizer->pretokenizer->add_bos;

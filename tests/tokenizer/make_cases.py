@@ -9,8 +9,8 @@ Run by hand when cases are added (the tests need neither Python nor these packag
 strings.bin            count, then size and bytes of each
 qwen3.ids, ...         for each string: n, ids; then 0 (the same when special tokens are not parsed)
                        or n + 1 and the ids of that
-splits.bin             for each string, for each pre-tokenizer of SPLITTERS: FNV-1a (u32) of the
-                       pieces' ends in bytes, each as a u32
+splits.bin             for each string, for each pre-tokenizer of splitters(): FNV-1a of the pieces'
+                       ends in bytes, each as a u32; the hash's halves are folded into a u16
 Numbers are LEB128 unless a width is named; widths are little-endian.
 """
 import json
@@ -101,7 +101,19 @@ def make_strings():
                " ".join(chr(c) for c in range(0x2000, 0x2070))]
     while len(strings) < N_STRINGS:
         strings.append(make_string(rng, len(strings) % 12))
-    return strings
+    return strings + TELLING
+
+
+# What tells one expression from its neighbours.
+TELLING = [
+    "getUserName iPhone HTTPServer's XMLhttp ABCdefGHI", "愛LOVE安A々Bb〇1〇23!⺀abc⺀⺁def", "Aㄅbㄅ ǅungla ʰAʰb ªºA",
+    "ไทยABCไทยabcไทย", "क्षि क्षिKक्षि e\u0301E\u0301", "\u0301a\u0301B\u0301", "１２３㈠⑴Ⅷ½²³12²1①12\u030112_12a",
+    "<sentinel:12><sentinel:><sentinel:3>x", "IMGIMGABCZIMGIMGABCDEZIMGIMGZ IMGIMGAZ", "a b c d, e f  g\nh i 1 j",
+    "path/to//file/\n/\n//\r\n", "!!!\n\n\n???\r\r", " \n \r\n  \n\n x", "\t\n    x  y   z     w", "it's IT'S it'S o'clock 'tis '",
+    "don't I'LLama they'REd 'REAL", "1 12 123 1234 12345 123456 1234567", "x1y12z123w1234v12345u123456t1234567s",
+    "(a|b), c. d! e? f… g。 h，、i।j۔k،", "Türkiye'nin İstanbul'dan 5'te", "".join(" " * n + "x" for n in range(1, 40)),
+    " " * 515 + "y" + " " * 1030 + "\n", "\u3000\u3000x\u2003\u2003\u2003y", "ㄅㄆㄇ가나다ㄱㄴ、。，〿︰﹏", "ⅣⅤ十二12ⅣⅤ一〇〇",
+]
 
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -123,26 +135,88 @@ def cased_class():
 
 
 def splits(patterns):
-    return [Split(Regex(p), "isolated") for p in patterns]
+    return Sequence([Split(Regex(p), "isolated") for p in patterns])
+
+
+# The expressions as the tokenizers are published with them.
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+NO_WORD = r"[^\r\n\p{L}\p{N}]?"
+UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SPACES_END = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def o200k(ending, digits):
+    return (f"{NO_WORD}{UPPER}*{LOWER}+{ending}|{NO_WORD}{UPPER}+{LOWER}*{ending}|{digits}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES_END)
+
+
+def kimi_k2():
+    upper = UPPER[:-1] + r"&&[^\p{Han}]]"
+    lower = LOWER[:-1] + r"&&[^\p{Han}]]"
+    return (rf"[\p{{Han}}]+|{NO_WORD}{upper}*{lower}+{CONTRACTIONS}?|{NO_WORD}{upper}+{lower}*{CONTRACTIONS}?"
+            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + SPACES_END)
+
+
+GPT4O = o200k(CONTRACTIONS + "?", r"\p{N}{1,3}")
+BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+DEEPSEEK3_CJK = "[一-龥぀-ゟ゠-ヿ]+"
+DEEPSEEK3_WORDS = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+                   r"| ?[\p{P}\p{S}]+")
+AFMOE_SCRIPTS = ("[一-鿿㐀-䶿豈-\ufaff぀-ゟ゠-ヿ･-ﾟ⼀-\u2fdfเ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿꧠ-\ua9ff"
+                 "가-\ud7afᄀ-ᇿ]+")
+JAIS2_SPACES = "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}"
 
 
 def splitters(folder):
     deepseek3 = Tokenizer.from_file(str(folder / "deepseek-v3" / "tokenizer.json")).pre_tokenizer
     qwen2 = Tokenizer.from_file(str(folder / "qwen3" / "tokenizer.json")).pre_tokenizer
-    digits = [Digits(individual_digits=True)]
+    digits = Digits(individual_digits=True)
+    gpt2 = ByteLevel(add_prefix_space=False, use_regex=True)
     return [
-        ("gpt-2", ByteLevel(add_prefix_space=False, use_regex=True)),
-        ("llama-bpe", Sequence(splits([LLAMA3]))),
+        ("gpt-2", gpt2),
+        ("llama-bpe", splits([LLAMA3])),
         ("qwen2", qwen2),
-        ("olmo", ByteLevel(add_prefix_space=False, use_regex=True)),
-        ("dbrx", Sequence(splits([LLAMA3]))),
-        ("deepseek-llm", Sequence(splits([
+        ("olmo", gpt2),
+        ("dbrx", splits([LLAMA3])),
+        ("deepseek-llm", Sequence([splits([
             r"[\r\n]", r"\s?[" + cased_class() + "]+",
-            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", CJK]) + digits)),
-        ("deepseek-coder", Sequence(splits([r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK]) + digits)),
+            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", CJK]), digits])),
+        ("deepseek-coder", Sequence([splits([r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK]), digits])),
         ("deepseek-v3", deepseek3),
-        ("default", Sequence(splits([
-            r"[\p{P}\$\+<=>\^~\|]+", GPT2.removesuffix(r"|\s+"), r"\p{N}+", "[0-9][0-9][0-9]"]))),
+        ("default", splits([r"[\p{P}\$\+<=>\^~\|]+", GPT2.removesuffix(r"|\s+"), r"\p{N}+",
+                            "[0-9][0-9][0-9]"])),
+        ("glm4", splits([LLAMA3])),
+        ("stablelm2", splits([QWEN2])),
+        ("qwen35", splits([CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+                           r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + SPACES_END])),
+        ("starcoder", Sequence([digits, gpt2])),
+        ("falcon", splits([r"[\p{P}\$\+<=>\^~\|`]+", GPT2.removesuffix(r"|\s+"), "[0-9][0-9][0-9]"])),
+        ("tekken", splits([o200k("", r"\p{N}")])),
+        ("gpt-4o", splits([GPT4O])),
+        ("youtu", splits(["[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+                          o200k(CONTRACTIONS + "?", r"\p{N}")])),
+        ("tiny_aya", splits([r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O])),
+        ("kimi-k2", splits([kimi_k2()])),
+        ("bailingmoe", splits([r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}"
+                               r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"])),
+        ("seed-coder", splits([CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+"
+                               + SPACES_END])),
+        ("ufakzeka", splits([r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + SPACES_END])),
+        ("exaone-moe", splits([CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+                               r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"])),
+        ("laguna", splits([r"[^\n]+|[\n]+", QWEN2])),
+        ("minicpm5", splits([r"\p{N}{1,3}", LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")])),
+        ("jais-2", splits([LLAMA3.removesuffix(r"|\s+(?!\S)|\s+") + JAIS2_SPACES])),
+        ("bloom", splits([BLOOM])),
+        ("viking", splits([BLOOM, r"\p{N}"])),
+        ("chameleon", splits(["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )",
+                              r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2])),
+        ("superbpe", splits([r"\p{N}+", r"(?=(\d{3})+(?!\d))"])),
+        ("afmoe", splits([r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", AFMOE_SCRIPTS,
+                          DEEPSEEK3_WORDS + r"[\r\n]*" + SPACES_END])),
+        ("spark2_5", splits([r"\p{N}{1,3}", DEEPSEEK3_CJK,
+                             DEEPSEEK3_WORDS + r"|[\r\n]|\s+(?!\S)|\s+", r"\p{N}"])),
     ]
 
 
@@ -163,7 +237,7 @@ def split_hash(splitter, text):
     for _, (_, end) in splitter.pre_tokenize_str(text):
         for byte in struct.pack("<I", sizes[end]):
             value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return struct.pack("<I", value)
+    return struct.pack("<H", value >> 16 ^ value & 0xFFFF)
 
 
 def looks_special(text):

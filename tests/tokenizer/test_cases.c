@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -67,13 +68,16 @@ static const char *read_string(reader *r, size_t *size)
 /* --- splits ----------------------------------------------------------------------------------- */
 
 /* In the order in which make_cases.py writes them. */
-static const char *const splitters[] = {"gpt-2",          "llama-bpe",   "qwen2",
-                                        "olmo",           "dbrx",        "deepseek-llm",
-                                        "deepseek-coder", "deepseek-v3", "default"};
+static const char *const splitters[] = {
+    "gpt-2",       "llama-bpe",  "qwen2",  "olmo",      "dbrx",    "deepseek-llm", "deepseek-coder",
+    "deepseek-v3", "default",    "glm4",   "stablelm2", "qwen35",  "starcoder",    "falcon",
+    "tekken",      "gpt-4o",     "youtu",  "tiny_aya",  "kimi-k2", "bailingmoe",   "seed-coder",
+    "ufakzeka",    "exaone-moe", "laguna", "minicpm5",  "jais-2",  "bloom",        "viking",
+    "chameleon",   "superbpe",   "afmoe",  "spark2_5"};
 
 #define N_SPLITTERS (sizeof splitters / sizeof splitters[0])
 
-static uint32_t hash_ends(const moe_split_list *list)
+static uint16_t hash_ends(const moe_split_list *list)
 {
     uint32_t hash = 0x811C9DC5u;
     for (size_t i = 0; i < list->n; i++) {
@@ -81,7 +85,7 @@ static uint32_t hash_ends(const moe_split_list *list)
             hash = (hash ^ (list->ends[i] >> shift & 0xFF)) * 0x01000193u;
         }
     }
-    return hash;
+    return (uint16_t)(hash >> 16 ^ (hash & 0xFFFF));
 }
 
 static void test_splits(void **state)
@@ -106,7 +110,7 @@ static void test_splits(void **state)
         size_t size;
         const char *text = read_string(&strings, &size);
         for (size_t s = 0; s < N_SPLITTERS; s++) {
-            uint32_t expected;
+            uint16_t expected;
             assert_true(splits.end - splits.at >= (ptrdiff_t)sizeof expected);
             memcpy(&expected, splits.at, sizeof expected);
             splits.at += sizeof expected;
@@ -129,6 +133,144 @@ static void test_splits(void **state)
     free(lists.next.ends);
     free(strings.data);
     free(splits.data);
+}
+
+/* What llama.cpp knows by name, but for what cannot be a row (pretokenizer_rows.c says why). */
+static void test_names(void **state)
+{
+    static const char *const names[] = {"default",
+                                        "llama3",
+                                        "llama-v3",
+                                        "llama-bpe",
+                                        "falcon3",
+                                        "falcon-h1",
+                                        "pixtral",
+                                        "midm-2.0",
+                                        "lfm2",
+                                        "jina-v5-nano",
+                                        "deepseek-llm",
+                                        "deepseek-coder",
+                                        "deepseek-v3",
+                                        "falcon",
+                                        "mpt",
+                                        "starcoder",
+                                        "gpt-2",
+                                        "phi-2",
+                                        "jina-es",
+                                        "jina-de",
+                                        "gigachat",
+                                        "jina-v2-es",
+                                        "jina-v2-de",
+                                        "a.x-4.0",
+                                        "mellum",
+                                        "modern-bert",
+                                        "jais-2",
+                                        "refact",
+                                        "command-r",
+                                        "qwen2",
+                                        "deepseek-r1-qwen",
+                                        "kormo",
+                                        "f2llmv2",
+                                        "qwen35",
+                                        "stablelm2",
+                                        "olmo",
+                                        "dbrx",
+                                        "smaug-bpe",
+                                        "poro-chat",
+                                        "glm4",
+                                        "chatglm-bpe",
+                                        "viking",
+                                        "jais",
+                                        "tekken",
+                                        "smollm",
+                                        "codeshell",
+                                        "bloom",
+                                        "gpt3-finnish",
+                                        "exaone",
+                                        "exaone4",
+                                        "exaone-moe",
+                                        "chameleon",
+                                        "minerva-7b",
+                                        "megrez",
+                                        "gpt-4o",
+                                        "llama4",
+                                        "kanana2",
+                                        "talkie",
+                                        "granite-embed-multi-97m",
+                                        "tiny_aya",
+                                        "cohere2moe",
+                                        "superbpe",
+                                        "trillion",
+                                        "granite-docling",
+                                        "bailingmoe",
+                                        "bailingmoe2",
+                                        "llada-moe",
+                                        "seed-coder",
+                                        "hunyuan",
+                                        "hunyuan-dense",
+                                        "hy_v4",
+                                        "joyai-llm",
+                                        "kimi-k2",
+                                        "ufakzeka",
+                                        "grok-2",
+                                        "afmoe",
+                                        "laguna",
+                                        "minimax-m2",
+                                        "solar-open",
+                                        "mellum2",
+                                        "minicpm5",
+                                        "youtu",
+                                        "spark2_5"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (moe_pretokenizer_find(names[i], strlen(names[i])) == NULL) {
+            fail_msg("'%s' is not known", names[i]);
+        }
+    }
+    assert_null(moe_pretokenizer_find("gpt", 3));
+    assert_null(moe_pretokenizer_find("gpt-2 gpt2", 10));
+    assert_null(moe_pretokenizer_find("", 0));
+}
+
+/* Long runs of one kind take time in proportion. One pattern that looked ahead to the run's end
+ * from every place took 6 s for one of these. */
+static void test_long_runs(void **state)
+{
+    static const char *const units[] = {"a",   "A", " ", "1", "ไ",  "的", "a ",        "'",  "\n",
+                                        " \n", "é", "!", "①", "1a", "aB", "e\xcc\x81", "x'", "1 "};
+    enum { SIZE = 100000 };
+    (void)state;
+    char *text = malloc(SIZE + 1);
+    moe_pretokenizer_scratch *scratch = moe_pretokenizer_scratch_create();
+    moe_split_lists lists = {0};
+    moe_error err;
+    clock_t start = clock();
+    assert_true(text != NULL && scratch != NULL);
+    for (size_t s = 0; s < N_SPLITTERS; s++) {
+        moe_pretokenizer_code *code;
+        const moe_pretokenizer *row = moe_pretokenizer_find(splitters[s], strlen(splitters[s]));
+        assert_int_equal(moe_pretokenizer_compile(&code, row, &err), MOE_OK);
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+            size_t n = 0;
+            for (size_t unit = strlen(units[u]); n + unit <= SIZE; n += unit) {
+                memcpy(text + n, units[u], unit);
+            }
+            text[n] = 'x';
+            for (size_t end = n; end <= n + 1; end++) {
+                assert_int_equal(moe_pretokenizer_split(code, scratch, text, end, &lists, &err),
+                                 MOE_OK);
+                assert_int_equal(lists.current.ends[lists.current.n - 1], end);
+            }
+        }
+        moe_pretokenizer_free(&code);
+    }
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+    printf("%.2f s for %zu texts\n", seconds, N_SPLITTERS * 2 * sizeof units / sizeof units[0]);
+    assert_true(seconds < 10);
+    moe_pretokenizer_scratch_destroy(&scratch);
+    free(lists.current.ends);
+    free(lists.next.ends);
+    free(text);
 }
 
 /* --- ids ----------------------------------------------------------------------------------------
@@ -196,7 +338,9 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[2], "splits") == 0) {
         cases_folder = argv[1];
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_splits)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_splits),
+                                           cmocka_unit_test(test_names),
+                                           cmocka_unit_test(test_long_runs)};
         return cmocka_run_group_tests(tests, NULL, NULL);
     }
     if (argc != 5) {
