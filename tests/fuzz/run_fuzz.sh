@@ -38,7 +38,7 @@ ninja -C $build fuzz_targets >$build/build.log 2>&1 || {
 seconds=$((minutes * 60 * 2 / $#))
 [ $seconds -gt 0 ] || seconds=1
 mkdir -p $build/totals $build/findings $build/logs
-export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 
 # Runs a target. Argument: its name.
