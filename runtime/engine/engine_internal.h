@@ -9,6 +9,7 @@
 #include <moe/trace.h>
 
 #include "offload/expert_store.h"
+#include "offload/file_watch.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/host_compute.h"
@@ -84,6 +85,7 @@ struct moe_engine {
     uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
     uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
     uint64_t n_predicted, n_predicted_right;
+    moe_file_watch files;
     uint64_t n_sessions;                             /* created so far */
     moe_route_observer *observers;                   /* a list */
     moe_trace *route_replay;                         /* NULL unless routing is replayed */

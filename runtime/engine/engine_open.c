@@ -199,6 +199,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     int status = moe_gguf_open(&engine->gguf, o->model_path, err);
     if (status == MOE_OK) {
+        moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
         status = moe_model_config_read(&engine->config, engine->gguf, err);
     }
     if (status == MOE_OK) {
@@ -484,5 +485,8 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status == MOE_OK) {
         status = moe_recorded_passes_open(engine, err);
     }
-    return status != MOE_OK ? status : moe_engine_fill(engine, o, err);
+    if (status == MOE_OK) {
+        status = moe_engine_fill(engine, o, err);
+    }
+    return status != MOE_OK ? status : moe_file_watch_look(&engine->files, true, err);
 }

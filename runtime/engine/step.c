@@ -331,6 +331,18 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
     return status;
 }
 
+/* What became of reading the model's files, or of computing with what was read: if they are no
+ * longer those that were opened, that is the reason to be told. */
+static int judge_files(moe_engine *engine, int status, moe_error *err)
+{
+    bool suspicious = status == MOE_ERR_IO || status == MOE_ERR_FORMAT;
+    if (status != MOE_OK && !suspicious) {
+        return status;
+    }
+    int changed = moe_file_watch_look(&engine->files, suspicious, err);
+    return changed != MOE_OK ? changed : status;
+}
+
 static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
                     moe_error *err)
 {
@@ -342,7 +354,8 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
     if (status != MOE_OK || s->n_rows == 0) {
         return status;
     }
-    status = allocate_logits(s, err);
+    status = moe_file_watch_look(&s->engine->files, false, err);
+    status = status == MOE_OK ? allocate_logits(s, err) : status;
     moe_pass pass = {.n_rows = s->n_rows,
                      .tokens = s->tokens,
                      .kv_rows = s->kv_rows,
@@ -357,6 +370,7 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
     if (status == MOE_OK) {
         status = run_pass(s, &pass, all_logits, err);
     }
+    status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_CANCELLED) {
         clear_cancel_requests(s);
     }
@@ -370,6 +384,7 @@ static int draft(step *s, moe_error *err)
         return status;
     }
     status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
+    status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_CANCELLED) {
         clear_cancel_requests(s);
     }

@@ -114,6 +114,7 @@ static int part_open(moe_gguf_part *part, const char *path, moe_error *err)
         return moe_fail(err, MOE_ERR_IO, "cannot find its size: %s", strerror(errno));
     }
     part->file.size = (uint64_t)end;
+    part->file.opened = about;
     int status =
         moe_gguf_header_read(&part->header, &part->bytes, part->file.fd, part->file.size, err);
     if (status != MOE_OK) {

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include <moe/status.h>
 
@@ -62,6 +63,7 @@ typedef struct moe_gguf_file {
     const char *path;
     int fd; /* open for reading until moe_gguf_close() */
     uint64_t size;
+    struct stat opened; /* as it was when it was opened */
 } moe_gguf_file;
 
 typedef struct moe_gguf moe_gguf;
