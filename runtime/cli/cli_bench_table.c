@@ -305,7 +305,11 @@ static int print_json(const cli_bench_table *t)
     if (t->about != NULL) {
         json_object_object_foreach(t->about, key, value)
         {
-            cli_json_put(object, key, json_object_get(value));
+            if (value != NULL) {
+                cli_json_put(object, key, json_object_get(value));
+            } else {
+                cli_json_null(object, key);
+            }
         }
     } else {
         cli_json_text(object, "what", t->title);
@@ -317,7 +321,7 @@ static int print_json(const cli_bench_table *t)
             if (c->is_text) {
                 cli_json_text(row, c->name, c->value);
             } else if (c->is_absent) {
-                cli_json_put(row, c->name, NULL);
+                cli_json_null(row, c->name);
             } else {
                 cli_json_real(row, c->name, strtod(c->value, NULL));
             }

@@ -5,20 +5,41 @@
 #include <math.h>
 #include <string.h>
 
+#include <json-c/json_visit.h>
+
 #include "cli_buffer.h"
 #include "cli_options.h"
 
+/* Marks an object or array that lacks something, because memory was short. */
+static char incomplete;
+
+static void mark_incomplete(struct json_object *container)
+{
+    if (container != NULL) {
+        json_object_set_userdata(container, &incomplete, NULL);
+    }
+}
+
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value)
 {
-    if (object == NULL || json_object_object_add(object, key, value) != 0) {
+    if (object == NULL || value == NULL || json_object_object_add(object, key, value) != 0) {
         json_object_put(value);
+        mark_incomplete(object);
+    }
+}
+
+void cli_json_null(struct json_object *object, const char *key)
+{
+    if (object != NULL && json_object_object_add(object, key, NULL) != 0) {
+        mark_incomplete(object);
     }
 }
 
 void cli_json_append(struct json_object *array, struct json_object *value)
 {
-    if (array == NULL || json_object_array_add(array, value) != 0) {
+    if (array == NULL || value == NULL || json_object_array_add(array, value) != 0) {
         json_object_put(value);
+        mark_incomplete(array);
     }
 }
 
@@ -32,7 +53,11 @@ void cli_json_real(struct json_object *object, const char *key, double value)
 {
     char text[32];
     snprintf(text, sizeof text, "%.6g", value);
-    cli_json_put(object, key, isfinite(value) ? json_object_new_double_s(value, text) : NULL);
+    if (isfinite(value)) {
+        cli_json_put(object, key, json_object_new_double_s(value, text));
+    } else {
+        cli_json_null(object, key);
+    }
 }
 
 /* Length of the well-formed UTF-8 character at text, 0 when there is none. */
@@ -82,10 +107,30 @@ void cli_json_text(struct json_object *object, const char *key, const char *text
     cli_json_put(object, key, cli_json_new_text(text, strlen(text)));
 }
 
+static int find_incomplete(struct json_object *value, int flags, struct json_object *parent,
+                           const char *key, size_t *index, void *user)
+{
+    (void)flags;
+    (void)parent;
+    (void)key;
+    (void)index;
+    bool *found = user;
+    bool is_container = json_object_is_type(value, json_type_object) ||
+                        json_object_is_type(value, json_type_array);
+    *found |= is_container && json_object_get_userdata(value) == &incomplete;
+    return *found ? JSON_C_VISIT_RETURN_STOP : JSON_C_VISIT_RETURN_CONTINUE;
+}
+
+static bool is_complete(struct json_object *object)
+{
+    bool found = object == NULL;
+    return !found && json_c_visit(object, 0, find_incomplete, &found) == 0 && !found;
+}
+
 int cli_json_print(struct json_object *object, FILE *file)
 {
     const int style = JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE;
-    const char *text = object == NULL ? NULL : json_object_to_json_string_ext(object, style);
+    const char *text = !is_complete(object) ? NULL : json_object_to_json_string_ext(object, style);
     int code = CLI_EXIT_OK;
     if (text == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the JSON output");

@@ -8,8 +8,10 @@
 
 #include <json-c/json.h>
 
-/* Adds value (which may be NULL: null) under key; releases it when it cannot. */
+/* Adds value under key. Where it cannot, or value is NULL because memory was short, it releases
+ * value, and cli_json_print() of the whole fails. */
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
+void cli_json_null(struct json_object *object, const char *key);
 void cli_json_append(struct json_object *array, struct json_object *value);
 void cli_json_u64(struct json_object *object, const char *key, uint64_t value);
 /* Infinity and NaN, which JSON has not, become null. */

@@ -111,7 +111,11 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
     cli_json_u64(object, "lossy_replaced", l->replaced);
     cli_json_u64(object, "lossy_dropped", l->dropped);
     cli_json_u64(object, "lossy_compared", l->compared);
-    cli_json_put(object, "lossy_agreed", measured ? json_object_new_uint64(l->agreed) : NULL);
+    if (measured) {
+        cli_json_u64(object, "lossy_agreed", l->agreed);
+    } else {
+        cli_json_null(object, "lossy_agreed");
+    }
     cli_json_real(object, "lossy_mean_kl", measured ? l->mean_kl : NAN);
     cli_json_real(object, "lossy_max_kl", measured ? l->max_kl : NAN);
     cli_json_real(object, "lossy_mass_kept", l->mass_kept);
