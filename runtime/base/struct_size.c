@@ -33,7 +33,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, user);
+WHOLE(engine_options, model_path, metadata_overrides);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(calibrate_options, n_tokens, user);

@@ -83,6 +83,8 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
+    engine_options->metadata_overrides =
+        options->overrides.text[0] != '\0' ? options->overrides.text : NULL;
     engine_options->speculate = options->speculate;
     engine_options->draft_max = (uint32_t)options->draft_max;
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;

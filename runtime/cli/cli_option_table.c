@@ -71,6 +71,10 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_BENCH_DECODE},
     {{"-c", "--ctx-size"}, "N", "tokens of a chunk (default 512)", .offset = AT(context),
      .kind = OPTION_COUNT, .min = 8, .max = INT32_MAX, .commands = CLI_PERPLEXITY},
+    {{"--override-kv"}, "KEY=TYPE:VALUE", "metadata in the place of the file's; TYPE is int, "
+     "float, bool or str; may be given again, or with commas between", .offset = AT(overrides),
+     .kind = OPTION_LIST, .commands = CLI_RUN | CLI_TOKENIZE | CLI_LOGITS | CLI_PERPLEXITY |
+     CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores at hand)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
      .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE},

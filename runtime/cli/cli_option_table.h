@@ -12,6 +12,7 @@
 typedef enum cli_option_kind {
     OPTION_FLAG,   /* bool, no value */
     OPTION_TEXT,   /* const char * */
+    OPTION_LIST,   /* cli_text_list; the option may be given again */
     OPTION_COUNT,  /* uint64_t in [min, max] */
     OPTION_SIGNED, /* int64_t in [min, max] */
     OPTION_REAL,   /* double in [min, max], without the ends that are open */

@@ -92,6 +92,24 @@ static bool parse_size(const char *text, cli_size *size)
     return true;
 }
 
+static int append_text(const char *name, cli_text_list *list, const char *text)
+{
+    size_t used = strlen(list->text);
+    size_t size = strlen(text);
+    if (size == 0) {
+        return cli_fail(CLI_EXIT_USAGE, "%s: the value is empty", name);
+    }
+    if (used + size + 2 > sizeof list->text) {
+        return cli_fail(CLI_EXIT_USAGE, "%s: its values are longer than %zu bytes together", name,
+                        sizeof list->text - 2);
+    }
+    if (used > 0) {
+        list->text[used++] = ',';
+    }
+    memcpy(list->text + used, text, size + 1);
+    return CLI_EXIT_OK;
+}
+
 static bool in_range(const cli_option_row *row, double value)
 {
     return (row->min_open ? value > row->min : value >= row->min) &&
@@ -153,6 +171,8 @@ static int store(const cli_option_row *row, const char *name, cli_options *optio
     case OPTION_TEXT:
         *(const char **)value = text;
         return CLI_EXIT_OK;
+    case OPTION_LIST:
+        return append_text(name, value, text);
     case OPTION_SIZE:
         return parse_size(text, value)
                    ? CLI_EXIT_OK

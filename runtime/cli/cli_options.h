@@ -34,6 +34,11 @@ typedef struct cli_size {
     double share; /* of what the option says, in (0, 1] */
 } cli_size;
 
+/* What an option was given each time, with commas between; "": never. */
+typedef struct cli_text_list {
+    char text[1024];
+} cli_text_list;
+
 typedef struct cli_terminal cli_terminal;
 
 /* Order of the values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and
@@ -52,6 +57,7 @@ typedef struct cli_options {
     const char *io;          /* NULL: auto */
     double io_timeout;       /* seconds; 0: the default */
     const char *calibration; /* NULL: beside the model */
+    cli_text_list overrides; /* --override-kv */
     bool gram;
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */
     const char *speculate;

@@ -34,12 +34,14 @@ static int print_pieces(const moe_engine *engine, const int32_t *tokens, size_t 
 }
 
 /* Of the model the vocabulary alone. */
-static int open_vocabulary(moe_engine **out, const char *model)
+static int open_vocabulary(moe_engine **out, const cli_options *options)
 {
     moe_engine_options engine_options;
     moe_error err = {""};
     moe_engine_options_init(&engine_options);
-    engine_options.model_path = model;
+    engine_options.model_path = options->model;
+    engine_options.metadata_overrides =
+        options->overrides.text[0] != '\0' ? options->overrides.text : NULL;
     engine_options.vocabulary_only = true;
     int status = moe_engine_open(out, &engine_options, &err);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
@@ -56,7 +58,7 @@ int cmd_tokenize(const cli_options *options)
         code = cli_prompt_text(&text, options);
     }
     if (code == CLI_EXIT_OK) {
-        code = open_vocabulary(&engine, options->model);
+        code = open_vocabulary(&engine, options);
     }
     if (code == CLI_EXIT_OK) {
         code = cli_prompt_tokens(engine, options, &text, &tokens, &n);

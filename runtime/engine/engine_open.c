@@ -200,6 +200,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     int status = moe_gguf_open(&engine->gguf, o->model_path, err);
     if (status == MOE_OK) {
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
+        status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
+    }
+    if (status == MOE_OK) {
         status = moe_model_config_read(&engine->config, engine->gguf, err);
     }
     if (status == MOE_OK) {

@@ -55,6 +55,9 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, 
     }
     int status = moe_gguf_open(&engine->gguf, o->model_path, err);
     if (status == MOE_OK) {
+        status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
+    }
+    if (status == MOE_OK) {
         status = moe_engine_open_texts(engine, err);
     }
     return status;

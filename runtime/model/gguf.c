@@ -368,6 +368,7 @@ void moe_gguf_close(moe_gguf **gguf)
     free((*gguf)->parts);
     free((*gguf)->tensors);
     moe_gguf_index_free(&(*gguf)->tensor_index);
+    free((*gguf)->overrides);
     free(*gguf);
     *gguf = NULL;
 }

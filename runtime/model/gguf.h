@@ -74,6 +74,11 @@ typedef struct moe_gguf moe_gguf;
 int moe_gguf_open(moe_gguf **out, const char *path, moe_error *err);
 void moe_gguf_close(moe_gguf **gguf);
 
+/* Replaces or adds metadata: "KEY=TYPE:VALUE", several with commas between; TYPE is int, float,
+ * bool or str. Once, before anything is read from it. NULL: nothing to do. After a failure the
+ * model is to be closed. */
+int moe_gguf_override(moe_gguf *gguf, const char *overrides, moe_error *err);
+
 /* As open, from a header in memory (not copied; must outlive the reader): for tests and fuzzing.
  * The data section is taken to be data_size bytes minus the header. */
 int moe_gguf_parse(moe_gguf **out, const void *data, size_t data_size, moe_error *err);

@@ -44,6 +44,7 @@ struct moe_gguf {
     moe_gguf_tensor *tensors; /* of all parts, in order */
     size_t n_tensors;
     moe_gguf_index tensor_index;
+    char *overrides; /* what moe_gguf_override() was given; keys and values point into it */
 };
 
 /* Returned by moe_gguf_header_parse() when the bytes at hand end before the header does. */

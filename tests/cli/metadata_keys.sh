@@ -101,5 +101,26 @@ copy qwen3moe-yarn usual general.x=u32:1
 run 0 usual
 cmp -s "$work/stdout" "$work/yarn.txt" && fail "yarn_attn_factor changes nothing"
 
+# What the user says takes the place of what the file says.
+copy olmoe pre -tokenizer.ggml.pre tokenizer.ggml.pre=str:tomorrow
+run 1 pre
+grep -q "key 'tokenizer.ggml.pre' is 'tomorrow'.*override the key" "$work/stderr" ||
+    fail "the unknown pre-tokenizer and its remedy"
+run 0 pre --override-kv tokenizer.ggml.pre=str:gpt-2
+cmp -s "$work/stdout" "$work/plain.txt" || fail "the pre-tokenizer that the user says"
+"$moe" tokenize -m "$work/pre.gguf" -p 'the cat' --override-kv tokenizer.ggml.pre=str:gpt-2 \
+    >"$work/said.txt" 2>"$work/stderr" || fail "tokenize --override-kv"
+"$moe" tokenize -m "$work/plain.gguf" -p 'the cat' >"$work/stdout" 2>"$work/stderr"
+cmp -s "$work/said.txt" "$work/stdout" || fail "tokenize with the pre-tokenizer that the user says"
+run 0 pre --override-kv olmoe.attention.sliding_window=int:32 \
+    --override-kv tokenizer.ggml.pre=str:gpt-2,olmoe.rope.scaling.finetuned=bool:true
+grep -q 'note: olmoe.attention.sliding_window is 32' "$work/stderr" || fail "three overrides"
+run 1 plain --override-kv olmoe.block_count=int:two
+grep -q "override 'olmoe.block_count=int:two' must be KEY=TYPE:VALUE" "$work/stderr" ||
+    fail "an override that is none"
+run 2 plain --override-kv ''
+run 0 plain --override-kv olmoe.rope.freq_base=float:500
+cmp -s "$work/stdout" "$work/plain.txt" && fail "an override that changes nothing"
+
 [ "$failed" -eq 0 ] && echo "all as expected"
 [ "$failed" -eq 0 ]

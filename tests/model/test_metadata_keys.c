@@ -378,13 +378,110 @@ static void test_gate_that_is_not_said(void **state)
     gb_free(b);
 }
 
+/* A parsed model with overrides; NULL: they are refused, and *err says why. */
+static moe_gguf *overridden(gguf_builder *b, const char *overrides, moe_error *err)
+{
+    moe_gguf *gguf = NULL;
+    size_t size;
+    const uint8_t *bytes = gb_finish(b, &size);
+    assert_int_equal(moe_gguf_parse(&gguf, bytes, size, NULL), MOE_OK);
+    int status = moe_gguf_override(gguf, overrides, err);
+    if (status != MOE_OK) {
+        assert_int_equal(status, MOE_ERR_ARGUMENT);
+        moe_gguf_close(&gguf);
+    }
+    return gguf;
+}
+
+static void test_overrides(void **state)
+{
+    (void)state;
+    moe_error err = {""};
+    gguf_builder *b = preset("olmoe");
+    moe_gguf *gguf =
+        overridden(b,
+                   "olmoe.context_length=int:99,new.text=str:a,b=c,d,"
+                   "new.number=float:-2.5e3,olmoe.block_count=int:-1,new.flag=bool:true,"
+                   "new.empty=str:",
+                   &err);
+    assert_non_null(gguf);
+    uint32_t number = 0;
+    float real = 0;
+    bool flag = false;
+    moe_string_view text = {0};
+    assert_int_equal(moe_gguf_get_u32(gguf, "olmoe.context_length", &number, NULL), MOE_OK);
+    assert_int_equal(number, 99);
+    assert_int_equal(moe_gguf_get_u32(gguf, "olmoe.embedding_length", &number, NULL), MOE_OK);
+    assert_int_equal(number, 64);
+    assert_int_equal(moe_gguf_get_u32(gguf, "olmoe.block_count", &number, NULL), MOE_ERR_FORMAT);
+    assert_int_equal(moe_gguf_get_f32(gguf, "new.number", &real, NULL), MOE_OK);
+    assert_true(real == -2500);
+    assert_int_equal(moe_gguf_get_bool(gguf, "new.flag", &flag, NULL), MOE_OK);
+    assert_true(flag);
+    assert_int_equal(moe_gguf_get_string(gguf, "new.text", &text, NULL), MOE_OK);
+    assert_int_equal(text.size, 7);
+    assert_memory_equal(text.data, "a,b=c,d", 7);
+    assert_int_equal(moe_gguf_get_string(gguf, "new.empty", &text, NULL), MOE_OK);
+    assert_int_equal(text.size, 0);
+    moe_gguf_close(&gguf);
+
+    static const char *const wrong[] = {
+        "",
+        "key",
+        "key=",
+        "key=int:",
+        "key=int:1x",
+        "=int:1",
+        "key=bool:1",
+        "key=float:nan",
+        "key=uint:1",
+        "key=int:99999999999999999999",
+        "key:int=1",
+        "a=int:1,b",
+        "a=int:1,",
+        "split.no=int:1",
+        "general.alignment=int:64",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        if (overridden(b, wrong[i], &err) != NULL) {
+            fail_msg("'%s' is taken", wrong[i]);
+        }
+        assert_non_null(strstr(err.message, "overrid"));
+    }
+    gb_free(b);
+}
+
+/* More new keys than the file has. */
+static void test_many_overrides(void **state)
+{
+    (void)state;
+    char list[8192] = "";
+    gguf_builder *b = preset("olmoe");
+    for (int i = 0; i < 200; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%snew.key%d=int:%d", i == 0 ? "" : ",", i, i);
+    }
+    moe_gguf *gguf = overridden(b, list, NULL);
+    assert_non_null(gguf);
+    for (uint32_t i = 0; i < 200; i++) {
+        char key[32];
+        uint32_t value = 1000;
+        snprintf(key, sizeof key, "new.key%u", i);
+        assert_int_equal(moe_gguf_get_u32(gguf, key, &value, NULL), MOE_OK);
+        assert_int_equal(value, i);
+    }
+    moe_gguf_close(&gguf);
+    gb_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_key_is_known),    cmocka_unit_test(test_own_keys),
         cmocka_unit_test(test_unknown_and_not_ours),  cmocka_unit_test(test_neutral_values),
         cmocka_unit_test(test_texts_and_arrays),      cmocka_unit_test(test_window),
-        cmocka_unit_test(test_gate_that_is_not_said),
+        cmocka_unit_test(test_gate_that_is_not_said), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_many_overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,6 +213,11 @@ typedef struct moe_engine_options {
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
+
+    /* Metadata that take the place of the file's, or are added to them: "KEY=TYPE:VALUE", several
+     * with commas between, TYPE being int, float, bool or str. NULL: none. With vocabulary_only,
+     * too. What was saved or calibrated without them belongs to another model. */
+    const char *metadata_overrides;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
