@@ -65,11 +65,11 @@ static uint32_t up_to(uint64_t *random, uint32_t most)
 
 static void set_mild(fault_page *page, uint64_t *random)
 {
-    page->rates[FAULT_READ][FAULT_SHORT] = up_to(random, 400000);
+    page->rates[FAULT_READ][FAULT_SHORT] = up_to(random, 600000);
     page->rates[FAULT_READ][FAULT_WAKE] = up_to(random, 300000);
-    page->rates[FAULT_COMPLETION][FAULT_SHORT] = up_to(random, 400000);
-    page->rates[FAULT_ENTER][FAULT_WAKE] = up_to(random, 400000);
-    page->rates[FAULT_WAIT][FAULT_WAKE] = up_to(random, 500000);
+    page->rates[FAULT_COMPLETION][FAULT_SHORT] = up_to(random, 600000);
+    page->rates[FAULT_ENTER][FAULT_WAKE] = up_to(random, 600000);
+    page->rates[FAULT_WAIT][FAULT_WAKE] = up_to(random, 800000);
     page->rates[FAULT_READ][FAULT_LATE] = up_to(random, 10000);
 }
 
