@@ -50,7 +50,7 @@ static const scenario scenarios[] = {
                    "--io-timeout " IO_TIMEOUT, false, false},
     {"tokenize", "tokenize -m MODEL -p TEXT --json", false, false},
     {"inspect", "inspect -m MODEL --json", false, false},
-    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT", true, false},
+    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout " IO_TIMEOUT, true, false},
     {"api", NULL, false, true},
 };
 #define N_SCENARIOS (sizeof scenarios / sizeof scenarios[0])
