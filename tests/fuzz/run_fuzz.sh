@@ -50,8 +50,8 @@ fuzz() {
     log=$build/logs/$name
     rm -rf "$minimised"
     mkdir -p "$found" "$minimised"
-    "$program" -max_total_time=$seconds -timeout=20 -max_len=16384 -rss_limit_mb=2048 \
-        -print_final_stats=1 -dict="tests/fuzz/dictionaries/$name.dict" \
+    "$program" -max_total_time=$seconds -timeout=60 -report_slow_units=60 -max_len=16384 \
+        -rss_limit_mb=2048 -print_final_stats=1 -dict="tests/fuzz/dictionaries/$name.dict" \
         -artifact_prefix="$build/findings/$name-" "$found" "tests/fuzz/corpus-$name" \
         >"$log" 2>&1
     sed -n 's/^stat::number_of_executed_units: //p' "$log" >>"$build/totals/$name"
