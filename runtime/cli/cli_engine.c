@@ -77,9 +77,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->host_compute = (moe_switch)options->host_compute;
     engine_options->warm_start = (moe_switch)options->warm_start;
     engine_options->io = options->io;
-    /* What is too large for the field is too large for the library, which tells it. */
-    uint64_t block = options->io_block.bytes;
-    engine_options->io_block_bytes = block < UINT32_MAX ? (uint32_t)block : UINT32_MAX;
+    engine_options->io_block_bytes = (uint32_t)options->io_block.bytes;
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
@@ -104,9 +102,6 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->trace_path = options->trace;
     engine_options->trace_gates = true;
     engine_options->route_trace = options->route_trace;
-    if (options->io_block.share > 0) {
-        return cli_fail(CLI_EXIT_USAGE, "--io-block must be a size like 256K, not a percentage");
-    }
     int code = size_of(&options->host_memory, &engine_options->host_memory, options);
     return code != CLI_EXIT_OK
                ? code

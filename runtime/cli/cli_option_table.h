@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One row an option, apart from the code that reads it. A name may stand in several rows when it
- * means different things to different commands. */
+ * means different things to different commands. Which options need which others is said in
+ * cli_option_rules.h. */
 #ifndef CLI_OPTION_TABLE_H
 #define CLI_OPTION_TABLE_H
 
@@ -18,8 +19,23 @@ typedef enum cli_option_kind {
     OPTION_REAL,   /* double in [min, max], without the ends that are open */
     OPTION_SIZE,   /* cli_size: bytes with K, M, G or T, or a percentage */
     OPTION_CHOICE, /* unsigned: index into the words of `argument`, separated by '|' */
-    OPTION_NAME    /* const char *, one of the words of `argument` */
+    OPTION_NAME    /* const char *, one of the words of `argument`, or begins as "model:FILE" */
 } cli_option_kind;
+
+/* Where an option stands in the help and in the manual, in this order. */
+typedef enum cli_option_subject {
+    SUBJECT_OTHER,
+    SUBJECT_INPUT,
+    SUBJECT_SAMPLING,
+    SUBJECT_COMPUTING,
+    SUBJECT_MEMORY,
+    SUBJECT_READING,
+    SUBJECT_SPECULATION,
+    SUBJECT_LOSSY,
+    SUBJECT_MEASURING,
+    SUBJECT_RESULTS,
+    SUBJECT_COUNT
+} cli_option_subject;
 
 typedef struct cli_option_row {
     const char *names[2]; /* the second may be NULL */
@@ -30,13 +46,19 @@ typedef struct cli_option_row {
     size_t offset; /* of the value in cli_options */
     unsigned commands;
     cli_option_kind kind;
+    cli_option_subject subject;
     bool min_open;
     bool max_open;
+    bool no_share; /* sizes: no percentage */
+    uint32_t step; /* sizes: a multiple of it; 0: any */
 } cli_option_row;
 
 extern const cli_option_row cli_option_rows[];
 extern const size_t cli_n_option_rows;
+extern const char *const cli_option_subjects[SUBJECT_COUNT];
 /* The values of options that are not given. */
 extern const cli_options cli_option_defaults;
+
+bool cli_option_has_name(const cli_option_row *row, const char *name);
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_help.h"
+#include "cli_option_rules.h"
 #include "cli_option_table.h"
 
 int cli_fail(int exit_code, const char *format, ...)
@@ -22,25 +24,12 @@ int cli_fail(int exit_code, const char *format, ...)
     return exit_code;
 }
 
-static const char *command_title(const cli_command *command, char *out, size_t size)
-{
-    snprintf(out, size, "%s%s%s", command->name, command->word == NULL ? "" : " ",
-             command->word == NULL ? "" : command->word);
-    return out;
-}
-
-static bool row_has_name(const cli_option_row *row, const char *name)
-{
-    return strcmp(row->names[0], name) == 0 ||
-           (row->names[1] != NULL && strcmp(row->names[1], name) == 0);
-}
-
 /* The row of that name that the command knows; *known tells a misplaced option from a wrong one. */
 static const cli_option_row *find_row(const char *name, unsigned command, bool *known)
 {
     *known = false;
     for (size_t i = 0; i < cli_n_option_rows; i++) {
-        if (row_has_name(&cli_option_rows[i], name)) {
+        if (cli_option_has_name(&cli_option_rows[i], name)) {
             *known = true;
             if ((cli_option_rows[i].commands & command) != 0) {
                 return &cli_option_rows[i];
@@ -50,12 +39,18 @@ static const cli_option_row *find_row(const char *name, unsigned command, bool *
     return NULL;
 }
 
+/* strtod() also takes hexadecimal, blanks before, "inf" and "nan". */
+static bool is_decimal(const char *text)
+{
+    return text[0] != '\0' && strspn(text, "+-.0123456789eE") == strlen(text);
+}
+
 static bool parse_integer(const char *text, int64_t *value)
 {
     char *end;
     errno = 0;
     *value = strtoll(text, &end, 10);
-    return end != text && *end == '\0' && errno == 0;
+    return is_decimal(text) && end != text && *end == '\0' && errno == 0;
 }
 
 static bool parse_real(const char *text, double *value)
@@ -63,7 +58,7 @@ static bool parse_real(const char *text, double *value)
     char *end;
     errno = 0;
     *value = strtod(text, &end);
-    return end != text && *end == '\0' && errno == 0 && isfinite(*value);
+    return is_decimal(text) && end != text && *end == '\0' && errno == 0 && isfinite(*value);
 }
 
 /* "512M", "1.5G", "123456", "40%". Units are powers of 1024, as in llama.cpp's and the shell's. */
@@ -72,7 +67,10 @@ static bool parse_size(const char *text, cli_size *size)
     static const char units[] = "KMGT";
     char *end;
     double number = strtod(text, &end);
-    if (end == text || !isfinite(number) || number <= 0 || text[0] == '-') {
+    bool is_hex = memchr(text, 'x', (size_t)(end - text)) != NULL ||
+                  memchr(text, 'X', (size_t)(end - text)) != NULL;
+    if (end == text || is_hex || strchr("+.0123456789", text[0]) == NULL || !isfinite(number) ||
+        number <= 0) {
         return false;
     }
     *size = (cli_size){0, 0};
@@ -123,7 +121,9 @@ static int find_word(const cli_option_row *row, const char *text)
     size_t size = strlen(text);
     for (const char *word = row->argument;; index++) {
         size_t length = strcspn(word, "|");
-        if (length == size && memcmp(word, text, size) == 0) {
+        size_t colon = strcspn(word, ":");
+        bool prefix = colon < length && size > colon + 1 && memcmp(word, text, colon + 1) == 0;
+        if (prefix || (length == size && memcmp(word, text, size) == 0)) {
             return index;
         }
         if (word[length] == '\0') {
@@ -135,7 +135,7 @@ static int find_word(const cli_option_row *row, const char *text)
 
 static int range_error(const cli_option_row *row, const char *name, const char *text)
 {
-    return cli_fail(CLI_EXIT_USAGE, "%s must be %s from %s%.15g to %s%.15g, not '%s'", name,
+    return cli_fail(CLI_EXIT_USAGE, "%s must be %s from %s%.16g to %s%.16g, not '%s'", name,
                     row->kind == OPTION_REAL ? "a number" : "a whole number",
                     row->min_open ? "above " : "", row->min, row->max_open ? "below " : "",
                     row->max, text);
@@ -159,26 +159,70 @@ static int store_number(const cli_option_row *row, const char *name, void *value
     return CLI_EXIT_OK;
 }
 
+/* "64M", "4K": a size of the table. */
+static const char *short_size(char out[24], double bytes)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    size_t unit = 0;
+    while (unit < 4 && bytes >= 1024 && fmod(bytes, 1024) == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 24, "%.0f%s", bytes, units[unit]);
+    return out;
+}
+
+static int store_size(const cli_option_row *row, const char *name, cli_size *value,
+                      const char *text)
+{
+    char least[24];
+    char most[24];
+    char step[24];
+    bool valid = parse_size(text, value);
+    if (row->max > 0) {
+        return valid && value->share == 0 && in_range(row, (double)value->bytes) &&
+                       (row->step == 0 || value->bytes % row->step == 0)
+                   ? CLI_EXIT_OK
+                   : cli_fail(CLI_EXIT_USAGE, "%s must be a size from %s to %s%s%s, not '%s'", name,
+                              short_size(least, row->min), short_size(most, row->max),
+                              row->step == 0 ? "" : ", a multiple of ",
+                              row->step == 0 ? "" : short_size(step, row->step), text);
+    }
+    if (valid && value->share > 0 && row->no_share) {
+        return cli_fail(CLI_EXIT_USAGE, "%s must be a size like 256M, not a percentage ('%s')",
+                        name, text);
+    }
+    return valid ? CLI_EXIT_OK
+                 : cli_fail(CLI_EXIT_USAGE, "%s must be a size like 800M%s, not '%s'", name,
+                            row->no_share ? " or 6G" : ", 6G or 40% (at most 100%)", text);
+}
+
+/* A prompt may be; a file, a name, a list may not. */
+static bool may_be_empty(const cli_option_row *row)
+{
+    return strcmp(row->argument, "TEXT") == 0;
+}
+
 static int store(const cli_option_row *row, const char *name, cli_options *options,
                  const char *text)
 {
     void *value = (char *)options + row->offset;
     int word;
+    options->given[row - cli_option_rows] = text;
     switch (row->kind) {
     case OPTION_FLAG:
         *(bool *)value = true;
         return CLI_EXIT_OK;
     case OPTION_TEXT:
         *(const char **)value = text;
-        return CLI_EXIT_OK;
+        return text[0] != '\0' || may_be_empty(row)
+                   ? CLI_EXIT_OK
+                   : cli_fail(CLI_EXIT_USAGE, "%s must not be empty: %s %s", name, name,
+                              row->argument);
     case OPTION_LIST:
         return append_text(name, value, text);
     case OPTION_SIZE:
-        return parse_size(text, value)
-                   ? CLI_EXIT_OK
-                   : cli_fail(CLI_EXIT_USAGE,
-                              "%s must be a size like 800M, 6G or 40%% (at most 100%%), not '%s'",
-                              name, text);
+        return store_size(row, name, value, text);
     case OPTION_CHOICE:
     case OPTION_NAME:
         word = find_word(row, text);
@@ -204,65 +248,15 @@ static bool is_device(const char *text)
            strncmp(text, "sim:", 4) == 0;
 }
 
-/* What two options together cannot mean. */
-static int check_together(const cli_options *options, const char *title)
+static int check_together(const cli_options *options, unsigned command, const char *title)
 {
-    if (options->prompt != NULL && options->prompt_file != NULL) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: -p and -f are two prompts: give one", title);
-    }
-    if (options->tokens != NULL && (options->prompt != NULL || options->prompt_file != NULL)) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: --tokens stands instead of -p or -f: give one", title);
-    }
     if (!is_device(options->device)) {
         return cli_fail(CLI_EXIT_USAGE,
                         "%s: --device must be auto, cpu, cuda, cuda:1 or "
                         "sim:memory=...,link=...GB/s, not '%s'",
                         title, options->device);
     }
-    if (options->raw && options->chat) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: --raw and --chat exclude each other", title);
-    }
-    if (options->tokens != NULL && (options->raw || options->chat)) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: --tokens are ids already: --%s cannot apply", title,
-                        options->raw ? "raw" : "chat");
-    }
-    return CLI_EXIT_OK;
-}
-
-static void print_command_help(const cli_command *command)
-{
-    char title[64];
-    printf("usage: moe-offload %s%s [options]\n\n%s\n\n", command_title(command, title, 64),
-           command->needs_model ? " -m FILE" : "", command->summary);
-    for (size_t i = 0; i < cli_n_option_rows; i++) {
-        const cli_option_row *row = &cli_option_rows[i];
-        if ((row->commands & command->bit) == 0) {
-            continue;
-        }
-        char names[96];
-        snprintf(names, sizeof names, "%s%s%s%s%s", row->names[0],
-                 row->names[1] == NULL ? "" : ", ", row->names[1] == NULL ? "" : row->names[1],
-                 row->argument == NULL ? "" : " ", row->argument == NULL ? "" : row->argument);
-        printf("  %-30s%s%s\n", names,
-               strlen(names) < 30 ? "" : "\n                                ", row->help);
-    }
-    printf("  %-30s%s\n", "-h, --help", "this text");
-    if (command->details != NULL) {
-        printf("\n%s\n", command->details);
-    }
-}
-
-void cli_print_overview(void)
-{
-    puts("usage: moe-offload COMMAND [options]\n\n"
-         "Runs mixture-of-experts language models (GGUF files).\n");
-    for (const cli_command *command = cli_commands; command->name != NULL; command++) {
-        char title[64];
-        printf("  %-16s%s\n", command_title(command, title, sizeof title), command->summary);
-    }
-    puts("\n'moe-offload COMMAND --help' lists a command's options; "
-         "'moe-offload --version' the version.\n"
-         "Exit status: 0 ok, 1 failure, 2 usage, 130 interrupted.");
+    return cli_option_rules_check(options, command, title);
 }
 
 static int unknown_option(const char *name, const char *title, bool known)
@@ -281,7 +275,7 @@ bool cli_options_parse(cli_options *options, const cli_command *command, int arg
     }
     if (command->needs_model && options->model == NULL) {
         char title[64];
-        command_title(command, title, sizeof title);
+        cli_command_title(command, title, sizeof title);
         *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: -m FILE", title);
     }
     return *exit_code == CLI_EXIT_OK;
@@ -291,13 +285,13 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
                        char *const *argv, int *exit_code)
 {
     char title[64];
-    command_title(command, title, sizeof title);
+    cli_command_title(command, title, sizeof title);
     *exit_code = CLI_EXIT_OK;
     for (int i = 0; i < argc && *exit_code == CLI_EXIT_OK; i++) {
         const char *name = argv[i];
         bool known;
         if (strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0) {
-            print_command_help(command);
+            cli_print_command_help(command);
             return false;
         }
         if (name[0] != '-') {
@@ -311,7 +305,7 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
         if (row == NULL) {
             *exit_code = unknown_option(name, title, known);
         } else if (row->kind == OPTION_FLAG) {
-            *exit_code = store(row, name, options, NULL);
+            *exit_code = store(row, name, options, "");
         } else if (i + 1 >= argc) {
             *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: %s needs a value: %s %s", title, name, name,
                                   row->argument);
@@ -320,7 +314,7 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
         }
     }
     if (*exit_code == CLI_EXIT_OK) {
-        *exit_code = check_together(options, title);
+        *exit_code = check_together(options, command->bit, title);
     }
     return *exit_code == CLI_EXIT_OK;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The command line: subcommands, their options, and where values go. All of it is two tables in
- * cli_options.c; parsing, range checks, error messages and --help are made from them. */
+/* The command line: subcommands, their options, and where values go. All of it is tables: commands
+ * in cli_command_table.c, options in cli_option_table.c, which of them needs which in
+ * cli_option_rules.c. Parsing, checks, error messages, --help and the manual page's options are
+ * made from them. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -25,8 +27,11 @@ enum {
     CLI_BENCH_IO = 1 << 11,
     CLI_BENCH_CACHE = 1 << 12,
     CLI_SIMULATE = 1 << 16,
-    CLI_ANALYZE = 1 << 17
+    CLI_ANALYZE = 1 << 17,
+    CLI_CONFIG = 1 << 18 /* one of bench speculate's --configs */
 };
+
+enum { CLI_MOST_OPTION_ROWS = 192 };
 
 /* A size as it was given: one of the two is not 0, or neither was given. */
 typedef struct cli_size {
@@ -151,6 +156,8 @@ typedef struct cli_options {
     double disk_latency;
     double compute_time;
     double load_share;
+    /* The text that each row of the option table was given, "" for a flag; NULL: not given. */
+    const char *given[CLI_MOST_OPTION_ROWS];
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
 
@@ -164,7 +171,7 @@ typedef struct cli_command {
     const char *details; /* printed under the options of --help; may be NULL */
 } cli_command;
 
-/* Ended by a row without a name; defined in main.c. */
+/* Ended by a row without a name; defined in cli_command_table.c. */
 extern const cli_command cli_commands[];
 
 /* Parses the arguments after the command's words. Returns true to go on; else *exit_code holds what
@@ -175,9 +182,6 @@ bool cli_options_parse(cli_options *options, const cli_command *command, int arg
 /* Likewise, on top of what the options are already. */
 bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
-
-/* The list of commands, on stdout. */
-void cli_print_overview(void);
 
 /* One line on stderr, after "moe-offload: ". Returns exit_code, so that a command can end with it.
  */

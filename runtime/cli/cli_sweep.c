@@ -370,12 +370,6 @@ static int print(const cli_sweep *s)
 
 int cli_sweep_run(cli_sweep *s)
 {
-    if (s->options->resume && s->options->csv == NULL) {
-        return cli_fail(CLI_EXIT_USAGE,
-                        "bench %s: --resume goes on with the measurements of "
-                        "--csv FILE: say which",
-                        s->bench);
-    }
     int code = cli_sweep_plot_check(s->options);
     code = code == CLI_EXIT_OK ? open_log(s) : code;
     code = code == CLI_EXIT_OK ? run_all(s) : code;

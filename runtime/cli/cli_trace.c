@@ -26,9 +26,8 @@ static int generate(moe_trace **out, const cli_options *options)
 
 int cli_trace_open(moe_trace **out, const cli_options *options, const char *command)
 {
-    if ((options->trace == NULL) == (options->synthetic == NULL)) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: give --trace FILE or --synthetic NAME%s", command,
-                        options->trace == NULL ? "" : ", not both");
+    if (options->trace == NULL && options->synthetic == NULL) {
+        return cli_fail(CLI_EXIT_USAGE, "%s: give --trace FILE or --synthetic NAME", command);
     }
     if (options->synthetic != NULL) {
         return generate(out, options);
@@ -43,20 +42,9 @@ int cli_trace_open(moe_trace **out, const cli_options *options, const char *comm
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-int cli_output_format(const cli_options *options, const char *command, unsigned *format)
+unsigned cli_output_format(const cli_options *options)
 {
-    *format = options->json ? CLI_FORMAT_JSON : options->format;
-    if (options->json && options->format != CLI_FORMAT_TABLE &&
-        options->format != CLI_FORMAT_JSON) {
-        return cli_fail(CLI_EXIT_USAGE, "%s: --json and --format are two forms: give one", command);
-    }
-    if ((*format == CLI_FORMAT_GNUPLOT) != (options->output != NULL)) {
-        return cli_fail(CLI_EXIT_USAGE,
-                        "%s: --format gnuplot and -o PREFIX, for PREFIX.gp and PREFIX.dat, belong "
-                        "together",
-                        command);
-    }
-    return CLI_EXIT_OK;
+    return options->json ? CLI_FORMAT_JSON : options->format;
 }
 
 FILE *cli_output_create(const cli_options *options, const char *suffix)

@@ -226,11 +226,8 @@ int cmd_analyze(const cli_options *options)
     moe_trace *trace = NULL;
     moe_analysis *analysis = NULL;
     moe_error err = {""};
-    unsigned format;
-    int code = cli_output_format(options, "analyze", &format);
-    if (code == CLI_EXIT_OK) {
-        code = cli_trace_open(&trace, options, "analyze");
-    }
+    unsigned format = cli_output_format(options);
+    int code = cli_trace_open(&trace, options, "analyze");
     if (code == CLI_EXIT_OK && options->export_path != NULL) {
         code = save(trace, options);
     }

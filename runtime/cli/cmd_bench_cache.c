@@ -189,9 +189,9 @@ static int describe(cache_bench *b)
 
 int cmd_bench_cache(const cli_options *options)
 {
-    unsigned format;
-    int code = cli_output_format(options, "bench cache", &format);
-    if (code == CLI_EXIT_OK && options->prompt_file == NULL && options->route_trace == NULL) {
+    unsigned format = cli_output_format(options);
+    int code = CLI_EXIT_OK;
+    if (options->prompt_file == NULL && options->route_trace == NULL) {
         code = cli_fail(CLI_EXIT_USAGE, "bench cache: give a text with -f FILE or a recorded "
                                         "routing with --route-trace FILE: routing of random "
                                         "tokens says little about caches");

@@ -323,24 +323,15 @@ static int describe(io_bench *b)
 static int prepare(io_bench *b)
 {
     const cli_options *o = b->sweep.options;
-    if ((o->model == NULL) == (o->io_file == NULL)) {
+    if (o->model == NULL && o->io_file == NULL) {
         return cli_fail(CLI_EXIT_USAGE,
-                        "bench io: say what to read: -m FILE, a model, or --file "
-                        "FILE%s",
-                        o->model == NULL ? "" : ", not both");
-    }
-    if (o->bench_bytes.share > 0) {
-        return cli_fail(CLI_EXIT_USAGE, "--bytes must be a size like 256M, not a percentage");
+                        "bench io: say what to read: -m FILE, a model, or --file FILE");
     }
     b->path = o->model != NULL ? o->model : o->io_file;
-    int code = cli_output_format(o, "bench io", &b->sweep.format);
-    if (code == CLI_EXIT_OK && o->io_range != NULL) {
-        code = read_range(b, o->io_range);
-    } else if (code == CLI_EXIT_OK && o->model != NULL) {
-        code = ranges_of_model(b);
-    } else if (code == CLI_EXIT_OK) {
-        code = read_range(b, "1M-6M");
-    }
+    b->sweep.format = cli_output_format(o);
+    int code = o->io_range != NULL ? read_range(b, o->io_range)
+               : o->model != NULL  ? ranges_of_model(b)
+                                   : read_range(b, "1M-6M");
     code = code == CLI_EXIT_OK ? add_axes(&b->sweep) : code;
     return code == CLI_EXIT_OK ? describe(b) : code;
 }

@@ -168,8 +168,8 @@ int cmd_bench_offload(const cli_options *options)
                            .same = "tokens_sha256",
                            .user = m};
     cli_interrupt_install();
-    int code = cli_output_format(options, "bench offload", &m->sweep.format);
-    code = code == CLI_EXIT_OK ? add_axes(&m->sweep) : code;
+    m->sweep.format = cli_output_format(options);
+    int code = add_axes(&m->sweep);
     code = code == CLI_EXIT_OK ? cli_sweep_model_describe(m) : code;
     code = code == CLI_EXIT_OK ? cli_sweep_run(&m->sweep) : code;
     cli_sweep_model_close(m);

@@ -67,16 +67,8 @@ static bool is_lossy(const cli_options *o)
     return o->expert_budget > 0 || (o->buddy != NULL && strcmp(o->buddy, "off") != 0);
 }
 
-static const cli_command *run_command(void)
-{
-    const cli_command *command = cli_commands;
-    while (strcmp(command->name, "run") != 0) {
-        command++;
-    }
-    return command;
-}
-
-/* "self --draft-max 4": a mode and options of run. */
+/* "self --draft-max 4": a mode and those options of run that say how tokens are drafted and
+ * computed; the others, such as -n or --temp, are the bench's own. */
 static int parse_config(matrix *m, const char *text, size_t size)
 {
     config *c = &m->configs[m->n_configs];
@@ -97,9 +89,11 @@ static int parse_config(matrix *m, const char *text, size_t size)
         return cli_fail(CLI_EXIT_USAGE, "bench speculate: --configs: an empty one in '%s'",
                         m->given->configs);
     }
+    static const cli_command configuration = {
+        .name = "bench speculate", .word = "--configs", .bit = CLI_CONFIG};
     c->options = *m->given;
     int code;
-    if (!cli_options_apply(&c->options, run_command(), argc, argv, &code)) {
+    if (!cli_options_apply(&c->options, &configuration, argc, argv, &code)) {
         return code;
     }
     c->lossy = is_lossy(&c->options);
@@ -462,16 +456,13 @@ static int print_results(const matrix *m, unsigned format)
 
 int cmd_bench_speculate(const cli_options *options)
 {
-    unsigned format;
+    unsigned format = cli_output_format(options);
     matrix *m = calloc(1, sizeof *m);
     if (m == NULL) {
         return cli_fail(CLI_EXIT_FAILURE, "out of memory");
     }
     m->given = options;
-    int code = cli_output_format(options, "bench speculate", &format);
-    if (code == CLI_EXIT_OK) {
-        code = read_matrix(m);
-    }
+    int code = read_matrix(m);
     cli_interrupt_install();
     for (size_t i = 0; i < m->n_caches && code == CLI_EXIT_OK; i++) {
         for (size_t b = 0; b < m->n_batches && code == CLI_EXIT_OK; b++) {

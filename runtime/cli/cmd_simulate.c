@@ -318,7 +318,7 @@ static int print(const sweep *s, unsigned format, const sweep_row *rows, size_t 
 
 int cmd_simulate(const cli_options *options)
 {
-    unsigned format;
+    unsigned format = cli_output_format(options);
     size_t n_rows = 0;
     sweep_row *rows = NULL;
     sweep *s = calloc(1, sizeof *s);
@@ -326,10 +326,7 @@ int cmd_simulate(const cli_options *options)
         return cli_fail(CLI_EXIT_FAILURE, "out of memory");
     }
     s->options = options;
-    int code = cli_output_format(options, "simulate", &format);
-    if (code == CLI_EXIT_OK) {
-        code = cli_trace_open(&s->trace, options, "simulate");
-    }
+    int code = cli_trace_open(&s->trace, options, "simulate");
     if (code == CLI_EXIT_OK) {
         s->info.struct_size = sizeof s->info;
         moe_trace_get_info(s->trace, &s->info);

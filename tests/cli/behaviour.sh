@@ -38,7 +38,7 @@ cp "$work/text" "$work/first-text"
 
 # Temperature 0: the same tokens whatever the configuration; another prompt gives others.
 for arguments in '-t 1' '-t 2' '-t 3' '-b 1' '-b 7' '-b 4096' '-c 100' '--kernels reference' \
-    '--kernels native' '-s 7' '--quiet' '--top-k 3' '--raw' '--offload on-demand' \
+    '--kernels native' '-s 7' '--raw' '--offload on-demand' \
     '--prefetch off' '--prefetch on' '--policy lru' '--policy lfu' '--io sync' '--io threads' '--io-block 8K --io-depth 3' \
     '--host-memory 1G' '--expert-cache 100%' '--expert-cache 50%'; do
     # shellcheck disable=SC2086

@@ -134,7 +134,7 @@ cp "$work/whole.csv" "$work/other.csv"
 # shellcheck disable=SC2086
 {
     refused 1 'other.csv exists: --resume' $sweep --csv "$work/other.csv"
-    refused 2 '--resume goes on .* --csv FILE' $sweep --resume
+    refused 2 '--resume needs --csv' $sweep --resume
     refused 1 "measured with tokens '20 of .* now it is '20 of" $sweep -n 13 --csv "$work/other.csv" \
         --resume
     refused 1 "measured with threads 'cores', and now it is '1'" $sweep -t 1 \
@@ -236,11 +236,11 @@ grep -q -e "--filename=$work/data.bin .* --bs=65536 --iodepth=4 --io_size=419430
     refused 2 "--block wants sizes such as 256K, .* not '5K'" $io --block 5K
     refused 2 "--depth wants numbers from 1 to 1024, not '0'" $io --depth 0
     refused 2 "--range must be a size" $io --range 6M-1M
-    refused 1 "ranges of 4194304 to 4194304 bytes of a file of 3000000" $io --range 4M --io sync
+    refused 1 "ranges of 4194304 to 4194304 bytes of a file of 3000000" $io --range 4M --io threads
 }
 refused 2 'say what to read: -m FILE, a model, or --file' bench io
 refused 1 'No such file' bench io --file "$work/no-such-file"
-"$moe" bench io -m "$model" --io sync --block 4K --depth 1 --repeat 1 --bytes 100K >"$work/out" ||
+"$moe" bench io -m "$model" --io threads --block 4K --depth 1 --repeat 1 --bytes 100K >"$work/out" ||
     fail "bench io -m"
 grep -q '^fingerprint  *[0-9a-f]\{16\}$' "$work/out" || fail "bench io: no fingerprint"
 grep -q '^ranges  *[1-9][0-9]* to ' "$work/out" || fail "bench io: no ranges"

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* --help: made from the tables of commands, options and rules. */
+#ifndef CLI_HELP_H
+#define CLI_HELP_H
+
+#include <stddef.h>
+
+#include "cli_options.h"
+
+/* "bench decode" */
+const char *cli_command_title(const cli_command *command, char *out, size_t size);
+
+void cli_print_command_help(const cli_command *command);
+
+/* The list of commands, on stdout. With a name only those of two words that begin with it. */
+void cli_print_overview(const char *name);
+
+#endif

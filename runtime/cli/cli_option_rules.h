@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Which option needs which other. The check of the command line, the help, the manual page and the
+ * test of every pair (tests/cli/test_option_pairs.c) are all made from the one table in
+ * cli_option_rules.c.
+ *
+ * To add an option that acts only together with another, or not together with one:
+ *  1. give it a row in cli_option_table.c (with its subject: where it stands in help and manual);
+ *  2. add a row to cli_option_rules[], or its name to a row that says the same:
+ *       {RULE_NEEDS, CLI_RUN, "--mode-of-x", "--x", NULL, NULL, "there is no x without it"},
+ *       {RULE_EXCLUDES, CLI_RUN, "--x", "--speculate=off", NULL, NULL, "nothing is drafted"},
+ *     Names are those of the table, separated by spaces; the first list is of the options that are
+ *     constrained, the second of those that they need (one of them is enough) or exclude (every
+ *     one of them). A name may be followed by values: "--io=sync|threads" holds when the option is
+ *     given and each of its parts between commas is one of the values, "--buddy!=off" when it is
+ *     given and that is not so. A value with a colon ("model:FILE") stands for all that begin like
+ *     it; numbers are compared as numbers. Defaults are not looked at: an option that is not given
+ *     holds nothing. "when" and "unless", in the same form, restrict the row to command lines where
+ *     one of their names holds, or none does.
+ * That is all; what needs a model, or a terminal, to be known stays a check of the command's. */
+#ifndef CLI_OPTION_RULES_H
+#define CLI_OPTION_RULES_H
+
+#include <stddef.h>
+
+#include "cli_option_table.h"
+
+typedef enum cli_rule_kind { RULE_NEEDS, RULE_EXCLUDES } cli_rule_kind;
+
+typedef struct cli_option_rule {
+    cli_rule_kind kind;
+    unsigned commands;
+    const char *options; /* that are constrained */
+    const char *others;  /* that they need or exclude */
+    const char *when;    /* NULL: always */
+    const char *unless;  /* NULL: never */
+    const char *why;     /* ends the message */
+} cli_option_rule;
+
+extern const cli_option_rule cli_option_rules[];
+extern const size_t cli_n_option_rules;
+
+/* An exit code; an error names both options. */
+int cli_option_rules_check(const cli_options *options, unsigned command, const char *title);
+
+/* The first name of a list such as "--io=sync|threads --buddy", and its values as they stand;
+ * *values is NULL without any, *differs tells "!=". Returns what follows in the list, or NULL. */
+const char *cli_option_rule_term(const char *list, char name[32], char values[96], bool *differs);
+
+/* "needs --format gnuplot. not with --temp 0.": what rules say about the option in these commands.
+ * Returns the length, 0 without any; out is cut short where it ends. */
+size_t cli_option_rules_describe(const cli_option_row *row, unsigned commands, char *out,
+                                 size_t size);
+
+#endif
