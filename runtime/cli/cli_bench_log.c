@@ -17,6 +17,7 @@ struct cli_bench_log {
     int fd;                        /* -1: none */
     char ***rows;                  /* [n_rows][n_columns]; a row and its texts are one block */
     size_t n_rows, capacity;
+    bool created; /* the file, by this run */
     size_t n_found;
 };
 
@@ -271,6 +272,7 @@ static int open_file(cli_bench_log *log, bool *exists)
     if (*exists && !log->options.resume) {
         return cli_fail(CLI_EXIT_FAILURE, "%s exists: --resume goes on with it", path);
     }
+    log->created = !*exists;
     log->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd < 0) {
         return cli_fail(CLI_EXIT_FAILURE, "%s: %s", path, strerror(errno));
@@ -336,6 +338,10 @@ void cli_bench_log_close(cli_bench_log **log)
     }
     free((*log)->rows);
     if ((*log)->fd >= 0) {
+        /* What holds no measurement would only be in the way of the next attempt. */
+        if ((*log)->created && (*log)->n_rows == 0) {
+            (void)unlink((*log)->options.path);
+        }
         close((*log)->fd);
     }
     free(*log);

@@ -230,9 +230,8 @@ static int command_stats(conversation *c, const char *argument)
     (void)argument;
     cli_options options = *c->options;
     options.quiet = false;
-    cli_print_statistics(c->engine, &options, &c->total, c->session_options.sampling.seed,
-                         c->load_ns);
-    return CLI_EXIT_OK;
+    return cli_print_statistics(c->engine, &options, &c->total, c->session_options.sampling.seed,
+                                c->load_ns);
 }
 
 static int command_exit(conversation *c, const char *argument)
@@ -318,6 +317,7 @@ static int converse(conversation *c)
         } else if (line[0] != '\0') {
             say(c, line);
         }
+        code = cli_interrupt_ends() ? CLI_EXIT_INTERRUPTED : code;
     }
     free(line);
     return code;
@@ -351,7 +351,9 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
                 info.model_name[0] == '\0' ? info.family : info.model_name, info.context);
     }
     int code = converse(&c);
-    cli_print_statistics(engine, options, &c.total, c.session_options.sampling.seed, load_ns);
+    int told =
+        cli_print_statistics(engine, options, &c.total, c.session_options.sampling.seed, load_ns);
+    code = code == CLI_EXIT_OK ? told : code;
     forget_messages(&c, 0);
     free(c.messages);
     cli_answer_free(&c.total);

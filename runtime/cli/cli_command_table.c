@@ -10,7 +10,8 @@ const cli_command cli_commands[] = {
      "(/help in it lists its commands). The text goes to stdout as it comes; statistics to "
      "stderr:\n"
      "prompt speed is until the first token, decode speed counts the tokens after it.\n"
-     "Ctrl-C keeps the text so far, prints the statistics and exits with 130."},
+     "Ctrl-C keeps the text so far, prints the statistics and exits with 130; SIGTERM and SIGHUP\n"
+     "do so with 143 and 129."},
     {"tokenize", NULL, CLI_TOKENIZE, cmd_tokenize, true, "the token ids of a text",
      "One id a line; with --json also the piece of text each stands for."},
     {"logits", NULL, CLI_LOGITS, cmd_logits, true, "float32 logits of every prompt position",
@@ -51,7 +52,8 @@ const cli_command cli_commands[] = {
      "tokens of the first, or the command fails. Drafts of K tokens for N sequences need room for\n"
      "N * (K + 1) rows in a pass (-b), or they are cut."},
     {"plan", NULL, CLI_PLAN, cmd_plan, true, "where memory would go; nothing is loaded",
-     "A budget below the floor is refused (exit 1) after the plan that shows it."},
+     "A budget below the floor is refused (exit 1) after the plan that shows it. Options of run\n"
+     "that do not change where memory goes are checked here, and act with --measure."},
     {"calibrate", NULL, CLI_CALIBRATE, cmd_calibrate, true,
      "measure a model on a text; write the sidecar beside it",
      "Kept in MODEL.moe-cal.gguf: which experts are hot and which go together, how alike they "
@@ -60,7 +62,8 @@ const cli_command cli_commands[] = {
      "the\n"
      "kind of text to be run are enough. What was interrupted goes on when called again."},
     {"inspect", NULL, CLI_INSPECT, cmd_inspect, true, "what a model file holds; nothing is loaded",
-     NULL},
+     "A file that can be read is told about with exit status 0, whether the engine can run it or\n"
+     "not (\"runnable\"); --check makes it 1 when it cannot."},
     {"devices", NULL, CLI_DEVICES, cmd_devices, false, "the machine as the engine sees it",
      "With -m also the storage that holds the model."},
     {"simulate", NULL, CLI_SIMULATE, cmd_simulate, false,

@@ -6,6 +6,7 @@
 
 #include "cli_format.h"
 #include "cli_interrupt.h"
+#include "cli_library_words.h"
 
 static bool on_open_progress(double fraction, void *user)
 {
@@ -25,8 +26,10 @@ int cli_report(int status, const moe_error *err)
     if (status == MOE_ERR_CANCELLED && cli_interrupted()) {
         return CLI_EXIT_INTERRUPTED;
     }
-    return cli_fail(CLI_EXIT_FAILURE, "%s",
-                    err->message[0] == '\0' ? moe_status_name(status) : err->message);
+    char message[MOE_ERROR_MESSAGE_SIZE];
+    cli_library_words(err->message, message, sizeof message);
+    return cli_fail(status == MOE_ERR_ARGUMENT ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE, "%s",
+                    message[0] == '\0' ? moe_status_name(status) : message);
 }
 
 /* --host-memory 40% is of the model's file, all parts together; --device-memory likewise. */

@@ -22,8 +22,9 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
 /* context: of the session; 0: the model's. Returns an exit code, having told the error. */
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);
 
-/* The exit code for a failed call, after telling err's message; CLI_EXIT_INTERRUPTED, silently, for
- * a call that Ctrl-C cancelled. */
+/* The exit code for a failed call, after telling err's message with flags instead of the library's
+ * fields: CLI_EXIT_USAGE for a wrong argument; CLI_EXIT_INTERRUPTED, silently, for a call that
+ * Ctrl-C cancelled. */
 int cli_report(int status, const moe_error *err);
 
 /* Time as cli_now_ns(), less what the engine spent on the overlap baseline's oracle: differences

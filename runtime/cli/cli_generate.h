@@ -45,8 +45,8 @@ void cli_print_lossy(const moe_lossy_stats *lossy);
 void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *lossy);
 
 /* The end-of-run statistics on stderr: as text, or as JSON with options->json. With options->quiet
- * only that the text is lossy, where it is. */
-void cli_print_statistics(const moe_engine *engine, const cli_options *options,
-                          const cli_answer *answer, uint64_t seed, uint64_t load_ns);
+ * only that the text is lossy, where it is. An exit code. */
+int cli_print_statistics(const moe_engine *engine, const cli_options *options,
+                         const cli_answer *answer, uint64_t seed, uint64_t load_ns);
 
 #endif

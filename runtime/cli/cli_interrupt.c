@@ -8,15 +8,20 @@
 
 #include "cli_options.h"
 
-static _Atomic int interrupts;
+static _Atomic int interrupts; /* signals since cli_interrupt_clear() */
+static _Atomic int last;       /* the signal that came last, 0: none */
+static _Atomic int ending;     /* SIGTERM or SIGHUP, once one has come */
 static _Atomic(moe_session *) watched;
 
 /* Lock-free atomics, moe_session_cancel() (an atomic store) and _exit() are async-signal-safe. */
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
     if (atomic_fetch_add(&interrupts, 1) > 0) {
-        _exit(CLI_EXIT_INTERRUPTED);
+        _exit(128 + signal_number);
+    }
+    atomic_store(&last, signal_number);
+    if (signal_number != SIGINT) {
+        atomic_store(&ending, signal_number);
     }
     moe_session *session = atomic_load(&watched);
     if (session != NULL) {
@@ -24,13 +29,26 @@ static void on_interrupt(int signal_number)
     }
 }
 
+/* What nohup has arranged stays so. */
+static bool is_ignored(int signal_number)
+{
+    struct sigaction before;
+    return signal_number == SIGHUP && sigaction(signal_number, NULL, &before) == 0 &&
+           before.sa_handler == SIG_IGN;
+}
+
 void cli_interrupt_install(void)
 {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        if (!is_ignored(signals[i])) {
+            sigaction(signals[i], &action, NULL);
+        }
+    }
 }
 
 void cli_interrupt_watch(moe_session *session)
@@ -47,7 +65,24 @@ bool cli_interrupted(void)
     return atomic_load(&interrupts) > 0;
 }
 
+bool cli_interrupt_ends(void)
+{
+    return atomic_load(&ending) != 0;
+}
+
 void cli_interrupt_clear(void)
 {
-    atomic_store(&interrupts, 0);
+    if (!cli_interrupt_ends()) {
+        atomic_store(&interrupts, 0);
+    }
+}
+
+int cli_interrupt_status(int code)
+{
+    int end = atomic_load(&ending);
+    if (end != 0 && code != CLI_EXIT_OK) {
+        return 128 + end; /* also when the terminal that was written to is gone */
+    }
+    return code == CLI_EXIT_INTERRUPTED && atomic_load(&last) != 0 ? 128 + atomic_load(&last)
+                                                                  : code;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Ctrl-C. A signal handler has no argument, so this file holds the command's only mutable state at
- * file scope: the count of signals and the session that they cancel. */
+/* Ctrl-C (SIGINT), SIGTERM and SIGHUP. A signal handler has no argument, so this file holds the
+ * command's only mutable state at file scope: which signals came and the session that they
+ * cancel. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
@@ -8,14 +9,20 @@
 
 #include <moe/moe.h>
 
-/* From now on the first SIGINT is noted, and cancels the watched session; a second one that comes
- * before cli_interrupt_clear() ends the process with 130 at once. Reads are interrupted (EINTR). */
+/* From now on the first signal is noted, and cancels the watched session; a second one that comes
+ * before cli_interrupt_clear() ends the process at once, with 128 and its number. Reads are
+ * interrupted (EINTR). A SIGHUP that is ignored (nohup) stays ignored. */
 void cli_interrupt_install(void);
 
 /* NULL: none. To be called with NULL before the session is closed. */
 void cli_interrupt_watch(moe_session *session);
 
 bool cli_interrupted(void);
+/* Of SIGINT only: SIGTERM and SIGHUP end the command, not an answer of a conversation. */
 void cli_interrupt_clear(void);
+bool cli_interrupt_ends(void);
+
+/* What main() returns instead of code: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. */
+int cli_interrupt_status(int code);
 
 #endif

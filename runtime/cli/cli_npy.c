@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Magic, version 1.0, header size (little-endian u16), then a Python dictionary padded with spaces
@@ -24,6 +25,13 @@ static bool write_header(FILE *file, size_t n_rows, size_t n_columns)
     return fwrite(header, sizeof header, 1, file) == 1;
 }
 
+/* A pipe or a device is written to; only a file can be replaced when it is complete. */
+static bool is_special(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
 bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_columns)
 {
     size_t size = strlen(path) + sizeof ".partial";
@@ -35,7 +43,8 @@ bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_colu
     if (npy->partial_path == NULL) {
         return false;
     }
-    snprintf(npy->partial_path, size, "%s.partial", path);
+    npy->in_place = is_special(path);
+    snprintf(npy->partial_path, size, "%s%s", path, npy->in_place ? "" : ".partial");
     npy->file = fopen(npy->partial_path, "we");
     if (npy->file == NULL) {
         free(npy->partial_path);
@@ -65,9 +74,9 @@ bool cli_npy_close(cli_npy *npy, bool keep)
 {
     bool done = keep && npy->rows_left == 0;
     done = fclose(npy->file) == 0 && done;
-    done = done && rename(npy->partial_path, npy->path) == 0;
+    done = done && (npy->in_place || rename(npy->partial_path, npy->path) == 0);
     int error = errno;
-    if (!done) {
+    if (!done && !npy->in_place) {
         unlink(npy->partial_path);
     }
     free(npy->partial_path);

@@ -14,6 +14,7 @@ typedef struct cli_npy {
     const char *path;
     size_t n_columns;
     size_t rows_left;
+    bool in_place; /* no file that could be replaced: a pipe, a device */
 } cli_npy;
 
 /* False, with errno set, on failure; then there is nothing to close. */

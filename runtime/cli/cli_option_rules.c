@@ -239,6 +239,23 @@ static bool is_known(const char *name, unsigned commands)
     return false;
 }
 
+/* " (analyze)" where a rule is of some of the commands only. */
+static void add_commands(char *out, size_t size, size_t *n, unsigned of, unsigned all)
+{
+    if ((of & all) == all) {
+        return;
+    }
+    const char *before = " (";
+    for (const cli_command *command = cli_commands; command->name != NULL; command++) {
+        if ((command->bit & of & all) != 0) {
+            add(out, size, n, "%s%s%s%s", before, command->name, command->word != NULL ? " " : "",
+                command->word != NULL ? command->word : "");
+            before = ", ";
+        }
+    }
+    add(out, size, n, ")");
+}
+
 /* "--raw or --chat": those that the commands know. */
 static void add_list(char *out, size_t size, size_t *n, const char *list, unsigned commands)
 {
@@ -296,6 +313,7 @@ size_t cli_option_rules_describe(const cli_option_row *row, unsigned commands, c
             add(out, size, &n, ", if given with ");
             add_list(out, size, &n, rule->when, commands & rule->commands);
         }
+        add_commands(out, size, &n, rule->commands, commands & ~(unsigned)CLI_CONFIG);
     }
     return n;
 }

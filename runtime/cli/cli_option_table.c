@@ -240,6 +240,8 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
+    {{"--check"}, NULL, "end with 1, and say why, when the engine cannot run this file",
+     .offset = AT(check), .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
     {{"--measure"}, NULL, "expect a speed by measuring: opens the model, decodes some tokens and "
      "reads from its storage, for some seconds", .offset = AT(measure), .kind = OPTION_FLAG,
      .commands = CLI_PLAN, .subject = SUBJECT_MEASURING},

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/moe.h>
+#include <moe/trace.h>
+
 #include "cli_help.h"
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
@@ -248,6 +251,47 @@ static bool is_device(const char *text)
            strncmp(text, "sim:", 4) == 0;
 }
 
+/* A plug-in's name ends in .so; the library opens it. */
+static bool is_policy(const char *name, size_t size)
+{
+    if (size > 3 && memcmp(name + size - 3, ".so", 3) == 0) {
+        return true;
+    }
+    for (uint32_t i = 0; moe_policy_name(i) != NULL; i++) {
+        if (strlen(moe_policy_name(i)) == size && memcmp(moe_policy_name(i), name, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One policy, or a list; "all" is for simulate. */
+static int check_policies(const char *list, bool all, const char *title)
+{
+    char names[512] = "";
+    if (list == NULL || (all && strcmp(list, "all") == 0)) {
+        return CLI_EXIT_OK;
+    }
+    for (const char *at = list;; at++) {
+        size_t size = strcspn(at, ",");
+        if (size > 0 && !is_policy(at, size)) {
+            for (uint32_t i = 0; moe_policy_name(i) != NULL; i++) {
+                size_t n = strlen(names);
+                snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
+                         moe_policy_name(i));
+            }
+            return cli_fail(CLI_EXIT_USAGE,
+                            "%s: --policy: no cache policy '%.*s'; choose one of %s, or a "
+                            "plug-in's FILE.so",
+                            title, (int)size, at, names);
+        }
+        at += size;
+        if (*at == '\0') {
+            return CLI_EXIT_OK;
+        }
+    }
+}
+
 static int check_together(const cli_options *options, unsigned command, const char *title)
 {
     if (!is_device(options->device)) {
@@ -256,7 +300,11 @@ static int check_together(const cli_options *options, unsigned command, const ch
                         "sim:memory=...,link=...GB/s, not '%s'",
                         title, options->device);
     }
-    return cli_option_rules_check(options, command, title);
+    int code = cli_option_rules_check(options, command, title);
+    code = code == CLI_EXIT_OK ? check_policies(options->policy, false, title) : code;
+    return code == CLI_EXIT_OK
+               ? check_policies(options->policies, command == CLI_SIMULATE, title)
+               : code;
 }
 
 static int unknown_option(const char *name, const char *title, bool known)

@@ -94,6 +94,7 @@ typedef struct cli_options {
     bool json;
     bool quiet;
     bool all;
+    bool check; /* inspect */
     uint64_t context;       /* 0: the model's (perplexity: 512) */
     uint64_t threads;       /* 0: the cores */
     uint64_t prefill_chunk; /* 0: the library's default */

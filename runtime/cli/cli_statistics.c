@@ -122,7 +122,7 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
     cli_json_put(object, "lossy_output_error", json_object_new_double(l->output_error));
 }
 
-static void print_json(const moe_engine_info *info, const moe_engine_stats *stats,
+static int print_json(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
     char hash[CLI_SHA256_HEX_SIZE];
@@ -164,7 +164,7 @@ static void print_json(const moe_engine_info *info, const moe_engine_stats *stat
     cli_json_u64(object, "threads", info->n_threads);
     cli_json_u64(object, "context", info->context);
     cli_json_text(object, "model_fingerprint", fingerprint);
-    cli_json_print(object, stderr);
+    return cli_json_print(object, stderr);
 }
 
 static void print_faults(const moe_engine_stats *stats)
@@ -277,16 +277,15 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
     print_speculation(&stats->speculation);
 }
 
-void cli_print_statistics(const moe_engine *engine, const cli_options *options,
-                          const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+int cli_print_statistics(const moe_engine *engine, const cli_options *options,
+                         const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_stats stats = {.struct_size = sizeof stats};
     moe_engine_get_info(engine, &info);
     moe_engine_get_stats(engine, &stats);
     if (options->json) {
-        print_json(&info, &stats, answer, seed, load_ns);
-        return;
+        return print_json(&info, &stats, answer, seed, load_ns);
     }
     if (!options->quiet) {
         print_text(&info, &stats, answer);
@@ -296,4 +295,5 @@ void cli_print_statistics(const moe_engine *engine, const cli_options *options,
         fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n",
                 cli_seconds(load_ns), info.n_threads, info.kernels, seed);
     }
+    return CLI_EXIT_OK;
 }

@@ -321,6 +321,11 @@ int cmd_inspect(const cli_options *options)
     } else {
         print_readable(file, options, value, value_size);
     }
+    moe_file_summary summary = {.struct_size = sizeof summary};
+    moe_file_get_summary(file, &summary);
+    if (code == CLI_EXIT_OK && options->check && !summary.runnable) {
+        code = cli_fail(CLI_EXIT_FAILURE, "this file cannot be run: %s", summary.why_not);
+    }
     free(value);
     moe_file_close(&file);
     return code;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The choice among the commands. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <moe/moe.h>
 
 #include "cli_help.h"
+#include "cli_interrupt.h"
 #include "cli_options.h"
 #include "cli_progress.h"
 
@@ -56,6 +58,17 @@ static int unknown_command(const char *name, const char *word)
     return cli_fail(CLI_EXIT_USAGE, "'%s' is not a command (see 'moe-offload --help')", name);
 }
 
+/* What the process ends with: everything that was printed has to have arrived. */
+static int finish(int code)
+{
+    bool failed = ferror(stdout) != 0;
+    if ((fflush(stdout) != 0 || failed) && code == CLI_EXIT_OK) {
+        code = cli_fail(CLI_EXIT_FAILURE, "standard output could not be written: %s",
+                        errno != 0 ? strerror(errno) : "an error");
+    }
+    return cli_interrupt_status(code);
+}
+
 int main(int argc, char **argv)
 {
     cli_terminal terminal = CLI_TERMINAL_INIT;
@@ -67,23 +80,19 @@ int main(int argc, char **argv)
     }
     if (is_help(argv[1])) {
         cli_print_overview(NULL);
-        return CLI_EXIT_OK;
+        return finish(CLI_EXIT_OK);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("moe-offload %s\n", moe_version());
-        return CLI_EXIT_OK;
+        return finish(CLI_EXIT_OK);
     }
     const cli_command *command = find_command(argc, argv, &n_words);
     if (command == NULL) {
-        return unknown_command(argv[1], argc > 2 ? argv[2] : NULL);
+        return finish(unknown_command(argv[1], argc > 2 ? argv[2] : NULL));
     }
     if (!cli_options_parse(&options, command, argc - 1 - n_words, argv + 1 + n_words, &code)) {
-        return code;
+        return finish(code);
     }
     options.terminal = &terminal;
-    code = command->run(&options);
-    if (fflush(stdout) != 0 && code == CLI_EXIT_OK) {
-        code = cli_fail(CLI_EXIT_FAILURE, "standard output could not be written");
-    }
-    return code;
+    return finish(command->run(&options));
 }

@@ -142,6 +142,7 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     status = open_model(&engine, &o, false, err);
     if (status == MOE_OK) {
         moe_metadata_notes(engine, &o);
+        status = moe_engine_check_parts(engine, &o, err);
     }
     if (engine != NULL) {
         (void)moe_struct_give(&moe_kind_memory_plan, plan, &engine->plan, NULL);

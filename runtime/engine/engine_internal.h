@@ -151,6 +151,9 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *op
                                 moe_error *err);
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* Of a planned engine: whether what opening would make of names, and what needs a calibration, can
+ * be had: the cache policy, speculation, lossy modes. */
+int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 
 /* True for options->offload == mode; "auto" when it is NULL. */
 bool moe_offload_is(const moe_engine_options *options, const char *mode);

@@ -121,11 +121,15 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
     }
-    if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20 || o->io_depth > 1024) {
+    if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "blocks of %u bytes, %u at a time; use multiples of 4096 up to 64 MiB, and "
-                        "a depth of 1 to 1024",
-                        o->io_block_bytes, o->io_depth);
+                        "io_block_bytes must be a multiple of 4096 up to 64 MiB, or 0 for the "
+                        "default, not %u",
+                        o->io_block_bytes);
+    }
+    if (o->io_depth > 1024) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "io_depth must be 1 to 1024, or 0 for the default, not %u", o->io_depth);
     }
     if (!(o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "an I/O time-out of %g s; use more than 0, up to %g",
@@ -437,6 +441,16 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
                                                                       : MOE_PREFETCH_OFF;
     moe_trial_gate_init(&engine->prefetch_gate);
     return MOE_OK;
+}
+
+int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
+    int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
+    if (status == MOE_OK) {
+        status = moe_speculation_open(&engine->speculation, engine, o, err);
+    }
+    return status == MOE_OK ? moe_lossy_open(&engine->lossy, engine, o, err) : status;
 }
 
 /* And the lossy modes: both edit routes, for which they need the routers' probabilities. */

@@ -132,26 +132,32 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
     summarize_experts(summary, config, map);
 }
 
-/* Goes as far as opening an engine does without reading weights. */
-static void check_runnable(moe_file *file)
+/* Goes as far as opening an engine does without reading weights. Fails with MOE_ERR_MEMORY alone,
+ * which says nothing of the file. */
+static int check_runnable(moe_file *file, moe_error *why)
 {
     moe_file_summary *summary = &file->summary;
     moe_model_config config;
     moe_tensor_map map;
     moe_tokenizer *tokenizer;
     moe_error err = {""};
-    if (moe_model_config_read(&config, file->gguf, &err) == MOE_OK &&
-        moe_tensor_map_build(&map, &config, file->gguf, &err) == MOE_OK) {
-        if (moe_tokenizer_create(&tokenizer, file->gguf, &err) == MOE_OK) {
-            summary->runnable = true;
-            summarize_model(summary, &config, &map);
-            moe_tokenizer_destroy(&tokenizer);
+    int status = moe_model_config_read(&config, file->gguf, &err);
+    if (status == MOE_OK) {
+        status = moe_tensor_map_build(&map, &config, file->gguf, &err);
+        if (status == MOE_OK) {
+            status = moe_tokenizer_create(&tokenizer, file->gguf, &err);
+            if (status == MOE_OK) {
+                summarize_model(summary, &config, &map);
+                moe_tokenizer_destroy(&tokenizer);
+            }
+            moe_tensor_map_free(&map);
         }
-        moe_tensor_map_free(&map);
     }
+    summary->runnable = status == MOE_OK;
     if (!summary->runnable) {
         snprintf(summary->why_not, sizeof summary->why_not, "%s", err.message);
     }
+    return status != MOE_ERR_MEMORY ? MOE_OK : moe_fail(why, status, "%s", err.message);
 }
 
 static int copy_names(moe_file *file, moe_error *err)
@@ -205,7 +211,11 @@ int moe_file_open(moe_file **out, const char *path, moe_error *err)
     summary->n_tensors = moe_gguf_n_tensors(file->gguf);
     summary->architecture = file->architecture;
     summary->family = "";
-    check_runnable(file);
+    status = check_runnable(file, err);
+    if (status != MOE_OK) {
+        moe_file_close(&file);
+        return status;
+    }
     *out = file;
     return MOE_OK;
 }

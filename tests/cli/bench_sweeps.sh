@@ -236,7 +236,7 @@ grep -q -e "--filename=$work/data.bin .* --bs=65536 --iodepth=4 --io_size=419430
     refused 2 "--block wants sizes such as 256K, .* not '5K'" $io --block 5K
     refused 2 "--depth wants numbers from 1 to 1024, not '0'" $io --depth 0
     refused 2 "--range must be a size" $io --range 6M-1M
-    refused 1 "ranges of 4194304 to 4194304 bytes of a file of 3000000" $io --range 4M --io threads
+    refused 2 "ranges of 4194304 to 4194304 bytes of a file of 3000000" $io --range 4M --io threads
 }
 refused 2 'say what to read: -m FILE, a model, or --file' bench io
 refused 1 'No such file' bench io --file "$work/no-such-file"

@@ -87,6 +87,8 @@ static size_t values_of(choice *values, const cli_option_row *row)
         n = add_values_of_rules(values, n, row);
         if (strcmp(row->names[0], "--device") == 0) {
             n = add_words(values, n, "auto|sim:memory=2G");
+        } else if (strcmp(row->names[0], "--policy") == 0) {
+            n = add_words(values, n, "lru|./plug-in.so");
         } else if (strcmp(row->names[0], "--buddy") == 0) {
             n = add_words(values, n, "on|rho=3,alpha=0.9");
         } else {

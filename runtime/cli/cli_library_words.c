@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_library_words.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *words; /* a field of moe_engine_options or what the library calls it */
+    const char *flag;
+} flags[] = {
+    {"acceptance", "--acceptance"},
+    {"affinity", "--affinity"},
+    {"buddy", "--buddy"},
+    {"cost", "--cost"},
+    {"device_memory", "--device-memory"},
+    {"draft pin", "--draft-pin"},
+    {"draft_experts", "--draft-experts"},
+    {"draft_max", "--draft-max"},
+    {"draft_pin", "--draft-pin"},
+    {"expert budget mode", "--expert-budget-mode"},
+    {"expert_budget", "--expert-budget"},
+    {"expert_budget_mode", "--expert-budget-mode"},
+    {"expert_cache", "--expert-cache"},
+    {"float_gemm", "--float-gemm"},
+    {"host_compute", "--host-compute"},
+    {"host_memory", "--host-memory"},
+    {"io_block_bytes", "--io-block"},
+    {"io_depth", "--io-depth"},
+    {"io_timeout", "--io-timeout"},
+    {"kv_cache", "--kv"},
+    {"length control", "--length-control"},
+    {"length_control", "--length-control"},
+    {"model_path", "-m"},
+    {"n_threads", "-t"},
+    {"prefill_chunk", "-b"},
+    {"quality_limit", "--quality-limit"},
+    {"quality_share", "--quality-share"},
+    {"route_trace", "--route-trace"},
+    {"speculate", "--speculate"},
+    {"trace_path", "--trace"},
+    {"tree_nodes", "--tree"},
+    {"verify_bytes", "--verify-bytes"},
+    {"warm_start", "--warm-start"},
+};
+
+static const char *flag_of(const char *words, size_t size)
+{
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (strlen(flags[i].words) == size && memcmp(flags[i].words, words, size) == 0) {
+            return flags[i].flag;
+        }
+    }
+    return NULL;
+}
+
+static size_t identifier(const char *text)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || text[n] == '_' || text[n] == '-') {
+        n++;
+    }
+    return n;
+}
+
+void cli_library_words(const char *message, char *out, size_t size)
+{
+    size_t n = 0;
+    size_t colon = strcspn(message, ":");
+    const char *flag = message[colon] == ':' ? flag_of(message, colon) : NULL;
+    if (flag != NULL) {
+        n = (size_t)snprintf(out, size, "%s", flag);
+        message += colon;
+    }
+    while (*message != '\0' && n + 1 < size) {
+        size_t word = identifier(message);
+        bool is_field = word > 0 && memchr(message, '_', word) != NULL;
+        flag = is_field ? flag_of(message, word) : NULL;
+        word = word > 0 ? word : 1;
+        int more = flag != NULL ? snprintf(out + n, size - n, "%s", flag)
+                                : snprintf(out + n, size - n, "%.*s", (int)word, message);
+        n += more > 0 ? (size_t)more : 0;
+        message += word;
+    }
+    out[n < size ? n : size - 1] = '\0';
+}
