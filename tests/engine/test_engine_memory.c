@@ -142,6 +142,29 @@ static void opening(void **state)
     }
 }
 
+/* Short memory is never told as something that the file lacks. */
+static void inspecting(void **state)
+{
+    (void)state;
+    long n = 0;
+    for (bool reached = true; reached; n++) {
+        moe_error error = {""};
+        moe_file *file = NULL;
+        moe_file_summary summary = {.struct_size = sizeof summary};
+        atomic_store(&calls_until_failure, n);
+        int status = moe_file_open(&file, model_path, &error);
+        reached = atomic_exchange(&calls_until_failure, -1) < 0;
+        if (check_status(status, &error, n)) {
+            moe_file_get_summary(file, &summary);
+            assert_true(summary.runnable);
+            moe_file_close(&file);
+        }
+        assert_null(file);
+        assert_true(reached || status == MOE_OK);
+    }
+    assert_true(n > 50);
+}
+
 /* A session is created, fed and stepped; the calls that fail are made again. */
 static long use(moe_engine *engine, long n, int32_t *tokens)
 {
@@ -222,6 +245,7 @@ int main(int argc, char **argv)
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening),
+        cmocka_unit_test(inspecting),
         cmocka_unit_test(running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
