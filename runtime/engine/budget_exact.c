@@ -5,8 +5,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
-#include "runtime/engine/lossy.h"
+#include "runtime/pass/runner.h"
 #include "runtime/speculate/budget_oracle.h"
 
 static void free_rows(moe_budget_exact *x)
@@ -29,11 +28,6 @@ void moe_budget_exact_free(moe_budget_exact *x)
         free_rows(x);
         free(x);
     }
-}
-
-bool moe_budget_exact_wanted(const moe_engine *engine, const moe_pass *pass)
-{
-    return pass->kind == MOE_PASS_LOSSY && engine->lossy->exact != NULL;
 }
 
 static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_rows, moe_error *err)
@@ -62,14 +56,13 @@ static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_ro
     return MOE_OK;
 }
 
-static int rank_experts(moe_engine *engine, uint32_t n_rows, moe_error *err)
+static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
-    moe_pass_buffers *b = &engine->buffers;
-    moe_budget_exact *x = engine->lossy->exact;
+    const moe_model_config *c = runner->config;
+    const moe_pass_buffers *b = &runner->buffers;
     size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_embd * sizeof(float);
     int status =
-        engine->device->ops->download(engine->device, x->rank_out, b->rank_out, bytes, err);
+        runner->device->ops->download(runner->device, x->rank_out, b->rank_out, bytes, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -78,34 +71,55 @@ static int rank_experts(moe_engine *engine, uint32_t n_rows, moe_error *err)
                            .n_used = c->n_expert_used,
                            .experts = b->chosen,
                            .weights = b->chosen_weights};
-    uint32_t most = engine->lossy->budget.n_experts;
+    uint32_t most = x->budget->n_experts;
     x->n_list = moe_budget_oracle_list(&edit, x->rank_out, c->n_embd, x->gram, x->gain, x->list,
                                        most < c->n_expert ? most : c->n_expert);
     return MOE_OK;
 }
 
-int moe_budget_exact_natural(moe_engine *engine, uint32_t n_rows, moe_error *err)
+/* Computes the layer as the router chose, before the choices are edited. */
+static int compute_naturally(void *context, moe_runner *runner, const moe_pass *pass,
+                             uint32_t layer, moe_error *err)
 {
-    moe_budget_exact *x = engine->lossy->exact;
-    size_t bytes = (size_t)n_rows * engine->config.n_embd * sizeof(float);
-    int status = reserve(x, &engine->config, n_rows, err);
+    moe_budget_exact *x = context;
+    size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
+    int status = moe_feed_forward_serve(runner, pass, layer, err);
     if (status == MOE_OK) {
-        status = engine->device->ops->download(engine->device, x->natural, engine->buffers.branch,
+        status = reserve(x, runner->config, pass->n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status = runner->device->ops->download(runner->device, x->natural, runner->buffers.branch,
                                                bytes, err);
     }
-    return status == MOE_OK && x->ranks ? rank_experts(engine, n_rows, err) : status;
+    return status == MOE_OK && x->ranks ? rank_experts(x, runner, pass->n_rows, err) : status;
 }
 
-int moe_budget_exact_compare(moe_engine *engine, uint32_t n_rows, moe_error *err)
+/* Compares what the edited choices gave with it. */
+static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                   moe_error *err)
 {
-    moe_budget_exact *x = engine->lossy->exact;
-    size_t bytes = (size_t)n_rows * engine->config.n_embd * sizeof(float);
-    int status = engine->device->ops->download(engine->device, x->edited, engine->buffers.branch,
+    moe_budget_exact *x = context;
+    uint32_t n_embd = runner->config->n_embd;
+    size_t bytes = (size_t)pass->n_rows * n_embd * sizeof(float);
+    (void)layer;
+    int status = runner->device->ops->download(runner->device, x->edited, runner->buffers.branch,
                                                bytes, err);
     if (status == MOE_OK) {
-        x->error_sum +=
-            moe_relative_square_error(x->natural, x->edited, n_rows, engine->config.n_embd);
+        x->error_sum += moe_relative_square_error(x->natural, x->edited, pass->n_rows, n_embd);
         x->n_layers++;
     }
     return status;
+}
+
+int moe_budget_exact_start(moe_budget_exact *x, const moe_expert_budget *budget, moe_runner *runner,
+                           moe_error *err)
+{
+    x->budget = budget;
+    x->hook = (moe_pass_hook){.order = MOE_HOOK_NATURAL,
+                              .passes = MOE_HOOK_ON_LOSSY | MOE_HOOK_ON_REHEARSAL,
+                              .needs_host_routing = true,
+                              .context = x,
+                              .after_routing = compute_naturally,
+                              .after_experts = compare};
+    return moe_runner_add_hook(runner, &x->hook, err);
 }

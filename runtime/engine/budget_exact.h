@@ -5,9 +5,12 @@
 #ifndef MOE_ENGINE_BUDGET_EXACT_H
 #define MOE_ENGINE_BUDGET_EXACT_H
 
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/speculate/expert_budget.h"
 
 typedef struct moe_budget_exact {
+    moe_pass_hook hook;
+    const moe_expert_budget *budget;
     bool ranks;        /* the oracle's list is wanted */
     uint32_t max_rows; /* that there is memory for */
     float *rank_out;   /* [rows * n_used][n_embd], when it ranks */
@@ -21,13 +24,11 @@ typedef struct moe_budget_exact {
     uint64_t n_layers;
 } moe_budget_exact;
 
+/* Adds its hook to the runner: from here on the layers of lossy passes are computed twice. budget
+ * must outlive the passes. */
+int moe_budget_exact_start(moe_budget_exact *exact, const moe_expert_budget *budget,
+                           moe_runner *runner, moe_error *err);
+/* Passes must not run any more. */
 void moe_budget_exact_free(moe_budget_exact *exact);
-/* Whether the layers of this pass are to be computed twice. */
-bool moe_budget_exact_wanted(const struct moe_engine *engine, const moe_pass *pass);
-/* The layer's natural experts have been computed: rank_out and branch hold what they gave. Before
- * the routes are edited. */
-int moe_budget_exact_natural(struct moe_engine *engine, uint32_t n_rows, moe_error *err);
-/* The edited ones have: branch is compared. */
-int moe_budget_exact_compare(struct moe_engine *engine, uint32_t n_rows, moe_error *err);
 
 #endif

@@ -134,7 +134,7 @@ static int run_window(calibration_run *run, uint32_t n, moe_error *err)
 static int count_text(calibration_run *run, moe_error *err)
 {
     moe_calibration_state *s = run->state;
-    int status = moe_engine_attach_observer(run->engine, &run->observer, err);
+    int status = moe_runner_attach_observer(&run->engine->runner, &run->observer, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -149,7 +149,7 @@ static int count_text(calibration_run *run, moe_error *err)
             status = checkpoint(run, 0, (double)s->n_done / (double)s->n_tokens, err);
         }
     }
-    moe_engine_detach_observer(run->engine, &run->observer);
+    moe_runner_detach_observer(&run->engine->runner, &run->observer);
     return status;
 }
 
@@ -158,7 +158,7 @@ static int count_text(calibration_run *run, moe_error *err)
 /* One expert on the rows that stand in buffers->norm; rank_out takes them. */
 static int run_expert(calibration_run *run, const moe_expert_view *view, float *out, moe_error *err)
 {
-    moe_pass_buffers *b = &run->engine->buffers;
+    moe_pass_buffers *b = &run->engine->runner.buffers;
     moe_device *device = run->engine->device;
     uint32_t n = run->state->n_samples;
     uint32_t n_embd = run->state->shape.n_embd;
@@ -177,7 +177,7 @@ static int run_expert(calibration_run *run, const moe_expert_view *view, float *
 static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs, moe_error *err)
 {
     moe_engine *engine = run->engine;
-    moe_pass_buffers *b = &engine->buffers;
+    moe_pass_buffers *b = &engine->runner.buffers;
     uint32_t n_expert = run->state->shape.n_expert;
     size_t stride = (size_t)run->state->n_samples * run->state->shape.n_embd;
     moe_layer_plan *plan = &b->plan;
@@ -187,20 +187,20 @@ static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs,
         b->gates[e] = 0.0f;
     }
     moe_layer_request request = {.layer = layer,
-                                 .pass = engine->n_passes,
+                                 .pass = engine->runner.n_passes,
                                  .experts = plan->experts,
                                  .n_rows = b->n_rows_of,
                                  .gates = b->gates,
                                  .n = n_expert};
-    int status = moe_expert_store_begin(engine->experts, &request, err);
+    int status = moe_expert_store_begin(engine->runner.experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
-        status = moe_expert_store_next(engine->experts, b->positions, b->views, &n, err);
+        status = moe_expert_store_next(engine->runner.experts, b->positions, b->views, &n, err);
         for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
             status = run_expert(run, &b->views[i], outputs + b->positions[i] * stride, err);
         }
     }
     if (status != MOE_OK) {
-        moe_expert_store_abandon(engine->experts);
+        moe_expert_store_abandon(engine->runner.experts);
     }
     return status;
 }
@@ -215,8 +215,8 @@ static int compare_layer_outputs(calibration_run *run, uint32_t layer, float *ou
     int status = MOE_OK;
     memset(distances, 0, pairs * sizeof *distances);
     if (moe_layer_has_experts(&run->engine->config, layer)) {
-        status = device->ops->upload(device, run->engine->buffers.norm, s->samples + layer * n,
-                                     n * sizeof(float), err);
+        status = device->ops->upload(device, run->engine->runner.buffers.norm,
+                                     s->samples + layer * n, n * sizeof(float), err);
         if (status == MOE_OK) {
             status = run_all_experts(run, layer, outputs, err);
         }
@@ -246,7 +246,7 @@ static int compare_outputs(calibration_run *run, moe_error *err)
             status = checkpoint(run, 1, (double)s->n_layers_output / (double)s->shape.n_layer, err);
         }
     }
-    moe_expert_store_end_pass(run->engine->experts, run->engine->n_passes++);
+    moe_expert_store_end_pass(run->engine->runner.experts, run->engine->runner.n_passes++);
     free(outputs);
     free(distances);
     return status;

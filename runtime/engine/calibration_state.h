@@ -5,7 +5,7 @@
 #define MOE_ENGINE_CALIBRATION_STATE_H
 
 #include "runtime/engine/calibration.h"
-#include "runtime/engine/route_observer.h"
+#include "runtime/pass/route_observer.h"
 
 #define MOE_HISTOGRAM_BINS 4096u /* of [0, 1] */
 

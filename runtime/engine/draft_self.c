@@ -92,7 +92,7 @@ static int run_level(moe_engine *engine, level *l, moe_error *err)
                      .user = l,
                      .is_cancelled = is_cancelled,
                      .cancel_user = l};
-    int status = moe_pass_run_draft(engine, &pass, err);
+    int status = moe_pass_run_draft(&engine->runner, &pass, err);
     s->n_draft_passes++;
     if (s->by_bytes) {
         s->draft_cost += moe_byte_cost_draft(&s->byte_cost, l->n_rows);
@@ -123,7 +123,7 @@ static void count_missing(moe_engine *engine, uint32_t max_depth, uint32_t *miss
         if (!moe_layer_has_experts(c, l)) {
             continue;
         }
-        moe_expert_store_residents(engine->experts, l, engine->routes->resident);
+        moe_expert_store_residents(engine->runner.experts, l, engine->routes->resident);
         for (uint32_t e = 0; e < c->n_expert; e++) {
             uint32_t first = f->depth[(size_t)l * c->n_expert + e];
             if (first != 0 && first - 1 <= max_depth && !engine->routes->resident[e]) {
@@ -186,7 +186,7 @@ static uint32_t cut_drafts(moe_engine *engine, moe_session *const *sessions, siz
 static uint64_t n_moves(const moe_engine *engine)
 {
     moe_expert_store_stats stats;
-    moe_expert_store_get_stats(engine->experts, &stats);
+    moe_expert_store_get_stats(engine->runner.experts, &stats);
     return stats.n_asked[MOE_CAUSE_DEMAND] + stats.n_asked[MOE_CAUSE_PREFETCH];
 }
 
@@ -207,7 +207,7 @@ int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, m
     }
     if (status == MOE_OK) {
         cut_point cut = {&s->foresees, cut_drafts(engine, sessions, n)};
-        moe_expert_store_forget(engine->experts, is_still_foreseen, &cut);
+        moe_expert_store_forget(engine->runner.experts, is_still_foreseen, &cut);
     }
     s->stats.draft_moves += n_moves(engine) - moves_before;
     return status;

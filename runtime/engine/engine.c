@@ -52,6 +52,12 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     *out = engine;
     engine->log = options->log;
     engine->user = options->user;
+    engine->runner = (moe_runner){.config = &engine->config,
+                                  .weights = &engine->weights,
+                                  .plan = &engine->plan,
+                                  .kv = &engine->kv,
+                                  .log = options->log,
+                                  .user = options->user};
     status = moe_draft_model_open(&engine->draft_model, options, err);
     if (status == MOE_OK) {
         status = moe_engine_open_model(engine, options, err);
@@ -159,19 +165,20 @@ void moe_engine_close(moe_engine **engine_ptr)
     }
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
+    engine->runner.hooks = NULL; /* no pass runs any more; the others end with their owners */
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
     moe_lossy_close(&engine->lossy);
     moe_route_editor_close(&engine->routes);
-    moe_trace_close(&engine->route_replay);
-    moe_expert_store_close(&engine->experts);
+    moe_route_replay_close(&engine->route_replay);
+    moe_expert_store_close(&engine->runner.experts);
     moe_overlap_oracle_destroy(&engine->oracle);
-    moe_host_compute_close(&engine->host);
+    moe_host_compute_close(&engine->runner.host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
         moe_recorded_passes_close(engine);
         moe_weights_free(&engine->weights, engine->device);
-        moe_pass_buffers_free(&engine->buffers, engine->device);
+        moe_pass_buffers_free(&engine->runner.buffers, engine->device);
         moe_kv_pool_free(&engine->kv);
         engine->device->ops->close(engine->device);
     }
@@ -281,12 +288,12 @@ static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_
 static void count(const moe_engine *engine, moe_engine_stats *stats)
 {
     moe_expert_store_stats experts;
-    moe_expert_store_get_stats(engine->experts, &experts);
+    moe_expert_store_get_stats(engine->runner.experts, &experts);
     if (engine->oracle != NULL) {
         moe_overlap_correct(engine->oracle, &experts);
     }
     *stats = (moe_engine_stats){
-        .passes = engine->n_passes,
+        .passes = engine->runner.n_passes,
         .prompt_tokens = engine->n_prompt_tokens,
         .decode_tokens = engine->n_decode_tokens,
         .expert_hits = experts.hits,
@@ -296,8 +303,8 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .prefetches_used = experts.prefetches_used,
         .prefetches_wasted = experts.prefetches_wasted,
         .prefetches_cancelled = experts.prefetches_cancelled,
-        .predicted_experts = engine->n_predicted,
-        .predicted_right = engine->n_predicted_right,
+        .predicted_experts = engine->runner.n_predicted,
+        .predicted_right = engine->runner.n_predicted_right,
         .bytes_demand = experts.bytes_demand,
         .bytes_prefetch = experts.bytes_prefetch,
         .bytes_read_disk = experts.bytes_read,

@@ -12,23 +12,20 @@
 #include "offload/file_watch.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/draft_model.h"
-#include "runtime/engine/host_compute.h"
-#include "runtime/engine/kv_cache.h"
 #include "runtime/engine/learning.h"
 #include "runtime/engine/overlap_oracle.h"
-#include "runtime/engine/pass.h"
 #include "runtime/engine/recorded_pass.h"
 #include "runtime/engine/route_editing.h"
-#include "runtime/engine/route_observer.h"
+#include "runtime/engine/route_replay.h"
 #include "runtime/engine/lossy.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/speculation.h"
 #include "runtime/engine/trace_recorder.h"
-#include "runtime/engine/trial_gate.h"
-#include "runtime/engine/weights.h"
 #include "runtime/host/team.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
+#include "runtime/pass/route_observer.h"
+#include "runtime/pass/runner.h"
 
 typedef enum moe_offload_mode {
     MOE_OFFLOAD_AUTO,
@@ -36,12 +33,6 @@ typedef enum moe_offload_mode {
     MOE_OFFLOAD_OVERLAP,
     MOE_OFFLOAD_CACHING
 } moe_offload_mode;
-
-typedef enum moe_prefetch_mode {
-    MOE_PREFETCH_OFF,
-    MOE_PREFETCH_ON,
-    MOE_PREFETCH_TRIED /* while it is the faster way; prefetch_gate says when */
-} moe_prefetch_mode;
 
 struct moe_engine {
     /* Set at open, never changed. */
@@ -65,7 +56,6 @@ struct moe_engine {
     const moe_policy *policy;
     void *policy_plugin;
     char io[128]; /* how experts are read, in words */
-    moe_prefetch_mode prefetch;
     moe_offload_mode offload;
     bool warms; /* empty slots are filled with the hottest experts while nothing is asked for */
     moe_memory_plan plan;
@@ -75,20 +65,13 @@ struct moe_engine {
     float *rope_frequencies; /* [n_rot / 2] */
 
     /* Changed by passes; one runs at a time. */
-    moe_host_compute *host;     /* NULL: experts are computed on the device only */
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
-    moe_expert_store *experts;
     moe_kv_pool kv;
-    moe_pass_buffers buffers;
-    moe_trial_gate prefetch_gate;
-    bool prefetches;         /* this pass does */
-    uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
-    uint64_t n_passes, n_prompt_tokens, n_decode_tokens;
-    uint64_t n_predicted, n_predicted_right;
+    moe_runner runner;
     moe_file_watch files;
+    uint64_t n_prompt_tokens, n_decode_tokens;
     uint64_t n_sessions;                             /* created so far */
-    moe_route_observer *observers;                   /* a list */
-    moe_trace *route_replay;                         /* NULL unless routing is replayed */
+    moe_route_replay *route_replay;                  /* NULL unless routing is replayed */
     moe_trace_recorder *trace;                       /* NULL when none was asked for */
     moe_learning *learning;                          /* NULL until it is asked for */
     moe_draft_model *draft_model;                    /* NULL: none */
@@ -96,7 +79,6 @@ struct moe_engine {
     moe_lossy *lossy;                                /* NULL: off */
     moe_route_editor *routes;                        /* NULL when both are off */
     moe_recorded_pass *recorded[MOE_RECORDED_KINDS]; /* NULL: the host routes */
-    bool fronts_refused;                             /* layers' fronts could not be recorded */
 };
 
 struct moe_session {
@@ -119,14 +101,6 @@ struct moe_session {
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
 };
-
-/* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has
- * none. */
-static inline const moe_weight *moe_layer_weight(const moe_engine *engine, uint32_t layer,
-                                                 int tensor)
-{
-    return &engine->weights.layers[layer].tensors[tensor];
-}
 
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);

@@ -201,6 +201,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (engine->model_path == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
     }
+    engine->runner.model_path = engine->model_path;
     int status = moe_gguf_open(&engine->gguf, o->model_path, err);
     if (status == MOE_OK) {
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
@@ -225,7 +226,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
         return status;
     }
     if (o->route_trace != NULL) {
-        status = moe_route_replay_open(&engine->route_replay, o->route_trace, &engine->config, err);
+        status = moe_route_replay_open(&engine->route_replay, o->route_trace, &engine->runner, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -278,7 +279,7 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
         options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
     }
     (void)moe_cpu_features_parse(o->kernels != NULL ? o->kernels : "native", &options.cpu_features);
-    return moe_host_compute_open(&engine->host, &options, err);
+    return moe_host_compute_open(&engine->runner.host, &options, err);
 }
 
 /* A draft model is part of the process; what it has not touched yet counts too. */
@@ -409,7 +410,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .policy = engine->policy,
         .per_layer = o->per_layer_cache,
         .host_budget_bytes = engine->plan.host_cache,
-        .host_compute = engine->host != NULL ? o->host_compute : MOE_SWITCH_OFF,
+        .host_compute = engine->runner.host != NULL ? o->host_compute : MOE_SWITCH_OFF,
         .kept = kept,
         .n_kept = n_kept,
         .hotness = engine->hotness,
@@ -422,24 +423,23 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .log = o->log,
         .user = o->user};
     (void)find_io_kind(o->io, &options.io);
-    status = moe_expert_store_open(&engine->experts, &options, err);
+    status = moe_expert_store_open(&engine->runner.experts, &options, err);
     free(kept);
     if (status == MOE_OK && engine->offload == MOE_OFFLOAD_OVERLAP) {
-        status = moe_overlap_oracle_create(&engine->oracle, engine->config.n_layer,
-                                           engine->config.n_expert, err);
+        status = moe_overlap_oracle_create(&engine->oracle, &engine->runner, err);
     }
     if (status != MOE_OK) {
         return status;
     }
-    moe_expert_store_describe(engine->experts, engine->io, sizeof engine->io);
+    moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
     bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL &&
                       !moe_speculation_by_bytes(o);
-    engine->prefetch = o->prefetch == MOE_SWITCH_ON                   ? MOE_PREFETCH_ON
-                       : o->prefetch == MOE_SWITCH_AUTO && worthwhile ? MOE_PREFETCH_TRIED
-                                                                      : MOE_PREFETCH_OFF;
-    moe_trial_gate_init(&engine->prefetch_gate);
+    engine->runner.prefetch = o->prefetch == MOE_SWITCH_ON                   ? MOE_PREFETCH_ON
+                              : o->prefetch == MOE_SWITCH_AUTO && worthwhile ? MOE_PREFETCH_TRIED
+                                                                             : MOE_PREFETCH_OFF;
+    moe_trial_gate_init(&engine->runner.prefetch_gate);
     return MOE_OK;
 }
 
@@ -463,10 +463,11 @@ static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe
     if (status != MOE_OK || (engine->speculation == NULL && engine->lossy == NULL)) {
         return status;
     }
-    status = moe_route_editor_open(&engine->routes, engine, err);
-    return status != MOE_OK
-               ? status
-               : moe_pass_buffers_need_probs(&engine->buffers, engine->config.n_expert, err);
+    if (engine->lossy != NULL && engine->lossy->exact != NULL) {
+        status = moe_budget_exact_start(engine->lossy->exact, &engine->lossy->budget,
+                                        &engine->runner, err);
+    }
+    return status != MOE_OK ? status : moe_route_editor_open(&engine->routes, engine, err);
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -475,10 +476,11 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     moe_weights_progress progress = {o->progress, o->user};
     moe_device_limits limits;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    engine->runner.device = engine->device;
     int status = engine->device->ops->reserve(engine->device, &limits, err);
     if (status == MOE_OK) {
-        status =
-            moe_pass_buffers_init(&engine->buffers, engine->device, c, engine->prefill_chunk, err);
+        status = moe_pass_buffers_init(&engine->runner.buffers, engine->device, c,
+                                       engine->prefill_chunk, err);
     }
     if (status == MOE_OK) {
         status = open_host_compute(engine, o, err);
@@ -498,6 +500,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
     }
     moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
+    engine->runner.rope_frequencies = engine->rope_frequencies;
     status = open_speculation(engine, o, err);
     if (status == MOE_OK) {
         status = moe_recorded_passes_open(engine, err);

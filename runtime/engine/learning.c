@@ -88,7 +88,7 @@ int moe_learn_begin(moe_engine *engine, moe_error *err)
     }
     l->observer =
         (moe_route_observer){.on_route = on_route, .on_pass_end = on_pass_end, .context = l};
-    status = moe_engine_attach_observer(engine, &l->observer, err);
+    status = moe_runner_attach_observer(&engine->runner, &l->observer, err);
     if (status != MOE_OK) {
         moe_learning_free(&l);
         return status;
@@ -101,7 +101,7 @@ void moe_learning_free(moe_learning **learning)
 {
     moe_learning *l = *learning;
     if (l != NULL) {
-        moe_engine_detach_observer(l->engine, &l->observer);
+        moe_runner_detach_observer(&l->engine->runner, &l->observer);
         free(l->counts);
         free(l->pass_counts);
         free(l);

@@ -451,7 +451,7 @@ static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison
         exact.kv_rows = rows;
         exact.on_logits = compare_exact;
         exact.user = c;
-        status = moe_pass_run(engine, &exact, err);
+        status = moe_pass_run(&engine->runner, &exact, err);
     } else {
         moe_fail(err, status, "no memory for comparing with the exact pass");
     }
@@ -464,7 +464,7 @@ int moe_metered_pass(moe_engine *engine, const moe_pass *pass, bool must_compare
 {
     moe_lossy *l = engine->lossy;
     if (!moe_quality_meter_next(&l->meter) && !must_compare) {
-        return moe_pass_run(engine, pass, err);
+        return moe_pass_run(&engine->runner, pass, err);
     }
     uint32_t n_compared = pass->n_logit_rows < MOST_COMPARED ? pass->n_logit_rows : MOST_COMPARED;
     comparison c = {.pass = pass, .lossy = l, .n_vocab = engine->config.n_vocab};
@@ -473,7 +473,7 @@ int moe_metered_pass(moe_engine *engine, const moe_pass *pass, bool must_compare
     lossy.on_logits = keep_lossy;
     lossy.user = &c;
     if (status == MOE_OK) {
-        status = moe_pass_run(engine, &lossy, err);
+        status = moe_pass_run(&engine->runner, &lossy, err);
     }
     return status != MOE_OK || c.n_kept == 0 ? status : run_exact_beside(engine, pass, &c, err);
 }

@@ -7,7 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/pass/runner.h"
 
 /* The store's statistics that grow. */
 #define AT(field) offsetof(moe_expert_store_stats, field)
@@ -36,9 +36,59 @@ static uint64_t *counter(moe_expert_store_stats *stats, size_t i)
     return (uint64_t *)((char *)stats + counters[i]);
 }
 
-int moe_overlap_oracle_create(moe_overlap_oracle **out, uint32_t n_layer, uint32_t n_expert,
-                              moe_error *err)
+void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle)
 {
+    if (*oracle != NULL) {
+        free((*oracle)->n_experts);
+        free((*oracle)->experts);
+        free(*oracle);
+        *oracle = NULL;
+    }
+}
+
+/* The recording run of the pass, which other hooks that only watch are not told of. */
+static int record(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    moe_overlap_oracle *oracle = context;
+    moe_expert_store_stats before, after;
+    moe_pass rehearsal = *pass;
+    uint64_t begin = moe_now_ns();
+    rehearsal.rehearses = true;
+    moe_expert_store_get_stats(runner->experts, &before);
+    oracle->recording = true;
+    int status = moe_pass_run_layers(runner, &rehearsal, err);
+    oracle->recording = false;
+    moe_expert_store_get_stats(runner->experts, &after);
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
+        *counter(&oracle->recorded, i) += *counter(&after, i) - *counter(&before, i);
+    }
+    oracle->recording_ns += moe_now_ns() - begin;
+    return status;
+}
+
+/* The layer's request has begun: notes it, or asks for the next layer's experts. */
+static void look_ahead(void *context, moe_runner *runner, uint32_t layer)
+{
+    moe_overlap_oracle *oracle = context;
+    const moe_layer_plan *plan = &runner->buffers.plan;
+    if (oracle->recording) {
+        memcpy(oracle->experts + (size_t)layer * oracle->n_expert, plan->experts,
+               plan->n_experts * sizeof *plan->experts);
+        oracle->n_experts[layer] = plan->n_experts;
+        return;
+    }
+    uint32_t next = layer + 1;
+    if (next < runner->config->n_layer && oracle->n_experts[next] > 0) {
+        moe_expert_store_prefetch(runner->experts, next, runner->n_passes,
+                                  oracle->experts + (size_t)next * oracle->n_expert,
+                                  oracle->n_experts[next], UINT32_MAX);
+    }
+}
+
+int moe_overlap_oracle_create(moe_overlap_oracle **out, moe_runner *runner, moe_error *err)
+{
+    uint32_t n_layer = runner->config->n_layer;
+    uint32_t n_expert = runner->config->n_expert;
     *out = NULL;
     moe_overlap_oracle *oracle = moe_calloc(1, sizeof *oracle);
     if (oracle != NULL) {
@@ -50,55 +100,17 @@ int moe_overlap_oracle_create(moe_overlap_oracle **out, uint32_t n_layer, uint32
         moe_overlap_oracle_destroy(&oracle);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the overlap baseline's oracle");
     }
+    oracle->hook = (moe_pass_hook){.order = MOE_HOOK_OVERLAP,
+                                   .passes = MOE_HOOK_ON_TARGET | MOE_HOOK_ON_REHEARSAL,
+                                   .context = oracle,
+                                   .before_pass = record,
+                                   .while_loading = look_ahead};
+    int status = moe_runner_add_hook(runner, &oracle->hook, err);
+    if (status != MOE_OK) {
+        moe_overlap_oracle_destroy(&oracle);
+    }
     *out = oracle;
-    return MOE_OK;
-}
-
-void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle)
-{
-    if (*oracle != NULL) {
-        free((*oracle)->n_experts);
-        free((*oracle)->experts);
-        free(*oracle);
-        *oracle = NULL;
-    }
-}
-
-int moe_overlap_record(moe_engine *engine, const moe_pass *pass, moe_error *err)
-{
-    moe_overlap_oracle *oracle = engine->oracle;
-    moe_expert_store_stats before, after;
-    moe_route_observer *observers = engine->observers;
-    uint64_t begin = moe_now_ns();
-    moe_expert_store_get_stats(engine->experts, &before);
-    oracle->recording = true;
-    engine->observers = NULL; /* they are told of the run that counts */
-    int status = moe_pass_run_layers(engine, pass, err);
-    engine->observers = observers;
-    oracle->recording = false;
-    moe_expert_store_get_stats(engine->experts, &after);
-    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
-        *counter(&oracle->recorded, i) += *counter(&after, i) - *counter(&before, i);
-    }
-    oracle->recording_ns += moe_now_ns() - begin;
     return status;
-}
-
-void moe_overlap_layer(moe_engine *engine, uint32_t layer, const moe_layer_plan *plan)
-{
-    moe_overlap_oracle *oracle = engine->oracle;
-    if (oracle->recording) {
-        memcpy(oracle->experts + (size_t)layer * oracle->n_expert, plan->experts,
-               plan->n_experts * sizeof *plan->experts);
-        oracle->n_experts[layer] = plan->n_experts;
-        return;
-    }
-    uint32_t next = layer + 1;
-    if (next < engine->config.n_layer && oracle->n_experts[next] > 0) {
-        moe_expert_store_prefetch(engine->experts, next, engine->n_passes,
-                                  oracle->experts + (size_t)next * oracle->n_expert,
-                                  oracle->n_experts[next], UINT32_MAX);
-    }
 }
 
 void moe_overlap_correct(const moe_overlap_oracle *oracle, moe_expert_store_stats *stats)

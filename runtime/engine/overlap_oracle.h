@@ -11,9 +11,10 @@
 #define MOE_ENGINE_OVERLAP_ORACLE_H
 
 #include "offload/expert_store.h"
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass_hooks.h"
 
 typedef struct moe_overlap_oracle {
+    moe_pass_hook hook;
     uint32_t n_expert;
     uint32_t *n_experts; /* [n_layer] that the pass asks for */
     uint32_t *experts;   /* [n_layer][n_expert] */
@@ -22,14 +23,11 @@ typedef struct moe_overlap_oracle {
     moe_expert_store_stats recorded; /* what recording runs added to the store's counters */
 } moe_overlap_oracle;
 
-int moe_overlap_oracle_create(moe_overlap_oracle **out, uint32_t n_layer, uint32_t n_expert,
-                              moe_error *err);
+/* Adds its hook to the runner. */
+int moe_overlap_oracle_create(moe_overlap_oracle **out, moe_runner *runner, moe_error *err);
+/* Passes must not run any more. */
 void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle);
 
-/* The recording run of a pass. */
-int moe_overlap_record(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
-/* A layer's request has begun: notes it, or asks for the next layer's experts. */
-void moe_overlap_layer(struct moe_engine *engine, uint32_t layer, const moe_layer_plan *plan);
 /* Takes the recording runs off the store's counters. */
 void moe_overlap_correct(const moe_overlap_oracle *oracle, moe_expert_store_stats *stats);
 

@@ -15,14 +15,15 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/budget_exact.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/recorded_table.h"
-#include "runtime/engine/routing.h"
+#include "runtime/pass/routing.h"
 
 #define MOST_SKIPPED 256u
 
 struct moe_recorded_pass {
+    moe_pass_hook hook;
+    moe_engine *engine;
     moe_recorded_kind kind;
     uint32_t number; /* of the recording */
     moe_resident_fill fill;
@@ -33,7 +34,7 @@ struct moe_recorded_pass {
     uint64_t n_played, n_missed;
 };
 
-/* ---- Opening ---- */
+/* ---- What they take ---- */
 
 static bool keeps_experts(const moe_engine_options *o)
 {
@@ -60,59 +61,6 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
         bytes += lossy.max_buddies > 0 ? moe_recorded_table_bytes(config, &lossy) : 0;
     }
     return bytes;
-}
-
-static moe_resident_fill fill_of(const moe_speculation *s, moe_recorded_kind kind)
-{
-    return kind != MOE_RECORDED_DRAFT           ? MOE_RESIDENT_FILL_NONE
-           : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_AFFINITY
-           : s->fill == MOE_DRAFT_FILL_ROUTER   ? MOE_RESIDENT_FILL_ROUTER
-                                                : MOE_RESIDENT_FILL_NONE;
-}
-
-static int open_one(moe_engine *engine, moe_recorded_kind kind, moe_error *err)
-{
-    moe_recorded_pass *r = moe_calloc(1, sizeof *r);
-    if (r == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
-    }
-    engine->recorded[kind] = r;
-    r->kind = kind;
-    r->number = engine->config.n_layer + kind; /* numbers below are of layers */
-    r->fill = fill_of(engine->speculation, kind);
-    moe_recorded_table_options options = {0};
-    if (kind == MOE_RECORDED_DRAFT) {
-        options.affinity = engine->speculation->affinity;
-    }
-    if (kind == MOE_RECORDED_LOSSY) {
-        options.buddies = engine->lossy->lists;
-        for (uint32_t l = 0; l < engine->config.n_layer; l++) {
-            uint32_t max = options.buddies[l].max;
-            options.max_buddies = max > options.max_buddies ? max : options.max_buddies;
-        }
-    }
-    return moe_recorded_table_open(&r->table, engine->device, &engine->config, &options, err);
-}
-
-int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
-{
-    const moe_speculation *s = engine->speculation;
-    int status = MOE_OK;
-    if (engine->device->recording == NULL) {
-        return MOE_OK;
-    }
-    if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
-        s->fill != MOE_DRAFT_FILL_RANDOM) {
-        status = open_one(engine, MOE_RECORDED_DRAFT, err);
-    }
-    bool keeps = engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
-    if (status == MOE_OK && keeps) {
-        status = open_one(engine, MOE_RECORDED_EXACT, err);
-    }
-    if (status == MOE_OK && keeps && moe_lossy_is_recordable(engine->lossy)) {
-        status = open_one(engine, MOE_RECORDED_LOSSY, err);
-    }
-    return status;
 }
 
 void moe_recorded_passes_close(moe_engine *engine)
@@ -161,13 +109,15 @@ static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
                                   .drop_unserved = o->drop_unserved};
 }
 
-int moe_recorded_pass_experts(moe_engine *engine, moe_recorded_pass *r, uint32_t layer,
-                              moe_error *err)
+/* The routed experts of a layer, while that is being recorded: from buffers->norm to ->branch. */
+static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error *err)
 {
-    moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
+    const moe_recorded_pass *r = user;
+    const moe_engine *engine = r->engine;
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
     moe_resident_buddies buddies = {0};
-    moe_resident_experts experts = {.route = moe_route_of_layer(engine, layer),
+    moe_resident_experts experts = {.route = moe_route_of_layer(runner, layer),
                                     .fill = r->fill,
                                     .gate = shape_of(engine, layer, MOE_EXPERT_GATE),
                                     .up = shape_of(engine, layer, MOE_EXPERT_UP),
@@ -189,14 +139,15 @@ static int record(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass
 {
     moe_device *device = engine->device;
     moe_pass recorded = *pass;
-    recorded.recorded = r;
+    recorded.serve_layer = serve_layer;
+    recorded.serve_user = r;
     int status = device->recording->record(device, r->number, err);
     if (status != MOE_OK) {
         return status;
     }
-    status = moe_pass_queue_layers(engine, &recorded, err);
+    status = moe_pass_queue_layers(&engine->runner, &recorded, err);
     if (status == MOE_OK) {
-        status = moe_pass_queue_logits(engine, pass->logit_rows, 1, err);
+        status = moe_pass_queue_logits(&engine->runner, pass->logit_rows, 1, err);
     }
     status = device->recording->record_end(device, status, err);
     if (r->kind == MOE_RECORDED_DRAFT) {
@@ -210,14 +161,14 @@ static int launch(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass
 {
     moe_step_inputs inputs;
     bool played;
-    int status = moe_pass_begin_step(engine, pass, &inputs, err);
+    int status = moe_pass_begin_step(&engine->runner, pass, &inputs, err);
     if (status == MOE_OK) {
         status = engine->device->recording->play(engine->device, r->number, &played, err);
     }
     if (status == MOE_OK && !played) {
         status = record(engine, r, pass, err);
     }
-    return moe_pass_end_step(engine, status, err);
+    return moe_pass_end_step(&engine->runner, status, err);
 }
 
 /* ---- A pass ---- */
@@ -243,7 +194,7 @@ static bool has_missed(const moe_engine *engine, const moe_recorded_pass *r)
 /* To the pass's buffers, or back. */
 static void show_choice(moe_engine *engine, const moe_told_layer *told)
 {
-    moe_pass_buffers *b = &engine->buffers;
+    moe_pass_buffers *b = &engine->runner.buffers;
     uint32_t n_used = engine->config.n_expert_used;
     memcpy(b->chosen, told->picks, n_used * sizeof *b->chosen);
     memcpy(b->chosen_weights, told->weights, n_used * sizeof *b->chosen_weights);
@@ -254,7 +205,7 @@ static void show_choice(moe_engine *engine, const moe_told_layer *told)
 
 static void keep_choice(const moe_engine *engine, moe_told_layer *told)
 {
-    const moe_pass_buffers *b = &engine->buffers;
+    const moe_pass_buffers *b = &engine->runner.buffers;
     uint32_t n_used = engine->config.n_expert_used;
     memcpy(told->picks, b->chosen, n_used * sizeof *b->chosen);
     memcpy(told->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
@@ -273,7 +224,7 @@ static bool edit_again(moe_engine *engine, const moe_recorded_pass *r, const moe
         }
         show_choice(engine, &told);
         moe_edit_routes_by(engine, pass, l, moe_recorded_table_residents(&r->table, l));
-        same = told.chosen == NULL || memcmp(told.chosen, engine->buffers.chosen,
+        same = told.chosen == NULL || memcmp(told.chosen, engine->runner.buffers.chosen,
                                              c->n_expert_used * sizeof *told.chosen) == 0;
         keep_choice(engine, &told);
     }
@@ -290,7 +241,7 @@ static int make_up_for(moe_engine *engine, const moe_recorded_pass *r, const moe
         if (moe_layer_has_experts(c, l)) {
             moe_told_layer told = moe_recorded_table_told(&r->table, l);
             show_choice(engine, &told);
-            status = moe_feed_forward_note(engine, pass, l, err);
+            status = moe_feed_forward_note(&engine->runner, pass, l, err);
         }
     }
     return status;
@@ -327,7 +278,7 @@ static int take_results(moe_engine *engine, moe_recorded_pass *r, const moe_pass
     }
     r->skip = 0;
     status = make_up_for(engine, r, pass, err);
-    return status != MOE_OK ? status : moe_pass_hand_over(engine, pass, 0, 1, &last, err);
+    return status != MOE_OK ? status : moe_pass_hand_over(&engine->runner, pass, 0, 1, &last, err);
 }
 
 static int take_draft(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass,
@@ -342,23 +293,23 @@ static int take_draft(moe_engine *engine, moe_recorded_pass *r, const moe_pass *
             foresee(engine, r, pass);
         }
     }
-    return status != MOE_OK ? status : moe_pass_hand_over(engine, pass, 0, 1, &last, err);
+    return status != MOE_OK ? status : moe_pass_hand_over(&engine->runner, pass, 0, 1, &last, err);
 }
 
-/* Observers are shown what a pass of the device alone does not bring back. */
+/* Some hooks need what a pass of the device alone does not bring back. */
 static bool is_recorded(const moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
 {
     bool fits = r != NULL && !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
                 pass->kv_rows[0].path == NULL;
-    return fits && (r->kind == MOE_RECORDED_DRAFT ||
-                    (engine->observers == NULL && engine->route_replay == NULL &&
-                     !moe_budget_exact_wanted(engine, pass)));
+    return fits &&
+           (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(&engine->runner, pass));
 }
 
-int moe_recorded_pass_run(moe_engine *engine, moe_recorded_kind kind, const moe_pass *pass,
-                          bool *done, moe_error *err)
+static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
+                     moe_error *err)
 {
-    moe_recorded_pass *r = engine->recorded[kind];
+    moe_recorded_pass *r = context;
+    moe_engine *engine = r->engine;
     moe_error reason = {""};
     *done = false;
     if (!is_recorded(engine, r, pass)) {
@@ -371,7 +322,7 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_kind kind, const moe_
     if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
-    bool is_draft = kind == MOE_RECORDED_DRAFT;
+    bool is_draft = r->kind == MOE_RECORDED_DRAFT;
     bool restless = is_draft && engine->speculation->draft_experts > 0;
     int status = moe_recorded_table_refresh(engine, &r->table, is_draft, restless, err);
     if (status != MOE_OK) {
@@ -381,7 +332,7 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_kind kind, const moe_
     if (status == MOE_ERR_UNSUPPORTED) {
         r->refused = true;
         moe_pass_tell_refusal(
-            engine, is_draft ? "drafts are routed by the host" : "tokens are routed by the host",
+            runner, is_draft ? "drafts are routed by the host" : "tokens are routed by the host",
             &reason);
         return MOE_OK;
     }
@@ -390,4 +341,70 @@ int moe_recorded_pass_run(moe_engine *engine, moe_recorded_kind kind, const moe_
     }
     *done = true;
     return is_draft ? take_draft(engine, r, pass, err) : take_results(engine, r, pass, done, err);
+}
+
+/* ---- Opening ---- */
+
+static moe_resident_fill fill_of(const moe_speculation *s, moe_recorded_kind kind)
+{
+    return kind != MOE_RECORDED_DRAFT           ? MOE_RESIDENT_FILL_NONE
+           : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_AFFINITY
+           : s->fill == MOE_DRAFT_FILL_ROUTER   ? MOE_RESIDENT_FILL_ROUTER
+                                                : MOE_RESIDENT_FILL_NONE;
+}
+
+static const unsigned passes_of[MOE_RECORDED_KINDS] = {[MOE_RECORDED_DRAFT] = MOE_HOOK_ON_DRAFT,
+                                                       [MOE_RECORDED_EXACT] = MOE_HOOK_ON_EXACT,
+                                                       [MOE_RECORDED_LOSSY] = MOE_HOOK_ON_LOSSY};
+
+static int open_one(moe_engine *engine, moe_recorded_kind kind, moe_error *err)
+{
+    moe_recorded_pass *r = moe_calloc(1, sizeof *r);
+    if (r == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
+    }
+    engine->recorded[kind] = r;
+    r->engine = engine;
+    r->kind = kind;
+    r->number = engine->config.n_layer + kind; /* numbers below are of layers */
+    r->fill = fill_of(engine->speculation, kind);
+    moe_recorded_table_options options = {0};
+    if (kind == MOE_RECORDED_DRAFT) {
+        options.affinity = engine->speculation->affinity;
+    }
+    if (kind == MOE_RECORDED_LOSSY) {
+        options.buddies = engine->lossy->lists;
+        for (uint32_t l = 0; l < engine->config.n_layer; l++) {
+            uint32_t max = options.buddies[l].max;
+            options.max_buddies = max > options.max_buddies ? max : options.max_buddies;
+        }
+    }
+    r->hook = (moe_pass_hook){.order = MOE_HOOK_RECORDED,
+                              .passes = passes_of[kind],
+                              .wants_probs = kind != MOE_RECORDED_EXACT,
+                              .context = r,
+                              .take_over = take_over};
+    int status = moe_recorded_table_open(&r->table, engine->device, &engine->config, &options, err);
+    return status != MOE_OK ? status : moe_runner_add_hook(&engine->runner, &r->hook, err);
+}
+
+int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
+{
+    const moe_speculation *s = engine->speculation;
+    int status = MOE_OK;
+    if (engine->device->recording == NULL) {
+        return MOE_OK;
+    }
+    if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
+        s->fill != MOE_DRAFT_FILL_RANDOM) {
+        status = open_one(engine, MOE_RECORDED_DRAFT, err);
+    }
+    bool keeps = engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
+    if (status == MOE_OK && keeps) {
+        status = open_one(engine, MOE_RECORDED_EXACT, err);
+    }
+    if (status == MOE_OK && keeps && moe_lossy_is_recordable(engine->lossy)) {
+        status = open_one(engine, MOE_RECORDED_LOSSY, err);
+    }
+    return status;
 }

@@ -11,7 +11,7 @@
 
 #include <moe/moe.h>
 
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass_hooks.h"
 
 typedef enum moe_recorded_kind {
     MOE_RECORDED_DRAFT,
@@ -26,21 +26,17 @@ typedef struct moe_recorded_pass moe_recorded_pass;
  * record. */
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options);
-/* Of an engine whose speculation, lossy modes and experts are open: engine->recorded. A kind stays
- * NULL where the host routes: without a device that records; drafts without a self draft, in trees,
- * and with stand-ins drawn at random; the others where no expert is kept; lossy ones unless buddies
- * act alone, by rules that devices know. */
+/* Of an engine whose speculation, lossy modes and experts are open: engine->recorded. Each kind
+ * adds a hook to the runner, which takes over the passes that it can play. A kind stays NULL where
+ * the host routes: without a device that records; drafts without a self draft, in trees, and with
+ * stand-ins drawn at random; the others where no expert is kept; lossy ones unless buddies act
+ * alone, by rules that devices know.
+ *
+ * A pass is not taken over when it is none that is recorded (more than one row, a branch of a tree,
+ * ..), when it was tried and an expert was missing, and once the device has refused to record it;
+ * then it is as if nothing had happened. */
 int moe_recorded_passes_open(struct moe_engine *engine, moe_error *err);
 void moe_recorded_passes_close(struct moe_engine *engine);
-
-/* The pass, its logits handed over. *done false: it is none that is recorded (more than one row, a
- * branch of a tree, ..), it was tried and an expert was missing, or the device has refused to
- * record it, once and for all; it is as if nothing had happened. */
-int moe_recorded_pass_run(struct moe_engine *engine, moe_recorded_kind kind, const moe_pass *pass,
-                          bool *done, moe_error *err);
-/* The routed experts of a layer, while that is being recorded: from buffers->norm to ->branch. */
-int moe_recorded_pass_experts(struct moe_engine *engine, moe_recorded_pass *recorded,
-                              uint32_t layer, moe_error *err);
 
 /* Exact and lossy passes that were played, and those besides that were for nothing. */
 void moe_recorded_pass_counts(const struct moe_engine *engine, uint64_t *n, uint64_t *n_missed);

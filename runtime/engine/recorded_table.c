@@ -130,14 +130,14 @@ static void find_residents(moe_engine *engine, uint32_t layer, bool confined, bo
         moe_edit_find_residents(engine, layer);
         memcpy(resident, engine->routes->resident, engine->config.n_expert * sizeof *resident);
     } else {
-        moe_expert_store_residents(engine->experts, layer, resident);
+        moe_expert_store_residents(engine->runner.experts, layer, resident);
     }
 }
 
 static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t layer, bool confined,
                          moe_error *err)
 {
-    moe_pass_buffers *b = &engine->buffers;
+    moe_pass_buffers *b = &engine->runner.buffers;
     uint32_t n_expert = t->config->n_expert;
     moe_expert_address *addresses = (moe_expert_address *)t->fresh;
     bool *resident = residents_in(t, t->fresh);
@@ -149,7 +149,7 @@ static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t lay
             experts[n++] = e;
         }
     }
-    moe_expert_store_peek(engine->experts, layer, experts, n, b->views);
+    moe_expert_store_peek(engine->runner.experts, layer, experts, n, b->views);
     memset(addresses, 0, n_expert * sizeof *addresses);
     for (uint32_t i = 0; i < n; i++) {
         for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
@@ -168,7 +168,7 @@ static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t lay
 int moe_recorded_table_refresh(moe_engine *engine, moe_recorded_table *t, bool confined,
                                bool restless, moe_error *err)
 {
-    uint64_t version = moe_expert_store_version(engine->experts);
+    uint64_t version = moe_expert_store_version(engine->runner.experts);
     int status = MOE_OK;
     if (t->has_version && version == t->version && !restless) {
         return MOE_OK;

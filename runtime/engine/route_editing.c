@@ -11,63 +11,6 @@
 #include "runtime/engine/miss_model.h"
 #include "runtime/engine/speculation.h"
 
-static int load_bias(moe_route_editor *editor, moe_engine *engine, moe_error *err)
-{
-    const moe_model_config *c = &engine->config;
-    int status = MOE_OK;
-    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
-        const float *bias = engine->weights.layers[l].tensors[MOE_LAYER_ROUTER_SELECTION_BIAS].data;
-        if (bias == NULL) {
-            continue;
-        }
-        float *copy = editor->bias + (size_t)l * c->n_expert;
-        status = engine->device->ops->download(engine->device, copy, bias,
-                                               c->n_expert * sizeof *copy, err);
-        editor->mixing[l].selection_bias = copy;
-    }
-    return status;
-}
-
-int moe_route_editor_open(moe_route_editor **out, moe_engine *engine, moe_error *err)
-{
-    const moe_model_config *c = &engine->config;
-    *out = NULL;
-    moe_route_editor *editor = moe_calloc(1, sizeof *editor);
-    if (editor != NULL) {
-        editor->mixing = moe_calloc(c->n_layer, sizeof *editor->mixing);
-        editor->bias = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *editor->bias);
-        editor->resident = moe_calloc(c->n_expert, sizeof *editor->resident);
-    }
-    if (editor == NULL || editor->mixing == NULL || editor->bias == NULL ||
-        editor->resident == NULL) {
-        moe_route_editor_close(&editor);
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for editing routes");
-    }
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        /* A softmax over the selected logits is the softmax over all, renormalised. */
-        bool renormalise = c->gate_renormalise || c->gate == MOE_GATE_SOFTMAX_SELECTED;
-        editor->mixing[l] = (moe_mixing_rule){.renormalise = renormalise, .scale = c->gate_scale};
-    }
-    int status = load_bias(editor, engine, err);
-    if (status != MOE_OK) {
-        moe_route_editor_close(&editor);
-        return status;
-    }
-    *out = editor;
-    return MOE_OK;
-}
-
-void moe_route_editor_close(moe_route_editor **editor)
-{
-    if (*editor != NULL) {
-        free((*editor)->mixing);
-        free((*editor)->bias);
-        free((*editor)->resident);
-        free(*editor);
-        *editor = NULL;
-    }
-}
-
 static uint32_t depth_of(const moe_pass *pass, uint32_t row)
 {
     return pass->depths != NULL ? pass->depths[row] : 0;
@@ -79,9 +22,9 @@ static moe_route_edit edit_of(moe_engine *engine, const moe_pass *pass, uint32_t
                             .n_rows = pass->n_rows,
                             .n_expert = engine->config.n_expert,
                             .n_used = engine->config.n_expert_used,
-                            .experts = engine->buffers.chosen,
-                            .weights = engine->buffers.chosen_weights,
-                            .probs = engine->buffers.router_probs,
+                            .experts = engine->runner.buffers.chosen,
+                            .weights = engine->runner.buffers.chosen_weights,
+                            .probs = engine->runner.buffers.router_probs,
                             .resident = engine->routes->resident,
                             .mixing = engine->routes->mixing[layer]};
 }
@@ -106,14 +49,15 @@ void moe_edit_foresee(moe_engine *engine, const moe_pass *pass, uint32_t layer, 
     uint32_t n_used = engine->config.n_expert_used;
     if (s->foresight) {
         moe_foresight_add(&s->foresees, layer, depth_of(pass, row), experts, n_used);
-        moe_expert_store_foresee(engine->experts, layer, engine->n_passes, experts, n_used);
+        moe_expert_store_foresee(engine->runner.experts, layer, engine->runner.n_passes, experts,
+                                 n_used);
     }
 }
 
 void moe_edit_find_residents(moe_engine *engine, uint32_t layer)
 {
     const moe_speculation *s = engine->speculation;
-    moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
+    moe_expert_store_residents(engine->runner.experts, layer, engine->routes->resident);
     if (s->draft_experts > 0) {
         confine(s, layer, engine->config.n_expert, engine->routes->resident);
     }
@@ -124,7 +68,7 @@ static void edit_draft(moe_engine *engine, const moe_pass *pass, uint32_t layer)
 {
     moe_speculation *s = engine->speculation;
     const moe_model_config *c = &engine->config;
-    const uint32_t *chosen = engine->buffers.chosen;
+    const uint32_t *chosen = engine->runner.buffers.chosen;
     for (uint32_t r = 0; r < pass->n_rows; r++) {
         moe_edit_foresee(engine, pass, layer, r, chosen + (size_t)r * c->n_expert_used);
     }
@@ -142,13 +86,8 @@ static void score_foresight(moe_engine *engine, const moe_pass *pass, uint32_t l
     uint32_t n_used = engine->config.n_expert_used;
     for (uint32_t r = 0; r < pass->n_rows; r++) {
         moe_foresight_score_row(&engine->speculation->foresees, layer, depth_of(pass, r),
-                                engine->buffers.chosen + (size_t)r * n_used, n_used);
+                                engine->runner.buffers.chosen + (size_t)r * n_used, n_used);
     }
-}
-
-bool moe_edit_needs_probs(const moe_engine *engine, moe_pass_kind kind)
-{
-    return engine->routes != NULL && kind != MOE_PASS_EXACT;
 }
 
 void moe_edit_routes_by(moe_engine *engine, const moe_pass *pass, uint32_t layer,
@@ -162,7 +101,7 @@ void moe_edit_routes_by(moe_engine *engine, const moe_pass *pass, uint32_t layer
         score_foresight(engine, pass, layer);
         if (engine->speculation->misses != NULL) {
             moe_miss_model_keep_routes(engine->speculation->misses, layer, pass->n_rows,
-                                       engine->buffers.chosen);
+                                       engine->runner.buffers.chosen);
         }
     }
     if (pass->kind == MOE_PASS_LOSSY) {
@@ -170,15 +109,19 @@ void moe_edit_routes_by(moe_engine *engine, const moe_pass *pass, uint32_t layer
         if (resident != NULL) {
             edit.resident = resident;
         } else {
-            moe_expert_store_residents(engine->experts, layer, engine->routes->resident);
+            moe_expert_store_residents(engine->runner.experts, layer, engine->routes->resident);
         }
         moe_lossy_edit(engine->lossy, &edit);
     }
 }
 
-void moe_edit_routes(moe_engine *engine, const moe_pass *pass, uint32_t layer)
+static int edit_routes(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                       moe_error *err)
 {
-    moe_edit_routes_by(engine, pass, layer, NULL);
+    (void)runner;
+    (void)err;
+    moe_edit_routes_by(context, pass, layer, NULL);
+    return MOE_OK;
 }
 
 /* Random ones are drawn from those that the layer uses, so that no byte moves for them either. */
@@ -197,9 +140,10 @@ static void score_experts(moe_speculation *s, const moe_layer_request *request, 
     }
 }
 
-void moe_choose_kept(moe_engine *engine, moe_layer_request *request)
+/* Which experts of the layer stay for the next draft: fills request->keep. */
+static void choose_kept(void *context, moe_runner *runner, moe_layer_request *request)
 {
-    moe_speculation *s = engine->speculation;
+    moe_speculation *s = ((moe_engine *)context)->speculation;
     if (s == NULL) {
         return;
     }
@@ -211,7 +155,7 @@ void moe_choose_kept(moe_engine *engine, moe_layer_request *request)
     if (s->draft_experts == 0 || s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
         return;
     }
-    uint32_t n_expert = engine->config.n_expert;
+    uint32_t n_expert = runner->config->n_expert;
     uint32_t *pinned = s->pinned + (size_t)request->layer * n_expert;
     score_experts(s, request, n_expert);
     uint32_t n = moe_draft_hottest(s->score, n_expert, s->draft_experts, pinned);
@@ -221,4 +165,72 @@ void moe_choose_kept(moe_engine *engine, moe_layer_request *request)
     s->n_pinned[request->layer] = n;
     request->keep = pinned;
     request->n_keep = n;
+}
+
+/* ---- Opening ---- */
+
+static int load_bias(moe_route_editor *editor, moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    int status = MOE_OK;
+    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
+        const float *bias = engine->weights.layers[l].tensors[MOE_LAYER_ROUTER_SELECTION_BIAS].data;
+        if (bias == NULL) {
+            continue;
+        }
+        float *copy = editor->bias + (size_t)l * c->n_expert;
+        status = engine->device->ops->download(engine->device, copy, bias,
+                                               c->n_expert * sizeof *copy, err);
+        editor->mixing[l].selection_bias = copy;
+    }
+    return status;
+}
+
+void moe_route_editor_close(moe_route_editor **editor)
+{
+    if (*editor != NULL) {
+        free((*editor)->mixing);
+        free((*editor)->bias);
+        free((*editor)->resident);
+        free(*editor);
+        *editor = NULL;
+    }
+}
+
+int moe_route_editor_open(moe_route_editor **out, moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    *out = NULL;
+    moe_route_editor *editor = moe_calloc(1, sizeof *editor);
+    if (editor != NULL) {
+        editor->mixing = moe_calloc(c->n_layer, sizeof *editor->mixing);
+        editor->bias = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *editor->bias);
+        editor->resident = moe_calloc(c->n_expert, sizeof *editor->resident);
+    }
+    if (editor == NULL || editor->mixing == NULL || editor->bias == NULL ||
+        editor->resident == NULL) {
+        moe_route_editor_close(&editor);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for editing routes");
+    }
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        /* A softmax over the selected logits is the softmax over all, renormalised. */
+        bool renormalise = c->gate_renormalise || c->gate == MOE_GATE_SOFTMAX_SELECTED;
+        editor->mixing[l] = (moe_mixing_rule){.renormalise = renormalise, .scale = c->gate_scale};
+    }
+    editor->hook = (moe_pass_hook){.order = MOE_HOOK_EDIT,
+                                   .passes = MOE_HOOK_ON_ALL,
+                                   .wants_probs = true,
+                                   .context = engine,
+                                   .after_routing = edit_routes,
+                                   .on_request = choose_kept};
+    int status = load_bias(editor, engine, err);
+    if (status == MOE_OK) {
+        status = moe_runner_add_hook(&engine->runner, &editor->hook, err);
+    }
+    if (status != MOE_OK) {
+        moe_route_editor_close(&editor);
+        return status;
+    }
+    *out = editor;
+    return MOE_OK;
 }

@@ -7,16 +7,17 @@
 
 #include <moe/trace.h>
 
-#include "runtime/device/device.h"
-#include "runtime/model/model_config.h"
+#include "runtime/pass/pass_hooks.h"
 
-/* Opens the trace and checks that it is of the model's geometry. */
-int moe_route_replay_open(moe_trace **out, const char *path, const moe_model_config *config,
+typedef struct moe_route_replay {
+    moe_pass_hook hook;
+    moe_trace *trace;
+} moe_route_replay;
+
+/* Opens the trace, checks that it is of the model's geometry, and adds a hook to the runner: a row
+ * at position p takes the experts of the trace's row p modulo its rows. */
+int moe_route_replay_open(moe_route_replay **out, const char *path, moe_runner *runner,
                           moe_error *err);
-
-/* Row at position p takes the experts of the trace's row p modulo its rows. chosen:
- * [n_rows][n_used]. */
-void moe_route_replay(const moe_trace *trace, uint32_t layer, const moe_kv_row *rows,
-                      uint32_t n_rows, uint32_t n_used, uint32_t *chosen);
+void moe_route_replay_close(moe_route_replay **replay);
 
 #endif

@@ -194,7 +194,7 @@ static void note_miss_cost(moe_engine *engine, double fetch_cost)
 {
     moe_speculation *s = engine->speculation;
     moe_expert_store_stats now;
-    moe_expert_store_get_stats(engine->experts, &now);
+    moe_expert_store_get_stats(engine->runner.experts, &now);
     uint64_t n = now.misses - s->misses_before;
     s->misses_before = now.misses;
     if (n > 0) {

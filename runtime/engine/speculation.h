@@ -20,7 +20,7 @@
 #include "runtime/engine/byte_cost.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/foresight.h"
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass.h"
 #include "runtime/speculate/accept.h"
 #include "runtime/speculate/draft_route.h"
 #include "runtime/speculate/length_control.h"

@@ -73,10 +73,10 @@ static int measure_steps(moe_engine *engine, moe_session *session, double *s_per
     int status = moe_session_feed(session, &token, 1, err);
     for (int i = -N_WARM_UP; i < N_MEASURED && status == MOE_OK; i++) {
         uint64_t begin = moe_now_ns();
-        uint64_t waited = moe_expert_store_wait_ns(engine->experts);
+        uint64_t waited = moe_expert_store_wait_ns(engine->runner.experts);
         status = moe_step(engine, &session, 1, err);
         uint64_t step_ns = moe_now_ns() - begin;
-        waited = moe_expert_store_wait_ns(engine->experts) - waited;
+        waited = moe_expert_store_wait_ns(engine->runner.experts) - waited;
         if (i >= 0) {
             times[i] = step_ns > waited ? step_ns - waited : 0;
         }

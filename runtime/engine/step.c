@@ -312,9 +312,10 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
     bool lossy = moe_lossy_acts(engine->lossy) && (scores || is_decoding(s));
     pass->kind = lossy ? MOE_PASS_LOSSY : MOE_PASS_EXACT;
     uint64_t begin = moe_now_ns();
-    uint64_t waited = engine->speculation != NULL ? moe_expert_store_wait_ns(engine->experts) : 0;
+    uint64_t waited =
+        engine->speculation != NULL ? moe_expert_store_wait_ns(engine->runner.experts) : 0;
     int status = lossy ? moe_metered_pass(engine, pass, is_beginning(s), err)
-                       : moe_pass_run(engine, pass, err);
+                       : moe_pass_run(&engine->runner, pass, err);
     if (status == MOE_OK && lossy) {
         count_lossy_rows(s);
     }
@@ -326,7 +327,7 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
         }
         moe_speculation_stood(engine, s->sessions, s->n_sessions, s->first_row, s->n_rows_of);
         moe_speculation_end(engine, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
-                            moe_expert_store_wait_ns(engine->experts) - waited);
+                            moe_expert_store_wait_ns(engine->runner.experts) - waited);
     }
     return status;
 }

@@ -22,7 +22,7 @@ struct moe_trace_recorder {
 
 static size_t list_at(const moe_trace_recorder *r, uint32_t layer, uint32_t row)
 {
-    return ((size_t)layer * r->engine->buffers.max_rows + row) * r->n_used;
+    return ((size_t)layer * r->engine->runner.buffers.max_rows + row) * r->n_used;
 }
 
 /* Traces list experts by id: the order of their ranks is the router's own affair. */
@@ -80,7 +80,7 @@ static int on_pass_end(void *context, uint64_t pass, moe_error *err)
 
 static int allocate(moe_trace_recorder *r, const char *path, bool with_gates, moe_error *err)
 {
-    uint32_t max_rows = r->engine->buffers.max_rows;
+    uint32_t max_rows = r->engine->runner.buffers.max_rows;
     size_t n = (size_t)r->engine->config.n_layer * max_rows * r->n_used;
     r->rows = moe_calloc(max_rows, sizeof *r->rows);
     r->experts = moe_calloc(n, sizeof *r->experts);
@@ -93,7 +93,7 @@ static int allocate(moe_trace_recorder *r, const char *path, bool with_gates, mo
     if (status != MOE_OK) {
         return status;
     }
-    return moe_engine_attach_observer(r->engine, &r->observer, err);
+    return moe_runner_attach_observer(&r->engine->runner, &r->observer, err);
 }
 
 int moe_trace_recorder_open(moe_trace_recorder **out, moe_engine *engine, const char *path,
@@ -123,7 +123,7 @@ void moe_trace_recorder_close(moe_trace_recorder **recorder)
     if (r == NULL) {
         return;
     }
-    moe_engine_detach_observer(r->engine, &r->observer);
+    moe_runner_detach_observer(&r->engine->runner, &r->observer);
     (void)moe_trace_writer_close(&r->writer, NULL); /* every pass has been flushed */
     free(r->rows);
     free(r->experts);

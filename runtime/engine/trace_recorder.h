@@ -4,7 +4,7 @@
 #ifndef MOE_ENGINE_TRACE_RECORDER_H
 #define MOE_ENGINE_TRACE_RECORDER_H
 
-#include "runtime/engine/route_observer.h"
+#include "runtime/pass/route_observer.h"
 
 typedef struct moe_trace_recorder moe_trace_recorder;
 

@@ -75,7 +75,7 @@ void moe_engine_warm(moe_engine *engine)
     uint32_t n;
     uint32_t *keys = list_experts(engine, true, &n);
     if (n > 0) {
-        (void)moe_expert_store_warm(engine->experts, keys, n);
+        (void)moe_expert_store_warm(engine->runner.experts, keys, n);
     }
     free(keys);
 }
@@ -93,7 +93,7 @@ int moe_engine_fill(moe_engine *engine, const moe_engine_options *o, moe_error *
     uint32_t *keys = list_experts(engine, false, &n);
     int status =
         keys != NULL
-            ? moe_expert_store_fill(engine->experts, keys, n, o->progress, o->user, err)
+            ? moe_expert_store_fill(engine->runner.experts, keys, n, o->progress, o->user, err)
             : moe_fail(err, MOE_ERR_MEMORY, "no memory for the order in which experts are read");
     free(keys);
     return status;

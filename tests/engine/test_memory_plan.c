@@ -193,7 +193,7 @@ static void fill(moe_engine *engine)
     moe_engine_stats stats = {.struct_size = sizeof stats};
     moe_expert_store_stats experts;
     moe_engine_get_stats(engine, &stats);
-    moe_expert_store_get_stats(engine->experts, &experts);
+    moe_expert_store_get_stats(engine->runner.experts, &experts);
     const moe_memory_plan *plan = &engine->plan;
     assert_true(within(plan->resident, engine->weights.arena_bytes, 0));
     assert_true(within(plan->kv_cache, engine->kv.n_pages * engine->kv.page_bytes, 0));

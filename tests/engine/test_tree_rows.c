@@ -157,7 +157,7 @@ static void run_pass(bench *b)
                      .on_logits = keep_row_logits,
                      .user = b};
     moe_error error;
-    if (moe_pass_run(b->engine, &pass, &error) != MOE_OK) {
+    if (moe_pass_run(&b->engine->runner, &pass, &error) != MOE_OK) {
         fail_msg("%s", error.message);
     }
 }

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/random.h"
-#include "runtime/engine/trial_gate.h"
+#include "runtime/pass/trial_gate.h"
 
 #define N_PASSES 20000
 

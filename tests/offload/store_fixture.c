@@ -178,8 +178,8 @@ void store_fixture_open_on(store_fixture *f, const char *device, const char *pat
     if (change != NULL) {
         change(&store, user);
     }
-    moe_expert_store_close(&f->engine->experts);
-    if (moe_expert_store_open(&f->engine->experts, &store, &error) != MOE_OK) {
+    moe_expert_store_close(&f->engine->runner.experts);
+    if (moe_expert_store_open(&f->engine->runner.experts, &store, &error) != MOE_OK) {
         fail_msg("%s", error.message);
     }
 }
@@ -211,7 +211,7 @@ int store_finish(store_fixture *f, uint32_t layer, const uint32_t *experts, uint
     uint32_t n_delivered = 0;
     int status = MOE_OK;
     for (uint32_t n_ready = 1; status == MOE_OK && n_ready > 0;) {
-        status = moe_expert_store_next(f->engine->experts, positions, views, &n_ready, err);
+        status = moe_expert_store_next(f->engine->runner.experts, positions, views, &n_ready, err);
         for (uint32_t i = 0; status == MOE_OK && i < n_ready; i++) {
             assert_true(positions[i] < n && delivered[positions[i]] == 0);
             delivered[positions[i]] = 1;
@@ -237,7 +237,7 @@ int store_request(store_fixture *f, uint32_t layer, uint64_t pass, const uint32_
     }
     moe_layer_request request = {
         .layer = layer, .pass = pass, .experts = experts, .n_rows = n_rows, .gates = gates, .n = n};
-    int status = moe_expert_store_begin(f->engine->experts, &request, err);
+    int status = moe_expert_store_begin(f->engine->runner.experts, &request, err);
     if (status == MOE_OK) {
         status = store_finish(f, layer, experts, n, err);
     }

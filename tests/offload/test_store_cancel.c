@@ -131,7 +131,7 @@ static void use_everything_else(store_fixture *f)
  * from what reads write to.) */
 static void nothing_stands_there(store_fixture *f)
 {
-    moe_expert_store *store = f->engine->experts;
+    moe_expert_store *store = f->engine->runner.experts;
     uintptr_t target = (uintptr_t)atomic_load(&f->stuck_at);
     bool *resident = calloc(f->map->n_expert, sizeof *resident);
     assert_non_null(resident);
@@ -171,7 +171,7 @@ static void step_gives_up_on(const char *device)
     nothing_stands_there(&f);
     expect_cancelled(&f, session); /* it needs the same expert again */
     moe_expert_store_stats stats;
-    moe_expert_store_get_stats(f.engine->experts, &stats);
+    moe_expert_store_get_stats(f.engine->runner.experts, &stats);
     assert_int_equal(stats.n_timeouts, 0);
     assert_int_equal(stats.n_failed, 0);
     let_go(&f);
@@ -234,7 +234,7 @@ static void closing_waits_for_a_slow_disk(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, let_go_later, &f), 0);
     uint64_t begin = moe_now_ns();
-    moe_expert_store_close(&f.engine->experts);
+    moe_expert_store_close(&f.engine->runner.experts);
     uint64_t ms = (moe_now_ns() - begin) / MS;
     pthread_join(thread, NULL);
     assert_in_range(ms, 1000, 5000); /* and not an eighth of the time-out */
@@ -262,7 +262,7 @@ static void nothing_to_wait_for(void **state)
                                  .n = 1,
                                  .cancel = {always, &n_asked}};
     moe_expert_view view;
-    moe_expert_store *store = f.engine->experts;
+    moe_expert_store *store = f.engine->runner.experts;
     f.chosen = (expert_name){0, 2};
     atomic_store(&f.stick_chosen, true);
     assert_int_equal(moe_expert_store_begin(store, &request, NULL), MOE_OK);

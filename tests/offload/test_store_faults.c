@@ -59,7 +59,7 @@ static int run(moe_engine *engine, int32_t *tokens, int max_failures)
 static void check_counters(const store_fixture *f)
 {
     moe_expert_store_stats stats;
-    moe_expert_store_get_stats(f->engine->experts, &stats);
+    moe_expert_store_get_stats(f->engine->runner.experts, &stats);
     uint64_t expert_bytes = moe_expert_ref_bytes(&f->map->layers[1].experts[0]);
     assert_int_equal((stats.bytes_demand + stats.bytes_prefetch) % expert_bytes, 0);
     assert_true(stats.bytes_read >= stats.bytes_demand + stats.bytes_prefetch);
@@ -83,7 +83,7 @@ static void hard_error_is_named(void **state)
     for (int prefetch = 0; prefetch <= 1; prefetch++) {
         store_fixture f;
         store_fixture_open(&f, model_path, 0.5, NULL, NULL);
-        f.engine->prefetch = prefetch != 0;
+        f.engine->runner.prefetch = prefetch != 0;
         f.chosen.layer = 1;
         f.choose_next = f.fail_chosen = true;
         moe_session *session = start_session(f.engine);
@@ -122,7 +122,7 @@ static void hard_errors_at_random(void **state)
     for (int prefetch = 0; prefetch <= 1; prefetch++) {
         store_fixture f;
         store_fixture_open(&f, model_path, 0.3, NULL, NULL);
-        f.engine->prefetch = prefetch != 0;
+        f.engine->runner.prefetch = prefetch != 0;
         f.hard_per_mille = 400;
         f.delay_per_mille = 100;
         int32_t tokens[N_DECODE];
@@ -140,7 +140,7 @@ static void check_mild(uint32_t shorts, uint32_t transients, uint32_t delays)
     for (int prefetch = 0; prefetch <= 1; prefetch++) {
         store_fixture f;
         store_fixture_open(&f, model_path, 0.3, NULL, NULL);
-        f.engine->prefetch = prefetch != 0;
+        f.engine->runner.prefetch = prefetch != 0;
         f.short_per_mille = shorts;
         f.transient_per_mille = transients;
         f.delay_per_mille = delays;

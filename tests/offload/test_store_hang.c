@@ -51,9 +51,9 @@ static void expect_hang(store_fixture *f, uint32_t layer, uint64_t pass, uint32_
     moe_error error = {""};
     uint64_t begin = moe_now_ns();
     moe_expert_store_stats before, after;
-    moe_expert_store_get_stats(f->engine->experts, &before);
+    moe_expert_store_get_stats(f->engine->runner.experts, &before);
     int status = store_request(f, layer, pass, &expert, 1, &error);
-    moe_expert_store_get_stats(f->engine->experts, &after);
+    moe_expert_store_get_stats(f->engine->runner.experts, &after);
     assert_int_equal(after.n_timeouts, before.n_timeouts + 1);
     assert_int_equal(status, atomic_load(&link_hangs) ? MOE_ERR_DEVICE : MOE_ERR_IO);
     uint64_t ms = (moe_now_ns() - begin) / MS;
@@ -117,7 +117,7 @@ static void hung_prefetch(void **state)
     store_fixture f;
     store_fixture_open(&f, model_path, 0.3, hurry, NULL);
     stick(&f, 0, 2);
-    moe_expert_store_prefetch(f.engine->experts, 0, 0, foretold, 2, 4);
+    moe_expert_store_prefetch(f.engine->runner.experts, 0, 0, foretold, 2, 4);
     use_everything_else(&f, 0, 2);
     store_sleep_ms(2 * TIMEOUT_MS); /* nobody waits for it: no harm done */
     use_everything_else(&f, 1, UINT32_MAX);
@@ -189,7 +189,7 @@ static void hung_thread(void **state)
     uint8_t *file = f.file;
     f.file = NULL;
     uint64_t begin = moe_now_ns();
-    moe_expert_store_close(&f.engine->experts);
+    moe_expert_store_close(&f.engine->runner.experts);
     assert_in_range((moe_now_ns() - begin) / MS, TIMEOUT_MS, 4000);
     uint64_t n_chosen = atomic_load(&f.n_chosen);
     atomic_store(&f.hold, false);
@@ -252,7 +252,7 @@ static void bad_links(void **state)
     atomic_store(&link_hangs, true);
     expect_hang(&f, 1, 9, 3, TIMEOUT_MS, "the device has not answered");
     uint64_t begin = moe_now_ns();
-    moe_expert_store_close(&f.engine->experts);
+    moe_expert_store_close(&f.engine->runner.experts);
     /* It has just waited: not all of the time-out again. */
     assert_in_range((moe_now_ns() - begin) / MS, TIMEOUT_MS / 8, 4000);
     f.engine->device->link = true_link;

@@ -17,7 +17,7 @@ static uint32_t n_faults = 12500; /* of each setting */
 static moe_expert_store_stats stats_of(store_fixture *f)
 {
     moe_expert_store_stats stats;
-    moe_expert_store_get_stats(f->engine->experts, &stats);
+    moe_expert_store_get_stats(f->engine->runner.experts, &stats);
     return stats;
 }
 
@@ -27,7 +27,7 @@ static void begin(store_fixture *f, uint32_t layer, const uint32_t *experts, uin
     static const float gates[8] = {0};
     moe_layer_request request = {
         .layer = layer, .experts = experts, .n_rows = ones, .gates = gates, .n = n};
-    assert_int_equal(moe_expert_store_begin(f->engine->experts, &request, NULL), MOE_OK);
+    assert_int_equal(moe_expert_store_begin(f->engine->runner.experts, &request, NULL), MOE_OK);
 }
 
 static void wait_for_failures(store_fixture *f, uint32_t n)
@@ -47,14 +47,14 @@ static void prefetches_fail_while_wanted(void **state)
     store_fixture_open(&f, model_path, 0.5, NULL, NULL);
     atomic_store(&f.hold, true);
     atomic_store(&f.fail_all, true);
-    moe_expert_store_prefetch(f.engine->experts, 0, 0, experts, 2, 4);
+    moe_expert_store_prefetch(f.engine->runner.experts, 0, 0, experts, 2, 4);
     begin(&f, 0, experts, 2);
     atomic_store(&f.hold, false);
     moe_error error = {""};
     assert_int_equal(store_finish(&f, 0, experts, 2, &error), MOE_ERR_IO);
     assert_non_null(strstr(error.message, "layer 0, expert "));
     wait_for_failures(&f, 2);
-    moe_expert_store_prefetch(f.engine->experts, 0, 0, NULL, 0, 0); /* sees the second one */
+    moe_expert_store_prefetch(f.engine->runner.experts, 0, 0, NULL, 0, 0); /* sees the second one */
     assert_int_equal(stats_of(&f).n_resident, 0);
     atomic_store(&f.fail_all, false);
     assert_int_equal(store_request(&f, 0, 1, experts, 2, NULL), MOE_OK);
@@ -73,12 +73,12 @@ static void prefetches_fail_and_others_follow(void **state)
     store_fixture_open(&f, model_path, 0.5, NULL, NULL);
     atomic_store(&f.hold, true);
     atomic_store(&f.fail_all, true);
-    moe_expert_store_prefetch(f.engine->experts, 0, 0, experts, 2, 4);
+    moe_expert_store_prefetch(f.engine->runner.experts, 0, 0, experts, 2, 4);
     begin(&f, 0, experts, 2);
     atomic_store(&f.hold, false);
     wait_for_failures(&f, 2);
     atomic_store(&f.fail_all, false);
-    moe_expert_store_prefetch(f.engine->experts, 1, 0, others, 4, 8);
+    moe_expert_store_prefetch(f.engine->runner.experts, 1, 0, others, 4, 8);
     assert_int_equal(store_finish(&f, 0, experts, 2, NULL), MOE_OK);
     assert_int_equal(store_request(&f, 1, 0, others, 4, NULL), MOE_OK);
     store_fixture_close(&f);
@@ -93,7 +93,7 @@ static void unwanted_prefetches_fail_silently(void **state)
     store_fixture f;
     store_fixture_open(&f, model_path, 0.5, NULL, NULL);
     atomic_store(&f.fail_all, true);
-    moe_expert_store_prefetch(f.engine->experts, 0, 0, experts, 2, 4);
+    moe_expert_store_prefetch(f.engine->runner.experts, 0, 0, experts, 2, 4);
     wait_for_failures(&f, 2);
     atomic_store(&f.fail_all, false);
     assert_int_equal(store_request(&f, 0, 0, others, 2, NULL), MOE_OK);
@@ -112,7 +112,7 @@ static void prefetches_are_cancelled(void **state)
     store_fixture_open(&f, model_path, 0.9, NULL, NULL);
     uint64_t expert_bytes = moe_expert_ref_bytes(&f.map->layers[1].experts[0]);
     atomic_store(&f.hold, true);
-    moe_expert_store_prefetch(f.engine->experts, 1, 0, foretold, 6, 6);
+    moe_expert_store_prefetch(f.engine->runner.experts, 1, 0, foretold, 6, 6);
     store_sleep_ms(20); /* the mover has taken one or two and is held */
     begin(&f, 1, wanted, 2);
     atomic_store(&f.hold, false);
@@ -221,8 +221,8 @@ static void run_soak(const soak_setting *setting, uint64_t seed)
             if (!setting->keep_nothing && store_random(&dice) % 2 == 0) {
                 uint32_t n_foretold = draw_experts(&dice, f.map->n_expert, foretold);
                 uint32_t ahead = (layer + (uint32_t)(store_random(&dice) % 2)) % f.map->n_layer;
-                moe_expert_store_prefetch(f.engine->experts, ahead, pass, foretold, n_foretold,
-                                          1 + (uint32_t)(store_random(&dice) % 6));
+                moe_expert_store_prefetch(f.engine->runner.experts, ahead, pass, foretold,
+                                          n_foretold, 1 + (uint32_t)(store_random(&dice) % 6));
             }
             moe_error error;
             int status = store_request(&f, layer, pass, experts, n, &error);
@@ -233,9 +233,9 @@ static void run_soak(const soak_setting *setting, uint64_t seed)
             n_requested += n_counted;
             n_failed += status != MOE_OK;
         }
-        moe_expert_store_end_pass(f.engine->experts, pass);
+        moe_expert_store_end_pass(f.engine->runner.experts, pass);
     }
-    f.engine->n_passes = 0;
+    f.engine->runner.n_passes = 0;
     check_totals(&f, setting, n_requested);
     print_message("%llu layers, %llu failed, %u faults\n", (unsigned long long)n_layers,
                   (unsigned long long)n_failed, f.n_injected);

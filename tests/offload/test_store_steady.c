@@ -93,17 +93,18 @@ static void pass_layer(moe_engine *engine, uint32_t layer, uint64_t pass, uint64
         }
     }
     uint32_t first = (uint32_t)(*dice >> 40) % engine->map.n_expert;
-    moe_expert_store_prefetch(engine->experts, (layer + 1) % engine->map.n_layer, pass, &first, 1,
-                              2);
+    moe_expert_store_prefetch(engine->runner.experts, (layer + 1) % engine->map.n_layer, pass,
+                              &first, 1, 2);
     if (n == 0) {
         return;
     }
     moe_layer_request request = {
         .layer = layer, .pass = pass, .experts = experts, .n_rows = n_rows, .gates = gates, .n = n};
-    assert_int_equal(moe_expert_store_begin(engine->experts, &request, NULL), MOE_OK);
+    assert_int_equal(moe_expert_store_begin(engine->runner.experts, &request, NULL), MOE_OK);
     for (uint32_t n_ready = 1; n_ready > 0;) {
-        assert_int_equal(moe_expert_store_next(engine->experts, positions, views, &n_ready, NULL),
-                         MOE_OK);
+        assert_int_equal(
+            moe_expert_store_next(engine->runner.experts, positions, views, &n_ready, NULL),
+            MOE_OK);
     }
 }
 
@@ -113,7 +114,7 @@ static void run_passes(moe_engine *engine, uint64_t *dice)
         for (uint32_t layer = 0; layer < engine->map.n_layer; layer++) {
             pass_layer(engine, layer, pass, dice);
         }
-        moe_expert_store_end_pass(engine->experts, pass);
+        moe_expert_store_end_pass(engine->runner.experts, pass);
     }
 }
 
@@ -122,7 +123,7 @@ static moe_expert_store_stats settled_stats(moe_engine *engine)
     moe_expert_store_stats stats;
     uint64_t moved = UINT64_MAX;
     do { /* until prefetches have come to rest */
-        moe_expert_store_get_stats(engine->experts, &stats);
+        moe_expert_store_get_stats(engine->runner.experts, &stats);
         bool rest = stats.bytes_read + stats.bytes_link == moved;
         moved = rest ? UINT64_MAX : stats.bytes_read + stats.bytes_link;
         nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
@@ -153,8 +154,8 @@ static moe_engine *open_engine(const char *device, moe_io_kind io)
                                       .host_compute = MOE_SWITCH_OFF,
                                       .policy = engine->policy,
                                       .io = io};
-    moe_expert_store_close(&engine->experts);
-    if (moe_expert_store_open(&engine->experts, &store, &error) != MOE_OK) {
+    moe_expert_store_close(&engine->runner.experts);
+    if (moe_expert_store_open(&engine->runner.experts, &store, &error) != MOE_OK) {
         fail_msg("%s", error.message);
     }
     return engine;
@@ -176,7 +177,7 @@ static void check_steady(const char *device, moe_io_kind io)
     allocated = atomic_load(&n_allocations) - allocated;
     copied = atomic_load(&bytes_copied) - copied;
     char how[128];
-    moe_expert_store_describe(engine->experts, how, sizeof how);
+    moe_expert_store_describe(engine->runner.experts, how, sizeof how);
     print_message("%s, %s: %llu bytes read, %llu over a link, %llu copied, %llu allocations\n",
                   device, how, (unsigned long long)(after.bytes_read - before.bytes_read),
                   (unsigned long long)(after.bytes_link - before.bytes_link),

@@ -66,9 +66,9 @@ static void check_shape(const shape *s, const int32_t *expected)
     moe_expert_store_stats stats;
     store_fixture f;
     store_fixture_open_on(&f, s->device, model_path, 1.0, give_slots, (void *)(uintptr_t)s);
-    f.engine->prefetch = s->prefetch;
+    f.engine->runner.prefetch = s->prefetch;
     write_tokens(f.engine, tokens);
-    moe_expert_store_get_stats(f.engine->experts, &stats);
+    moe_expert_store_get_stats(f.engine->runner.experts, &stats);
     store_fixture_close(&f);
     assert_int_equal(stats.n_slots, s->n_slots);
     assert_true(stats.misses >= N_DECODE);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/finite.h"
+#include "runtime/pass/finite.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/pass/runner.h"
 
 #define EXPONENT 0x7f800000u
 #define CHUNK    1024u /* looked through without a branch */
@@ -29,19 +29,20 @@ bool moe_all_finite(const float *x, size_t n)
 }
 
 /* *row: the first row of buffers->x that holds something else than numbers; n_rows: none. */
-static int find_row(moe_engine *engine, uint32_t n_rows, uint32_t *row, moe_error *err)
+static int find_row(moe_runner *runner, uint32_t n_rows, uint32_t *row, moe_error *err)
 {
-    moe_pass_buffers *b = &engine->buffers;
-    size_t n_embd = engine->config.n_embd;
+    moe_pass_buffers *b = &runner->buffers;
+    size_t n_embd = runner->config->n_embd;
     size_t capacity = b->logits_bytes / (n_embd * sizeof(float));
     int status = MOE_OK;
     *row = n_rows;
     for (uint32_t first = 0; first < n_rows && status == MOE_OK && *row == n_rows;) {
         uint32_t n = n_rows - first < capacity ? n_rows - first : (uint32_t)capacity;
-        status = engine->device->ops->download(
-            engine->device, b->logits_host, b->x + first * n_embd, n * n_embd * sizeof(float), err);
+        status =
+            runner->device->ops->download(runner->device, b->selected_host, b->x + first * n_embd,
+                                          n * n_embd * sizeof(float), err);
         for (uint32_t r = 0; r < n && status == MOE_OK && *row == n_rows; r++) {
-            *row = moe_all_finite(b->logits_host + r * n_embd, n_embd) ? n_rows : first + r;
+            *row = moe_all_finite(b->selected_host + r * n_embd, n_embd) ? n_rows : first + r;
         }
         first += n;
     }
@@ -57,73 +58,72 @@ typedef struct origin {
     const char *block;
 } origin;
 
-static int look(moe_engine *engine, const moe_pass *pass, origin *o, uint32_t layer,
+static int look(moe_runner *runner, const moe_pass *pass, origin *o, uint32_t layer,
                 const char *block, moe_error *err)
 {
-    int status = find_row(engine, pass->n_rows, &o->row, err);
+    int status = find_row(runner, pass->n_rows, &o->row, err);
     o->found = status == MOE_OK && o->row < pass->n_rows;
     o->layer = layer;
     o->block = block;
     return status;
 }
 
-static int look_at_layer(moe_engine *engine, const moe_pass *pass, uint32_t layer, origin *o,
+static int look_at_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, origin *o,
                          moe_error *err)
 {
-    int status = moe_attention_block(engine, pass, layer, err);
+    int status = moe_attention_block(runner, pass, layer, err);
     if (status == MOE_OK) {
-        status = look(engine, pass, o, layer, "attention", err);
+        status = look(runner, pass, o, layer, "attention", err);
     }
     if (status != MOE_OK || o->found) {
         return status;
     }
-    status = moe_feed_forward_begin(engine, pass, layer, err);
+    status = moe_feed_forward_begin(runner, pass, layer, err);
     if (status == MOE_OK) {
-        status = moe_feed_forward_end(engine, pass, layer, err);
+        status = moe_feed_forward_end(runner, pass, layer, err);
     }
-    bool routed = moe_layer_has_experts(&engine->config, layer);
+    bool routed = moe_layer_has_experts(runner->config, layer);
     return status != MOE_OK ? status
-                            : look(engine, pass, o, layer,
+                            : look(runner, pass, o, layer,
                                    routed ? "router and experts" : "feed-forward network", err);
 }
 
-static int make_again(moe_engine *engine, const moe_pass *pass, origin *o, moe_error *err)
+static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
+    const moe_model_config *c = runner->config;
     moe_step_inputs inputs;
-    int status = moe_pass_begin_step(engine, pass, &inputs, err);
+    int status = moe_pass_begin_step(runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = engine->device->ops->embed(engine->device, &engine->weights.token_embedding,
+        status = runner->device->ops->embed(runner->device, &runner->weights->token_embedding,
                                             pass->tokens, pass->n_rows, c->embedding_scale,
-                                            engine->buffers.x, err);
+                                            runner->buffers.x, err);
     }
     if (status == MOE_OK) {
-        status = look(engine, pass, o, UINT32_MAX, "token embedding", err);
+        status = look(runner, pass, o, UINT32_MAX, "token embedding", err);
     }
     for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK && !o->found; layer++) {
         if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
             status = moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
         } else {
-            status = look_at_layer(engine, pass, layer, o, err);
+            status = look_at_layer(runner, pass, layer, o, err);
         }
     }
-    return moe_pass_end_step(engine, status, err);
+    return moe_pass_end_step(runner, status, err);
 }
 
-/* Nobody is told of the second pass: not the observers, and it foretells nothing. */
-static int find_origin(moe_engine *engine, const moe_pass *pass, origin *o, moe_error *err)
+/* The second pass is a rehearsal: hooks that only watch are not told, and it foretells nothing. */
+static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
-    moe_route_observer *observers = engine->observers;
-    bool prefetches = engine->prefetches;
-    engine->observers = NULL;
-    engine->prefetches = false;
-    int status = make_again(engine, pass, o, err);
-    engine->observers = observers;
-    engine->prefetches = prefetches;
+    moe_pass again = *pass;
+    bool prefetches = runner->prefetches;
+    again.rehearses = true;
+    runner->prefetches = false;
+    int status = make_again(runner, &again, o, err);
+    runner->prefetches = prefetches;
     return status;
 }
 
-static int tell_origin(const moe_engine *engine, const moe_pass *pass, const origin *o,
+static int tell_origin(const moe_runner *runner, const moe_pass *pass, const origin *o,
                        moe_error *err)
 {
     static const char remedy[] =
@@ -133,7 +133,7 @@ static int tell_origin(const moe_engine *engine, const moe_pass *pass, const ori
     if (!o->found) {
         return moe_fail(err, MOE_ERR_FORMAT,
                         "%s: the output head gives values that are not finite; %s",
-                        engine->model_path, remedy);
+                        runner->model_path, remedy);
     }
     if (o->layer == UINT32_MAX) {
         snprintf(where, sizeof where, "the embedding of token %d", (int)pass->tokens[o->row]);
@@ -142,20 +142,20 @@ static int tell_origin(const moe_engine *engine, const moe_pass *pass, const ori
     }
     return moe_fail(err, MOE_ERR_FORMAT,
                     "%s: %s: the first values that are not finite, at position %u; %s",
-                    engine->model_path, where, pass->kv_rows[o->row].position, remedy);
+                    runner->model_path, where, pass->kv_rows[o->row].position, remedy);
 }
 
-int moe_pass_fail_not_finite(moe_engine *engine, const moe_pass *pass, moe_error *err)
+int moe_pass_fail_not_finite(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     origin o = {.found = false};
-    int status = find_origin(engine, pass, &o, err);
-    return status != MOE_OK ? status : tell_origin(engine, pass, &o, err);
+    int status = find_origin(runner, pass, &o, err);
+    return status != MOE_OK ? status : tell_origin(runner, pass, &o, err);
 }
 
-int moe_pass_check_hidden(moe_engine *engine, const moe_pass *pass, moe_error *err)
+int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     uint32_t row;
-    int status = find_row(engine, pass->n_rows, &row, err);
-    return status == MOE_OK && row < pass->n_rows ? moe_pass_fail_not_finite(engine, pass, err)
+    int status = find_row(runner, pass->n_rows, &row, err);
+    return status == MOE_OK && row < pass->n_rows ? moe_pass_fail_not_finite(runner, pass, err)
                                                   : status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/kv_cache.h"
+#include "runtime/pass/kv_cache.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The paged KV cache. A page holds MOE_KV_PAGE positions of every layer; a session is a table of
  * pages. Pages are counted: a fork shares them, and whoever writes to a shared one gets a copy. */
-#ifndef MOE_ENGINE_KV_CACHE_H
-#define MOE_ENGINE_KV_CACHE_H
+#ifndef MOE_PASS_KV_CACHE_H
+#define MOE_PASS_KV_CACHE_H
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/device/device.h"

@@ -4,7 +4,7 @@
 #include "offload/expert_store.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass.h"
 
 static uint32_t max_u32(uint32_t a, uint32_t b)
 {
@@ -143,7 +143,7 @@ static size_t logits_bytes(const moe_model_config *c)
 static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
                        moe_error *err)
 {
-    size_t n_logits = (size_t)MOE_LOGIT_ROWS * c->n_vocab;
+    size_t n_selected = (size_t)MOE_LOGIT_ROWS * c->n_embd;
     void *memory = NULL;
     int status = MOE_OK;
     b->logits_bytes = logits_bytes(c);
@@ -154,8 +154,8 @@ static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_
         status = memory != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits");
     }
     if (status == MOE_OK) {
-        b->logits_host = memory;
-        b->selected_host = b->logits_host + n_logits;
+        b->selected_host = memory;
+        b->logits_host = b->selected_host + n_selected;
     }
     return status;
 }
@@ -211,10 +211,10 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     if (b->arena != NULL) {
         device->ops->free(device, b->arena, b->arena_bytes);
     }
-    if (b->logits_host != NULL && device->link != NULL) {
-        device->link->host_free(device, b->logits_host, b->logits_bytes);
+    if (b->selected_host != NULL && device->link != NULL) {
+        device->link->host_free(device, b->selected_host, b->logits_bytes);
     } else {
-        free(b->logits_host);
+        free(b->selected_host);
     }
     free(b->rope_cos);
     free(b->rope_sin);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/host_compute.h"
+#include "runtime/pass/host_compute.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The weights that are always in the device's memory: everything but the routed experts. */
-#ifndef MOE_ENGINE_WEIGHTS_H
-#define MOE_ENGINE_WEIGHTS_H
+#ifndef MOE_PASS_WEIGHTS_H
+#define MOE_PASS_WEIGHTS_H
 
 #include <moe/moe.h>
 

@@ -3,8 +3,8 @@
  * position, or a node of a tree of tokens that continues the timeline (moe_kv_row's path). What a
  * row sees is in the cache already or among the pass's rows, in any order; the pages of the
  * positions where rows are stored are writable. */
-#ifndef MOE_ENGINE_PASS_H
-#define MOE_ENGINE_PASS_H
+#ifndef MOE_PASS_PASS_H
+#define MOE_PASS_PASS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,14 +36,15 @@ typedef struct moe_pass_buffers {
     float *router_logits;   /* [rows][n_expert] */
     float *foretold_logits; /* likewise, of the next layer's router */
     float *rank_out;        /* [rows * n_expert_used][n_embd] */
-    float *selected;        /* [MOE_LOGIT_ROWS][n_embd] */
-    float *logits;          /* [MOE_LOGIT_ROWS][n_vocab] */
+    float *selected;        /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that they
+                               and the logits behind them come back in one copy */
+    float *logits;          /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
     float *greatest;        /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
-    float *logits_host; /* [MOE_LOGIT_ROWS][n_vocab], of the link's host memory if there is one */
-    float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], behind them: what `selected` held */
+    float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], of the link's host memory if there is one */
+    float *logits_host;   /* [MOE_LOGIT_ROWS][n_vocab], behind them */
     size_t logits_bytes;  /* of both */
-    float *rope_cos; /* [rows][n_rot / 2] */
+    float *rope_cos;      /* [rows][n_rot / 2] */
     float *rope_sin;
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
@@ -74,19 +75,29 @@ typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, 
 typedef enum moe_pass_kind {
     MOE_PASS_EXACT,
     MOE_PASS_LOSSY, /* an expert budget or buddies may change what the routers chose */
-    MOE_PASS_DRAFT  /* only resident experts; nothing moves on its behalf, nothing is counted, and
-                       observers are not told */
+    MOE_PASS_DRAFT  /* only resident experts; nothing moves on its behalf, nothing is counted */
 } moe_pass_kind;
+
+/* Which token a row of a pass is. */
+typedef struct moe_row_id {
+    uint64_t sequence; /* number of its session, in the order of their creation, from 0 */
+    uint32_t position;
+} moe_row_id;
+
+typedef struct moe_runner moe_runner;
 
 typedef struct moe_pass {
     moe_pass_kind kind;
     uint32_t n_rows;
-    const int32_t *tokens;            /* [n_rows] */
-    const moe_kv_row *kv_rows;        /* [n_rows] */
-    const struct moe_row_id *row_ids; /* [n_rows]: for observers; NULL in a draft */
-    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
-    /* Not NULL: the pass is being recorded as a whole, and the device resolves its routing. */
-    struct moe_recorded_pass *recorded;
+    const int32_t *tokens;     /* [n_rows] */
+    const moe_kv_row *kv_rows; /* [n_rows] */
+    const moe_row_id *row_ids; /* [n_rows]: for hooks; NULL in a draft */
+    const uint32_t *depths;    /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
+    bool rehearses; /* it will be run again: only hooks that ask for rehearsals take part */
+    /* Not NULL: computes the routed experts of a layer from the router's logits, instead of the
+     * host's routing. For a pass that is being recorded as a whole. */
+    int (*serve_layer)(void *serve_user, moe_runner *runner, uint32_t layer, moe_error *err);
+    void *serve_user;
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
@@ -110,45 +121,44 @@ void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);
 void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
                             moe_device_limits *limits);
 
-struct moe_engine;
-int moe_pass_run(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* A draft: layers and logits, and no trace of it but provisional keys and values. */
-int moe_pass_run_draft(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
-int moe_pass_run_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 
 /* Its parts. What the device is given again and again in the pass is made known to it: *inputs must
  * live until the end of the step. After a failure the step needs its end, too. */
-int moe_pass_begin_step(struct moe_engine *engine, const moe_pass *pass, moe_step_inputs *inputs,
+int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
                         moe_error *err);
 /* status: what became of the step; returned, unless it is MOE_OK and ending fails. */
-int moe_pass_end_step(struct moe_engine *engine, int status, moe_error *err);
+int moe_pass_end_step(moe_runner *runner, int status, moe_error *err);
 /* The layers, within the step. */
-int moe_pass_queue_layers(struct moe_engine *engine, const moe_pass *pass, moe_error *err);
+int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* The logits of some rows as far as buffers->logits. n: up to MOE_LOGIT_ROWS. */
-int moe_pass_queue_logits(struct moe_engine *engine, const uint32_t *rows, uint32_t n,
-                          moe_error *err);
+int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* What has been queued comes back and is handed over, as logits or as their greatest: rows first ..
  * first + n of pass->logit_rows. *done: the receiver wants no more. MOE_ERR_FORMAT, and none
  * of them is handed over, where one is not finite (finite.h). */
-int moe_pass_hand_over(struct moe_engine *engine, const moe_pass *pass, uint32_t first, uint32_t n,
+int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
-int moe_attention_block(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
-                        moe_error *err);
+int moe_attention_block(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* The second in two: what waits for no routing, as far as the router's logits (of a dense
  * layer all of it), and the rest (of a dense layer nothing). */
-int moe_feed_forward_begin(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
+int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
-int moe_feed_forward_end(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
-                         moe_error *err);
+int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* The layer's experts by the choices in the buffers, whose sum goes to buffers->branch; the next
+ * layer is not looked ahead to, and no hook is called. */
+int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                           moe_error *err);
 /* For a layer that the device has carried out alone, whose choices as edited are in the buffers:
  * the store is told as by the second part. All of its experts are resident. */
-int moe_feed_forward_note(struct moe_engine *engine, const moe_pass *pass, uint32_t layer,
-                          moe_error *err);
+int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* The log is told what the device refuses to record. */
-void moe_pass_tell_refusal(const struct moe_engine *engine, const char *consequence,
+void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Two walks over the same list of tensors: the first adds up the arena, the second fills it. */
-#include "runtime/engine/weights.h"
+#include "runtime/pass/weights.h"
 
 #include <stdlib.h>
 #include <string.h>

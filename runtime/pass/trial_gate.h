@@ -13,8 +13,8 @@
  * Both ways are compared by their mean without the two dearest passes: outliers do not decide, but
  * a tail of dear passes counts. The first pass of a run is left out, because it still lives off the
  * one before. A tie goes to off. In the long run the worse way takes 12 of at least 1024 passes. */
-#ifndef MOE_ENGINE_TRIAL_GATE_H
-#define MOE_ENGINE_TRIAL_GATE_H
+#ifndef MOE_PASS_TRIAL_GATE_H
+#define MOE_PASS_TRIAL_GATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

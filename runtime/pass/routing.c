@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/routing.h"
+#include "runtime/pass/routing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/pass/runner.h"
 
 /* Prefetches under way at once: a token's experts of two layers. */
 #define MAX_PREFETCHES(n_used) (2 * (n_used))
 /* Of the slots, at most this part may be held by prefetches. */
 #define PREFETCH_SLOT_DIVISOR 4
 
-moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer)
+moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
 {
-    const moe_model_config *c = &engine->config;
-    const moe_weight *bias = moe_layer_weight(engine, layer, MOE_LAYER_ROUTER_SELECTION_BIAS);
-    return (moe_route){.logits = engine->buffers.router_logits,
+    const moe_model_config *c = runner->config;
+    const moe_weight *bias = moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_SELECTION_BIAS);
+    return (moe_route){.logits = runner->buffers.router_logits,
                        .n_expert = c->n_expert,
                        .n_used = c->n_expert_used,
                        .gate = c->gate,
@@ -27,58 +27,58 @@ moe_route moe_route_of_layer(const moe_engine *engine, uint32_t layer)
                        .group_score = c->group_score};
 }
 
-static int queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+static int queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                         float *logits, moe_error *err)
 {
-    moe_linear router = {*moe_layer_weight(engine, layer, MOE_LAYER_ROUTER), NULL, logits};
-    return engine->device->ops->linear(engine->device, x, n_rows, engine->config.n_embd, &router, 1,
-                                       err);
+    moe_linear router = {*moe_layer_weight(runner, layer, MOE_LAYER_ROUTER), NULL, logits};
+    return runner->device->ops->linear(runner->device, x, n_rows, runner->config->n_embd, &router,
+                                       1, err);
 }
 
-int moe_queue_router(moe_engine *engine, uint32_t layer, const float *x, uint32_t n_rows,
+int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                      moe_error *err)
 {
-    return queue_router(engine, layer, x, n_rows, engine->buffers.router_logits, err);
+    return queue_router(runner, layer, x, n_rows, runner->buffers.router_logits, err);
 }
 
 /* From the hidden state as it is, to foretold_logits; the prediction's route. */
-static int queue_prediction(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_route *route,
+static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
-    moe_pass_buffers *b = &engine->buffers;
-    const moe_weight *norm = moe_layer_weight(engine, layer, MOE_LAYER_FFN_NORM);
-    *route = moe_route_of_layer(engine, layer);
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_weight *norm = moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM);
+    *route = moe_route_of_layer(runner, layer);
     route->logits = b->foretold_logits;
     route->experts = b->predicted;
     route->weights = b->predicted_weights;
-    int status = engine->device->ops->rms_norm(engine->device, b->x, norm->data, b->branch, n_rows,
+    int status = runner->device->ops->rms_norm(runner->device, b->x, norm->data, b->branch, n_rows,
                                                c->n_embd, c->n_embd, c->norm_eps, err);
     return status != MOE_OK
                ? status
-               : queue_router(engine, layer, b->branch, n_rows, b->foretold_logits, err);
+               : queue_router(runner, layer, b->branch, n_rows, b->foretold_logits, err);
 }
 
 /* Whether there is a layer to foretell. */
-static bool has_next(const moe_engine *engine, uint32_t layer)
+static bool has_next(const moe_runner *runner, uint32_t layer)
 {
-    return layer + 1 < engine->config.n_layer && moe_layer_has_experts(&engine->config, layer + 1);
+    return layer + 1 < runner->config->n_layer && moe_layer_has_experts(runner->config, layer + 1);
 }
 
-int moe_route_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, bool foretells,
+int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool foretells,
                     moe_error *err)
 {
-    moe_pass_buffers *b = &engine->buffers;
-    moe_device *device = engine->device;
-    moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(engine, layer)};
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
+    moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(runner, layer)};
     uint32_t n = 1;
     int status = MOE_OK;
     routes[0].experts = b->chosen;
     routes[0].weights = b->chosen_weights;
     routes[0].probs = b->router_probs;
     b->foretold_layer = UINT32_MAX;
-    if (foretells && device->queues && has_next(engine, layer)) {
-        status = queue_prediction(engine, layer + 1, n_rows, &routes[n++], err);
+    if (foretells && device->queues && has_next(runner, layer)) {
+        status = queue_prediction(runner, layer + 1, n_rows, &routes[n++], err);
     }
     if (status == MOE_OK) {
         status = device->ops->route(device, routes, n, n_rows, err);
@@ -104,12 +104,12 @@ static void sort_by_demand(const moe_layer_plan *plan, uint32_t *order)
 }
 
 /* What a prediction asks for, best first: for one row in its router's order, else by demand. */
-static uint32_t order_prediction(moe_engine *engine, uint32_t n_rows, uint32_t *experts)
+static uint32_t order_prediction(moe_runner *runner, uint32_t n_rows, uint32_t *experts)
 {
-    moe_pass_buffers *b = &engine->buffers;
+    moe_pass_buffers *b = &runner->buffers;
     if (n_rows == 1) {
-        memcpy(experts, b->predicted, engine->config.n_expert_used * sizeof *experts);
-        return engine->config.n_expert_used;
+        memcpy(experts, b->predicted, runner->config->n_expert_used * sizeof *experts);
+        return runner->config->n_expert_used;
     }
     sort_by_demand(&b->next_plan, experts);
     for (uint32_t i = 0; i < b->next_plan.n_experts; i++) {
@@ -118,21 +118,21 @@ static uint32_t order_prediction(moe_engine *engine, uint32_t n_rows, uint32_t *
     return b->next_plan.n_experts;
 }
 
-int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, moe_error *err)
+int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
-    moe_pass_buffers *b = &engine->buffers;
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
     uint32_t next = layer + 1;
     b->predicted_layer = UINT32_MAX;
-    if (!has_next(engine, layer)) {
+    if (!has_next(runner, layer)) {
         return MOE_OK;
     }
     int status = MOE_OK;
     if (b->foretold_layer != next) {
         moe_route route;
-        status = queue_prediction(engine, next, n_rows, &route, err);
+        status = queue_prediction(runner, next, n_rows, &route, err);
         if (status == MOE_OK) {
-            status = engine->device->ops->route(engine->device, &route, 1, n_rows, err);
+            status = runner->device->ops->route(runner->device, &route, 1, n_rows, err);
         }
     }
     b->foretold_layer = UINT32_MAX;
@@ -145,24 +145,24 @@ int moe_predict_next_layer(moe_engine *engine, uint32_t layer, uint32_t n_rows, 
         b->was_predicted[b->next_plan.experts[i]] = true;
     }
     b->predicted_layer = next;
-    uint64_t max_moves = engine->plan.expert_slots / PREFETCH_SLOT_DIVISOR;
+    uint64_t max_moves = runner->plan->expert_slots / PREFETCH_SLOT_DIVISOR;
     uint64_t wanted = MAX_PREFETCHES(c->n_expert_used);
     max_moves = max_moves < wanted ? max_moves : wanted;
-    uint32_t n = order_prediction(engine, n_rows, b->n_rows_of);
-    moe_expert_store_prefetch(engine->experts, next, engine->n_passes, b->n_rows_of, n,
+    uint32_t n = order_prediction(runner, n_rows, b->n_rows_of);
+    moe_expert_store_prefetch(runner->experts, next, runner->n_passes, b->n_rows_of, n,
                               (uint32_t)max_moves);
     return MOE_OK;
 }
 
-void moe_score_prediction(moe_engine *engine, uint32_t layer)
+void moe_score_prediction(moe_runner *runner, uint32_t layer)
 {
-    moe_pass_buffers *b = &engine->buffers;
+    moe_pass_buffers *b = &runner->buffers;
     if (b->predicted_layer != layer) {
         return;
     }
     for (uint32_t i = 0; i < b->plan.n_experts; i++) {
-        engine->n_predicted++;
-        engine->n_predicted_right += b->was_predicted[b->plan.experts[i]];
+        runner->n_predicted++;
+        runner->n_predicted_right += b->was_predicted[b->plan.experts[i]];
     }
     b->predicted_layer = UINT32_MAX;
 }

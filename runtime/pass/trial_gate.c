@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/trial_gate.h"
+#include "runtime/pass/trial_gate.h"
 
 #include <stdlib.h>
 

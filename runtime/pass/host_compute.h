@@ -5,12 +5,12 @@
  * the results are too.
  *
  *     start(): activations to the host -> [experts on the host's thread] -> finish(): rows back */
-#ifndef MOE_ENGINE_HOST_COMPUTE_H
-#define MOE_ENGINE_HOST_COMPUTE_H
+#ifndef MOE_PASS_HOST_COMPUTE_H
+#define MOE_PASS_HOST_COMPUTE_H
 
 #include "offload/expert_store.h"
 #include "runtime/device/device.h"
-#include "runtime/engine/pass.h"
+#include "runtime/pass/pass.h"
 
 typedef struct moe_host_compute moe_host_compute;
 

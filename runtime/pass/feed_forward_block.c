@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* norm -> a dense network, or: router | -> plan -> experts, in waves when there are more than slots
+ * -> their outputs in rank order -> plus the shared expert. At '|' the host first needs a result of
+ * the device; everything before it can be recorded. */
+#include "runtime/base/clock.h"
+#include "runtime/pass/runner.h"
+#include "runtime/pass/routing.h"
+
+#define MOST_BROUGHT 32u /* rows */
+
+/* A network that every row passes through. */
+static int run_dense(moe_runner *runner, const moe_weight *gate, const moe_weight *up,
+                     const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
+{
+    uint32_t n_embd = runner->config->n_embd;
+    moe_expert_work work = {.gate = *gate, .up = *up, .down = *down, .n_rows = n_rows};
+    return runner->device->ops->experts(runner->device, runner->buffers.norm, n_rows, n_embd, &work,
+                                        1, out, n_embd, err);
+}
+
+/* Experts of the plan that are in the device's memory: plan entry positions[i] by views[i]. */
+static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_layer_plan *plan = &b->plan;
+    uint32_t n_work_rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const moe_expert_view *view = &b->views[i];
+        uint32_t begin = plan->first[b->positions[i]];
+        b->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
+                                        .up = view->parts[MOE_EXPERT_UP],
+                                        .down = view->parts[MOE_EXPERT_DOWN],
+                                        .x_index = plan->rows + begin,
+                                        .out_index = plan->ranked_slots + begin,
+                                        .n_rows = plan->first[b->positions[i] + 1] - begin};
+        n_work_rows += b->works[i].n_rows;
+    }
+    uint64_t begin = moe_now_ns();
+    int status = runner->device->ops->experts(runner->device, b->norm, n_rows, c->n_embd, b->works,
+                                              n, b->rank_out, c->n_embd, err);
+    if (runner->host != NULL) {
+        moe_expert_store_note_device(runner->experts, n, n_work_rows, moe_now_ns() - begin);
+    }
+    return status;
+}
+
+/* Whether activations come to the host with the routing, in case that it has a share: a few rows
+ * cost less than another round trip. */
+static bool brings_x(const moe_runner *runner, uint32_t n_rows)
+{
+    return runner->host != NULL && runner->device->queues && n_rows <= MOST_BROUGHT &&
+           runner->plan->expert_slots < runner->plan->experts;
+}
+
+/* The host's share of the layer, if the store gives it one, begins beside the device's. */
+static int start_host_share(moe_runner *runner, uint32_t n_rows, uint32_t *n, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    *n = 0;
+    if (runner->host == NULL) {
+        return MOE_OK;
+    }
+    moe_expert_store_take_host(runner->experts, b->host_positions, b->host_views, n);
+    if (*n == 0) {
+        return MOE_OK;
+    }
+    moe_host_share share = {.plan = &b->plan,
+                            .positions = b->host_positions,
+                            .views = b->host_views,
+                            .n = *n,
+                            .x = brings_x(runner, n_rows) ? NULL : b->norm,
+                            .n_rows = n_rows};
+    int status = moe_host_compute_start(runner->host, &share, err);
+    if (status != MOE_OK) {
+        moe_expert_store_host_done(runner->experts, runner->n_passes);
+        *n = 0;
+    }
+    return status;
+}
+
+/* Waits for the host's share of n experts; its outputs are wanted when the rest has succeeded. */
+static int finish_host_share(moe_runner *runner, uint32_t n, int status, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    if (n == 0) {
+        return status;
+    }
+    uint32_t n_rows;
+    uint64_t ns;
+    int host_status =
+        moe_host_compute_wait(runner->host, &n_rows, &ns, status == MOE_OK ? err : NULL);
+    moe_expert_store_note_host(runner->experts, n, n_rows, ns);
+    moe_expert_store_host_done(runner->experts, runner->n_passes);
+    if (status == MOE_OK && host_status == MOE_OK) {
+        host_status = moe_host_compute_deliver(runner->host, b->rank_out, err);
+    }
+    return status != MOE_OK ? status : host_status;
+}
+
+static int combine_experts(moe_runner *runner, uint32_t n_rows, moe_error *err)
+{
+    moe_combine combine = {.outs = runner->buffers.rank_out,
+                           .weights = runner->buffers.chosen_weights,
+                           .n_ranks = runner->config->n_expert_used,
+                           .n = runner->config->n_embd,
+                           .y = runner->buffers.branch};
+    return runner->device->ops->combine(runner->device, &combine, n_rows, err);
+}
+
+/* A draft's: all of the plan is resident. */
+static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    moe_layer_plan_build(&b->plan, b->chosen, n_rows, runner->config->n_expert_used);
+    uint32_t n = b->plan.n_experts;
+    moe_expert_store_peek(runner->experts, layer, b->plan.experts, n, b->views);
+    for (uint32_t i = 0; i < n; i++) {
+        b->positions[i] = i;
+    }
+    int status = n > 0 ? run_ready_experts(runner, n, n_rows, err) : MOE_OK;
+    return status != MOE_OK ? status : combine_experts(runner, n_rows, err);
+}
+
+/* What the layer's plan asks for, by the choices as they are now. */
+static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, runner->config->n_expert_used);
+    for (uint32_t i = 0; i < b->plan.n_experts; i++) {
+        b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
+        b->gates[i] = 0.0f;
+        for (uint32_t s = b->plan.first[i]; s < b->plan.first[i + 1]; s++) {
+            b->gates[i] += b->chosen_weights[b->plan.ranked_slots[s]];
+        }
+    }
+    return (moe_layer_request){.layer = layer,
+                               .pass = runner->n_passes,
+                               .experts = b->plan.experts,
+                               .n_rows = b->n_rows_of,
+                               .gates = b->gates,
+                               .n = b->plan.n_experts,
+                               .cancel = {pass->is_cancelled, pass->cancel_user}};
+}
+
+/* Brings in what is missing, and computes: rank_out and branch. */
+static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer_request *request,
+                       bool looks_ahead, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n_rows = pass->n_rows;
+    uint32_t n_host = 0;
+    int status = moe_expert_store_begin(runner->experts, request, err);
+    if (status == MOE_OK) {
+        status = start_host_share(runner, n_rows, &n_host, err);
+    }
+    if (status == MOE_OK && looks_ahead && runner->prefetches) {
+        status = moe_predict_next_layer(runner, request->layer, n_rows, err);
+    }
+    if (status == MOE_OK && looks_ahead) {
+        moe_hooks_while_loading(runner, pass, request->layer);
+    }
+    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
+        if (status == MOE_OK && n > 0) {
+            status = run_ready_experts(runner, n, n_rows, err);
+        }
+    }
+    status = finish_host_share(runner, n_host, status, err);
+    if (status != MOE_OK) {
+        moe_expert_store_abandon(runner->experts);
+        return status;
+    }
+    return combine_experts(runner, n_rows, err);
+}
+
+/* By the choices as they stand. */
+static moe_layer_request ask_for_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
+{
+    moe_layer_request request = plan_layer(runner, pass, layer);
+    runner->n_pass_experts += request.n;
+    moe_hooks_on_request(runner, pass, &request);
+    moe_score_prediction(runner, layer);
+    return request;
+}
+
+static int run_routed_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                              moe_error *err)
+{
+    moe_layer_request request = ask_for_layer(runner, pass, layer);
+    return serve_layer(runner, pass, &request, true, err);
+}
+
+static int choose_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    bool is_draft = pass->kind == MOE_PASS_DRAFT;
+    int status = MOE_OK;
+    if (!is_draft && brings_x(runner, pass->n_rows)) {
+        size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
+        status = runner->device->ops->download_later(
+            runner->device, moe_host_compute_x(runner->host), b->norm, bytes, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_route_layer(runner, layer, pass->n_rows, runner->prefetches && !is_draft, err);
+    }
+    return status != MOE_OK ? status : moe_hooks_after_routing(runner, pass, layer, err);
+}
+
+static int add_shared_expert(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
+    int status =
+        run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_SHARED_GATE),
+                  moe_layer_weight(runner, layer, MOE_LAYER_SHARED_UP),
+                  moe_layer_weight(runner, layer, MOE_LAYER_SHARED_DOWN), n_rows, b->shared, err);
+    if (status == MOE_OK && c->shared_gated) {
+        moe_linear gate = {*moe_layer_weight(runner, layer, MOE_LAYER_SHARED_ROUTER), NULL,
+                           b->shared_gate};
+        status = device->ops->linear(device, b->norm, n_rows, c->n_embd, &gate, 1, err);
+        if (status == MOE_OK) {
+            status = device->ops->sigmoid_scale(device, b->shared_gate, b->shared, n_rows,
+                                                c->n_embd, err);
+        }
+    }
+    return status != MOE_OK ? status
+                            : device->ops->add(device, b->branch, b->shared, b->branch,
+                                               (size_t)n_rows * c->n_embd, err);
+}
+
+static int run_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    uint32_t n_rows = pass->n_rows;
+    int status = pass->serve_layer != NULL ? pass->serve_layer(pass->serve_user, runner, layer, err)
+                                           : choose_experts(runner, pass, layer, err);
+    if (status == MOE_OK && pass->serve_layer == NULL) {
+        status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(runner, layer, n_rows, err)
+                                              : run_routed_experts(runner, pass, layer, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_hooks_after_experts(runner, pass, layer, err);
+    }
+    if (status == MOE_OK && runner->config->n_ff_shared > 0) {
+        status = add_shared_expert(runner, layer, n_rows, err);
+    }
+    return status;
+}
+
+/* branch to x. */
+static int add_branch(moe_runner *runner, uint32_t n_rows, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    float scale = runner->config->residual_scale;
+    size_t n = (size_t)n_rows * runner->config->n_embd;
+    int status = scale != 1.0f ? ops->scale(runner->device, scale, b->branch, n, err) : MOE_OK;
+    return status != MOE_OK ? status : ops->add(runner->device, b->x, b->branch, b->x, n, err);
+}
+
+int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n_rows = pass->n_rows;
+    int status = runner->device->ops->rms_norm(
+        runner->device, b->x, moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM)->data, b->norm,
+        n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    if (status == MOE_OK && moe_layer_has_experts(c, layer)) {
+        return moe_queue_router(runner, layer, b->norm, n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status =
+            run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_FFN_GATE),
+                      moe_layer_weight(runner, layer, MOE_LAYER_FFN_UP),
+                      moe_layer_weight(runner, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch, err);
+    }
+    return status != MOE_OK ? status : add_branch(runner, n_rows, err);
+}
+
+int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    if (!moe_layer_has_experts(runner->config, layer)) {
+        return MOE_OK;
+    }
+    int status = run_experts(runner, pass, layer, err);
+    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+}
+
+int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_layer_request request = plan_layer(runner, pass, layer);
+    return serve_layer(runner, pass, &request, false, err);
+}
+
+int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    moe_layer_request request = ask_for_layer(runner, pass, layer);
+    int status = moe_expert_store_begin(runner->experts, &request, err);
+    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
+    }
+    if (status != MOE_OK) {
+        moe_expert_store_abandon(runner->experts);
+    }
+    return status;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head.
+ *
+ * Where the device records operations, the front of each layer of a pass of a few rows is played:
+ * what comes before the host has to know the layer's routing. */
+#include "runtime/pass/pass.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/pass/finite.h"
+#include "runtime/pass/runner.h"
+
+#define MOST_TRIED_ROWS 64u
+
+/* Angles are computed in double: positions run to millions, and a rounded product would turn far
+ * positions by visible angles. */
+static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
+{
+    const moe_model_config *c = runner->config;
+    uint32_t n = c->n_rot / 2;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            double angle = (double)pass->kv_rows[r].position * runner->rope_frequencies[i];
+            runner->buffers.rope_cos[(size_t)r * n + i] = (float)(cos(angle) * c->yarn_magnitude);
+            runner->buffers.rope_sin[(size_t)r * n + i] = (float)(sin(angle) * c->yarn_magnitude);
+        }
+    }
+}
+
+int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
+    const moe_device_ops *ops = device->ops;
+    float *selected = b->logits - (size_t)n * c->n_embd;
+    bool together = rows[n - 1] - rows[0] == n - 1;
+    const float *x = together ? b->x + (size_t)rows[0] * c->n_embd : selected;
+    int status = together ? MOE_OK : ops->gather(device, b->x, c->n_embd, rows, n, selected, err);
+    if (status == MOE_OK) {
+        status = ops->rms_norm(device, x, runner->weights->output_norm.data, selected, n, c->n_embd,
+                               c->n_embd, c->norm_eps, err);
+    }
+    if (status == MOE_OK) {
+        moe_linear head = {.weight = runner->weights->output, .out = b->logits};
+        status = ops->linear(device, selected, n, c->n_embd, &head, 1, err);
+    }
+    size_t n_logits = (size_t)n * c->n_vocab;
+    if (status == MOE_OK && c->logit_scale != 1.0f) {
+        status = ops->scale(device, c->logit_scale, b->logits, n_logits, err);
+    }
+    return status;
+}
+
+/* The normed hidden states that the logits are made of come back with them: a product with
+ * quantised weights may hide what is wrong with those. */
+static int fetch(moe_runner *runner, uint32_t n, uint32_t n_behind, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    size_t n_selected = (size_t)n * runner->config->n_embd;
+    size_t bytes = (n_selected + (size_t)n * n_behind) * sizeof(float);
+    const moe_device_ops *ops = runner->device->ops;
+    float *to = b->logits_host - n_selected;
+    return n_behind > 0
+               ? ops->download(runner->device, to, b->logits - n_selected, bytes, err)
+               : ops->download_later(runner->device, to, b->logits - n_selected, bytes, err);
+}
+
+static bool selected_are_finite(const moe_runner *runner, uint32_t n)
+{
+    size_t n_selected = (size_t)n * runner->config->n_embd;
+    return moe_all_finite(runner->buffers.logits_host - n_selected, n_selected);
+}
+
+static int hand_over_logits(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
+                            bool *done, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    size_t n_vocab = runner->config->n_vocab;
+    int status = fetch(runner, n, runner->config->n_vocab, err);
+    if (status == MOE_OK &&
+        !(selected_are_finite(runner, n) && moe_all_finite(b->logits_host, n * n_vocab))) {
+        return moe_pass_fail_not_finite(runner, pass, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+        *done =
+            !pass->on_logits(pass->logit_rows[first + i], b->logits_host + i * n_vocab, pass->user);
+    }
+    return status;
+}
+
+static int hand_over_greatest(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
+                              bool *done, moe_error *err)
+{
+    moe_greatest host[MOE_LOGIT_ROWS];
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    moe_greatest *device = (moe_greatest *)b->greatest;
+    bool finite = true;
+    int status = ops->greatest(runner->device, b->logits, n, runner->config->n_vocab, device, err);
+    status = status == MOE_OK ? fetch(runner, n, 0, err) : status;
+    if (status == MOE_OK) {
+        status = ops->download(runner->device, host, device, n * sizeof *host, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        finite = finite && isfinite(host[i].share);
+    }
+    if (status == MOE_OK && !(finite && selected_are_finite(runner, n))) {
+        return moe_pass_fail_not_finite(runner, pass, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+        *done = !pass->on_greatest(pass->logit_rows[first + i], &host[i], pass->user);
+    }
+    return status;
+}
+
+int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
+                       bool *done, moe_error *err)
+{
+    *done = false;
+    return pass->on_greatest != NULL ? hand_over_greatest(runner, pass, first, n, done, err)
+                                     : hand_over_logits(runner, pass, first, n, done, err);
+}
+
+static int output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    int status = MOE_OK;
+    bool done = false;
+    for (uint32_t first = 0; first < pass->n_logit_rows && status == MOE_OK && !done;) {
+        uint32_t n = pass->n_logit_rows - first;
+        n = n < MOE_LOGIT_ROWS ? n : MOE_LOGIT_ROWS;
+        status = moe_pass_queue_logits(runner, pass->logit_rows + first, n, err);
+        if (status == MOE_OK) {
+            status = moe_pass_hand_over(runner, pass, first, n, &done, err);
+        }
+        first += n;
+    }
+    return status;
+}
+
+/* ---- Layers ---- */
+
+void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
+                           const moe_error *reason)
+{
+    if (runner->log != NULL) {
+        char text[MOE_ERROR_MESSAGE_SIZE + 64];
+        snprintf(text, sizeof text, "%s: %s", consequence, reason->message);
+        runner->log(text, runner->user);
+    }
+}
+
+/* What precedes the layer's routing. */
+static int run_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = moe_attention_block(runner, pass, layer, err);
+    return status != MOE_OK ? status : moe_feed_forward_begin(runner, pass, layer, err);
+}
+
+/* Played, or recorded where it has not been. */
+static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_device *device = runner->device;
+    moe_error reason = {""};
+    bool played;
+    int status = device->recording->play(device, layer, &played, err);
+    if (status != MOE_OK || played) {
+        return status;
+    }
+    status = device->recording->record(device, layer, &reason);
+    if (status == MOE_OK) {
+        status = run_front(runner, pass, layer, &reason);
+        status = device->recording->record_end(device, status, &reason);
+    }
+    if (status == MOE_ERR_UNSUPPORTED) {
+        runner->fronts_refused = true;
+        moe_pass_tell_refusal(runner, "operations are launched one by one", &reason);
+        return run_front(runner, pass, layer, err);
+    }
+    return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
+}
+
+static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
+{
+    const moe_recording_ops *recording = runner->device->recording;
+    bool has = recording != NULL && !runner->fronts_refused &&
+               pass->n_rows <= recording->max_rows && pass->serve_layer == NULL;
+    for (uint32_t r = 0; has && r < pass->n_rows; r++) {
+        has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;
+    }
+    return has;
+}
+
+int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
+                        moe_error *err)
+{
+    fill_rope_tables(runner, pass);
+    *inputs = (moe_step_inputs){.tokens = pass->tokens,
+                                .rows = pass->kv_rows,
+                                .cos = runner->buffers.rope_cos,
+                                .sin = runner->buffers.rope_sin,
+                                .n_rows = pass->n_rows,
+                                .n_rot = runner->config->n_rot};
+    return runner->device->ops->begin_step(runner->device, inputs, err);
+}
+
+int moe_pass_end_step(moe_runner *runner, int status, moe_error *err)
+{
+    int ended =
+        runner->device->ops->begin_step(runner->device, NULL, status == MOE_OK ? err : NULL);
+    return status != MOE_OK ? status : ended;
+}
+
+int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    const moe_device_ops *ops = runner->device->ops;
+    int status = ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
+                            pass->n_rows, c->embedding_scale, runner->buffers.x, err);
+    for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
+        if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
+            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+        }
+        status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
+                                                   : run_front(runner, pass, layer, err);
+        if (status == MOE_OK) {
+            status = moe_feed_forward_end(runner, pass, layer, err);
+        }
+    }
+    return status;
+}
+
+int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    moe_step_inputs inputs;
+    int status = moe_pass_begin_step(runner, pass, &inputs, err);
+    if (status == MOE_OK) {
+        status = moe_pass_queue_layers(runner, pass, err);
+    }
+    return moe_pass_end_step(runner, status, err);
+}
+
+/* ---- Passes ---- */
+
+int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    bool done;
+    int status = moe_hooks_take_over(runner, pass, &done, err);
+    if (status != MOE_OK || done) {
+        return status;
+    }
+    status = moe_pass_run_layers(runner, pass, err);
+    return status != MOE_OK ? status : output_logits(runner, pass, err);
+}
+
+/* Passes that read ahead by prediction only while that is the faster way; wide ones always. */
+static bool is_tried(const moe_runner *runner, const moe_pass *pass)
+{
+    return runner->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
+}
+
+/* Passes are compared by their time for an expert, which widths change little. */
+static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    bool tried = is_tried(runner, pass);
+    runner->prefetches =
+        tried ? moe_trial_gate_is_on(&runner->prefetch_gate) : runner->prefetch != MOE_PREFETCH_OFF;
+    runner->n_pass_experts = 0;
+    uint64_t waited = tried ? moe_expert_store_wait_ns(runner->experts) : 0;
+    uint64_t begin = moe_now_ns();
+    int status = moe_pass_run_layers(runner, pass, err);
+    if (tried && status == MOE_OK && runner->n_pass_experts > 0) {
+        double ns = (double)(moe_now_ns() - begin);
+        moe_trial_gate_note(&runner->prefetch_gate, (double)runner->n_pass_experts, ns,
+                            (double)(moe_expert_store_wait_ns(runner->experts) - waited));
+    }
+    return status;
+}
+
+int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    bool done;
+    int status = moe_hooks_take_over(runner, pass, &done, err);
+    if (status == MOE_OK && !done) {
+        status = moe_hooks_before_pass(runner, pass, err);
+    }
+    if (status == MOE_OK && !done) {
+        status = run_counted_layers(runner, pass, err);
+    }
+    /* Rows without logits leave keys and values behind, for rows to come. */
+    if (status == MOE_OK && !done && pass->n_logit_rows < pass->n_rows) {
+        status = moe_pass_check_hidden(runner, pass, err);
+    }
+    if (status == MOE_OK && !done) {
+        status = output_logits(runner, pass, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_hooks_after_pass(runner, pass, err);
+        moe_expert_store_end_pass(runner->experts, runner->n_passes++);
+    }
+    return status;
+}

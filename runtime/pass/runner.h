@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* What a pass runs on: the device, the model's numbers, its weights, memory for the rows, keys and
+ * values, the experts. An engine owns one runner. The runner knows neither sessions nor features:
+ * whoever watches or changes a pass adds a hook (pass_hooks.h). */
+#ifndef MOE_PASS_RUNNER_H
+#define MOE_PASS_RUNNER_H
+
+#include <moe/moe.h>
+
+#include "offload/expert_store.h"
+#include "runtime/device/device.h"
+#include "runtime/model/model_config.h"
+#include "runtime/pass/host_compute.h"
+#include "runtime/pass/kv_cache.h"
+#include "runtime/pass/pass.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/trial_gate.h"
+#include "runtime/pass/weights.h"
+
+typedef enum moe_prefetch_mode {
+    MOE_PREFETCH_OFF,
+    MOE_PREFETCH_ON,
+    MOE_PREFETCH_TRIED /* while it is the faster way; prefetch_gate says when */
+} moe_prefetch_mode;
+
+struct moe_runner {
+    /* Set when the engine is opened, and the engine's. */
+    const char *model_path; /* for messages */
+    moe_device *device;
+    const moe_model_config *config;
+    const moe_weights *weights;
+    const float *rope_frequencies; /* [n_rot / 2] */
+    const moe_memory_plan *plan;
+    moe_kv_pool *kv;
+    moe_expert_store *experts;
+    moe_host_compute *host; /* NULL: experts are computed on the device only */
+    moe_prefetch_mode prefetch;
+    moe_log_fn log;
+    void *user;
+
+    /* Changed by passes; one runs at a time. */
+    moe_pass_buffers buffers;
+    moe_pass_hook *hooks; /* a list, in the order of their numbers */
+    moe_trial_gate prefetch_gate;
+    bool prefetches;         /* this pass does */
+    uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
+    uint64_t n_passes;
+    uint64_t n_predicted, n_predicted_right;
+    bool fronts_refused; /* layers' fronts could not be recorded */
+};
+
+/* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has
+ * none. */
+static inline const moe_weight *moe_layer_weight(const moe_runner *runner, uint32_t layer,
+                                                 int tensor)
+{
+    return &runner->weights->layers[layer].tensors[tensor];
+}
+
+#endif
