@@ -10,13 +10,15 @@
 #include "runtime/engine/engine_internal.h"
 
 struct moe_draft_model {
+    const moe_engine_calls *calls;
     moe_engine *engine;
     moe_session **mirrors; /* [capacity] of the sessions at work */
     moe_session **owners;
     size_t capacity;
 };
 
-int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe_error *err)
+int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
+                         const moe_engine_calls *calls, moe_error *err)
 {
     *out = NULL;
     if (o->speculate == NULL || strncmp(o->speculate, "model:", 6) != 0) {
@@ -27,7 +29,8 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a draft model");
     }
     moe_engine_options options;
-    moe_engine_options_init(&options);
+    model->calls = calls;
+    calls->options_init(&options, sizeof options);
     options.model_path = o->speculate + 6;
     options.n_threads = o->n_threads;
     options.context = o->context;
@@ -39,7 +42,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe
     options.log = o->log;
     options.user = o->user;
     moe_error reason;
-    int status = moe_engine_open(&model->engine, &options, &reason);
+    int status = calls->open(&model->engine, &options, &reason);
     if (status != MOE_OK) {
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
@@ -51,7 +54,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o, moe
 void moe_draft_model_close(moe_draft_model **model)
 {
     if (*model != NULL) {
-        moe_engine_close(&(*model)->engine);
+        (*model)->calls->close(&(*model)->engine);
         free((*model)->mirrors);
         free((*model)->owners);
         free(*model);
@@ -163,7 +166,7 @@ static int evaluate(moe_engine *engine, size_t n, moe_error *err)
     bool pending = true;
     int status = MOE_OK;
     while (pending && status == MOE_OK) {
-        status = moe_step(model->engine, model->mirrors, n, err);
+        status = model->calls->step(model->engine, model->mirrors, n, err);
         s->n_draft_passes++;
         pending = false;
         for (size_t i = 0; i < n; i++) {

@@ -8,9 +8,19 @@
 
 typedef struct moe_draft_model moe_draft_model;
 
+/* How another engine is opened, stepped and closed: given by the file that opens engines, because
+ * that one opens the draft model, too. */
+typedef struct moe_engine_calls {
+    void (*options_init)(moe_engine_options *options, size_t struct_size);
+    int (*open)(moe_engine **out, const moe_engine_options *options, moe_error *err);
+    int (*step)(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+    void (*close)(moe_engine **engine);
+} moe_engine_calls;
+
 /* Opened before the model that it drafts for, so that its memory is known when that one is planned.
- * options: the other's. *out stays NULL when they name no draft model. */
-int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options, moe_error *err);
+ * options: the other's. calls must outlive it. *out stays NULL when they name no draft model. */
+int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options,
+                         const moe_engine_calls *calls, moe_error *err);
 void moe_draft_model_close(moe_draft_model **model);
 /* Memory that it may come to take, in bytes. */
 uint64_t moe_draft_model_bytes(const moe_draft_model *model);

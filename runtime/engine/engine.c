@@ -37,6 +37,11 @@ static int open_vocabulary(moe_engine **out, const moe_engine_options *options, 
     return moe_engine_open_vocabulary(engine, options, err);
 }
 
+static const moe_engine_calls engine_calls = {.options_init = moe_engine_options_init_sized,
+                                              .open = moe_engine_open,
+                                              .step = moe_step,
+                                              .close = moe_engine_close};
+
 /* Up to the plan: enough to say whether and how the model will fit. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
@@ -58,12 +63,15 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
                                   .kv = &engine->kv,
                                   .log = options->log,
                                   .user = options->user};
-    status = moe_draft_model_open(&engine->draft_model, options, err);
+    status = moe_draft_model_open(&engine->draft_model, options, &engine_calls, err);
     if (status == MOE_OK) {
         status = moe_engine_open_model(engine, options, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_calibration(engine, options, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_engine_open_warm_start(engine, options, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_device(engine, options, cpu_features, err);

@@ -66,7 +66,7 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
             return moe_fail(err, MOE_ERR_MEMORY, "no memory for the experts' hotness");
         }
     }
-    return status == MOE_OK ? moe_engine_open_warm_start(engine, o, err) : status;
+    return status;
 }
 
 int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err)

@@ -73,6 +73,9 @@ void moe_session_close(moe_session **session_ptr)
     }
     moe_kv_table_free(&session->engine->kv, &session->kv);
     moe_sampler_free(&session->sampler);
+    if (session->draft != NULL) {
+        moe_session_close(&session->draft->mirror);
+    }
     moe_session_draft_free(&session->draft);
     free(session->tokens);
     free(session->sampled);
