@@ -38,6 +38,8 @@ WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(calibrate_options, n_tokens, user);
 WHOLE(storage_test, path, seed);
+WHOLE(verify_options, model_path, user);
+WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, compute_s);

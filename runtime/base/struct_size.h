@@ -26,6 +26,8 @@ extern const moe_struct_kind moe_kind_session_options;
 extern const moe_struct_kind moe_kind_sampling;
 extern const moe_struct_kind moe_kind_calibrate_options;
 extern const moe_struct_kind moe_kind_storage_test;
+extern const moe_struct_kind moe_kind_verify_options;
+extern const moe_struct_kind moe_kind_verify_result;
 extern const moe_struct_kind moe_kind_trace_open_options;
 extern const moe_struct_kind moe_kind_trace_generator;
 extern const moe_struct_kind moe_kind_simulation;

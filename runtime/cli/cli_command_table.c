@@ -58,9 +58,15 @@ const cli_command cli_commands[] = {
      "measure a model on a text; write the sidecar beside it",
      "Kept in MODEL.moe-cal.gguf: which experts are hot and which go together, how alike they "
      "are,\n"
-     "and a checksum of each. Later commands use it by themselves. Some thousands of tokens of "
-     "the\n"
+     "and checksums of all weights. Later commands use it by themselves. Some thousands of tokens "
+     "of the\n"
      "kind of text to be run are enough. What was interrupted goes on when called again."},
+    {"verify", NULL, CLI_VERIFY, cmd_verify, true, "whether a model's files are whole",
+     "Reads all weights and compares them with the checksums that 'calibrate' has kept; names "
+     "each\n"
+     "damaged tensor and expert with its file and offset. Exit status 1 when something is "
+     "damaged.\n"
+     "Without checksums: whether all can be read, and holds numbers."},
     {"inspect", NULL, CLI_INSPECT, cmd_inspect, true, "what a model file holds; nothing is loaded",
      "A file that can be read is told about with exit status 0, whether the engine can run it or\n"
      "not (\"runnable\"); --check makes it 1 when it cannot."},

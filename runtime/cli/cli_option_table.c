@@ -18,8 +18,8 @@
 const cli_option_row cli_option_rows[] = {
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
-     .commands = (ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |
-                 CLI_BENCH_SPECULATE, .subject = SUBJECT_INPUT},
+     .commands = (ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT |
+                 CLI_DEVICES | CLI_BENCH_SPECULATE, .subject = SUBJECT_INPUT},
     {{"-p", "--prompt"}, "TEXT", "the prompt", .offset = AT(prompt), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"-p", "--prompt-tokens"}, "N", "prompt tokens of each sequence (default 512)",
@@ -153,7 +153,7 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_MEMORY},
     {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside "
      "the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
-     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
+     .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_MEMORY},
     {{"--calibration"}, "FILE", "what 'calibrate' wrote, for policies that need it (default none)",
      .offset = AT(calibration), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL,
      .subject = SUBJECT_MEMORY},
@@ -226,8 +226,8 @@ const cli_option_row cli_option_rows[] = {
      "0.02)", .offset = AT(quality_share), .kind = OPTION_REAL, .min = 0, .min_open = true,
      .max = 1, .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
-     .offset = AT(io), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE,
-     .subject = SUBJECT_READING},
+     .offset = AT(io), .kind = OPTION_NAME,
+     .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_READING},
     {{"--io-block"}, "SIZE", "experts are read in pieces of at most so many bytes (default 1M)",
      .offset = AT(io_block), .kind = OPTION_SIZE, .no_share = true, .min = 4096, .max = 64 << 20,
      .step = 4096, .commands = ENGINE, .subject = SUBJECT_READING},
@@ -235,7 +235,8 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE, .subject = SUBJECT_READING},
     {{"--io-timeout"}, "SECONDS", "fail when disk or device give no sign of life for so long "
      "(default 30)", .offset = AT(io_timeout), .kind = OPTION_REAL, .min = 0, .min_open = true,
-     .max = 86400, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_READING},
+     .max = 86400, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .subject = SUBJECT_READING},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
@@ -253,9 +254,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),
      .kind = OPTION_FLAG,
      .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
-                 CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE, .subject = SUBJECT_RESULTS},
+                 CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .subject = SUBJECT_RESULTS},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
-     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE, .subject = SUBJECT_RESULTS},
+     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY,
+     .subject = SUBJECT_RESULTS},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES, .subject = SUBJECT_INPUT},
     {{"--synthetic"}, "olmoe|qwen3|512", "a generated trace in the manner of such a model",

@@ -28,7 +28,8 @@ enum {
     CLI_BENCH_CACHE = 1 << 12,
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17,
-    CLI_CONFIG = 1 << 18 /* one of bench speculate's --configs */
+    CLI_CONFIG = 1 << 18, /* one of bench speculate's --configs */
+    CLI_VERIFY = 1 << 19
 };
 
 enum { CLI_MOST_OPTION_ROWS = 192 };

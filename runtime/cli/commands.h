@@ -11,6 +11,7 @@ int cmd_logits(const cli_options *options);
 int cmd_perplexity(const cli_options *options);
 int cmd_bench_decode(const cli_options *options);
 int cmd_calibrate(const cli_options *options);
+int cmd_verify(const cli_options *options);
 int cmd_plan(const cli_options *options);
 int cmd_bench_io(const cli_options *options);
 int cmd_bench_cache(const cli_options *options);

@@ -7,7 +7,6 @@
 #include <xxhash.h>
 
 #include "cpu/gram.h"
-#include "offload/file_read.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
@@ -116,11 +115,12 @@ typedef struct weight_scan {
     const moe_weight_reader *reader;
     const moe_expert_ref *experts;
     uint32_t n_expert;
-    XXH3_state_t **hashes; /* [n_expert], of the part at work */
-    uint8_t *bytes;        /* rows as in the file */
-    float *values;         /* [n_expert][elements of a chunk] */
-    float *gram;           /* [n_expert][n_expert] of a chunk */
-    double *products;      /* [n_expert][n_expert] so far, i <= j */
+    XXH3_state_t **hashes;   /* [n_expert], of the part at work */
+    moe_model_range *ranges; /* [n_expert], of the chunk */
+    uint8_t *bytes;          /* rows as in the file */
+    float *values;           /* [n_expert][elements of a chunk] */
+    float *gram;             /* [n_expert][n_expert] of a chunk */
+    double *products;        /* [n_expert][n_expert] so far, i <= j */
 } weight_scan;
 
 static uint64_t chunk_rows(const weight_scan *scan, const moe_tensor_ref *ref)
@@ -130,13 +130,23 @@ static uint64_t chunk_rows(const weight_scan *scan, const moe_tensor_ref *ref)
     return rows < ref->n_out ? rows : ref->n_out;
 }
 
-static int read_rows(weight_scan *scan, uint32_t expert, const moe_tensor_ref *ref, uint64_t first,
-                     uint64_t n, float *values, moe_error *err)
+/* Rows first .. first + n of the part, of all experts. */
+static int begin_chunk(weight_scan *scan, int part, uint64_t first, uint64_t n, moe_error *err)
+{
+    for (uint32_t e = 0; e < scan->n_expert; e++) {
+        const moe_tensor_ref *ref = &scan->experts[e].parts[part];
+        uint64_t row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in);
+        scan->ranges[e] =
+            (moe_model_range){ref->file_index, ref->offset + first * row_bytes, n * row_bytes};
+    }
+    return moe_model_reader_begin(scan->reader->files, scan->ranges, scan->n_expert, err);
+}
+
+static int read_rows(weight_scan *scan, uint32_t expert, const moe_tensor_ref *ref, uint64_t n,
+                     float *values, moe_error *err)
 {
     uint64_t row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in);
-    const moe_gguf_file *file = moe_gguf_file_at(scan->reader->gguf, ref->file_index);
-    int status =
-        moe_file_read(file, ref->offset + first * row_bytes, scan->bytes, n * row_bytes, err);
+    int status = moe_model_reader_take(scan->reader->files, scan->bytes, n * row_bytes, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -158,8 +168,9 @@ static int scan_part(weight_scan *scan, int part, uint64_t *checksums, moe_error
     }
     for (uint64_t first = 0; first < shape->n_out && status == MOE_OK; first += step) {
         uint64_t n = shape->n_out - first < step ? shape->n_out - first : step;
+        status = begin_chunk(scan, part, first, n, err);
         for (uint32_t e = 0; e < scan->n_expert && status == MOE_OK; e++) {
-            status = read_rows(scan, e, &scan->experts[e].parts[part], first, n,
+            status = read_rows(scan, e, &scan->experts[e].parts[part], n,
                                scan->values + e * n * shape->n_in, err);
         }
         if (status == MOE_OK) {
@@ -207,12 +218,13 @@ static int allocate_scan(weight_scan *scan, moe_error *err)
         scan->hashes[e] = XXH3_createState();
         complete = scan->hashes[e] != NULL;
     }
+    scan->ranges = moe_calloc(n, sizeof *scan->ranges);
     scan->bytes = moe_calloc_aligned(bytes, 1);
     scan->values = moe_calloc_aligned(n * values, sizeof *scan->values);
     scan->gram = moe_calloc(n * n, sizeof *scan->gram);
     scan->products = moe_calloc(n * n, sizeof *scan->products);
-    if (!complete || scan->bytes == NULL || scan->values == NULL || scan->gram == NULL ||
-        scan->products == NULL) {
+    if (!complete || scan->ranges == NULL || scan->bytes == NULL || scan->values == NULL ||
+        scan->gram == NULL || scan->products == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to compare the weights of experts");
     }
     return MOE_OK;
@@ -224,6 +236,7 @@ static void free_scan(weight_scan *scan)
         XXH3_freeState(scan->hashes[e]);
     }
     free(scan->hashes);
+    free(scan->ranges);
     free(scan->bytes);
     free(scan->values);
     free(scan->gram);
@@ -264,8 +277,8 @@ int moe_affinity_of_router(const moe_weight_reader *reader, uint32_t layer, uint
         status = moe_fail(err, MOE_ERR_MEMORY, "no memory to compare the rows of a router");
     }
     if (status == MOE_OK) {
-        status = moe_file_read(moe_gguf_file_at(reader->gguf, ref->file_index), ref->offset, bytes,
-                               ref->size, err);
+        moe_model_range range = {ref->file_index, ref->offset, ref->size};
+        status = moe_model_reader_read(reader->files, &range, bytes, err);
     }
     if (status == MOE_OK) {
         for (size_t e = 0; e < n; e++) {

@@ -8,7 +8,7 @@
 
 #include "cpu/blas_load.h"
 #include "cpu/kernels/matmul.h"
-#include "runtime/model/gguf.h"
+#include "offload/model_reader.h"
 #include "runtime/model/tensor_map.h"
 
 /* distances: [n][n] of which i < j counts; order: [n][n]. */
@@ -23,7 +23,7 @@ void moe_affinity_of_outputs(const float *outputs, uint32_t n_expert, uint32_t n
                              uint32_t n_embd, double *distances);
 
 typedef struct moe_weight_reader {
-    const moe_gguf *gguf;
+    moe_model_reader *files;
     const moe_tensor_map *map;
     moe_matmul_kernels kernels; /* their dequantisers */
     moe_blas blas;              /* loaded */

@@ -21,15 +21,17 @@
 #include "runtime/engine/affinity.h"
 #include "runtime/engine/calibration_state.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/model_parts.h"
 
 #define WINDOW                  512u
 #define DEFAULT_SAMPLES         64u
 #define DEFAULT_SAVE_INTERVAL_S 30.0
+#define ASK_NS                  50000000u /* between two questions while something is waited for */
 /* Outputs of all experts on the samples of a layer; fewer samples where they would be more. */
 #define MAX_OUTPUT_BYTES (128u << 20)
 
 /* Shares of the work, for the progress told. */
-static const double phase_begin[] = {0.0, 0.6, 0.8, 1.0};
+static const double phase_begin[] = {0.0, 0.6, 0.8, 0.95};
 
 typedef struct calibration_run {
     moe_engine *engine;
@@ -43,6 +45,9 @@ typedef struct calibration_run {
     char *path;
     char *partial;
     uint64_t saved_ns;
+    double progress;   /* told last */
+    uint64_t asked_ns; /* ... then */
+    bool spoilt;       /* the state is not to be saved */
 } calibration_run;
 
 void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size)
@@ -58,17 +63,29 @@ static int save_partial(calibration_run *run, moe_error *err)
     return status;
 }
 
+/* Also asked while bytes of the file are waited for. */
+static bool is_cancelled(void *user)
+{
+    calibration_run *run = user;
+    const moe_calibrate_options *o = run->options;
+    uint64_t now = moe_now_ns();
+    if (now - run->asked_ns < ASK_NS) {
+        return false;
+    }
+    run->asked_ns = now;
+    return o->progress != NULL && !o->progress(run->progress, o->user);
+}
+
 /* Between two pieces of work: tells the progress, saves when it is time. */
 static int checkpoint(calibration_run *run, int phase, double fraction, moe_error *err)
 {
     const moe_calibrate_options *o = run->options;
     double begin = phase_begin[phase];
     double total = begin + fraction * (phase_begin[phase + 1] - begin);
-    if (o->progress != NULL && !o->progress(total, o->user)) {
-        int status = save_partial(run, err);
-        return status != MOE_OK ? status
-                                : moe_fail(err, MOE_ERR_CANCELLED,
-                                           "the calibration was stopped; the same command goes on");
+    run->progress = total;
+    run->asked_ns = 0;
+    if (is_cancelled(run)) {
+        return moe_fail(err, MOE_ERR_CANCELLED, "cancelled");
     }
     double interval_s = o->save_interval_s > 0.0 ? o->save_interval_s : DEFAULT_SAVE_INTERVAL_S;
     bool is_time = (double)(moe_now_ns() - run->saved_ns) * 1e-9 >= interval_s;
@@ -138,17 +155,21 @@ static int count_text(calibration_run *run, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
+    run->engine->cancel = (moe_wait_cancel){is_cancelled, run};
     uint32_t window = run->engine->context < WINDOW ? run->engine->context : WINDOW;
     while (s->n_done < s->n_tokens && status == MOE_OK) {
         uint64_t left = s->n_tokens - s->n_done;
         uint32_t n = left < window ? (uint32_t)left : window;
         run->window_begin = s->n_done;
+        run->spoilt = true; /* until the window has been counted whole */
         status = run_window(run, n, err);
         if (status == MOE_OK) {
+            run->spoilt = false;
             s->n_done += n;
             status = checkpoint(run, 0, (double)s->n_done / (double)s->n_tokens, err);
         }
     }
+    run->engine->cancel = (moe_wait_cancel){NULL, NULL};
     moe_runner_detach_observer(&run->engine->runner, &run->observer);
     return status;
 }
@@ -191,7 +212,8 @@ static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs,
                                  .experts = plan->experts,
                                  .n_rows = b->n_rows_of,
                                  .gates = b->gates,
-                                 .n = n_expert};
+                                 .n = n_expert,
+                                 .cancel = {is_cancelled, run}};
     int status = moe_expert_store_begin(engine->runner.experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(engine->runner.experts, b->positions, b->views, &n, err);
@@ -285,6 +307,22 @@ static int compare_weights(calibration_run *run, const moe_weight_reader *reader
     return status;
 }
 
+/* What tells that the model has been damaged, when it is. */
+static int add_integrity(calibration_run *run, moe_model_reader *reader, moe_calibration *tables,
+                         moe_error *err)
+{
+    const moe_engine *engine = run->engine;
+    const moe_model_identity *identity = &engine->identity;
+    uint32_t n = (uint32_t)moe_gguf_n_tensors(engine->gguf);
+    int status = moe_calibration_make_tensors(tables, n, err);
+    tables->header = identity->header;
+    tables->n_samples = identity->n_samples;
+    memcpy(tables->samples, identity->samples, sizeof tables->samples);
+    return status != MOE_OK ? status
+                            : moe_model_checksums(reader, engine->gguf, &engine->map,
+                                                  tables->tensor_checksums, err);
+}
+
 static int write_sidecar(calibration_run *run, const moe_weight_reader *reader, moe_error *err)
 {
     const moe_calibration_state *s = run->state;
@@ -301,6 +339,9 @@ static int write_sidecar(calibration_run *run, const moe_weight_reader *reader, 
         status = moe_layer_has_experts(&run->engine->config, l)
                      ? moe_affinity_of_router(reader, l, order, err)
                      : rank_nothing(s, order, err);
+    }
+    if (status == MOE_OK) {
+        status = add_integrity(run, reader->files, tables, err);
     }
     if (status == MOE_OK) {
         status = moe_calibration_save(tables, run->path, err);
@@ -366,6 +407,32 @@ static int prepare(calibration_run *run, moe_error *err)
     return status;
 }
 
+static int open_reader(calibration_run *run, moe_model_reader **reader, moe_error *err)
+{
+    moe_model_reader_options options = run->engine->reading;
+    options.is_cancelled = is_cancelled;
+    options.cancel_user = run;
+    return moe_model_reader_open(reader, &options, err);
+}
+
+/* What was done is kept when the calibration is stopped. */
+static int end(calibration_run *run, int status, moe_error *err)
+{
+    if (status == MOE_ERR_CANCELLED && run->state != NULL) {
+        int saved = run->spoilt ? MOE_OK : save_partial(run, err);
+        return saved != MOE_OK
+                   ? saved
+                   : moe_fail(err, status, "the calibration was stopped; the same command goes on");
+    }
+    if (status == MOE_OK) {
+        run->progress = 1.0;
+        run->asked_ns = 0;
+        (void)is_cancelled(run); /* told for the last time */
+        (void)unlink(run->partial);
+    }
+    return status;
+}
+
 int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err)
 {
     if (engine == NULL) {
@@ -384,10 +451,13 @@ int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_
     }
     calibration_run run = {.engine = engine, .options = &o, .saved_ns = moe_now_ns()};
     run.observer = (moe_route_observer){.wants_probs = true, .on_route = on_route, .context = &run};
-    moe_weight_reader reader = {.gguf = engine->gguf, .map = &engine->map};
+    moe_weight_reader reader = {.map = &engine->map};
     moe_matmul_kernels_init(&reader.kernels, moe_cpu_features());
     status = moe_blas_load(&run.blas, err);
     reader.blas = run.blas;
+    if (status == MOE_OK) {
+        status = open_reader(&run, &reader.files, err);
+    }
     if (status == MOE_OK) {
         status = prepare(&run, err);
     }
@@ -403,9 +473,8 @@ int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_
     if (status == MOE_OK) {
         status = write_sidecar(&run, &reader, err);
     }
-    if (status == MOE_OK) {
-        (void)unlink(run.partial);
-    }
+    status = end(&run, status, err);
+    moe_model_reader_close(&reader.files);
     moe_calibration_state_free(&run.state);
     free(run.hidden);
     free(run.tokens);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "offload/file_read.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_writer.h"
@@ -112,6 +111,7 @@ void moe_calibration_free(moe_calibration **calibration)
         for (uint32_t i = 0; i <= N_TABLES; i++) {
             free(*tables[i].memory);
         }
+        free(c->tensor_checksums);
         free(c->text_name);
         free(c);
     }
@@ -123,7 +123,38 @@ static uint64_t mix_table(uint64_t hash, const table *t)
     return XXH3_64bits_withSeed(*t->memory, t->bytes, hash);
 }
 
+int moe_calibration_make_tensors(moe_calibration *c, uint32_t n_tensors, moe_error *err)
+{
+    c->tensor_checksums = moe_calloc(n_tensors, sizeof *c->tensor_checksums);
+    c->n_tensors = n_tensors;
+    return c->tensor_checksums != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums of %u tensors", n_tensors);
+}
+
+/* Of what tells damage. */
+static uint64_t mix_integrity(const moe_calibration *c)
+{
+    const uint64_t numbers[] = {c->header, c->n_samples, c->n_tensors};
+    uint64_t hash = XXH3_64bits_withSeed(numbers, sizeof numbers, c->shape.fingerprint);
+    hash = XXH3_64bits_withSeed(c->samples, c->n_samples * sizeof *c->samples, hash);
+    return XXH3_64bits_withSeed(c->tensor_checksums, c->n_tensors * sizeof *c->tensor_checksums,
+                                hash);
+}
+
 /* ---- Writing ---- */
+
+static void write_integrity(moe_gguf_writer *w, const moe_calibration *c)
+{
+    const uint64_t samples[3] = {c->n_samples, 1, 1};
+    const uint64_t tensors[3] = {c->n_tensors, 1, 1};
+    moe_gguf_writer_u64(w, "moe-cal.model.header", c->header);
+    moe_gguf_writer_u64(w, "moe-cal.integrity.checksum", mix_integrity(c));
+    moe_gguf_writer_tensor(w, "model.samples", TYPE_I64, 1, samples, c->samples,
+                           samples[0] * sizeof *c->samples);
+    moe_gguf_writer_tensor(w, "tensor.checksums", TYPE_I64, 1, tensors, c->tensor_checksums,
+                           tensors[0] * sizeof *c->tensor_checksums);
+}
 
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err)
 {
@@ -160,6 +191,9 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
         const table *t = &tables[i];
         moe_gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->dims, *t->memory, t->bytes);
     }
+    if (copy.tensor_checksums != NULL) {
+        write_integrity(w, &copy);
+    }
     int status = moe_gguf_writer_save(w, path, err);
     moe_gguf_writer_free(&w);
     return status;
@@ -169,6 +203,7 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
 
 typedef struct sidecar {
     const moe_gguf *gguf;
+    moe_model_reader *reader;
     const char *path;
     moe_error *err;
 } sidecar;
@@ -196,10 +231,10 @@ static int check_number(const sidecar *s, const char *key, uint64_t expected)
     return status;
 }
 
-static int check_fingerprint(const sidecar *s, uint64_t expected)
+/* *fingerprint: the file's; it must be the expected one, if that is not 0. */
+static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fingerprint)
 {
     uint64_t version = 0;
-    uint64_t fingerprint = 0;
     int status = get_number(s, "moe-cal.version", &version);
     if (status == MOE_OK && version < VERSION) {
         return moe_fail(s->err, MOE_ERR_MISMATCH,
@@ -209,21 +244,22 @@ static int check_fingerprint(const sidecar *s, uint64_t expected)
     }
     status = status == MOE_OK ? check_number(s, "moe-cal.version", VERSION) : status;
     if (status == MOE_OK) {
-        status = get_number(s, "moe-cal.model.fingerprint", &fingerprint);
+        status = get_number(s, "moe-cal.model.fingerprint", fingerprint);
     }
-    if (status == MOE_OK && fingerprint != expected) {
+    if (status == MOE_OK && expected != 0 && *fingerprint != expected) {
         return moe_fail(s->err, MOE_ERR_MISMATCH,
                         "%s was made for another model or for other weights (fingerprint %016llx, "
                         "this one is %016llx); run moe-offload calibrate",
-                        s->path, (unsigned long long)fingerprint, (unsigned long long)expected);
+                        s->path, (unsigned long long)*fingerprint, (unsigned long long)expected);
     }
     return status;
 }
 
 /* The fingerprint comes first: whatever else differs, another model is the reason to be told. */
-static int check_shape(const sidecar *s, const moe_calibration_shape *expected)
+static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
+                       uint64_t *fingerprint)
 {
-    int status = check_fingerprint(s, expected->fingerprint);
+    int status = check_fingerprint(s, expected->fingerprint, fingerprint);
     const struct {
         const char *key;
         uint32_t value;
@@ -268,9 +304,11 @@ static int read_table(const sidecar *s, const table *t)
 {
     const moe_gguf_tensor *tensor = NULL;
     int status = check_table(s, t, &tensor);
-    return status != MOE_OK ? status
-                            : moe_file_read(moe_gguf_file_at(s->gguf, tensor->file_index),
-                                            tensor->offset, *t->memory, t->bytes, s->err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_model_range range = {tensor->file_index, tensor->offset, t->bytes};
+    return moe_model_reader_read(s->reader, &range, *t->memory, s->err);
 }
 
 /* n tables, and their checksum under that key. */
@@ -386,12 +424,58 @@ static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent 
     return status;
 }
 
+/* How many numbers a list of them has; 0: it is missing, or is no such list. */
+static uint64_t list_length(const sidecar *s, const char *name)
+{
+    const moe_gguf_tensor *t = moe_gguf_find_tensor(s->gguf, name);
+    return t != NULL && t->type == TYPE_I64 && t->dims[1] == 1 ? t->dims[0] : 0;
+}
+
+/* Sidecars of earlier versions have none of it. */
+static int load_integrity(const sidecar *s, moe_calibration *c)
+{
+    uint64_t n_samples = list_length(s, "model.samples");
+    uint64_t n_tensors = list_length(s, "tensor.checksums");
+    uint64_t expected = 0;
+    if (moe_gguf_find(s->gguf, "moe-cal.integrity.checksum") == NULL) {
+        return MOE_OK;
+    }
+    if (n_samples == 0 || n_samples > MOE_IDENTITY_SAMPLES || n_tensors < n_samples ||
+        n_tensors > UINT32_MAX / sizeof *c->tensor_checksums) {
+        return moe_fail(s->err, MOE_ERR_FORMAT,
+                        "%s: the lists of checksums are damaged: run moe-offload calibrate again",
+                        s->path);
+    }
+    void *samples = c->samples;
+    int status = get_number(s, "moe-cal.model.header", &c->header);
+    status = status == MOE_OK ? get_number(s, "moe-cal.integrity.checksum", &expected) : status;
+    table of_samples = {"model.samples", TYPE_I64, 1, {n_samples, 1, 1}, &samples, 8 * n_samples};
+    table of_tensors = {
+        "tensor.checksums", TYPE_I64, 1, {n_tensors, 1, 1}, (void **)&c->tensor_checksums,
+        8 * n_tensors};
+    const moe_gguf_tensor *found; /* before there is memory for what a hostile file promises */
+    status = status == MOE_OK ? check_table(s, &of_tensors, &found) : status;
+    status =
+        status == MOE_OK ? moe_calibration_make_tensors(c, (uint32_t)n_tensors, s->err) : status;
+    status = status == MOE_OK ? read_table(s, &of_samples) : status;
+    status = status == MOE_OK ? read_table(s, &of_tensors) : status;
+    c->n_samples = (uint32_t)n_samples;
+    if (status == MOE_OK && mix_integrity(c) != expected) {
+        status = moe_fail(s->err, MOE_ERR_FORMAT,
+                          "%s: the checksum of the checksums does not match; it is damaged: run "
+                          "moe-offload calibrate again",
+                          s->path);
+    }
+    return status;
+}
+
 static int load_from(const sidecar *s, moe_calibration **out, const moe_calibration_shape *expected,
                      bool with_gram)
 {
+    moe_calibration_shape shape = *expected;
     moe_string_view name = {"", 0};
     moe_calibration_extent extent = MOE_CALIBRATION_HOTNESS;
-    int status = check_shape(s, expected);
+    int status = check_shape(s, expected, &shape.fingerprint);
     if (status == MOE_OK) {
         status = moe_gguf_get_string(s->gguf, "moe-cal.text.name", &name, s->err);
     }
@@ -404,7 +488,7 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
     char text_name[256];
     snprintf(text_name, sizeof text_name, "%.*s", (int)(name.size < 255 ? name.size : 255),
              name.data);
-    status = moe_calibration_create(out, expected, text_name, extent, s->err);
+    status = moe_calibration_create(out, &shape, text_name, extent, s->err);
     if (status == MOE_OK) {
         status = get_number(s, "moe-cal.text.tokens", &(*out)->n_tokens);
     }
@@ -415,12 +499,13 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
         table tables[N_TABLES + 1];
         uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : N_TABLES;
         list_tables(*out, tables);
-        status = read_tables(s, tables, n, "moe-cal.checksum", expected->fingerprint);
+        status = read_tables(s, tables, n, "moe-cal.checksum", shape.fingerprint);
         if (status == MOE_OK && extent == MOE_CALIBRATION_GRAM) {
-            status = read_tables(s, &tables[TABLE_GRAM], 1, "moe-cal.gram.checksum",
-                                 expected->fingerprint);
+            status =
+                read_tables(s, &tables[TABLE_GRAM], 1, "moe-cal.gram.checksum", shape.fingerprint);
         }
     }
+    status = status == MOE_OK ? load_integrity(s, *out) : status;
     return status != MOE_OK ? status : check_contents(s, *out);
 }
 
@@ -431,8 +516,13 @@ int moe_calibration_load(moe_calibration **out, const char *path,
     moe_gguf *gguf = NULL;
     int status = moe_gguf_open(&gguf, path, err);
     if (status == MOE_OK) {
-        sidecar s = {gguf, path, err};
-        status = load_from(&s, out, expected, with_gram);
+        moe_model_reader_options options = {.gguf = gguf, .buffered = true};
+        sidecar s = {gguf, NULL, path, err};
+        status = moe_model_reader_open(&s.reader, &options, err);
+        if (status == MOE_OK) {
+            status = load_from(&s, out, expected, with_gram);
+        }
+        moe_model_reader_close(&s.reader);
     }
     if (status != MOE_OK) {
         moe_calibration_free(out);

@@ -16,6 +16,10 @@
  *   affinity.weight, affinity.coact, affinity.router                likewise
  *   checksums              I64 [L][N][3]   XXH3 of the expert's gate, up and down bytes
  *   gram                   F32 [L][n_embd][n_embd]  X^T X of what the routers saw; optional
+ *   tensor.checksums       I64 [T]         XXH3 of each of the model's T tensors, 0 for those of
+ *                                          experts; with what follows not in earlier versions
+ *   model.samples          I64 [32]        XXH3 of the samples of weights in the fingerprint
+ *   moe-cal.model.header, .integrity.checksum  u64  of all but the weights; of these tables
  *
  * .tables is 10, or 1 where nobody has calibrated and conversations alone were counted (/learn):
  * then counts is all there is. .text.tokens is the number of tokens in counts; .learned.tokens, how
@@ -31,6 +35,7 @@
 
 #include <moe/status.h>
 
+#include "runtime/engine/fingerprint.h"
 #include "runtime/model/tensor_map.h"
 
 #define MOE_PERCENTILES 99u /* 1, 2, ... 99 */
@@ -74,6 +79,13 @@ typedef struct moe_calibration {
     uint16_t *affinity[MOE_AFFINITY_KINDS]; /* [n_layer][n_expert][n_expert] */
     uint64_t *checksums;                    /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     float *gram;                            /* [n_layer][n_embd][n_embd] or NULL */
+    /* What tells a damaged model from another one, and which tensor is damaged. Sidecars of earlier
+     * versions, and those of conversations alone, have none of it. */
+    uint64_t header;
+    uint32_t n_samples;
+    uint64_t samples[MOE_IDENTITY_SAMPLES]; /* as in the model's identity */
+    uint32_t n_tensors;
+    uint64_t *tensor_checksums; /* [n_tensors], see moe_model_checksums(); or NULL */
 } moe_calibration;
 
 /* Tables of zeros. */
@@ -90,9 +102,12 @@ bool moe_calibration_has_tables(const moe_calibration *calibration);
 /* Adds what n_tokens chose; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
 
+/* Makes room for tensor_checksums. */
+int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensors, moe_error *err);
+
 /* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model,
- * of other weights, or of an earlier version that could not tell. Gram matrices are left in the
- * file unless asked for. */
+ * of other weights, or of an earlier version that could not tell; with an expected fingerprint of 0
+ * other weights are taken, too. Gram matrices are left in the file unless asked for. */
 int moe_calibration_load(moe_calibration **out, const char *path,
                          const moe_calibration_shape *expected, bool with_gram, moe_error *err);
 

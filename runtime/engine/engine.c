@@ -63,6 +63,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
                                   .kv = &engine->kv,
                                   .log = options->log,
                                   .user = options->user};
+    engine->progress = options->progress;
     status = moe_draft_model_open(&engine->draft_model, options, &engine_calls, err);
     if (status == MOE_OK) {
         status = moe_engine_open_model(engine, options, err);
@@ -136,6 +137,7 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     if (!o.vocabulary_only) {
         moe_metadata_notes(engine, &o);
     }
+    engine->progress = NULL;
     moe_engine_warm(engine);
     *out = engine;
     return MOE_OK;

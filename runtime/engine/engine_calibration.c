@@ -7,6 +7,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/model_parts.h"
+#include "offload/model_tensors.h"
 
 bool moe_offload_is(const moe_engine_options *options, const char *mode)
 {
@@ -23,23 +25,53 @@ moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine)
                                    .n_embd = c->n_embd};
 }
 
-/* A sidecar that nobody named may be stale or damaged: it is left out, and that is told. */
-static void load_default(moe_engine *engine)
+/* The calibration does not fit: because the model has been damaged since, or because it is another
+ * one? MOE_OK: another one. */
+static int tell_damage(const moe_engine *engine, const char *path, moe_error *err)
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
-    const char *path = engine->sidecar_path;
-    if (access(path, F_OK) == 0) {
-        moe_error why_not;
-        int status = moe_calibration_load(&engine->calibration, path, &shape, false, &why_not);
-        if (status != MOE_OK && engine->log != NULL) {
-            engine->log(why_not.message, engine->user);
-        }
+    moe_calibration *c = NULL;
+    size_t tensor;
+    shape.fingerprint = 0;
+    int status = MOE_OK;
+    if (moe_calibration_load(&c, path, &shape, false, NULL) == MOE_OK &&
+        moe_calibration_tells_damage(c, &engine->identity, &tensor)) {
+        status = moe_fail_damaged_tensor(err, engine->gguf, tensor);
     }
+    moe_calibration_free(&c);
+    return status;
+}
+
+/* MOE_ERR_MISMATCH may be the word for a damaged model. */
+static int load_sidecar(moe_engine *engine, const char *path, bool *is_damaged, moe_error *err)
+{
+    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    int status = moe_calibration_load(&engine->calibration, path, &shape, false, err);
+    int damage = status == MOE_ERR_MISMATCH ? tell_damage(engine, path, err) : MOE_OK;
+    *is_damaged = damage != MOE_OK;
+    return *is_damaged ? damage : status;
+}
+
+/* A sidecar that nobody named may be stale or damaged: it is left out, and that is told. */
+static int load_default(moe_engine *engine, moe_error *err)
+{
+    const char *path = engine->sidecar_path;
+    moe_error why_not;
+    bool is_damaged = false;
+    int status =
+        access(path, F_OK) == 0 ? load_sidecar(engine, path, &is_damaged, &why_not) : MOE_OK;
+    if (is_damaged) {
+        return moe_fail(err, status, "%s", why_not.message);
+    }
+    if (status != MOE_OK && engine->log != NULL) {
+        engine->log(why_not.message, engine->user);
+    }
+    return MOE_OK;
 }
 
 int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    bool is_damaged;
     bool named = o->calibration != NULL && strcmp(o->calibration, "none") != 0;
     int status = MOE_OK;
     engine->sidecar_path =
@@ -49,9 +81,9 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
     }
     if (o->calibration == NULL) {
-        load_default(engine);
+        status = load_default(engine, err);
     } else if (named) {
-        status = moe_calibration_load(&engine->calibration, o->calibration, &shape, false, err);
+        status = load_sidecar(engine, o->calibration, &is_damaged, err);
     }
     if (status == MOE_OK && engine->calibration == NULL && moe_offload_is(o, "caching")) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

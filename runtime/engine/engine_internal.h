@@ -10,6 +10,7 @@
 
 #include "offload/expert_store.h"
 #include "offload/file_watch.h"
+#include "offload/model_reader.h"
 #include "runtime/engine/calibration.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/learning.h"
@@ -48,9 +49,12 @@ struct moe_engine {
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
+    moe_model_identity identity;
     char *sidecar_path;           /* read, or where moe_learn_save() would write */
     moe_calibration *calibration; /* NULL: there is none */
     float *hotness;               /* [n_layer][n_expert], or NULL without calibration */
+    moe_model_reader_options reading; /* how files are read outside of passes */
+    moe_progress_fn progress;         /* while opening, else NULL */
     moe_log_fn log;
     void *user;
     const moe_policy *policy;
@@ -69,6 +73,7 @@ struct moe_engine {
     moe_kv_pool kv;
     moe_runner runner;
     moe_file_watch files;
+    moe_wait_cancel cancel; /* of steps, beside their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
     uint64_t n_sessions;                             /* created so far */
     moe_route_replay *route_replay;                  /* NULL unless routing is replayed */
@@ -147,8 +152,5 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *opt
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* What must hold of every sidecar of the engine's model. */
 moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine);
-/* The fingerprint of a model: its metadata, tensor table and file sizes, and a sample of its
- * weights, which is read (at most 256 KiB). */
-int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error *err);
 
 #endif

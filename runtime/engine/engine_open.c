@@ -195,6 +195,25 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     return MOE_OK;
 }
 
+/* A reader that waits asks whether to go on. */
+static bool opening_is_cancelled(void *user)
+{
+    const moe_engine *engine = user;
+    return engine->progress != NULL && !engine->progress(0.0, engine->user);
+}
+
+static void set_reading(moe_engine *engine, const moe_engine_options *o)
+{
+    engine->reading = (moe_model_reader_options){.gguf = engine->gguf,
+                                                 .buffered = o->buffered_io,
+                                                 .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
+                                                 .is_cancelled = opening_is_cancelled,
+                                                 .cancel_user = engine,
+                                                 .log = o->log,
+                                                 .user = o->user};
+    (void)find_io_kind(o->io, &engine->reading.io);
+}
+
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     engine->model_path = moe_strdup(o->model_path);
@@ -205,6 +224,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     int status = moe_gguf_open(&engine->gguf, o->model_path, err);
     if (status == MOE_OK) {
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
+        set_reading(engine, o);
         status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
     }
     if (status == MOE_OK) {
@@ -237,7 +257,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     (void)find_offload_mode(o->offload, &engine->offload);
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
-    return moe_model_fingerprint(engine->gguf, &engine->fingerprint, err);
+    status = moe_model_identify(&engine->reading, &engine->identity, err);
+    engine->fingerprint = engine->identity.fingerprint;
+    return status;
 }
 
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
@@ -473,7 +495,15 @@ static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    moe_weights_progress progress = {o->progress, o->user};
+    moe_weights_source source = {.gguf = engine->gguf,
+                                 .config = c,
+                                 .map = &engine->map,
+                                 .checksums = engine->calibration != NULL
+                                                  ? engine->calibration->tensor_checksums
+                                                  : NULL,
+                                 .reader = engine->reading,
+                                 .progress = o->progress,
+                                 .user = o->user};
     moe_device_limits limits;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
     engine->runner.device = engine->device;
@@ -489,8 +519,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         status = open_experts(engine, o, err);
     }
     if (status == MOE_OK) {
-        status = moe_weights_load(&engine->weights, engine->device, engine->gguf, c, &engine->map,
-                                  &progress, err);
+        status = moe_weights_load(&engine->weights, engine->device, &source, err);
     }
     if (status != MOE_OK) {
         return status;

@@ -8,15 +8,16 @@
  * Such points are spread evenly for any number of tensors, and, unlike every n-th, cannot keep step
  * with the layers and meet the same kind of tensor each time. A copy that differs in other tensors
  * alone has the same fingerprint: it guards against mistakes, not against forgery. */
+#include "runtime/engine/fingerprint.h"
+
 #include <xxhash.h>
 
-#include "offload/file_read.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
 /* What is covered, and how: a change of it makes every fingerprint another. 1: no weights. */
 #define FINGERPRINT_VERSION 2u
-#define N_SAMPLED_TENSORS   32u
+#define N_SAMPLED_TENSORS   MOE_IDENTITY_SAMPLES
 #define SAMPLE_BYTES        4096u
 #define GOLDEN_RATIO        2654435769u /* (sqrt(5) - 1) / 2, times 2^32 */
 
@@ -72,35 +73,53 @@ static uint64_t mix_kv(uint64_t hash, const moe_gguf_kv *kv)
     return hash;
 }
 
-static int mix_sample(uint64_t *hash, const moe_gguf *gguf, const moe_gguf_tensor *tensor,
-                      moe_error *err)
-{
-    uint8_t bytes[SAMPLE_BYTES];
-    const moe_gguf_file *file = moe_gguf_file_at(gguf, tensor->file_index);
-    uint64_t size = tensor->size < SAMPLE_BYTES ? tensor->size : SAMPLE_BYTES;
-    int status = moe_file_read(file, tensor->offset, bytes, size, err);
-    if (status == MOE_OK) {
-        *hash = mix(*hash, bytes, size);
-        status = moe_file_read(file, tensor->offset + tensor->size - size, bytes, size, err);
-    }
-    *hash = status == MOE_OK ? mix(*hash, bytes, size) : *hash;
-    return status;
-}
-
-static int mix_weights(uint64_t *hash, const moe_gguf *gguf, moe_error *err)
+/* The first and the last bytes of the tensors that are sampled. Returns how many ranges. */
+static uint32_t list_samples(const moe_gguf *gguf, moe_model_range *ranges, uint32_t *tensors)
 {
     uint64_t n_tensors = moe_gguf_n_tensors(gguf);
     uint32_t n = n_tensors < N_SAMPLED_TENSORS ? (uint32_t)n_tensors : N_SAMPLED_TENSORS;
-    int status = MOE_OK;
-    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint64_t at = n < N_SAMPLED_TENSORS ? i : (uint64_t)(i * GOLDEN_RATIO) * n_tensors >> 32;
-        status = mix_sample(hash, gguf, moe_gguf_tensor_at(gguf, at), err);
+        const moe_gguf_tensor *tensor = moe_gguf_tensor_at(gguf, at);
+        tensors[i] = (uint32_t)at;
+        uint64_t size = tensor->size < SAMPLE_BYTES ? tensor->size : SAMPLE_BYTES;
+        uint64_t last = tensor->offset + tensor->size - size;
+        ranges[2 * i] = (moe_model_range){tensor->file_index, tensor->offset, size};
+        ranges[2 * i + 1] = (moe_model_range){tensor->file_index, last, size};
     }
+    return 2 * n;
+}
+
+static int mix_weights(moe_model_identity *identity, const moe_model_reader_options *reading,
+                       moe_error *err)
+{
+    moe_model_range ranges[2 * N_SAMPLED_TENSORS];
+    uint8_t bytes[SAMPLE_BYTES];
+    uint32_t n = list_samples(reading->gguf, ranges, identity->tensors);
+    identity->n_samples = n / 2;
+    moe_model_reader_options options = *reading;
+    moe_model_reader *reader;
+    options.buffered = true; /* little, and all over the files */
+    int status = moe_model_reader_open(&reader, &options, err);
+    if (status == MOE_OK) {
+        status = moe_model_reader_begin(reader, ranges, n, err);
+    }
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        status = moe_model_reader_take(reader, bytes, ranges[i].size, err);
+        if (status == MOE_OK) {
+            uint64_t *sample = &identity->samples[i / 2];
+            identity->fingerprint = mix(identity->fingerprint, bytes, ranges[i].size);
+            *sample = mix(i % 2 == 0 ? 0 : *sample, bytes, ranges[i].size);
+        }
+    }
+    moe_model_reader_close(&reader);
     return status;
 }
 
-int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error *err)
+int moe_model_identify(const moe_model_reader_options *reading, moe_model_identity *identity,
+                       moe_error *err)
 {
+    const moe_gguf *gguf = reading->gguf;
     uint64_t hash = FINGERPRINT_VERSION;
     for (size_t i = 0; i < moe_gguf_n_kvs(gguf); i++) {
         hash = mix_kv(hash, moe_gguf_kv_at(gguf, i));
@@ -114,6 +133,15 @@ int moe_model_fingerprint(const moe_gguf *gguf, uint64_t *fingerprint, moe_error
     for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
         hash = mix_number(hash, moe_gguf_file_at(gguf, i)->size);
     }
-    *fingerprint = hash;
-    return mix_weights(fingerprint, gguf, err);
+    *identity = (moe_model_identity){.fingerprint = hash, .header = hash};
+    return mix_weights(identity, reading, err);
+}
+
+int moe_model_fingerprint(const moe_model_reader_options *reading, uint64_t *fingerprint,
+                          moe_error *err)
+{
+    moe_model_identity identity;
+    int status = moe_model_identify(reading, &identity, err);
+    *fingerprint = identity.fingerprint;
+    return status;
 }

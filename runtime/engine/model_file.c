@@ -306,5 +306,6 @@ int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error 
     if (file == NULL || fingerprint == NULL) {
         return moe_fail_null(err, "moe_file_fingerprint", "file or fingerprint");
     }
-    return moe_model_fingerprint(file->gguf, fingerprint, err);
+    moe_model_reader_options reading = {.gguf = file->gguf};
+    return moe_model_fingerprint(&reading, fingerprint, err);
 }

@@ -186,7 +186,8 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
 static bool step_is_cancelled(void *user)
 {
     const step *s = user;
-    bool cancelled = false;
+    const moe_wait_cancel *engine = &s->engine->cancel;
+    bool cancelled = engine->is_cancelled != NULL && engine->is_cancelled(engine->user);
     for (size_t i = 0; i < s->n_sessions; i++) {
         cancelled |= atomic_load_explicit(&s->sessions[i]->cancelled, memory_order_relaxed);
     }

@@ -1,159 +1,267 @@
 /* SPDX-License-Identifier: MIT */
-/* Two walks over the same list of tensors: the first adds up the arena, the second fills it. */
+/* Three walks over the same list of tensors: the first adds up the arena, the second lists what is
+ * to be read, in order, so that the reader is ahead of the third, which fills the arena. */
 #include "runtime/pass/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
-#include "cpu/kernels/matmul.h"
-#include "offload/file_read.h"
+#include "cpu/kernels/matmul_reference.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "offload/model_tensors.h"
 
-#define STAGING_BYTES (1u << 20)
+#define UPLOAD_BYTES (1u << 20)
+
+typedef enum walk { WALK_MEASURE, WALK_LIST, WALK_LOAD } walk;
 
 typedef struct loader {
     moe_weights *weights;
     moe_device *device;
-    const moe_gguf *gguf;
+    const moe_weights_source *source;
     const moe_model_config *config;
-    const moe_weights_progress *progress;
-    bool measure_only;
-    uint8_t *staging; /* [STAGING_BYTES] */
-    size_t offset;    /* in the arena */
-    uint64_t bytes_done;
+    walk walk;
+    size_t offset;           /* in the arena */
+    moe_model_range *ranges; /* [n_ranges]: what is read, one tensor each */
+    size_t n_ranges, capacity;
+    size_t at; /* of the ranges, the one that is loaded */
+    moe_model_reader *reader;
+    XXH3_state_t *hash; /* of that one's bytes so far */
+    uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
 
-static int report(loader *load)
+static bool report(const loader *load)
 {
-    if (load->progress->report == NULL) {
-        return MOE_OK;
-    }
-    double fraction = (double)load->bytes_done / (double)load->weights->arena_bytes;
-    if (!load->progress->report(fraction < 1.0 ? fraction : 1.0, load->progress->user)) {
-        return moe_fail(load->err, MOE_ERR_CANCELLED, "opening was cancelled");
-    }
-    return MOE_OK;
+    const moe_weights_source *s = load->source;
+    double fraction = (double)load->bytes_done / (double)load->bytes_all;
+    return s->progress == NULL || s->progress(fraction < 1.0 ? fraction : 1.0, s->user);
 }
 
-/* Reserves room in the arena; false while measuring. */
-static bool place(loader *load, moe_weight *weight, moe_dtype type, uint64_t n_in, uint64_t n_out,
+/* The reader asks while it waits. */
+static bool is_cancelled(void *user)
+{
+    return !report(user);
+}
+
+/* Reserves room in the arena. */
+static void place(loader *load, moe_weight *weight, moe_dtype type, uint64_t n_in, uint64_t n_out,
                   uint64_t bytes)
 {
     size_t offset = load->offset;
     load->offset += moe_align64(bytes);
-    if (load->measure_only) {
-        return false;
+    if (load->walk == WALK_LOAD) {
+        *weight = (moe_weight){.type = type,
+                               .data = load->weights->arena + offset,
+                               .n_in = (uint32_t)n_in,
+                               .n_out = (uint32_t)n_out,
+                               .row_bytes = moe_dtype_row_bytes(type, n_in)};
     }
-    *weight = (moe_weight){.type = type,
-                           .data = load->weights->arena + offset,
-                           .n_in = (uint32_t)n_in,
-                           .n_out = (uint32_t)n_out,
-                           .row_bytes = moe_dtype_row_bytes(type, n_in)};
-    return true;
 }
 
-static int copy_range(loader *load, const moe_tensor_ref *ref, uint64_t from, uint64_t size,
-                      const void *dst)
+/* ---- One tensor's bytes ---- */
+
+static int list_range(loader *load, const moe_tensor_ref *ref)
 {
-    const moe_gguf_file *file = moe_gguf_file_at(load->gguf, ref->file_index);
-    for (uint64_t done = 0; done < size;) {
-        size_t n = size - done < STAGING_BYTES ? (size_t)(size - done) : STAGING_BYTES;
-        int status = moe_file_read(file, ref->offset + from + done, load->staging, n, load->err);
-        if (status == MOE_OK) {
-            status = load->device->ops->upload(load->device, (uint8_t *)dst + done, load->staging,
-                                               n, load->err);
+    if (load->n_ranges == load->capacity) {
+        size_t capacity = load->capacity > 0 ? 2 * load->capacity : 256;
+        moe_model_range *larger = moe_realloc_array(load->ranges, capacity, sizeof *load->ranges);
+        if (larger == NULL) {
+            return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to load weights");
         }
-        done += n;
-        load->bytes_done += n;
-        if (status == MOE_OK) {
-            status = report(load);
+        load->ranges = larger;
+        load->capacity = capacity;
+    }
+    load->ranges[load->n_ranges++] = (moe_model_range){ref->file_index, ref->offset, ref->size};
+    load->bytes_all += ref->size;
+    return MOE_OK;
+}
+
+/* The next bytes of the tensor, as they come. */
+static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *n)
+{
+    int status = moe_model_reader_next(load->reader, most, bytes, n, load->err);
+    if (status == MOE_OK && *n == 0) {
+        return moe_fail(load->err, MOE_ERR_INTERNAL, "weights end before their tensors do");
+    }
+    if (status == MOE_OK) {
+        load->bytes_done += *n;
+        if (load->hash != NULL) {
+            XXH3_64bits_update(load->hash, *bytes, *n);
         }
+    }
+    return status;
+}
+
+/* Exactly so many, to host memory. */
+static int take_bytes(loader *load, uint8_t *dst, size_t size)
+{
+    int status = MOE_OK;
+    while (size > 0 && status == MOE_OK) {
+        const uint8_t *bytes;
+        size_t n;
+        status = next_bytes(load, size, &bytes, &n);
+        if (status == MOE_OK) {
+            memcpy(dst, bytes, n);
+            dst += n;
+            size -= n;
+        }
+    }
+    return status;
+}
+
+/* Exactly so many, to the device. */
+static int upload_bytes(loader *load, const void *dst, uint64_t size)
+{
+    uint8_t *to = (uint8_t *)dst;
+    int status = MOE_OK;
+    while (size > 0 && status == MOE_OK) {
+        const uint8_t *bytes;
+        size_t n;
+        status = next_bytes(load, size < UPLOAD_BYTES ? (size_t)size : UPLOAD_BYTES, &bytes, &n);
+        if (status == MOE_OK) {
+            status = load->device->ops->upload(load->device, to, bytes, n, load->err);
+            to += n;
+            size -= n;
+        }
+    }
+    return status;
+}
+
+/* MOE_OK: the tensor that has been read is what the checksum is of, or there is none. */
+static int verify(const loader *load)
+{
+    const moe_weights_source *s = load->source;
+    const moe_model_range *range = &load->ranges[load->at];
+    size_t index;
+    if (load->hash == NULL || !moe_model_tensor_at(s->gguf, range, &index) ||
+        s->checksums[index] == 0 ||
+        XXH3_64bits_digest(load->hash) == s->checksums[index]) {
+        return MOE_OK;
+    }
+    return moe_fail_damaged_tensor(load->err, s->gguf, index);
+}
+
+/* Reads the tensor by `fill`; where its bytes are not those of its checksum, once more. */
+static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *, void *),
+                   void *context)
+{
+    if (load->walk != WALK_LOAD) {
+        return load->walk == WALK_LIST ? list_range(load, ref) : MOE_OK;
+    }
+    int status = MOE_OK;
+    for (int tries = 0; tries < 2; tries++) {
+        if (load->hash != NULL) {
+            XXH3_64bits_reset(load->hash);
+        }
+        if (tries > 0) {
+            load->bytes_done -= ref->size;
+            status = moe_model_reader_begin(load->reader, load->ranges + load->at,
+                                            load->n_ranges - load->at, load->err);
+        }
+        status = status == MOE_OK ? fill(load, context) : status;
         if (status != MOE_OK) {
             return status;
         }
+        status = verify(load);
+        if (status == MOE_OK) {
+            break;
+        }
     }
-    return MOE_OK;
+    load->at++;
+    return status;
+}
+
+/* ---- Tensors ---- */
+
+typedef struct plain_tensor {
+    const void *dst;
+    uint64_t size;
+} plain_tensor;
+
+static int fill_plain(loader *load, void *context)
+{
+    const plain_tensor *t = context;
+    return upload_bytes(load, t->dst, t->size);
 }
 
 static int load_tensor(loader *load, moe_weight *weight, const moe_tensor_ref *ref)
 {
-    if (ref->size == 0 || !place(load, weight, ref->type, ref->n_in, ref->n_out, ref->size)) {
+    if (ref->size == 0) {
         return MOE_OK;
     }
-    return copy_range(load, ref, 0, ref->size, weight->data);
+    moe_weight placed = {0};
+    place(load, &placed, ref->type, ref->n_in, ref->n_out, ref->size);
+    if (load->walk == WALK_LOAD) {
+        *weight = placed;
+    }
+    plain_tensor t = {placed.data, ref->size};
+    return load_by(load, ref, fill_plain, &t);
 }
 
 /* Older MLA files hold [head][nope + v][rank] in one tensor. The values' rows are taken as they
  * are; the keys' are wanted transposed, [head][rank][nope], and become F32: no quantisation is
  * added. */
-static int load_kv_b_values(loader *load, moe_weight *v_b, const moe_tensor_ref *kv_b)
-{
-    const moe_model_config *c = load->config;
-    uint64_t row_bytes = moe_dtype_row_bytes(kv_b->type, kv_b->n_in);
-    uint64_t head_bytes = row_bytes * c->v_head_dim;
-    uint64_t n_out = (uint64_t)c->n_head * c->v_head_dim;
-    if (!place(load, v_b, kv_b->type, kv_b->n_in, n_out, head_bytes * c->n_head)) {
-        return MOE_OK;
-    }
-    int status = MOE_OK;
-    for (uint32_t h = 0; h < c->n_head && status == MOE_OK; h++) {
-        uint64_t from = ((uint64_t)h * (c->qk_nope_dim + c->v_head_dim) + c->qk_nope_dim);
-        status = copy_range(load, kv_b, from * row_bytes, head_bytes,
-                            (const uint8_t *)v_b->data + h * head_bytes);
-    }
-    return status;
-}
+typedef struct split_tensor {
+    const moe_tensor_ref *kv_b;
+    moe_weight k_b, v_b;
+    moe_dequantize_fn dequantize;
+    uint8_t *rows; /* of the keys of a head */
+    float *row, *transposed;
+} split_tensor;
 
-static int transpose_kv_b_keys(loader *load, const moe_weight *k_b, const moe_tensor_ref *kv_b,
-                               uint8_t *rows, float *row, float *out)
+static int fill_split(loader *load, void *context)
 {
+    split_tensor *t = context;
     const moe_model_config *c = load->config;
-    const moe_gguf_file *file = moe_gguf_file_at(load->gguf, kv_b->file_index);
-    moe_matmul_kernels kernels;
-    moe_matmul_kernels_init(&kernels, 0);
-    uint64_t row_bytes = moe_dtype_row_bytes(kv_b->type, kv_b->n_in);
-    size_t out_bytes = (size_t)c->kv_lora_rank * c->qk_nope_dim * sizeof *out;
+    uint64_t row_bytes = moe_dtype_row_bytes(t->kv_b->type, t->kv_b->n_in);
+    size_t k_bytes = (size_t)c->kv_lora_rank * c->qk_nope_dim * sizeof(float);
+    uint64_t v_bytes = row_bytes * c->v_head_dim;
     int status = MOE_OK;
     for (uint32_t h = 0; h < c->n_head && status == MOE_OK; h++) {
-        uint64_t from = (uint64_t)h * (c->qk_nope_dim + c->v_head_dim) * row_bytes;
-        status =
-            moe_file_read(file, kv_b->offset + from, rows, c->qk_nope_dim * row_bytes, load->err);
+        status = take_bytes(load, t->rows, c->qk_nope_dim * row_bytes);
         for (uint32_t i = 0; i < c->qk_nope_dim && status == MOE_OK; i++) {
-            kernels.dequantize[kv_b->type](rows + i * row_bytes, row, c->kv_lora_rank);
+            t->dequantize(t->rows + i * row_bytes, t->row, c->kv_lora_rank);
             for (uint32_t j = 0; j < c->kv_lora_rank; j++) {
-                out[(size_t)j * c->qk_nope_dim + i] = row[j];
+                t->transposed[(size_t)j * c->qk_nope_dim + i] = t->row[j];
             }
         }
         if (status == MOE_OK) {
-            status = load->device->ops->upload(load->device, (uint8_t *)k_b->data + h * out_bytes,
-                                               out, out_bytes, load->err);
+            status = load->device->ops->upload(load->device, (uint8_t *)t->k_b.data + h * k_bytes,
+                                               t->transposed, k_bytes, load->err);
+        }
+        if (status == MOE_OK) {
+            status = upload_bytes(load, (const uint8_t *)t->v_b.data + h * v_bytes, v_bytes);
         }
     }
     return status;
 }
 
-static int load_kv_b_keys(loader *load, moe_weight *k_b, const moe_tensor_ref *kv_b)
+static int load_split(loader *load, moe_layer_weights *layer, const moe_tensor_ref *kv_b)
 {
     const moe_model_config *c = load->config;
-    uint64_t n_out = (uint64_t)c->n_head * c->kv_lora_rank;
-    if (!place(load, k_b, MOE_DTYPE_F32, c->qk_nope_dim, n_out,
-               n_out * c->qk_nope_dim * sizeof(float))) {
-        return MOE_OK;
+    split_tensor t = {.kv_b = kv_b, .dequantize = moe_dequantize_of(kv_b->type)};
+    uint64_t row_bytes = moe_dtype_row_bytes(kv_b->type, kv_b->n_in);
+    uint64_t k_rows = (uint64_t)c->n_head * c->kv_lora_rank;
+    uint64_t v_rows = (uint64_t)c->n_head * c->v_head_dim;
+    place(load, &t.v_b, kv_b->type, kv_b->n_in, v_rows, v_rows * row_bytes);
+    place(load, &t.k_b, MOE_DTYPE_F32, c->qk_nope_dim, k_rows,
+          k_rows * c->qk_nope_dim * sizeof(float));
+    if (load->walk != WALK_LOAD) {
+        return load_by(load, kv_b, NULL, NULL);
     }
-    uint8_t *rows = moe_calloc(c->qk_nope_dim, moe_dtype_row_bytes(kv_b->type, kv_b->n_in));
-    float *row = moe_calloc(c->kv_lora_rank, sizeof *row);
-    float *out = moe_calloc((size_t)c->kv_lora_rank * c->qk_nope_dim, sizeof *out);
-    int status = MOE_ERR_MEMORY;
-    if (rows != NULL && row != NULL && out != NULL) {
-        status = transpose_kv_b_keys(load, k_b, kv_b, rows, row, out);
-    } else {
-        moe_fail(load->err, status, "no memory to split attn_kv_b");
-    }
-    free(rows);
-    free(row);
-    free(out);
+    layer->tensors[MOE_LAYER_ATTN_V_B] = t.v_b;
+    layer->tensors[MOE_LAYER_ATTN_K_B] = t.k_b;
+    t.rows = moe_calloc(c->qk_nope_dim, row_bytes);
+    t.row = moe_calloc(c->kv_lora_rank, sizeof *t.row);
+    t.transposed = moe_calloc((size_t)c->kv_lora_rank * c->qk_nope_dim, sizeof *t.transposed);
+    int status = t.rows != NULL && t.row != NULL && t.transposed != NULL
+                     ? load_by(load, kv_b, fill_split, &t)
+                     : moe_fail(load->err, MOE_ERR_MEMORY, "no memory to split attn_kv_b");
+    free(t.rows);
+    free(t.row);
+    free(t.transposed);
     return status;
 }
 
@@ -169,19 +277,35 @@ static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_ma
         }
     }
     const moe_tensor_ref *kv_b = &map->tensors[MOE_LAYER_ATTN_KV_B];
-    if (kv_b->size == 0 || map->tensors[MOE_LAYER_ATTN_K_B].size != 0) {
-        return MOE_OK;
-    }
-    int status = load_kv_b_values(load, &layer->tensors[MOE_LAYER_ATTN_V_B], kv_b);
-    if (status == MOE_OK) {
-        status = load_kv_b_keys(load, &layer->tensors[MOE_LAYER_ATTN_K_B], kv_b);
-    }
-    return status;
+    bool is_split = kv_b->size != 0 && map->tensors[MOE_LAYER_ATTN_K_B].size == 0;
+    return is_split ? load_split(load, layer, kv_b) : MOE_OK;
 }
 
-static int load_all(loader *load, const moe_tensor_map *map)
+static int fill_rope_factors(loader *load, void *context)
+{
+    const moe_tensor_ref *ref = context;
+    return take_bytes(load, (uint8_t *)load->weights->rope_factors, ref->size);
+}
+
+static int load_rope_factors(loader *load, const moe_tensor_ref *ref)
+{
+    if (ref->size == 0) {
+        return MOE_OK;
+    }
+    if (load->walk == WALK_LOAD) {
+        load->weights->rope_factors = moe_calloc(ref->n_in, sizeof(float));
+        if (load->weights->rope_factors == NULL) {
+            return moe_fail(load->err, MOE_ERR_MEMORY, "no memory for the rope factors");
+        }
+    }
+    moe_tensor_ref copy = *ref;
+    return load_by(load, ref, fill_rope_factors, &copy);
+}
+
+static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
 {
     moe_weights *w = load->weights;
+    load->walk = kind;
     load->offset = 0;
     int status = load_tensor(load, &w->token_embedding, &map->token_embedding);
     if (status == MOE_OK) {
@@ -194,39 +318,44 @@ static int load_all(loader *load, const moe_tensor_map *map)
     }
     for (uint32_t l = 0; l < load->config->n_layer && status == MOE_OK; l++) {
         moe_layer_weights unused;
-        status = load_layer(load, load->measure_only ? &unused : &w->layers[l], &map->layers[l]);
+        status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused, &map->layers[l]);
     }
-    return status;
-}
-
-static int load_rope_factors(loader *load, const moe_tensor_map *map)
-{
-    const moe_tensor_ref *ref = &map->rope_freqs;
-    if (ref->size == 0) {
-        return MOE_OK;
-    }
-    load->weights->rope_factors = moe_calloc(ref->n_in, sizeof(float));
-    if (load->weights->rope_factors == NULL) {
-        return moe_fail(load->err, MOE_ERR_MEMORY, "no memory for the rope factors");
-    }
-    return moe_file_read(moe_gguf_file_at(load->gguf, ref->file_index), ref->offset,
-                         load->weights->rope_factors, ref->size, load->err);
+    return status == MOE_OK ? load_rope_factors(load, &map->rope_freqs) : status;
 }
 
 uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map)
 {
     moe_weights weights = {0};
-    loader load = {.weights = &weights, .config = config, .measure_only = true};
-    (void)load_all(&load, map);
+    loader load = {.weights = &weights, .config = config};
+    (void)walk_all(&load, map, WALK_MEASURE);
     return load.offset;
 }
 
-static int measure_and_load(loader *load, const moe_tensor_map *map)
+static int open_reader(loader *load)
+{
+    const moe_weights_source *s = load->source;
+    moe_model_reader_options options = s->reader;
+    options.gguf = s->gguf;
+    options.is_cancelled = is_cancelled;
+    options.cancel_user = load;
+    if (s->checksums != NULL) {
+        load->hash = XXH3_createState();
+        if (load->hash == NULL) {
+            return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to verify weights");
+        }
+    }
+    int status = moe_model_reader_open(&load->reader, &options, load->err);
+    return status != MOE_OK
+               ? status
+               : moe_model_reader_begin(load->reader, load->ranges, load->n_ranges, load->err);
+}
+
+static int measure_and_load(loader *load)
 {
     moe_weights *w = load->weights;
+    const moe_tensor_map *map = load->source->map;
     w->layers = moe_calloc(load->config->n_layer, sizeof *w->layers);
-    load->staging = moe_calloc_aligned(STAGING_BYTES, 1);
-    if (w->layers == NULL || load->staging == NULL) {
+    if (w->layers == NULL) {
         return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to load weights");
     }
     w->arena_bytes = moe_weights_bytes(load->config, map);
@@ -236,23 +365,27 @@ static int measure_and_load(loader *load, const moe_tensor_map *map)
         return status;
     }
     w->arena = arena;
-    status = load_all(load, map);
-    return status != MOE_OK ? status : load_rope_factors(load, map);
+    status = walk_all(load, map, WALK_LIST);
+    status = status == MOE_OK ? open_reader(load) : status;
+    return status == MOE_OK ? walk_all(load, map, WALK_LOAD) : status;
 }
 
-int moe_weights_load(moe_weights *weights, moe_device *device, const moe_gguf *gguf,
-                     const moe_model_config *config, const moe_tensor_map *map,
-                     const moe_weights_progress *progress, moe_error *err)
+int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,
+                     moe_error *err)
 {
     *weights = (moe_weights){0};
     loader load = {.weights = weights,
                    .device = device,
-                   .gguf = gguf,
-                   .config = config,
-                   .progress = progress,
+                   .source = source,
+                   .config = source->config,
                    .err = err};
-    int status = measure_and_load(&load, map);
-    free(load.staging);
+    int status = measure_and_load(&load);
+    moe_model_reader_close(&load.reader);
+    XXH3_freeState(load.hash);
+    free(load.ranges);
+    if (status == MOE_ERR_CANCELLED) {
+        moe_fail(err, status, "opening was cancelled");
+    }
     if (status != MOE_OK) {
         moe_weights_free(weights, device);
     }

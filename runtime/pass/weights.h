@@ -5,6 +5,7 @@
 
 #include <moe/moe.h>
 
+#include "offload/model_reader.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -23,18 +24,24 @@ typedef struct moe_weights {
     size_t arena_bytes;
 } moe_weights;
 
-typedef struct moe_weights_progress {
-    moe_progress_fn report; /* may be NULL */
-    void *user;
-} moe_weights_progress;
+/* What is loaded, and how it is read. */
+typedef struct moe_weights_source {
+    const moe_gguf *gguf;
+    const moe_model_config *config;
+    const moe_tensor_map *map;
+    const uint64_t *checksums; /* XXH3 of every tensor of the gguf, in its order; NULL: none */
+    moe_model_reader_options reader; /* but for gguf, is_cancelled and cancel_user */
+    moe_progress_fn progress;        /* false cancels; may be NULL */
+    void *user;                      /* progress's */
+} moe_weights_source;
 
 /* Bytes that loading will take on the device. */
 uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map);
 
-/* Reads and uploads. MOE_ERR_CANCELLED when the progress callback says so. */
-int moe_weights_load(moe_weights *weights, moe_device *device, const moe_gguf *gguf,
-                     const moe_model_config *config, const moe_tensor_map *map,
-                     const moe_weights_progress *progress, moe_error *err);
+/* Reads, verifies and uploads. MOE_ERR_CANCELLED when the progress callback says so; MOE_ERR_IO,
+ * which names the tensor, when its bytes are twice not those that its checksum is of. */
+int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,
+                     moe_error *err);
 void moe_weights_free(moe_weights *weights, moe_device *device);
 
 #endif

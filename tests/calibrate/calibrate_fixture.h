@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "cpu/kernels/matmul.h"
-#include "offload/file_read.h"
 #include "runtime/engine/calibration.h"
+#include "runtime/model/gguf.h"
 #include "tests/engine/engine_fixture.h"
 
 #define N_TOKENS 700 /* more than a window, and no multiple of one */

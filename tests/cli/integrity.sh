@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # The command and a model whose bytes are wrong, or change under it.
-# Arguments: the command, damage_model, a tiny model.
+# Arguments: the command, damage_model, a tiny model, hang_reads or nothing.
 set -u
 moe=$1
 damage=$2
 model=$3
+hang=${4:-}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -91,6 +92,77 @@ change_while_running "$work/changing.gguf" replace
 [ $status -eq 130 ] || fail "replaced: exit status $status: $(cat "$work/err")"
 [ "$(grep -c 'note: .*changing.gguf: replaced by another file' "$work/err")" -eq 1 ] ||
     fail "replaced: $(cat "$work/err")"
+
+# Damage in every kind of tensor, with a calibration: loading names it, and so does verify.
+printf '%s %s %s' "$prompt" "$prompt" "$prompt" >"$work/text.txt"
+cp "$model" "$work/sound.gguf"
+"$moe" calibrate -m "$work/sound.gguf" -f "$work/text.txt" --quiet || fail "calibrate"
+"$moe" verify -m "$work/sound.gguf" >"$work/text" 2>"$work/err" || fail "verify of a sound model"
+grep -Eq ' ([0-9]+) parts, \1 with a checksum; 0 damaged$' "$work/text" || fail "$(cat "$work/text")"
+[ ! -s "$work/err" ] || fail "verify says $(cat "$work/err")"
+cp "$work/sound.moe-cal.gguf" "$work/bad.moe-cal.gguf"
+for tensor in token_embd output_norm output blk.0.attn_norm blk.0.attn_q blk.0.attn_output \
+    blk.0.attn_q_norm blk.0.ffn_norm blk.0.ffn_gate_inp blk.0.ffn_up_exps; do
+    offset=$("$damage" "$model" "$work/bad.gguf" $tensor.weight flips) || continue
+    for arguments in '' '--expert-cache 50%' '--device sim:memory=1G,link=16GB/s,latency=10us' \
+        "--calibration $work/bad.moe-cal.gguf"; do
+        # shellcheck disable=SC2086
+        "$moe" run -m "$work/bad.gguf" -p "$prompt" -n 40 $arguments >"$work/text" 2>"$work/err"
+        status=$?
+        [ $status -eq 1 ] || fail "$tensor damaged, $arguments: exit status $status"
+        case $tensor in
+        *exps) grep -q 'layer 0, expert [0-9]*: .*bad.gguf.*checksum' "$work/err" ;;
+        *) grep -q "bad.gguf: .*$tensor.weight.* at offset $offset.*checksum" "$work/err" &&
+            [ ! -s "$work/text" ] ;;
+        esac || fail "$tensor damaged, $arguments: $(cat "$work/err")"
+    done
+    "$moe" verify -m "$work/bad.gguf" >"$work/text" 2>"$work/err"
+    status=$?
+    [ $status -eq 1 ] || fail "verify, $tensor damaged: exit status $status"
+    grep -q "bad.gguf: $tensor.weight.*damaged, the checksum" "$work/text" ||
+        fail "verify, $tensor damaged: $(cat "$work/text" "$work/err")"
+    "$moe" verify -m "$work/bad.gguf" --json >"$work/text" 2>"$work/err"
+    grep -q "\"tensor\": \"$tensor.weight\"" "$work/text" || fail "verify --json, $tensor"
+done
+# Without one: what can be told, and what to do.
+"$moe" verify -m "$work/bad.gguf" --calibration none >"$work/text" 2>"$work/err" ||
+    fail "verify without a calibration"
+grep -q ' 0 with a checksum' "$work/text" && grep -q 'note: .*calibrate -m' "$work/err" ||
+    fail "verify without a calibration: $(cat "$work/text" "$work/err")"
+"$moe" verify -m "$work/infinite.gguf" >"$work/text" 2>"$work/err"
+status=$?
+[ $status -eq 1 ] && grep -q 'output_norm.weight.*not finite' "$work/text" ||
+    fail "verify of values that are not finite: $status $(cat "$work/text" "$work/err")"
+
+# A disk that hangs, at each stage of opening: the time-out, and the first Ctrl-C.
+if [ -n "$hang" ]; then
+    for from in 2 20 66; do
+        for arguments in 'run -p a -n 4' 'verify' "calibrate -f $work/text.txt -o $work/other.gguf"; do
+            # shellcheck disable=SC2086
+            LD_PRELOAD=$hang HANG_FROM=$from timeout 20 "$moe" $arguments -m "$work/sound.gguf" \
+                --io threads --io-timeout 0.3 --quiet >"$work/text" 2>"$work/err"
+            status=$?
+            [ $status -eq 1 ] && grep -q 'sound.*gguf.*not answered for 0.3 s' "$work/err" ||
+                fail "hung from $from, $arguments: $status $(cat "$work/err")"
+            # From 66 on an expert may be what hangs: closing then waits for it.
+            [ $from -lt 66 ] || [ "$arguments" = verify ] || continue
+            # shellcheck disable=SC2086
+            LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 3 0.7 "$moe" $arguments \
+                -m "$work/sound.gguf" --io threads --quiet >"$work/text" 2>"$work/err"
+            status=$?
+            [ $status -eq 124 ] || fail "hung from $from, $arguments, Ctrl-C: $status"
+        done
+    done
+    # timeout(1) tells with 124 that it had to send a signal, with 137 that one was not enough.
+    LD_PRELOAD=$hang HANG_FROM=70 "$moe" verify -m "$work/sound.gguf" --io threads --quiet \
+        2>"$work/err" &
+    pid=$!
+    sleep 0.5
+    kill -INT $pid
+    wait $pid
+    status=$?
+    [ $status -eq 130 ] || fail "hung, Ctrl-C: exit status $status"
+fi
 
 [ $failed -eq 0 ] && echo "all as it should be"
 exit $((failed > 0))

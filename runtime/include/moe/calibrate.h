@@ -15,8 +15,8 @@ extern "C" {
 
 /* What a model's routers do on a text, and what its experts are like, measured once and kept in a
  * sidecar file beside the model: hot experts and co-activation (cache policies, --offload caching),
- * entropies and affinities (lossy modes, self-speculation), checksums of every expert (found out
- * again at every read of one). */
+ * entropies and affinities (lossy modes, self-speculation), checksums of all weights (of
+ * resident ones looked at when they are loaded, of an expert at every read of it). */
 typedef struct moe_calibrate_options {
     size_t struct_size;    /* set by moe_calibrate_options_init() */
     const int32_t *tokens; /* [n_tokens] the text; evaluated in windows of 512 */

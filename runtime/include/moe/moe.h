@@ -523,5 +523,6 @@ MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, mo
 
 #include <moe/calibrate.h>
 #include <moe/speed.h>
+#include <moe/verify.h>
 
 #endif

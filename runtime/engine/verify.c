@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/* moe_verify(): the files' parts, read in the order of their bytes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <moe/moe.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
+#include "runtime/engine/finite_blocks.h"
+#include "runtime/engine/fingerprint.h"
+#include "runtime/engine/model_parts.h"
+#include "runtime/engine/named_value.h"
+
+#define MAX_IO_TIMEOUT 86400.0 /* s */
+#define NAME_SIZE      256u
+
+typedef struct verification {
+    const moe_verify_options *options;
+    moe_verify_result *result;
+    moe_gguf *gguf;
+    moe_model_config config;
+    moe_tensor_map map;
+    bool runs; /* config and map are there */
+    moe_model_identity identity;
+    moe_calibration *calibration; /* NULL: none */
+    moe_model_reader_options reading;
+    moe_model_reader *reader;
+    moe_model_part *parts;
+    moe_model_range *ranges;
+    size_t n;
+    XXH3_state_t *hash;
+    moe_finite_scan scan;
+    uint64_t bytes_all, bytes_done;
+} verification;
+
+void moe_verify_options_init_sized(moe_verify_options *options, size_t struct_size)
+{
+    const moe_verify_options defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_verify_options, options, struct_size, &defaults);
+}
+
+/* The reader asks before each piece and while it waits. */
+static bool is_cancelled(void *user)
+{
+    const verification *v = user;
+    double fraction = v->bytes_all > 0 ? (double)v->bytes_done / (double)v->bytes_all : 0.0;
+    return v->options->progress != NULL && !v->options->progress(fraction, v->options->user);
+}
+
+static int check_options(verification *v, moe_error *err)
+{
+    static const moe_named_value kinds[] = {{"auto", MOE_IO_AUTO},
+                                            {"uring", MOE_IO_URING},
+                                            {"threads", MOE_IO_THREADS},
+                                            {"sync", MOE_IO_SYNC},
+                                            {NULL, 0}};
+    const moe_verify_options *o = v->options;
+    int kind = MOE_IO_AUTO;
+    if (o->model_path == NULL || o->model_path[0] == '\0') {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "verify options: no model_path");
+    }
+    if (!(o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "an I/O time-out of %g s; use more than 0, up to %g",
+                        o->io_timeout, MAX_IO_TIMEOUT);
+    }
+    int status = moe_named_value_find(kinds, "I/O engine", o->io, &kind, err);
+    v->reading = (moe_model_reader_options){.io = (moe_io_kind)kind,
+                                            .buffered = o->buffered_io,
+                                            .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
+                                            .is_cancelled = is_cancelled,
+                                            .cancel_user = v,
+                                            .log = o->log,
+                                            .user = o->user};
+    return status;
+}
+
+/* ---- The calibration ---- */
+
+static void note(const verification *v, const char *line)
+{
+    if (v->options->log != NULL) {
+        v->options->log(line, v->options->user);
+    }
+}
+
+/* One that fits but for some samples of the weights is this model's: those are damaged. */
+static int load_calibration(verification *v, const char *path, moe_error *err)
+{
+    const moe_model_config *c = &v->config;
+    moe_calibration_shape shape = {
+        .n_layer = c->n_layer,
+        .n_expert = c->n_expert,
+        .n_expert_used = c->n_expert_used,
+        .n_embd = c->n_embd,
+    };
+    size_t tensor;
+    int status = moe_calibration_load(&v->calibration, path, &shape, false, err);
+    if (status != MOE_OK || v->calibration->shape.fingerprint == v->identity.fingerprint ||
+        moe_calibration_tells_damage(v->calibration, &v->identity, &tensor)) {
+        return status;
+    }
+    moe_calibration_free(&v->calibration);
+    return moe_fail(err, MOE_ERR_MISMATCH,
+                    "%s was made for another model or for other weights; run moe-offload calibrate",
+                    path);
+}
+
+static int open_calibration(verification *v, moe_error *err)
+{
+    const char *named = v->options->calibration;
+    if (!v->runs || (named != NULL && strcmp(named, "none") == 0)) {
+        return MOE_OK;
+    }
+    if (named != NULL) {
+        return load_calibration(v, named, err);
+    }
+    char *path = moe_calibration_default_path(moe_gguf_file_at(v->gguf, 0)->path);
+    if (path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
+    }
+    moe_error why_not = {""};
+    if (access(path, F_OK) == 0 && load_calibration(v, path, &why_not) != MOE_OK) {
+        note(v, why_not.message);
+    }
+    free(path);
+    return MOE_OK;
+}
+
+/* ---- The weights ---- */
+
+static void tell_damage(const verification *v, const moe_model_part *part, moe_damage_kind kind)
+{
+    const moe_gguf_tensor *tensor = moe_gguf_tensor_at(v->gguf, part->tensor);
+    char name[NAME_SIZE];
+    size_t size = tensor->name.size < NAME_SIZE - 1 ? tensor->name.size : NAME_SIZE - 1;
+    memcpy(name, tensor->name.data, size);
+    name[size] = '\0';
+    moe_damage damage = {.kind = kind,
+                         .path = moe_gguf_file_at(v->gguf, part->range.file)->path,
+                         .tensor = name,
+                         .offset = part->range.offset,
+                         .bytes = part->range.size,
+                         .is_expert = part->is_expert,
+                         .layer = part->layer,
+                         .expert = part->expert};
+    v->result->n_damaged++;
+    if (v->options->on_damage != NULL) {
+        v->options->on_damage(&damage, v->options->user);
+    }
+}
+
+/* *good: what was read is what should be there, as far as can be told. */
+static int read_part(verification *v, size_t index, bool *good, moe_error *err)
+{
+    const moe_model_part *part = &v->parts[index];
+    uint64_t expected;
+    bool has_checksum = moe_model_part_checksum(v->calibration, part, &expected);
+    int status = MOE_OK;
+    XXH3_64bits_reset(v->hash);
+    moe_finite_scan_begin(&v->scan, moe_gguf_tensor_at(v->gguf, part->tensor)->type);
+    for (uint64_t done = 0; done < part->range.size && status == MOE_OK;) {
+        const uint8_t *bytes;
+        size_t n;
+        status = moe_model_reader_next(v->reader, SIZE_MAX, &bytes, &n, err);
+        if (status == MOE_OK && has_checksum) {
+            XXH3_64bits_update(v->hash, bytes, n);
+        } else if (status == MOE_OK) {
+            moe_finite_scan_bytes(&v->scan, bytes, n);
+        }
+        done += n;
+        v->bytes_done += n;
+    }
+    *good = has_checksum ? XXH3_64bits_digest(v->hash) == expected : v->scan.finite;
+    return status;
+}
+
+/* A part that is not good is read once more. */
+static int verify_part(verification *v, size_t index, moe_error *err)
+{
+    const moe_model_part *part = &v->parts[index];
+    uint64_t checksum;
+    bool good;
+    int status = read_part(v, index, &good, err);
+    if (status == MOE_OK && !good) {
+        v->bytes_done -= part->range.size;
+        status = moe_model_reader_begin(v->reader, v->ranges + index, v->n - index, err);
+        status = status == MOE_OK ? read_part(v, index, &good, err) : status;
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    bool has_checksum = moe_model_part_checksum(v->calibration, part, &checksum);
+    v->result->n_checksums += has_checksum;
+    v->result->n_parts++;
+    if (!good) {
+        tell_damage(v, part, has_checksum ? MOE_DAMAGE_CHECKSUM : MOE_DAMAGE_NOT_FINITE);
+    }
+    return MOE_OK;
+}
+
+static int verify_parts(verification *v, moe_error *err)
+{
+    int status = moe_model_parts_list(v->gguf, v->runs ? &v->map : NULL, &v->parts, &v->n, err);
+    v->hash = XXH3_createState();
+    v->ranges = moe_calloc(v->n + 1, sizeof *v->ranges);
+    if (status == MOE_OK && (v->hash == NULL || v->ranges == NULL)) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory to verify %zu parts", v->n);
+    }
+    for (size_t i = 0; i < v->n && status == MOE_OK; i++) {
+        v->ranges[i] = v->parts[i].range;
+        v->bytes_all += v->ranges[i].size;
+    }
+    if (status == MOE_OK) {
+        status = moe_model_reader_open(&v->reader, &v->reading, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_model_reader_begin(v->reader, v->ranges, v->n, err);
+    }
+    for (size_t i = 0; i < v->n && status == MOE_OK; i++) {
+        status = verify_part(v, i, err);
+    }
+    v->result->bytes_read = v->bytes_done;
+    return status;
+}
+
+/* A file that cannot be run, for whatever reason, can still be read. */
+static int open_model(verification *v, moe_error *err)
+{
+    int status = moe_gguf_open(&v->gguf, v->options->model_path, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    v->reading.gguf = v->gguf;
+    moe_error why_not = {""};
+    int known = moe_model_config_read(&v->config, v->gguf, &why_not);
+    known = known == MOE_OK ? moe_tensor_map_build(&v->map, &v->config, v->gguf, &why_not) : known;
+    v->runs = known == MOE_OK;
+    if (!v->runs) {
+        note(v, why_not.message);
+    }
+    return moe_model_identify(&v->reading, &v->identity, err);
+}
+
+int moe_verify(const moe_verify_options *options, moe_verify_result *result, moe_error *err)
+{
+    moe_verify_options o = {0};
+    moe_verify_result found = {.struct_size = sizeof found};
+    verification v = {.options = &o, .result = &found};
+    int status = moe_struct_take(&moe_kind_verify_options, &o, options, err);
+    status = status == MOE_OK ? moe_struct_check(&moe_kind_verify_result, result, err) : status;
+    status = status == MOE_OK ? check_options(&v, err) : status;
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = open_model(&v, err);
+    status = status == MOE_OK ? open_calibration(&v, err) : status;
+    status = status == MOE_OK ? verify_parts(&v, err) : status;
+    if (status == MOE_OK && o.progress != NULL) {
+        (void)o.progress(1.0, o.user);
+    }
+    if (status == MOE_ERR_CANCELLED) {
+        moe_fail(err, status, "the verification was stopped");
+    }
+    moe_model_reader_close(&v.reader);
+    moe_calibration_free(&v.calibration);
+    XXH3_freeState(v.hash);
+    free(v.ranges);
+    free(v.parts);
+    if (v.runs) {
+        moe_tensor_map_free(&v.map);
+    }
+    moe_gguf_close(&v.gguf);
+    int given = moe_struct_give(&moe_kind_verify_result, result, &found, NULL);
+    return status != MOE_OK ? status : given;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* Whether a model's files are whole. Threads, errors and ownership are as in moe.h, which includes
+ * this: it is the one header to include. */
+#ifndef MOE_VERIFY_H
+#define MOE_VERIFY_H
+
+#include <moe/moe.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is wrong with a part of a model. */
+typedef enum moe_damage_kind {
+    MOE_DAMAGE_CHECKSUM,  /* its bytes are not those that the calibration has a checksum of */
+    MOE_DAMAGE_NOT_FINITE /* it has no checksum, and values or scales that are no numbers */
+} moe_damage_kind;
+
+/* A tensor, or an expert's share in one. The texts are valid during the call only. */
+typedef struct moe_damage {
+    moe_damage_kind kind;
+    const char *path;   /* of the file */
+    const char *tensor; /* its name */
+    uint64_t offset;    /* in the file, of the first byte of the part */
+    uint64_t bytes;     /* of the part */
+    bool is_expert;
+    uint32_t layer, expert; /* of an expert */
+} moe_damage;
+
+typedef void (*moe_damage_fn)(const moe_damage *damage, void *user);
+
+typedef struct moe_verify_options {
+    size_t struct_size;      /* set by moe_verify_options_init() */
+    const char *model_path;  /* a GGUF file, or any part of a split one; required */
+    const char *calibration; /* NULL: the one beside the model, if there is one; "none": without */
+    const char *io;          /* as in moe_engine_options */
+    bool buffered_io;
+    double io_timeout;        /* seconds without a byte, after which it fails; 0: 30 */
+    moe_progress_fn progress; /* of the bytes; false stops. May be NULL */
+    moe_damage_fn on_damage;  /* each damaged part, in the order of the file. May be NULL */
+    moe_log_fn log;           /* may be NULL */
+    void *user;               /* passed to progress, on_damage and log */
+} moe_verify_options;
+
+MOE_API void moe_verify_options_init_sized(moe_verify_options *options, size_t struct_size);
+static inline void moe_verify_options_init(moe_verify_options *options)
+{
+    moe_verify_options_init_sized(options, sizeof *options);
+}
+
+typedef struct moe_verify_result {
+    size_t struct_size;   /* set by the caller: sizeof(moe_verify_result) */
+    uint64_t bytes_read;  /* of weights */
+    uint64_t n_parts;     /* tensors and experts' shares in them */
+    uint64_t n_checksums; /* parts that a checksum was there for */
+    uint64_t n_damaged;
+} moe_verify_result;
+
+/* Reads all weights of the files and compares them with the calibration's checksums. Of parts that
+ * have none, it sees whether they can be read and whether their values are finite. MOE_OK when all
+ * was read, however much is damaged: result->n_damaged. A part that differs is read twice.
+ * MOE_ERR_CANCELLED when progress says so; MOE_ERR_MISMATCH when a calibration that was named is of
+ * another model. One that was not named and cannot be used is told to log. */
+MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
+                       moe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
