@@ -39,7 +39,7 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
     return seen;
 }
 
-static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key)
+void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key)
 {
     uint32_t slot = cache->slot_of_key[key];
     cache->policy->evict(domain->state, key - domain->first_key);
@@ -86,7 +86,7 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
                           const moe_policy_access *access, uint32_t *evicted)
 {
     *evicted = MOE_KEY_NONE;
-    if (domain->n_pinned == domain->n_slots) {
+    if (domain->n_pinned == domain->n_open) {
         return MOE_SLOT_NONE;
     }
     if (domain->n_free == 0) {
@@ -96,7 +96,7 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
         }
         cache->stats.evictions++;
         cache->stats.prefetch_wasted += cache->prefetched[victim];
-        make_absent(cache, domain, victim);
+        moe_cache_make_absent(cache, domain, victim);
         *evicted = victim;
     }
     uint32_t slot = cache->free_slots[domain->first_slot + --domain->n_free];
@@ -158,7 +158,7 @@ void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key)
     domain->n_pinned -= cache->pins[key] > 0;
     cache->pins[key] = 0;
     cache->stats.prefetch_dropped += cache->prefetched[key];
-    make_absent(cache, domain, key);
+    moe_cache_make_absent(cache, domain, key);
 }
 
 void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key)
@@ -216,14 +216,16 @@ static bool check_domain(const moe_expert_cache *cache, const moe_cache_domain *
 {
     uint32_t n_empty = 0;
     uint32_t n_pinned = 0;
+    uint32_t n_closed = 0;
     for (uint32_t i = 0; i < domain->n_slots; i++) {
         uint32_t slot = domain->first_slot + i;
         uint32_t key = cache->key_of_slot[slot];
+        n_closed += cache->closed[slot];
         if (key == MOE_KEY_NONE) {
-            n_empty++;
+            n_empty += !cache->closed[slot];
             continue;
         }
-        if (key >= cache->n_keys || cache->slot_of_key[key] != slot ||
+        if (cache->closed[slot] || key >= cache->n_keys || cache->slot_of_key[key] != slot ||
             domain_of(cache, key) != domain) {
             return false;
         }
@@ -232,11 +234,12 @@ static bool check_domain(const moe_expert_cache *cache, const moe_cache_domain *
     for (uint32_t i = 0; i < domain->n_free; i++) {
         uint32_t slot = cache->free_slots[domain->first_slot + i];
         if (slot < domain->first_slot || slot >= domain->first_slot + domain->n_slots ||
-            cache->key_of_slot[slot] != MOE_KEY_NONE) {
+            cache->key_of_slot[slot] != MOE_KEY_NONE || cache->closed[slot]) {
             return false;
         }
     }
-    return n_empty == domain->n_free && n_pinned == domain->n_pinned;
+    return n_empty == domain->n_free && n_pinned == domain->n_pinned &&
+           n_closed == domain->n_slots - domain->n_open;
 }
 
 bool moe_expert_cache_check(const moe_expert_cache *cache)

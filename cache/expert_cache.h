@@ -68,6 +68,30 @@ void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
+/* ---- The border between expert slots and other uses of memory (expert_cache_border.c) ---- */
+
+/* Slots of one size that keys share; a policy object governs each domain. */
+typedef struct moe_cache_domain_size {
+    uint32_t class_id;
+    uint32_t n_slots;
+    uint32_t n_open; /* of them: not closed */
+    uint32_t n_pinned;
+} moe_cache_domain_size;
+
+/* The d-th domain; false when there are no more. */
+bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
+                             moe_cache_domain_size *size);
+/* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again. An
+ * empty run is taken first; else the run of the expert that the policy nominates, whose other
+ * experts leave with it. Runs begin at multiples of n_run from the domain's first slot. False when
+ * every run has a pinned expert or a closed slot. */
+bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
+/* Opens a run that close() returned. */
+void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
+/* Slots that are closed now. */
+uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
+bool moe_expert_cache_is_closed(const moe_expert_cache *cache, uint32_t slot);
+
 /* A slot that the key could have is empty. */
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key);
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);

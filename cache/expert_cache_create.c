@@ -72,8 +72,10 @@ static bool allocate(moe_expert_cache *cache)
     cache->prefetched = moe_calloc(n_keys, sizeof *cache->prefetched);
     cache->key_of_slot = moe_calloc(n_slots, sizeof *cache->key_of_slot);
     cache->free_slots = moe_calloc(n_slots, sizeof *cache->free_slots);
+    cache->closed = moe_calloc(n_slots, sizeof *cache->closed);
     if (cache->domain_of_layer == NULL || cache->slot_of_key == NULL || cache->pins == NULL ||
-        cache->prefetched == NULL || cache->key_of_slot == NULL || cache->free_slots == NULL) {
+        cache->prefetched == NULL || cache->key_of_slot == NULL || cache->free_slots == NULL ||
+        cache->closed == NULL) {
         return false;
     }
     for (uint32_t key = 0; key < n_keys; key++) {
@@ -166,7 +168,7 @@ static int start_domain(moe_expert_cache *cache, moe_cache_domain *domain,
         .seed = o->seed,
     };
     /* The lowest slot is on top of the stack. */
-    domain->n_free = domain->n_slots;
+    domain->n_free = domain->n_open = domain->n_slots;
     for (uint32_t i = 0; i < domain->n_slots; i++) {
         cache->free_slots[domain->first_slot + i] = domain->first_slot + domain->n_slots - 1 - i;
     }
@@ -231,6 +233,7 @@ void moe_expert_cache_destroy(moe_expert_cache **cache_ptr)
     free(cache->slot_of_key);
     free(cache->key_of_slot);
     free(cache->free_slots);
+    free(cache->closed);
     free(cache->pins);
     free(cache->prefetched);
     free(cache);

@@ -27,6 +27,7 @@ typedef struct moe_cache_domain {
     uint32_t n_layers;
     uint32_t first_slot;
     uint32_t n_slots;
+    uint32_t n_open;   /* of n_slots: not closed (expert_cache_border.c) */
     uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
     uint32_t n_pinned; /* keys with pins */
 } moe_cache_domain;
@@ -45,11 +46,15 @@ struct moe_expert_cache {
     uint32_t *slot_of_key;
     uint32_t *key_of_slot;
     uint32_t *free_slots; /* [n_slots] */
+    bool *closed;         /* [n_slots] out of use: holds no key and is not on the free stack */
     uint32_t *pins;       /* [n_keys] */
     bool *prefetched;     /* [n_keys] given a slot ahead of demand and not used since */
     uint32_t n_resident;
     uint64_t n_changes;
     moe_expert_cache_stats stats;
 };
+
+/* The key leaves its slot, which goes to its domain's free stack. */
+void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key);
 
 #endif

@@ -46,6 +46,20 @@ static void cpu_free(moe_device *device, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
+/* A huge page must not bring the neighbours' memory back, so the part is taken out of them. */
+static bool cpu_give_up(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    return madvise(memory, bytes, MADV_NOHUGEPAGE) == 0 &&
+           madvise(memory, bytes, MADV_DONTNEED) == 0;
+}
+
+static void cpu_take_back(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+}
+
 static int cpu_move(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     (void)device;
@@ -125,6 +139,8 @@ static const moe_device_ops cpu_ops = {
     .scratch_need = cpu_scratch_need,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .give_up = cpu_give_up,
+    .take_back = cpu_take_back,
     .upload = cpu_move,
     .download = cpu_move,
     .download_later = cpu_move,

@@ -246,6 +246,9 @@ bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t 
 /* experts() has been queued: later copies over what it reads wait for it. */
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err);
+/* Of the device's memory and of page-locked memory alike: no part of it can go back. */
+bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
+void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 extern const moe_link_ops moe_cuda_link_ops;
 
 /* ---- cuda_query.c ---- */

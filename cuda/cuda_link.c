@@ -127,6 +127,22 @@ static void link_host_free(moe_device *device, void *memory, size_t bytes)
     free(block);
 }
 
+/* Page-locked memory, and the device's, are given back as a whole. */
+bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return false;
+}
+
+void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+}
+
 /* ---- What copies wait for ---- */
 
 static moe_cuda_span span_of(const void *data, size_t bytes)
@@ -384,6 +400,8 @@ void moe_cuda_link_close(moe_cuda_device *cuda)
 const moe_link_ops moe_cuda_link_ops = {
     .host_alloc = link_host_alloc,
     .host_free = link_host_free,
+    .host_give_up = moe_cuda_give_up_part,
+    .host_take_back = moe_cuda_take_back_part,
     .copy_begin = link_copy_begin,
     .copy_state = link_copy_state,
     .copy_wait = link_copy_wait,

@@ -144,7 +144,7 @@ int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, m
     return status;
 }
 
-static int wait_for_prefetches(moe_expert_store *store, moe_error *err)
+int moe_store_quiesce(moe_expert_store *store, moe_error *err)
 {
     int status = MOE_OK;
     settle_prefetches(store, true);
@@ -267,7 +267,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     }
     store->n_wave = access_wave(store);
     if (store->n_wave == 0) {
-        int status = wait_for_prefetches(store, err);
+        int status = moe_store_quiesce(store, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -433,7 +433,7 @@ static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error *err)
 {
     if (n_waiting == 0) {
-        int status = wait_for_prefetches(store, err);
+        int status = moe_store_quiesce(store, err);
         if (status != MOE_OK) {
             return status;
         }

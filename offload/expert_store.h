@@ -87,6 +87,7 @@ typedef struct moe_expert_store_stats {
     uint64_t n_asked[MOE_CAUSE_COUNT]; /* moves asked for, by cause */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;
+    uint64_t n_closed, n_host_closed; /* of the slots: their memory is used for something else */
 } moe_expert_store_stats;
 
 int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options *options,
@@ -100,6 +101,7 @@ void moe_expert_store_close(moe_expert_store **store);
 typedef struct moe_expert_slot_sizes {
     uint64_t full_bytes, slot_bytes;           /* on the device */
     uint64_t host_full_bytes, host_slot_bytes; /* of the host tier; 0 without a link */
+    uint32_t n_classes;                        /* of sizes */
 } moe_expert_slot_sizes;
 
 /* Before opening. */
@@ -183,6 +185,31 @@ void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t 
 /* Takes back what was foreseen and is wanted no more: protection, and reads not begun. */
 typedef bool (*moe_still_foreseen_fn)(uint32_t layer, uint32_t expert, void *user);
 void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user);
+
+/* ---- The border between slots and other uses of memory (expert_store_border.c) ---- */
+
+/* No layer is at work. The coldest slots in RAM (the device's where it has no link, else the host
+ * tier's) are closed and their pages go back to the system, until *freed is at least `bytes`. As
+ * many slots of each size stay as experts that a token uses in a layer. MOE_ERR_BUDGET when that
+ * cannot be: nothing has changed. Another error: a disk or a link hangs. */
+int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *freed,
+                             moe_error *err);
+/* What give_up() could free. 0: the memory is page-locked, and is given back as a whole. */
+uint64_t moe_expert_store_spare(const moe_expert_store *store);
+/* Opens slots again as long as their pages are no more than `bytes` in all; returns how many
+ * they are. */
+uint64_t moe_expert_store_take_back(moe_expert_store *store, uint64_t bytes);
+/* Slots of a device with a link lend their memory: so many bytes of it, 64-aligned. All loans are
+ * of one size. The coldest slots are closed for it, down to the same floor: MOE_ERR_BUDGET. */
+int moe_expert_store_lend(moe_expert_store *store, size_t bytes, void **memory, moe_error *err);
+/* Loans of so many bytes that could be had. */
+uint64_t moe_expert_store_n_lendable(const moe_expert_store *store, size_t bytes);
+/* A loan comes back; the device is done with it. */
+void moe_expert_store_end_loan(moe_expert_store *store, void *memory);
+/* Pages of RAM slots that have been given up. */
+uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store);
+/* Asserts of tests: caches and loans agree. */
+bool moe_expert_store_check(const moe_expert_store *store);
 
 /* True when the disk has nothing urgent to do. */
 bool moe_expert_store_is_idle(const moe_expert_store *store);

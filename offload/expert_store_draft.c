@@ -215,6 +215,17 @@ static bool is_named(const moe_layer_request *request, uint32_t expert)
     return false;
 }
 
+void moe_store_release_kept(moe_expert_store *store)
+{
+    uint32_t n_keys = store->options.map->n_layer * store->options.map->n_expert;
+    for (uint32_t key = 0; key < n_keys && store->options.n_kept == 0; key++) {
+        if (store->is_kept[key]) {
+            store->is_kept[key] = false;
+            moe_expert_cache_unpin(store->cache, key);
+        }
+    }
+}
+
 /* Only what is ready is kept: an expert that failed to arrive is nobody's. */
 void moe_store_update_kept(moe_expert_store *store)
 {

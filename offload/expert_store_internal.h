@@ -10,6 +10,15 @@
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
 
+/* Neighbouring slots of a device, closed, and cut into parts of one size that others use. */
+typedef struct moe_slot_loan {
+    uint32_t first, n_run;
+    uint8_t *memory; /* device */
+    size_t part_bytes;
+    uint32_t n_parts; /* at most 64 */
+    uint64_t used;    /* a bit for each part */
+} moe_slot_loan;
+
 struct moe_expert_store {
     /* Set at open, never changed. */
     moe_expert_store_options options;
@@ -53,6 +62,11 @@ struct moe_expert_store {
     uint32_t *protected_keys; /* [n_slots] */
     uint32_t n_protected;
 
+    /* Runs of the device's slots whose memory is lent (expert_store_border.c). */
+    moe_slot_loan *loans;
+    uint32_t n_loans;
+    uint32_t loan_capacity;
+
     bool warming; /* some of them are of a warm start, and nothing has been asked for since */
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
@@ -95,6 +109,10 @@ void moe_store_count_verified(moe_expert_store *store);
 void moe_store_settle_prefetches(moe_expert_store *store);
 /* Likewise, and those that have not begun are taken back. */
 void moe_store_cancel_prefetches(moe_expert_store *store);
+/* Nothing is under way any more: what has not begun is taken back, the rest is waited for. */
+int moe_store_quiesce(moe_expert_store *store, moe_error *err);
+/* Experts that a draft keeps are pinned no more, until a draft names them again. */
+void moe_store_release_kept(moe_expert_store *store);
 /* Something is asked for: what a warm start has not begun is taken back. */
 void moe_store_stop_warming(moe_expert_store *store);
 /* Carries out request.keep, at the end of its layer. */

@@ -30,13 +30,15 @@ static size_t device_buffer_bytes(const void *context, uint64_t part_bytes)
 
 static int measure_slots(const moe_tensor_map *map,
                          size_t (*bytes_of)(const void *context, uint64_t part_bytes),
-                         uint64_t *full_bytes, uint64_t *slot_bytes, moe_error *err)
+                         uint64_t *full_bytes, uint64_t *slot_bytes, uint32_t *n_classes,
+                         moe_error *err)
 {
     moe_slot_arena arena;
     int status = moe_slot_arena_init(&arena, NULL, map, bytes_of, NULL, err);
     if (status == MOE_OK) {
         *full_bytes = moe_slot_arena_full_bytes(&arena);
         *slot_bytes = moe_slot_arena_largest_bytes(&arena);
+        *n_classes = arena.n_classes;
         moe_slot_arena_free(&arena);
     }
     return status;
@@ -48,13 +50,13 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
     *sizes = (moe_expert_slot_sizes){0};
     if (!has_link) {
         return measure_slots(map, assumed_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
-                             err);
+                             &sizes->n_classes, err);
     }
-    int status =
-        measure_slots(map, device_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes, err);
+    int status = measure_slots(map, device_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
+                               &sizes->n_classes, err);
     return status != MOE_OK ? status
                             : measure_slots(map, assumed_buffer_bytes, &sizes->host_full_bytes,
-                                            &sizes->host_slot_bytes, err);
+                                            &sizes->host_slot_bytes, &sizes->n_classes, err);
 }
 
 /* As long as a wait may take, but somebody is waiting for the program to end. */
@@ -247,6 +249,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     free(store->waiting);
     free(store->prefetching);
     free(store->files);
+    free(store->loans);
     free(store);
     *store_ptr = NULL;
 }
@@ -291,6 +294,9 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .n_host_slots = host.n_slots,
         .host_slot_bytes_total = host.slot_bytes_total,
         .n_host_resident = host.n_resident,
+        .n_closed = moe_expert_cache_n_closed(store->cache),
+        .n_host_closed =
+            store->host != NULL ? moe_expert_cache_n_closed(moe_host_tier_cache(store->host)) : 0,
     };
     memcpy(stats->bytes_verify, store->bytes_verify, sizeof stats->bytes_verify);
 }

@@ -144,9 +144,21 @@ const moe_slot_arena *moe_host_tier_arena(const moe_host_tier *tier)
     return &tier->arena;
 }
 
+moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier)
+{
+    return tier->cache;
+}
+
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer)
 {
-    return tier->arena.classes[tier->arena.class_of_layer[layer]].n_slots;
+    moe_cache_domain_size size = {0};
+    uint32_t class_id = tier->arena.class_of_layer[layer];
+    for (uint32_t d = 0; moe_expert_cache_domain(tier->cache, d, &size); d++) {
+        if (size.class_id == class_id) {
+            return size.n_open;
+        }
+    }
+    return 0;
 }
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass)

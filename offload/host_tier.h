@@ -52,7 +52,9 @@ const uint8_t *const *moe_host_tier_data(const moe_host_tier *tier, uint32_t key
 void moe_host_tier_release(moe_host_tier *tier, uint32_t key);
 /* The slots' memory. */
 const moe_slot_arena *moe_host_tier_arena(const moe_host_tier *tier);
-/* Slots that experts of a layer share. */
+/* Which experts the slots hold. */
+moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier);
+/* Slots in use that experts of a layer share. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);

@@ -107,6 +107,9 @@ const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 /* Where part p is in host memory, for a request that has settled; NULL when it did not get there.
  */
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
+/* The pages of [memory, memory + bytes) of the arena that the reader was given go back to the
+ * system, or will be used again. Nothing is queued or under way. False: they are still held. */
+bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
 /* READY or FAILED becomes ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 

@@ -43,6 +43,14 @@ typedef struct moe_mover_copy {
     uint32_t slot;
 } moe_mover_copy;
 
+/* What the owner of the slots asks the thread to tell the reader. */
+typedef struct moe_mover_away {
+    void *memory; /* NULL: nothing is asked */
+    size_t bytes;
+    bool away;
+    bool done; /* what the reader answered */
+} moe_mover_away;
+
 struct moe_mover {
     /* Set at open, never changed. */
     moe_range_reader *reader;
@@ -58,6 +66,7 @@ struct moe_mover {
     pthread_cond_t finished;  /* everybody else waits here */
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
     bool stop;
+    moe_mover_away away;
     uint64_t last_progress_ns; /* when something last arrived */
     bool stalled;              /* a wait has given up since */
     bool abandoned;            /* a wait was cancelled since */

@@ -138,12 +138,24 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
     }
 }
 
+/* Under the lock: the pages of slots that go or come back. */
+static void answer_away(moe_mover *mover)
+{
+    moe_mover_away *a = &mover->away;
+    if (a->memory != NULL) {
+        a->done = moe_range_reader_set_away(mover->reader, a->memory, a->bytes, a->away);
+        a->memory = NULL;
+        pthread_cond_broadcast(&mover->finished);
+    }
+}
+
 /* Hands requests to the link and to the reader; sleeps when the reader has nothing to wait for.
  * False to stop. */
 static bool take_requests(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);
     for (;;) {
+        answer_away(mover);
         void (*act)(moe_mover *, uint32_t) = moe_mover_finish;
         uint32_t index = moe_mover_take_done_copy(mover);
         if (index == NONE) {

@@ -104,3 +104,18 @@ int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
     pthread_mutex_unlock(&mover->lock);
     return status;
 }
+
+bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away)
+{
+    pthread_mutex_lock(&mover->lock);
+    uint64_t deadline = moe_now_ns() + mover->io_timeout_ns;
+    mover->away = (moe_mover_away){.memory = memory, .bytes = bytes, .away = away};
+    moe_mover_wake(mover);
+    while (mover->away.memory != NULL && moe_now_ns() < deadline) {
+        moe_mover_wait_until(mover, &mover->finished, deadline);
+    }
+    bool done = mover->away.memory == NULL && mover->away.done;
+    mover->away.memory = NULL;
+    pthread_mutex_unlock(&mover->lock);
+    return done;
+}

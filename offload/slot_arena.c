@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -161,6 +162,43 @@ uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int p
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot)
 {
     return class_of_slot(arena, slot)->slot_bytes;
+}
+
+size_t moe_slot_arena_pages(const moe_slot_arena *arena, uint32_t slot, uint8_t **memory)
+{
+    uintptr_t begin = (uintptr_t)moe_slot_arena_buffer(arena, slot, 0);
+    uintptr_t end = begin + moe_slot_arena_slot_bytes(arena, slot);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (begin + page - 1) / page * page;
+    uintptr_t last = end / page * page;
+    *memory = (uint8_t *)first;
+    return last > first ? last - first : 0;
+}
+
+bool moe_slot_arena_shrinks(const moe_slot_arena *arena)
+{
+    return !arena->on_host ? arena->device->link == NULL : arena->device->simulated;
+}
+
+bool moe_slot_arena_give_up(const moe_slot_arena *arena, uint32_t slot)
+{
+    uint8_t *memory;
+    size_t bytes = moe_slot_arena_pages(arena, slot, &memory);
+    moe_device *device = arena->device;
+    return bytes > 0 && (arena->on_host ? device->link->host_give_up(device, memory, bytes)
+                                        : device->ops->give_up(device, memory, bytes));
+}
+
+void moe_slot_arena_take_back(const moe_slot_arena *arena, uint32_t slot)
+{
+    uint8_t *memory;
+    size_t bytes = moe_slot_arena_pages(arena, slot, &memory);
+    moe_device *device = arena->device;
+    if (arena->on_host) {
+        device->link->host_take_back(device, memory, bytes);
+    } else {
+        device->ops->take_back(device, memory, bytes);
+    }
 }
 
 int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_map *map,

@@ -59,6 +59,15 @@ uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int p
 /* Bytes of the slot in the arena. */
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot);
 
+/* The pages that lie wholly in the slot: where they begin and how many bytes; 0: none do. */
+size_t moe_slot_arena_pages(const moe_slot_arena *arena, uint32_t slot, uint8_t **memory);
+/* The system takes pages of the slots back: they are neither a device's nor page-locked. */
+bool moe_slot_arena_shrinks(const moe_slot_arena *arena);
+/* Those pages go back to the system, and the slot's bytes are lost. False: the device cannot. */
+bool moe_slot_arena_give_up(const moe_slot_arena *arena, uint32_t slot);
+/* The slot will be used again. */
+void moe_slot_arena_take_back(const moe_slot_arena *arena, uint32_t slot);
+
 /* A cache over the arena's slots. options: policy, seed and the like; sizes are filled in here. */
 int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_map *map,
                                 moe_expert_cache_options *options, moe_expert_cache **cache,

@@ -43,6 +43,9 @@ typedef struct moe_io_ops {
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
     /* Most buffers will lie there. Once, before the first read. */
     void (*use_arena)(void *engine, void *arena, size_t bytes);
+    /* The pages of a part of the arena go back to the system (away) or will be used again. By the
+     * owner, while no read is in flight. False: the kernel still holds the pages. */
+    bool (*set_away)(void *engine, void *memory, size_t bytes, bool away);
     /* Waits for the reads in flight, but no longer than timeout_ns, then abandons them and returns
      * false: the kernel may write into their buffers for ever after. */
     bool (*close)(void *engine, uint64_t timeout_ns);

@@ -70,6 +70,12 @@ static void fault_use_arena(void *engine, void *arena, size_t bytes)
     e->plan->inner->use_arena(e->inner, arena, bytes);
 }
 
+static bool fault_set_away(void *engine, void *memory, size_t bytes, bool away)
+{
+    fault_engine *e = engine;
+    return e->plan->inner->set_away(e->inner, memory, bytes, away);
+}
+
 /* Stuck reads are waited for, as a kernel's would be; those let go by then are dropped. */
 static void await_stuck(fault_engine *e, uint64_t timeout_ns)
 {
@@ -249,6 +255,7 @@ const moe_io_ops moe_io_fault_ops = {
     .name = "fault injection",
     .open = fault_open,
     .use_arena = fault_use_arena,
+    .set_away = fault_set_away,
     .close = fault_close,
     .submit = fault_submit,
     .wait = fault_wait,

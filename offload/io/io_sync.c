@@ -47,6 +47,16 @@ static void sync_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
+/* No page is held between reads. */
+static bool sync_set_away(void *engine, void *memory, size_t bytes, bool away)
+{
+    (void)engine;
+    (void)memory;
+    (void)bytes;
+    (void)away;
+    return true;
+}
+
 static bool sync_close(void *engine, uint64_t timeout_ns)
 {
     (void)timeout_ns;
@@ -111,6 +121,7 @@ const moe_io_ops moe_io_sync_ops = {
     .name = "sync",
     .open = sync_open,
     .use_arena = sync_use_arena,
+    .set_away = sync_set_away,
     .close = sync_close,
     .submit = sync_submit,
     .wait = sync_wait,

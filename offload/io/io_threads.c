@@ -136,6 +136,16 @@ static void threads_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
+/* No page is held between reads. */
+static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away)
+{
+    (void)engine;
+    (void)memory;
+    (void)bytes;
+    (void)away;
+    return true;
+}
+
 /* Queued reads are dropped; those with the workers are waited for. A worker that the kernel does
  * not give back is left behind, and with it all that it may still touch. */
 static bool threads_close(void *engine, uint64_t timeout_ns)
@@ -216,6 +226,7 @@ const moe_io_ops moe_io_threads_ops = {
     .name = "threads",
     .open = threads_open,
     .use_arena = threads_use_arena,
+    .set_away = threads_set_away,
     .close = threads_close,
     .submit = threads_submit,
     .wait = threads_wait,

@@ -120,6 +120,12 @@ static void uring_use_arena(void *engine, void *arena, size_t bytes)
     moe_uring_buffers_use(&e->buffers, &e->ring, arena, bytes, e->log, e->user);
 }
 
+static bool uring_set_away(void *engine, void *memory, size_t bytes, bool away)
+{
+    uring_engine *e = engine;
+    return moe_uring_buffers_set_away(&e->buffers, &e->ring, memory, bytes, away);
+}
+
 static void enable(uring_engine *e)
 {
     if (!e->enabled) {
@@ -305,6 +311,7 @@ const moe_io_ops moe_io_uring_ops = {
     .name = "io_uring",
     .open = uring_open,
     .use_arena = uring_use_arena,
+    .set_away = uring_set_away,
     .close = uring_close,
     .submit = uring_submit,
     .wait = uring_wait,

@@ -183,6 +183,11 @@ void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t by
     }
 }
 
+bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away)
+{
+    return reader->ops->set_away(reader->engine, memory, bytes, away);
+}
+
 const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)
 {
     return r->files.files[file].path;

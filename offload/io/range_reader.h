@@ -58,6 +58,10 @@ void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
  * of a fork do not get it. */
 void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
+/* The pages of a part of the arena go back to the system (away), or will be used again. By the
+ * owner, while nothing is under way. False: the kernel still holds them. */
+bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
+
 /* The path of a file, as it was given. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
 /* Alignment of buffers; and the bytes that a buffer for a range of so many bytes must have. */

@@ -31,12 +31,15 @@ void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *ar
     size_t n = (bytes + MOE_URING_PIECE_BYTES - 1) >> MOE_URING_PIECE_SHIFT;
     *b = (moe_uring_buffers){.bytes = bytes, .log = log, .user = user};
     b->registered = moe_calloc(n, sizeof *b->registered);
-    int rc = b->registered == NULL ? -ENOMEM
+    b->n_away = moe_calloc(n, sizeof *b->n_away);
+    int rc = b->registered == NULL || b->n_away == NULL ? -ENOMEM
              : n > UINT32_MAX      ? -E2BIG
                                    : io_uring_register_buffers_sparse(ring, (unsigned)n);
     if (rc != 0) {
         free(b->registered);
+        free(b->n_away);
         b->registered = NULL;
+        b->n_away = NULL;
         refuse(b, -rc);
         return;
     }
@@ -68,8 +71,40 @@ int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const u
         (at + size - 1) >> MOE_URING_PIECE_SHIFT != piece) {
         return -1;
     }
-    bool usable = b->registered[piece] || (!b->refused && register_piece(b, ring, piece));
+    bool usable = b->registered[piece] ||
+                  (!b->refused && b->n_away[piece] == 0 && register_piece(b, ring, piece));
     return usable ? (int)piece : -1;
+}
+
+static bool let_go(moe_uring_buffers *b, struct io_uring *ring, size_t piece)
+{
+    struct iovec none = {0};
+    if (io_uring_register_buffers_update_tag(ring, (unsigned)piece, &none, NULL, 1) != 1) {
+        return false;
+    }
+    b->registered[piece] = false;
+    b->n_registered--;
+    return true;
+}
+
+bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, const void *memory,
+                                size_t bytes, bool away)
+{
+    size_t at = (size_t)((uintptr_t)memory - (uintptr_t)b->arena);
+    if (b->arena == NULL || at >= b->bytes || bytes == 0 || bytes > b->bytes - at) {
+        return true;
+    }
+    size_t first = at >> MOE_URING_PIECE_SHIFT;
+    size_t last = (at + bytes - 1) >> MOE_URING_PIECE_SHIFT;
+    for (size_t piece = first; piece <= last && away; piece++) {
+        if (b->registered[piece] && !let_go(b, ring, piece)) {
+            return false;
+        }
+    }
+    for (size_t piece = first; piece <= last; piece++) {
+        b->n_away[piece] += away ? 1u : UINT32_MAX;
+    }
+    return true;
 }
 
 void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool drained)
@@ -82,6 +117,7 @@ void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool
         }
         (void)madvise(b->arena, b->bytes, MADV_DOFORK);
         free(b->registered);
+        free(b->n_away);
     }
     *b = (moe_uring_buffers){0};
 }

@@ -21,6 +21,7 @@ typedef struct moe_uring_buffers {
     uint8_t *arena; /* NULL: none */
     size_t bytes;
     bool *registered; /* [pieces] */
+    uint32_t *n_away; /* [pieces] parts whose pages went back to the system */
     uint32_t n_registered;
     bool refused; /* no more are tried */
     moe_log_fn log;
@@ -36,6 +37,12 @@ void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *ar
  * the ring's owner. */
 int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const uint8_t *dst,
                             size_t size);
+/* The pages of [memory, memory + bytes) go back to the system, or will be used again. The kernel
+ * lets go of a registered piece that they are in, and does not register it while any of its parts
+ * is away: that would bring the pages back. By the ring's owner, nothing being in flight. False:
+ * the kernel did not let go. */
+bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, const void *memory,
+                                size_t bytes, bool away);
 /* Before the ring is closed. drained: nothing is in flight. */
 void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool drained);
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 void *moe_calloc(size_t count, size_t size)
 {
@@ -33,6 +34,19 @@ void *moe_calloc_aligned(size_t count, size_t size)
         memset(memory, 0, bytes);
     }
     return memory;
+}
+
+void *moe_map_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages != MAP_FAILED ? pages : NULL;
+}
+
+void moe_unmap_pages(void *pages, size_t bytes)
+{
+    if (pages != NULL) {
+        munmap(pages, bytes);
+    }
 }
 
 char *moe_strdup(const char *text)

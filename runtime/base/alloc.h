@@ -17,6 +17,11 @@ void *moe_realloc_array(void *array, size_t count, size_t size);
 /* Cache-line (64-byte) aligned and zero-filled. Release with free(). */
 void *moe_calloc_aligned(size_t count, size_t size);
 
+/* Whole pages of their own, zero-filled, which unmapping gives back to the system at once. NULL
+ * when memory is short. bytes > 0. */
+void *moe_map_pages(size_t bytes);
+void moe_unmap_pages(void *pages, size_t bytes);
+
 /* A copy of text, or NULL when memory is short. */
 char *moe_strdup(const char *text);
 

@@ -33,7 +33,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, metadata_overrides);
+WHOLE(engine_options, model_path, overcommit_memory);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(calibrate_options, n_tokens, user);
@@ -44,7 +44,7 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, compute_s);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, passes_missed);
+WHOLE(engine_stats, passes, host_slots_lent);
 WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, kv_bytes_per_token_f16);
 WITH_RESERVED(file_tensor, name);

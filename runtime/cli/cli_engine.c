@@ -21,15 +21,47 @@ static void on_note(const char *line, void *user)
     cli_terminal_note(user, line);
 }
 
+/* The library names what to change in its own words; these are the command's. */
+static const struct {
+    const char *words, *option;
+} budget_options[] = {
+    {"smaller context", "-c"},
+    {"smaller prefill chunk", "-b"},
+    {"fewer sessions", "--parallel"},
+    {"memory budget", "--host-memory"},
+    {"allow overcommitting", "--overcommit-memory"},
+    {"device memory", "--device-memory"},
+    {"expert cache", "--expert-cache"},
+};
+
+/* " (-c, -b)": the options that an error about memory speaks of; or "". */
+static void name_options(int status, const char *message, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof budget_options / sizeof budget_options[0]; i++) {
+        if (status == MOE_ERR_BUDGET && strstr(message, budget_options[i].words) != NULL &&
+            n < size) {
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n == 0 ? " (" : ", ",
+                                  budget_options[i].option);
+        }
+    }
+    if (n > 0 && n < size) {
+        snprintf(out + n, size - n, ")");
+    }
+}
+
 int cli_report(int status, const moe_error *err)
 {
+    char options[128];
     if (status == MOE_ERR_CANCELLED && cli_interrupted()) {
         return CLI_EXIT_INTERRUPTED;
     }
     char message[MOE_ERROR_MESSAGE_SIZE];
     cli_library_words(err->message, message, sizeof message);
-    return cli_fail(status == MOE_ERR_ARGUMENT ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE, "%s",
-                    message[0] == '\0' ? moe_status_name(status) : message);
+    name_options(status, message, options, sizeof options);
+    return cli_fail(status == MOE_ERR_ARGUMENT ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE, "%s%s",
+                    message[0] == '\0' ? moe_status_name(status) : message, options);
 }
 
 /* --host-memory 40% is of the model's file, all parts together; --device-memory likewise. */
@@ -105,6 +137,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->trace_path = options->trace;
     engine_options->trace_gates = true;
     engine_options->route_trace = options->route_trace;
+    engine_options->overcommit_memory = options->overcommit_memory;
     int code = size_of(&options->host_memory, &engine_options->host_memory, options);
     return code != CLI_EXIT_OK
                ? code

@@ -48,6 +48,8 @@ const cli_option_rule cli_option_rules[] = {
      "--offload!=auto", NULL, NULL, "a baseline keeps, foresees and computes nothing of its own"},
     {RULE_EXCLUDES, ENGINE, "--device-memory --host-compute=on|off", "--device=cpu", NULL, NULL,
      "the CPU has no memory of its own"},
+    {RULE_NEEDS, ENGINE & ~CLI_CONFIG, "--overcommit-memory", "--host-memory", NULL, NULL,
+     "without a ceiling of your own nothing is overcommitted"},
     {RULE_EXCLUDES, ENGINE, "--warm-start=on", "--calibration=none", NULL, NULL,
      "the sidecar names the experts to begin with"},
     {RULE_EXCLUDES, ENGINE, "--io-depth", "--io=sync", NULL, NULL,

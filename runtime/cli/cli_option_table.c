@@ -67,6 +67,9 @@ const cli_option_row cli_option_rows[] = {
     {{"--parallel"}, "N", "sequences decoded as one batch (default 1)",
      .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = CLI_BENCH_DECODE, .subject = SUBJECT_MEASURING},
+    {{"--parallel"}, "N", "sessions that must fit, each with a full context (default 1)",
+     .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
+     .commands = CLI_PLAN, .subject = SUBJECT_MEMORY},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
      .kind = OPTION_COUNT, .min = 1, .max = 10000,
      .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE | SWEEPS, .subject = SUBJECT_MEASURING},
@@ -136,6 +139,9 @@ const cli_option_row cli_option_rows[] = {
     {{"--host-memory"}, "SIZE", "ceiling on the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
      .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
+    {{"--overcommit-memory"}, NULL, "take a --host-memory above what the machine or its control "
+     "group has; the kernel may then swap, or kill the process", .offset = AT(overcommit_memory),
+     .kind = OPTION_FLAG, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
     {{"--device-memory"}, "SIZE", "ceiling of what lies on a device with memory of its own "
      "(default: all that it has)", .offset = AT(device_memory), .kind = OPTION_SIZE,
      .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},

@@ -87,6 +87,7 @@ typedef struct cli_options {
     double bench_temperature;
     const char *trace; /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
+    bool overcommit_memory;
     cli_size device_memory;
     cli_size expert_cache;
     bool raw;

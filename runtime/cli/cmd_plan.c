@@ -40,6 +40,24 @@ static void print_session_rows(const moe_memory_plan *plan)
     print_row("KV cache", plan->kv_cache, note);
 }
 
+/* Always in RAM. */
+static void print_session_state(const moe_memory_plan *plan)
+{
+    print_row("session", plan->session_state, "its logits, sampler and tokens");
+}
+
+/* What of the experts' memory sessions take. */
+static void print_parallel(const moe_memory_plan *plan)
+{
+    char note[128];
+    if (plan->sessions > 1) {
+        snprintf(note, sizeof note,
+                 "%" PRIu64 " of them, all full: %" PRIu64 " of %" PRIu64 " experts stay",
+                 plan->sessions, plan->sessions_slots, plan->experts);
+        print_row("sessions", plan->sessions_bytes, note);
+    }
+}
+
 static const char *budget_note(const moe_memory_plan *plan)
 {
     return plan->budget_is_default ? "what the machine and its control group leave"
@@ -51,9 +69,11 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("budget", plan->budget, budget_note(plan));
     print_row("process", plan->process, "");
     print_session_rows(plan);
+    print_session_state(plan);
     print_row("scratch", plan->scratch, "");
     if (fits) {
         print_slots("expert cache", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_parallel(plan);
         print_hits(plan);
         print_row("total", plan->total, "");
     }
@@ -68,12 +88,14 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("device scratch", plan->device_scratch, "");
     if (fits) {
         print_slots("device experts", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_parallel(plan);
         print_hits(plan);
         print_row("device total", plan->device_total, "");
     }
     print_row("device floor", plan->device_floor, "the least that works");
     print_row("host budget", plan->budget, budget_note(plan));
     print_row("process", plan->process, "");
+    print_session_state(plan);
     print_row("host scratch", plan->scratch, "");
     if (plan->device_in_host > 0) {
         print_row("simulated device", plan->device_in_host, "its memory is this machine's");
@@ -158,6 +180,12 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "process_bytes", plan->process);
     cli_json_u64(object, "resident_bytes", plan->resident);
     cli_json_u64(object, "kv_cache_bytes", plan->kv_cache);
+    cli_json_u64(object, "session_bytes", plan->session_state);
+    cli_json_u64(object, "sessions", plan->sessions);
+    if (fits) {
+        cli_json_u64(object, "sessions_bytes", plan->sessions_bytes);
+        cli_json_u64(object, "sessions_slots", plan->sessions_slots);
+    }
     cli_json_u64(object, "scratch_bytes", plan->scratch);
     cli_json_u64(object, "floor_bytes", plan->floor);
     cli_json_u64(object, "expert_cache_bytes", plan->expert_cache);
@@ -197,6 +225,7 @@ int cmd_plan(const cli_options *given)
     if (code != CLI_EXIT_OK) {
         return code;
     }
+    engine_options.sessions = (uint32_t)options->bench_parallel;
     int status = moe_plan_memory(&engine_options, &plan, &err);
     if (status != MOE_OK && status != MOE_ERR_BUDGET) {
         return cli_report(status, &err);

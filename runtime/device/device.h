@@ -217,6 +217,11 @@ typedef struct moe_device_ops {
 
     int (*alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err); /* 64-aligned */
     void (*free)(moe_device *device, void *memory, size_t bytes);
+    /* The pages of a part of what alloc() gave go back to the system, and what was in them is lost;
+     * page-aligned. False: this memory is given back as a whole, by free(). */
+    bool (*give_up)(moe_device *device, void *memory, size_t bytes);
+    /* That part will be used again. */
+    void (*take_back)(moe_device *device, void *memory, size_t bytes);
     int (*upload)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
     /* Shortest to memory of the link's host_alloc(). */
     int (*download)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
@@ -365,6 +370,10 @@ typedef struct moe_link_ops {
     /* Host memory that the link reads at full speed (page-locked where that exists). */
     int (*host_alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err);
     void (*host_free)(moe_device *device, void *memory, size_t bytes);
+    /* As give_up() and take_back() of the device, for memory of host_alloc(). Page-locked memory is
+     * given back as a whole. */
+    bool (*host_give_up)(moe_device *device, void *memory, size_t bytes);
+    void (*host_take_back)(moe_device *device, void *memory, size_t bytes);
     /* The ranges travel as one transfer. At most MOE_MAX_COPIES may be under way. */
     int (*copy_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                       uint64_t *ticket, moe_error *err);

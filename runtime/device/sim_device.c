@@ -245,6 +245,22 @@ static void sim_free(moe_device *device, void *memory, size_t bytes)
     unbook(sim, bytes);
 }
 
+/* A GPU's memory is given back as a whole. */
+static bool sim_give_up(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return false;
+}
+
+static void sim_take_back(moe_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+}
+
 static int sim_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
 {
     moe_sim_device *sim = sim_of(device);
@@ -269,6 +285,18 @@ static void sim_host_free(moe_device *device, void *memory, size_t bytes)
 {
     moe_device *inner = moe_sim_inner(device);
     inner->ops->free(inner, memory, bytes);
+}
+
+static bool sim_host_give_up(moe_device *device, void *memory, size_t bytes)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->give_up(inner, memory, bytes);
+}
+
+static void sim_host_take_back(moe_device *device, void *memory, size_t bytes)
+{
+    moe_device *inner = moe_sim_inner(device);
+    inner->ops->take_back(inner, memory, bytes);
 }
 
 /* ---- Opening ---- */
@@ -300,6 +328,8 @@ static const moe_device_ops own_ops = {
     .scratch_need = sim_scratch_need,
     .alloc = sim_alloc,
     .free = sim_free,
+    .give_up = sim_give_up,
+    .take_back = sim_take_back,
     .upload = sim_upload,
     .download = sim_download,
     .download_later = sim_download,
@@ -309,6 +339,8 @@ static const moe_device_ops own_ops = {
 static const moe_link_ops sim_link = {
     .host_alloc = sim_host_alloc,
     .host_free = sim_host_free,
+    .host_give_up = sim_host_give_up,
+    .host_take_back = sim_host_take_back,
     .copy_begin = sim_copy_begin,
     .copy_state = sim_copy_state,
     .copy_wait = sim_copy_wait,

@@ -38,6 +38,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
     options.kernels = o->kernels;
     options.device = "cpu"; /* the memory of a GPU is for the model that is sped up */
     options.host_memory = o->host_memory;
+    options.overcommit_memory = o->overcommit_memory;
     options.calibration = "none";
     options.log = o->log;
     options.user = o->user;
@@ -47,6 +48,8 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
+    /* Its sessions take its own slots: the rest of the budget is the model's that is sped up. */
+    moe_memory_border_seal(&model->engine->border, &model->engine->plan);
     *out = model;
     return MOE_OK;
 }

@@ -181,6 +181,9 @@ void moe_engine_close(moe_engine **engine_ptr)
     moe_lossy_close(&engine->lossy);
     moe_route_editor_close(&engine->routes);
     moe_route_replay_close(&engine->route_replay);
+    if (engine->runner.experts != NULL) {
+        moe_kv_pool_trim(&engine->kv); /* pages may lie in slots */
+    }
     moe_expert_store_close(&engine->runner.experts);
     moe_overlap_oracle_destroy(&engine->oracle);
     moe_host_compute_close(&engine->runner.host);
@@ -319,18 +322,22 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .bytes_prefetch = experts.bytes_prefetch,
         .bytes_read_disk = experts.bytes_read,
         .expert_wait_ns = experts.wait_ns,
-        .expert_slots = experts.n_slots,
+        .expert_slots = experts.n_slots - experts.n_closed,
         .bytes_moved_link = experts.bytes_link,
         .resident_bytes_now = resident_bytes(engine, &experts),
         .host_hits = experts.host_hits,
         .host_misses = experts.host_misses,
         .host_computed = experts.host_computed,
-        .host_slots = experts.n_host_slots,
+        .host_slots = experts.n_host_slots - experts.n_host_closed,
         .bytes_disk_demand = experts.bytes_disk_demand,
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,
         .disk_retries = experts.n_retries,
         .expert_failures = experts.n_failed,
         .expert_timeouts = experts.n_timeouts,
+        .session_bytes =
+            engine->border.ram_granted + engine->border.device_granted + engine->border.device_lent,
+        .expert_slots_lent = experts.n_closed,
+        .host_slots_lent = experts.n_host_closed,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
     moe_recorded_pass_counts(engine, &stats->passes_recorded, &stats->passes_missed);

@@ -25,6 +25,7 @@
 #include "runtime/host/team.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
+#include "runtime/pass/memory_border.h"
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 
@@ -62,6 +63,8 @@ struct moe_engine {
     char io[128]; /* how experts are read, in words */
     moe_offload_mode offload;
     bool warms; /* empty slots are filled with the hottest experts while nothing is asked for */
+    uint64_t session_bytes; /* of a session's logits, sampler and drafts */
+    uint64_t token_bytes;   /* ... of each token of its timeline, KV pages apart */
     moe_memory_plan plan;
     moe_team *team;
     moe_device *device;
@@ -72,6 +75,7 @@ struct moe_engine {
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
     moe_kv_pool kv;
     moe_runner runner;
+    moe_memory_border border;
     moe_file_watch files;
     moe_wait_cancel cancel; /* of steps, beside their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
@@ -85,6 +89,9 @@ struct moe_engine {
     moe_route_editor *routes;                        /* NULL when both are off */
     moe_recorded_pass *recorded[MOE_RECORDED_KINDS]; /* NULL: the host routes */
 };
+
+/* Of a session's allocations: what rounding each to whole pages takes. */
+#define MOE_SESSION_SLACK (4u * 4096u)
 
 struct moe_session {
     moe_engine *engine;
@@ -105,8 +112,21 @@ struct moe_session {
     _Atomic bool cancelled;
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
+    uint64_t granted_tokens;  /* for which memory has been granted */
 };
 
+/* Gets the memory for a timeline of n_tokens that are evaluated up to `end`: MOE_ERR_BUDGET, and
+ * nothing has changed, when it cannot be had. */
+int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err);
+/* What a session takes beside its KV pages: engine->session_bytes and token_bytes. */
+void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *options);
+int moe_session_take_state(moe_engine *engine, moe_error *err);
+/* All that the session was granted; its memory has been released. */
+void moe_session_give_memory(moe_session *session);
+/* Idle KV pages, and what slots lack, go back to the slots. */
+void moe_session_give_back_pages(moe_engine *engine);
+/* RAM of one session with so many tokens, KV pages apart. */
+uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Appends one token that the sampler wrote. */

@@ -394,6 +394,8 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .simulated = engine->device->simulated,
         .context = engine->context,
     };
+    moe_engine_measure_session(engine, o);
+    input.session_bytes = moe_engine_session_state(engine, engine->context);
     int status =
         moe_expert_store_sizes(&engine->map, engine->device->link != NULL, &input.slots, err);
     if (status == MOE_OK) {
@@ -453,6 +455,9 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     if (status != MOE_OK) {
         return status;
     }
+    moe_memory_border_open(&engine->border, &engine->runner.experts, engine->device,
+                           &engine->plan);
+    engine->kv.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;

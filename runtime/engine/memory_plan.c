@@ -5,12 +5,17 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/error.h"
+#include "runtime/pass/memory_border.h"
 
 /* Of the free memory, this part is left to the rest of the machine when no budget is given; and of
  * a control group's limit, so that a small one also holds the kernel's share (page tables, stacks,
  * a little page cache). */
 #define HEADROOM_DIVISOR 8
 #define MIB              1048576.0
+/* The kernel's share of a limit, where that part of it is more. */
+#define MOST_HEADROOM (UINT64_C(64) << 20)
+/* For whom memory is set aside where slots are page-locked. */
+#define MANY_SESSIONS 16u
 
 static uint64_t kv_bytes(const moe_plan_input *in)
 {
@@ -52,6 +57,17 @@ static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t fu
     return (uint64_t)((double)bytes / (double)full_bytes * (double)plan->experts);
 }
 
+/* What fills the budget, and what would take less. */
+static const char *remedy(const moe_memory_plan *plan, uint64_t scratch, const char *raise)
+{
+    bool kv = plan->kv_cache > plan->floor / 4;
+    bool chunk = scratch > plan->floor / 4;
+    return kv && chunk ? "a smaller context and a smaller prefill chunk need less"
+           : kv        ? "a smaller context needs less"
+           : chunk     ? "a smaller prefill chunk needs less scratch"
+                       : raise;
+}
+
 static int refuse(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
 {
     bool asked = !plan->budget_is_default;
@@ -61,11 +77,9 @@ static int refuse(const moe_plan_input *in, const moe_memory_plan *plan, moe_err
         "%.0f, KV cache for %u tokens %.0f, scratch %.0f, experts of one layer %.0f); %s",
         asked ? "a memory budget of" : "free memory of", (double)plan->budget / MIB,
         (double)plan->floor / MIB, (double)plan->process / MIB, (double)plan->resident / MIB,
-        plan->context, (double)plan->kv_cache / MIB, (double)plan->scratch / MIB,
-        (double)floor_slots_bytes(in) / MIB,
-        plan->kv_cache > plan->floor / 4 ? "a smaller context (-c) needs less"
-        : asked                          ? "raise --host-memory"
-                                         : "free some memory");
+        plan->context, (double)(plan->kv_cache + plan->session_state) / MIB,
+        (double)plan->scratch / MIB, (double)floor_slots_bytes(in) / MIB,
+        remedy(plan, plan->scratch, asked ? "raise the memory budget" : "free some memory"));
 }
 
 static int refuse_device(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
@@ -77,22 +91,26 @@ static int refuse_device(const moe_plan_input *in, const moe_memory_plan *plan, 
         (double)plan->device_budget / MIB, (double)plan->device_floor / MIB,
         (double)plan->resident / MIB, plan->context, (double)plan->kv_cache / MIB,
         (double)plan->device_scratch / MIB, (double)floor_slots_bytes(in) / MIB,
-        plan->kv_cache > plan->device_floor / 4 ? "a smaller context (-c) needs less"
-                                                : "give it more (--device-memory, memory=)");
+        plan->kv_cache > plan->device_floor / 4         ? "a smaller context needs less"
+        : plan->device_scratch > plan->device_floor / 4 ? "a smaller prefill chunk needs less"
+                                                        : "raise the device memory");
 }
 
 static int refuse_host(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
 {
     uint64_t slots = floor_of_slots(in, in->slots.host_slot_bytes, in->slots.host_full_bytes);
-    return moe_fail(err, MOE_ERR_BUDGET,
-                    "%s %.0f MiB beside the device is below the least that works, %.0f MiB "
-                    "(process %.0f, scratch %.0f, experts of one layer %.0f%s); %s",
-                    plan->budget_is_default ? "free memory of" : "a memory budget of",
-                    (double)plan->budget / MIB, (double)plan->floor / MIB,
-                    (double)plan->process / MIB, (double)plan->scratch / MIB, (double)slots / MIB,
-                    in->simulated ? ", and what the simulated device holds, which is host memory"
-                                  : "",
-                    plan->budget_is_default ? "free some memory" : "raise --host-memory");
+    bool asked = !plan->budget_is_default;
+    return moe_fail(
+        err, MOE_ERR_BUDGET,
+        "%s %.0f MiB beside the device is below the least that works, %.0f MiB "
+        "(process %.0f, a session %.1f, scratch %.0f, experts of one layer %.0f%s); %s",
+        asked ? "a memory budget of" : "free memory of", (double)plan->budget / MIB,
+        (double)plan->floor / MIB, (double)plan->process / MIB, (double)plan->session_state / MIB,
+        (double)plan->scratch / MIB, (double)slots / MIB,
+        in->simulated ? ", and what the simulated device holds, which is host memory" : "",
+        plan->scratch > plan->floor / 4 ? "a smaller prefill chunk needs less scratch"
+        : asked                         ? "raise the memory budget"
+                                        : "free some memory");
 }
 
 /* What is left of a budget becomes the device's expert slots. */
@@ -111,8 +129,7 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
         uint64_t least = floor_slots_bytes(in);
         return moe_fail(err, MOE_ERR_BUDGET,
                         "an expert cache of %.1f MiB is below the least that works, the experts "
-                        "that a token uses in one layer: %.1f MiB, %.1f %% of all; raise "
-                        "--expert-cache",
+                        "that a token uses in one layer: %.1f MiB, %.1f %% of all; raise it",
                         (double)wanted / MIB, (double)least / MIB,
                         ceil(1000.0 * (double)least / (double)in->slots.full_bytes) / 10.0);
     }
@@ -125,10 +142,10 @@ static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_erro
 {
     uint64_t asked = in->options->device_memory;
     if (asked > in->device_memory) {
-        return moe_fail(err, MOE_ERR_BUDGET,
-                        "a device memory of %.1f MiB is more than the device has, %.1f MiB; lower "
-                        "--device-memory",
-                        (double)asked / MIB, (double)in->device_memory / MIB);
+        return moe_fail(
+            err, MOE_ERR_BUDGET,
+            "a device memory of %.1f MiB is more than the device has, %.1f MiB; lower it",
+            (double)asked / MIB, (double)in->device_memory / MIB);
     }
     plan->has_device_memory = true;
     plan->device_budget = asked != 0 ? asked : in->device_memory;
@@ -144,17 +161,29 @@ static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_erro
     return status;
 }
 
+/* Page-locked slots cannot give memory up in parts, so that of more sessions is set aside. */
+static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
+{
+    uint64_t wanted = in->options->sessions;
+    uint64_t more = plan->session_state * (MANY_SESSIONS - 1);
+    uint64_t most = (plan->budget - plan->floor) / HEADROOM_DIVISOR;
+    more = min_u64(more, most);
+    uint64_t asked = wanted > 1 ? plan->session_state * (wanted - 1) : 0;
+    return min_u64(asked > more ? asked : more, plan->budget - plan->floor);
+}
+
 /* RAM beside a device with memory of its own. What a simulated device holds comes out of it too. */
 static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t full = in->slots.host_full_bytes;
     plan->device_in_host = in->simulated ? plan->device_total : 0;
-    uint64_t fixed = plan->process + plan->scratch + plan->device_in_host;
+    uint64_t fixed = plan->process + plan->scratch + plan->device_in_host + plan->session_state;
     plan->floor = fixed + floor_of_slots(in, in->slots.host_slot_bytes, full);
     plan->total = plan->floor;
     if (plan->budget < plan->floor) {
         return refuse_host(in, plan, err);
     }
+    fixed += in->simulated ? 0 : set_aside(in, plan);
     plan->host_cache = min_u64(plan->budget - fixed, full);
     plan->host_slots = n_slots(plan, plan->host_cache, full);
     plan->total = fixed + plan->host_cache;
@@ -164,7 +193,8 @@ static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error 
 static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     plan->scratch += in->device_scratch_bytes;
-    uint64_t fixed = plan->process + plan->resident + plan->kv_cache + plan->scratch;
+    uint64_t fixed =
+        plan->process + plan->resident + plan->kv_cache + plan->session_state + plan->scratch;
     plan->floor = fixed + floor_slots_bytes(in);
     if (plan->budget < plan->floor) {
         plan->total = plan->floor;
@@ -185,6 +215,101 @@ static uint64_t default_budget(const moe_plan_input *in)
     return min_u64(budget, most);
 }
 
+/* ---- Sessions beyond the first ---- */
+
+static int refuse_sessions(const moe_memory_plan *plan, const char *where, uint64_t needed,
+                           uint64_t there, moe_error *err)
+{
+    return moe_fail(err, MOE_ERR_BUDGET,
+                    "%llu sessions of %u tokens need %.1f MiB of %s beside the first, and %.1f MiB "
+                    "can be had; fewer sessions or a smaller context need less",
+                    (unsigned long long)plan->sessions, plan->context, (double)needed / MIB, where,
+                    (double)there / MIB);
+}
+
+/* Slots that stay whatever sessions want. */
+static uint64_t slots_that_stay(const moe_plan_input *in)
+{
+    return (uint64_t)in->config->n_expert_used *
+           (in->slots.n_classes > 0 ? in->slots.n_classes : 1);
+}
+
+static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
+{
+    uint64_t needed = (plan->sessions - 1) * (plan->kv_cache + plan->session_state);
+    uint64_t left = plan->budget - plan->total;
+    uint64_t stays = slots_that_stay(in) * in->slots.slot_bytes;
+    uint64_t spare = plan->expert_cache > stays ? plan->expert_cache - stays : 0;
+    if (needed > left + spare) {
+        return refuse_sessions(plan, "memory", needed, left + spare, err);
+    }
+    uint64_t taken = needed > left ? needed - left : 0;
+    plan->sessions_slots = n_slots(plan, plan->expert_cache - taken, in->slots.full_bytes);
+    return MOE_OK;
+}
+
+/* Slots whose memory is lent to so many pages. */
+static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t n_pages)
+{
+    uint64_t run = (in->kv_bytes_per_page + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
+    uint64_t pages = run * in->slots.slot_bytes / in->kv_bytes_per_page;
+    return (n_pages + pages - 1) / pages * run;
+}
+
+static int sessions_on_device(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
+{
+    uint64_t needed = (plan->sessions - 1) * plan->kv_cache;
+    uint64_t left = moe_memory_border_device_left(plan) - plan->kv_cache;
+    uint64_t pages = needed > left ? (needed - left) / in->kv_bytes_per_page + 1 : 0;
+    uint64_t taken = pages > 0 ? slots_of_pages(in, pages) : 0;
+    if (taken + slots_that_stay(in) > plan->expert_slots && taken > 0) {
+        uint64_t stays = slots_that_stay(in);
+        uint64_t spare = plan->expert_slots > stays ? plan->expert_slots - stays : 0;
+        return refuse_sessions(plan, "device memory", needed, left + spare * in->slots.slot_bytes,
+                               err);
+    }
+    plan->sessions_slots = plan->expert_slots - taken;
+    needed = (plan->sessions - 1) * plan->session_state;
+    left = moe_memory_border_ram_left(plan) - plan->session_state;
+    uint64_t stays = slots_that_stay(in) * in->slots.host_slot_bytes;
+    bool shrinks = in->simulated && plan->host_cache > stays;
+    uint64_t spare = shrinks ? plan->host_cache - stays : 0;
+    return needed > left + spare ? refuse_sessions(plan, "RAM", needed, left + spare, err) : MOE_OK;
+}
+
+static int plan_sessions(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
+{
+    plan->sessions_bytes = plan->sessions * (plan->kv_cache + plan->session_state);
+    plan->sessions_slots = plan->expert_slots;
+    if (plan->sessions == 1) {
+        return MOE_OK;
+    }
+    return plan->has_device_memory ? sessions_on_device(in, plan, err)
+                                   : sessions_in_one_memory(in, plan, err);
+}
+
+/* A budget that machine or control group cannot keep would end with the process being killed. */
+static int check_budget(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
+{
+    if (plan->budget_is_default || in->options->overcommit_memory ||
+        plan->budget <= plan->available) {
+        return MOE_OK;
+    }
+    return moe_fail(err, MOE_ERR_BUDGET,
+                    "a memory budget of %.0f MiB is more than there is: the machine, or its "
+                    "control group, has %.0f MiB, of which %.0f MiB can be used; lower the budget, "
+                    "or allow overcommitting memory",
+                    (double)plan->budget / MIB, (double)in->limit_bytes / MIB,
+                    (double)plan->available / MIB);
+}
+
+static uint64_t most_of_limit(const moe_plan_input *in)
+{
+    return in->limit_bytes == UINT64_MAX
+               ? UINT64_MAX
+               : in->limit_bytes - min_u64(in->limit_bytes / HEADROOM_DIVISOR, MOST_HEADROOM);
+}
+
 int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     const moe_engine_options *o = in->options;
@@ -197,21 +322,28 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
         .scratch = in->scratch_bytes,
         .expert_bytes = in->map->expert_bytes,
         .context = in->context,
+        .session_state = in->session_bytes,
+        .sessions = o->sessions != 0 ? o->sessions : 1,
+        .available = most_of_limit(in),
     };
     for (uint32_t l = 0; l < in->config->n_layer; l++) {
         plan->experts += moe_layer_has_experts(in->config, l) ? in->config->n_expert : 0;
     }
     if (in->device_memory == 0 && o->device_memory != 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "the device has no memory of its own, so --device-memory cannot act; use "
-                        "--host-memory");
+                        "the device has no memory of its own, so a limit of device memory cannot "
+                        "act; give a memory budget");
     }
     int status = in->device_memory != 0 ? plan_device(in, plan, err) : MOE_OK;
+    if (status == MOE_OK) {
+        status = check_budget(in, plan, err);
+    }
     if (plan->budget_is_default) {
         plan->budget = default_budget(in);
     }
     if (status != MOE_OK) {
         return status;
     }
-    return in->device_memory != 0 ? plan_host(in, plan, err) : plan_one_memory(in, plan, err);
+    status = in->device_memory != 0 ? plan_host(in, plan, err) : plan_one_memory(in, plan, err);
+    return status != MOE_OK ? status : plan_sessions(in, plan, err);
 }

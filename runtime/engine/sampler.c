@@ -60,29 +60,31 @@ void moe_sampler_seed(moe_sampler *sampler, uint64_t seed)
     moe_random_seed(&sampler->random, seed);
 }
 
+uint64_t moe_sampler_bytes(uint32_t n_vocab)
+{
+    return (uint64_t)n_vocab * (sizeof(moe_choice) + 2 * sizeof(moe_candidate) + 1);
+}
+
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
                      moe_error *err)
 {
     *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab};
-    sampler->candidates = moe_calloc(n_vocab, sizeof *sampler->candidates);
-    sampler->spare = moe_calloc(n_vocab, sizeof *sampler->spare);
-    sampler->choices = moe_calloc(n_vocab, sizeof *sampler->choices);
-    sampler->seen = moe_calloc(n_vocab, sizeof *sampler->seen);
-    if (sampler->candidates == NULL || sampler->spare == NULL || sampler->choices == NULL ||
-        sampler->seen == NULL) {
-        moe_sampler_free(sampler);
+    sampler->memory = moe_map_pages(moe_sampler_bytes(n_vocab));
+    if (sampler->memory == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
     }
+    sampler->choices = sampler->memory; /* the widest elements first */
+    sampler->candidates = (moe_candidate *)(sampler->choices + n_vocab);
+    sampler->spare = sampler->candidates + n_vocab;
+    sampler->seen = (uint8_t *)(sampler->spare + n_vocab);
     moe_sampler_seed(sampler, settings->seed);
     return MOE_OK;
 }
 
 void moe_sampler_free(moe_sampler *sampler)
 {
-    free(sampler->candidates);
-    free(sampler->spare);
-    free(sampler->choices);
-    free(sampler->seen);
+    moe_unmap_pages(sampler->memory, moe_sampler_bytes(sampler->n_vocab));
+    sampler->memory = NULL;
     sampler->candidates = NULL;
     sampler->spare = NULL;
     sampler->choices = NULL;

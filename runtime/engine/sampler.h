@@ -18,10 +18,13 @@ typedef struct moe_sampler {
     moe_candidate *spare;      /* [n_vocab]: scratch of the order */
     moe_choice *choices;       /* [n_vocab] */
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
+    void *memory;              /* of the four */
 } moe_sampler;
 
 /* Copies what the program set over *sampling, which holds the defaults, and checks all of it. */
 int moe_sampling_take(moe_sampling *sampling, const moe_sampling *given, moe_error *err);
+/* What a sampler takes. */
+uint64_t moe_sampler_bytes(uint32_t n_vocab);
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
                      moe_error *err);
 void moe_sampler_free(moe_sampler *sampler);

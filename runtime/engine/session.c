@@ -43,8 +43,13 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     if (status != MOE_OK) {
         return status;
     }
+    status = moe_session_take_state(engine, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     moe_session *session = moe_calloc(1, sizeof *session);
     if (session == NULL) {
+        moe_memory_border_give(&engine->border, engine->session_bytes);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session");
     }
     session->engine = engine;
@@ -79,7 +84,8 @@ void moe_session_close(moe_session **session_ptr)
     moe_session_draft_free(&session->draft);
     free(session->tokens);
     free(session->sampled);
-    free(session->logits);
+    moe_unmap_pages(session->logits, session->engine->config.n_vocab * sizeof *session->logits);
+    moe_session_give_memory(session);
     free(session);
     *session_ptr = NULL;
 }
@@ -131,7 +137,11 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
                             tokens[i], engine->config.n_vocab);
         }
     }
-    int status = grow_tokens(session, (uint64_t)session->n_tokens + n, err);
+    uint32_t end = session->n_tokens + (uint32_t)n;
+    int status = moe_session_grant(session, end, end, err);
+    if (status == MOE_OK) {
+        status = grow_tokens(session, end, err);
+    }
     if (status == MOE_OK && n > 0) {
         memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
         session->n_tokens += (uint32_t)n;
@@ -141,7 +151,11 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
 
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
-    int status = grow_sampled(session, (uint64_t)session->n_sampled + n, err);
+    uint32_t end = session->n_tokens;
+    int status = moe_session_grant(session, (uint64_t)end + n, end, err);
+    if (status == MOE_OK) {
+        status = grow_sampled(session, (uint64_t)session->n_sampled + n, err);
+    }
     return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
 }
 
@@ -220,6 +234,7 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
         session->n_evaluated = (uint32_t)n;
         session->has_logits = false;
         moe_kv_table_truncate(&session->engine->kv, &session->kv, (uint32_t)n);
+        moe_session_give_back_pages(session->engine);
     }
     return MOE_OK;
 }
@@ -235,7 +250,7 @@ static int copy_timeline(moe_session *fork, const moe_session *session, moe_erro
     }
     if (status == MOE_OK && session->has_logits) {
         size_t n_vocab = session->engine->config.n_vocab;
-        fork->logits = moe_calloc(n_vocab, sizeof *fork->logits);
+        fork->logits = moe_map_pages(n_vocab * sizeof *fork->logits);
         if (fork->logits == NULL) {
             return moe_fail(err, MOE_ERR_MEMORY, "no memory for the logits of a fork");
         }
@@ -255,9 +270,10 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         return status;
     }
     moe_session *fork = *out;
-    status = copy_timeline(fork, session, err);
+    status = moe_kv_table_share(&fork->kv, &session->kv, err);
     if (status == MOE_OK) {
-        status = moe_kv_table_share(&fork->kv, &session->kv, err);
+        fork->n_evaluated = session->n_evaluated;
+        status = copy_timeline(fork, session, err);
     }
     if (status != MOE_OK) {
         moe_session_close(out);
@@ -267,7 +283,6 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     if (fork->draft != NULL) {
         fork->draft->random = session->draft->random;
     }
-    fork->n_evaluated = session->n_evaluated;
     fork->n_sampled = session->n_sampled;
     fork->n_sampled_pending = session->n_sampled_pending;
     fork->has_logits = session->has_logits;

@@ -263,7 +263,7 @@ static int get_sampled(checked_file *in, moe_session *s, uint32_t n)
 static int get_logits(checked_file *in, moe_session *s)
 {
     size_t n_vocab = s->engine->config.n_vocab;
-    s->logits = moe_calloc(n_vocab, sizeof *s->logits);
+    s->logits = moe_map_pages(n_vocab * sizeof *s->logits);
     if (s->logits == NULL) {
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for logits");
     }
@@ -273,7 +273,10 @@ static int get_logits(checked_file *in, moe_session *s)
 
 static int get_body(checked_file *in, const session_header *h, moe_session *s)
 {
-    int status = get_tokens(in, s->engine, h->n_tokens, &s->tokens);
+    int status = moe_session_grant(s, h->n_tokens, h->n_tokens, in->err);
+    if (status == MOE_OK) {
+        status = get_tokens(in, s->engine, h->n_tokens, &s->tokens);
+    }
     if (status == MOE_OK) {
         s->n_tokens = s->n_tokens_capacity = h->n_tokens;
         status = get_sampled(in, s, h->n_sampled);

@@ -89,13 +89,42 @@ static int share_rows(step *s, moe_error *err)
     return MOE_OK;
 }
 
+/* Stored positions behind those evaluated that the step writes. A lossy pass that is compared with
+ * the exact one has both side by side. */
+static uint32_t n_places(const step *s, size_t i)
+{
+    return s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
+}
+
+/* Memory for all that the step will write, and for the token that each session will sample; what
+ * is evaluated of a prompt in later steps keeps what feeding it was granted. */
+static int grant_memory(step *s, moe_error *err)
+{
+    int status = MOE_OK;
+    for (size_t i = 0; i < s->n_sessions && status == MOE_OK; i++) {
+        moe_session *session = s->sessions[i];
+        uint32_t n_more = session->evaluate_only || moe_session_is_full(session)
+                              ? 0
+                              : 1 + (has_tree(session) ? s->n_rows_of[i] : 0);
+        uint32_t end = session->n_evaluated + n_places(s, i);
+        uint32_t n_tokens = session->n_tokens + n_more;
+        status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
+    }
+    for (size_t i = 0; i < s->n_sessions && status != MOE_OK; i++) {
+        moe_session *session = s->sessions[i];
+        (void)moe_session_grant(session, session->n_tokens, session->n_tokens, NULL);
+    }
+    if (status != MOE_OK) {
+        moe_session_give_back_pages(s->engine);
+    }
+    return status;
+}
+
 static int reserve_pages(step *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
-        /* A lossy pass that is compared with the exact one has both side by side. */
-        uint32_t n_places = s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
-        uint32_t end = session->n_evaluated + n_places;
+        uint32_t end = session->n_evaluated + n_places(s, i);
         int status = s->n_rows_of[i] == 0 ? MOE_OK
                                           : moe_kv_table_reserve(&s->engine->kv, &session->kv,
                                                                  session->n_evaluated, end, err);
@@ -176,7 +205,10 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
         s->logit_rows == NULL || s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
-    status = reserve_pages(s, err);
+    status = grant_memory(s, err);
+    if (status == MOE_OK) {
+        status = reserve_pages(s, err);
+    }
     if (status == MOE_OK) {
         fill_rows(s, all_logits);
     }
@@ -206,7 +238,7 @@ static int allocate_logits(const step *s, moe_error *err)
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
         if (session->logits == NULL) {
-            session->logits = moe_calloc(s->engine->config.n_vocab, sizeof *session->logits);
+            session->logits = moe_map_pages(s->engine->config.n_vocab * sizeof *session->logits);
             if (session->logits == NULL) {
                 return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's logits");
             }
@@ -379,20 +411,6 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
     return status != MOE_OK ? status : advance(s, err);
 }
 
-static int draft(step *s, moe_error *err)
-{
-    int status = check_sessions(s, err);
-    if (status != MOE_OK || s->engine->speculation == NULL) {
-        return status;
-    }
-    status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
-    status = judge_files(s->engine, status, err);
-    if (status == MOE_ERR_CANCELLED) {
-        clear_cancel_requests(s);
-    }
-    return status;
-}
-
 /* A step that failed leaves no tree behind. */
 static void forget_trees(const step *s)
 {
@@ -403,11 +421,36 @@ static void forget_trees(const step *s)
     }
 }
 
+static int draft(step *s, moe_error *err)
+{
+    int status = check_sessions(s, err);
+    if (status != MOE_OK || s->engine->speculation == NULL) {
+        return status;
+    }
+    status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
+    status = judge_files(s->engine, status, err);
+    if (status == MOE_ERR_BUDGET) {
+        forget_trees(s); /* no memory to draft: plain decoding */
+        status = MOE_OK;
+    }
+    if (status == MOE_ERR_CANCELLED) {
+        clear_cancel_requests(s);
+    }
+    return status;
+}
+
 int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     step s = {.engine = engine, .sessions = sessions, .n_sessions = n};
     int status = draft(&s, err);
     if (status == MOE_OK) {
+        status = run_step(&s, false, keep_logits, &s, err);
+    }
+    if (status == MOE_ERR_BUDGET && s.n_tree_rows > 0) {
+        /* The drafts do not fit: a plain step may. */
+        forget_trees(&s);
+        step_free(&s);
+        s = (step){.engine = engine, .sessions = sessions, .n_sessions = n};
         status = run_step(&s, false, keep_logits, &s, err);
     }
     forget_trees(&s);

@@ -49,46 +49,100 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     return MOE_OK;
 }
 
-void moe_kv_pool_free(moe_kv_pool *pool)
+void moe_kv_pool_trim(moe_kv_pool *pool)
 {
-    while (pool->free_pages != NULL) {
+    while (pool->n_free > pool->n_promised) {
         moe_kv_page *page = pool->free_pages;
         pool->free_pages = page->next_free;
-        pool->device->ops->free(pool->device, page->memory, pool->page_bytes);
+        pool->n_free--;
+        pool->n_pages--;
+        moe_memory_border_give_page(pool->border, pool->page_bytes, page->memory, page->lent);
         free(page);
     }
+}
+
+void moe_kv_pool_free(moe_kv_pool *pool)
+{
+    pool->n_promised = 0;
+    moe_kv_pool_trim(pool);
     free(pool->layers);
     *pool = (moe_kv_pool){0};
 }
 
-static moe_kv_page *take_page(moe_kv_pool *pool, moe_error *err)
+static void put_free(moe_kv_pool *pool, moe_kv_page *page)
 {
-    moe_kv_page *page = pool->free_pages;
-    if (page != NULL) {
-        pool->free_pages = page->next_free;
-        page->n_users = 1;
-        return page;
-    }
-    page = moe_calloc(1, sizeof *page);
+    page->next_free = pool->free_pages;
+    pool->free_pages = page;
+    pool->n_free++;
+}
+
+/* One more free page. */
+static int add_page(moe_kv_pool *pool, moe_error *err)
+{
+    moe_kv_page *page = moe_calloc(1, sizeof *page);
     if (page == NULL) {
-        moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
-        return NULL;
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
     }
-    if (pool->device->ops->alloc(pool->device, pool->page_bytes, &page->memory, err) != MOE_OK) {
+    int status = moe_memory_border_take_page(pool->border, pool->page_bytes, &page->memory,
+                                             &page->lent, err);
+    if (status != MOE_OK) {
         free(page);
-        return NULL;
+        return status;
     }
-    page->n_users = 1;
     pool->n_pages++;
-    return page;
+    put_free(pool, page);
+    return MOE_OK;
+}
+
+/* Of those promised to the table, as long as there are any. */
+static int take_page(moe_kv_pool *pool, moe_kv_table *table, moe_kv_page **out, moe_error *err)
+{
+    if (table->n_promised > 0) {
+        table->n_promised--;
+        pool->n_promised--;
+    } else if (pool->n_free == pool->n_promised) {
+        int status = add_page(pool, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    *out = pool->free_pages;
+    pool->free_pages = (*out)->next_free;
+    pool->n_free--;
+    (*out)->n_users = 1;
+    return MOE_OK;
 }
 
 static void drop_page(moe_kv_pool *pool, moe_kv_page *page)
 {
     if (--page->n_users == 0) {
-        page->next_free = pool->free_pages;
-        pool->free_pages = page;
+        put_free(pool, page);
     }
+}
+
+int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
+                         moe_error *err)
+{
+    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint32_t n = n_pages > table->n_pages ? n_pages - table->n_pages : 0;
+    for (uint32_t p = first / MOE_KV_PAGE; p < n_pages && p < table->n_pages; p++) {
+        n += table->pages[p]->n_users > 1;
+    }
+    uint64_t n_others = pool->n_promised - table->n_promised;
+    uint64_t before = pool->n_free;
+    while (pool->n_free < n_others + n) {
+        int status = add_page(pool, err);
+        if (status != MOE_OK) {
+            uint64_t others = pool->n_promised;
+            pool->n_promised = before > others ? before : others;
+            moe_kv_pool_trim(pool); /* what came for this alone */
+            pool->n_promised = others;
+            return status;
+        }
+    }
+    pool->n_promised = n_others + n;
+    table->n_promised = n;
+    return MOE_OK;
 }
 
 static int grow_table(moe_kv_table *table, uint32_t n_pages, moe_error *err)
@@ -119,11 +173,12 @@ static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t index, moe_e
     if (shared->n_users == 1) {
         return MOE_OK;
     }
-    moe_kv_page *own = take_page(pool, err);
-    if (own == NULL) {
-        return MOE_ERR_MEMORY;
+    moe_kv_page *own;
+    int status = take_page(pool, table, &own, err);
+    if (status != MOE_OK) {
+        return status;
     }
-    int status =
+    status =
         pool->device->ops->copy(pool->device, own->memory, shared->memory, pool->page_bytes, err);
     if (status != MOE_OK) {
         drop_page(pool, own);
@@ -145,13 +200,13 @@ int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
             status = unshare(pool, table, p, err);
             continue;
         }
-        moe_kv_page *page = take_page(pool, err);
-        if (page == NULL) {
-            return MOE_ERR_MEMORY;
+        moe_kv_page *page;
+        status = take_page(pool, table, &page, err);
+        if (status == MOE_OK) {
+            table->pages[p] = page;
+            table->addresses[p] = page->memory;
+            table->n_pages = p + 1;
         }
-        table->pages[p] = page;
-        table->addresses[p] = page->memory;
-        table->n_pages = p + 1;
     }
     return status;
 }
@@ -211,6 +266,7 @@ int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *
 void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table)
 {
     moe_kv_table_truncate(pool, table, 0);
+    pool->n_promised -= table->n_promised;
     free(table->pages);
     free(table->addresses);
     *table = (moe_kv_table){0};

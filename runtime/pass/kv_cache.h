@@ -6,10 +6,12 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/device/device.h"
+#include "runtime/pass/memory_border.h"
 #include "runtime/model/model_config.h"
 
 typedef struct moe_kv_page {
     void *memory; /* device */
+    bool lent;    /* it lies in expert slots */
     uint32_t n_users;
     struct moe_kv_page *next_free;
 } moe_kv_page;
@@ -19,8 +21,11 @@ typedef struct moe_kv_pool {
     moe_kv_layout *layers; /* [n_layer] */
     uint32_t n_layer;
     size_t page_bytes;
+    moe_memory_border *border; /* grants pages */
     moe_kv_page *free_pages;
-    uint64_t n_pages; /* allocated, used or free */
+    uint64_t n_pages;    /* allocated, used or free */
+    uint64_t n_free;     /* of them */
+    uint64_t n_promised; /* of the free ones: to tables */
 } moe_kv_pool;
 
 /* One session's view: pages[p] holds (stored) positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
@@ -30,14 +35,22 @@ typedef struct moe_kv_table {
     void **addresses; /* of the same pages: what the device is given */
     uint32_t n_pages;
     uint32_t capacity;
+    uint32_t n_promised; /* free pages that nobody else is given */
 } moe_kv_table;
 
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, moe_error *err);
 void moe_kv_pool_free(moe_kv_pool *pool);
+/* Free pages that nobody is promised go back to where they are from. */
+void moe_kv_pool_trim(moe_kv_pool *pool);
 
-/* Makes positions [first, end) writable: adds pages, and copies a page that is shared. On failure
- * the table still holds what it held. */
+/* Gets the pages that making [first, end) writable will take, no more and no fewer, so that it
+ * cannot fail for want of them. MOE_ERR_BUDGET: they cannot be had, and nothing has changed. */
+int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
+                         moe_error *err);
+
+/* Makes positions [first, end) writable: adds pages, promised ones first, and copies a page that is
+ * shared. On failure the table still holds what it held. */
 int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 /* Takes what is stored at from[i] to position to[i], for every layer, i ascending; both lists

@@ -96,10 +96,78 @@ static void cache_floor(void **state)
     moe_error error = {""};
     options.expert_cache_share = 0.01;
     assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
-    assert_non_null(strstr(error.message, "2.0 MiB, 3.2 % of all; raise --expert-cache"));
+    assert_non_null(strstr(error.message, "2.0 MiB, 3.2 % of all; raise it"));
     options.expert_cache_share = 0.032;
     assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
     assert_int_equal(plan.expert_slots, N_USED);
+}
+
+/* A budget above what machine or control group have is refused, unless that is asked for. */
+static void more_than_there_is(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    moe_error error = {""};
+    in.limit_bytes = 200 * MIB;
+    options.host_memory = 176 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "176 MiB is more than there is"));
+    assert_non_null(strstr(error.message, "200 MiB, of which 175 MiB"));
+    assert_int_equal(plan.available, 175 * MIB);
+    options.overcommit_memory = 1;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    options.overcommit_memory = 0;
+    options.host_memory = 175 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    in.limit_bytes = UINT64_MAX; /* not known */
+    options.host_memory = UINT64_C(1) << 60;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+}
+
+/* What fills a budget that is too small is named, with what would take less. */
+static void what_fills(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    moe_error error = {""};
+    options.host_memory = 41 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "raise the memory budget"));
+    in.scratch_bytes = 30 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "a smaller prefill chunk needs less"));
+    in.scratch_bytes = 6 * MIB;
+    in.kv_bytes_per_page *= 8;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "a smaller context needs less"));
+}
+
+/* Sessions beyond the first take free memory, then slots, down to those of a token in one layer. */
+static void several_sessions(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan;
+    moe_error error = {""};
+    in.session_bytes = MIB;
+    in.slots.n_classes = 1;
+    options.host_memory = (10 + 20 + 6 + 5 + 60) * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.sessions, 1);
+    assert_int_equal(plan.sessions_slots, 60);
+    options.sessions = 4;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.expert_slots, 60);
+    assert_int_equal(plan.sessions_slots, 60 - 3 * 5);
+    assert_int_equal(plan.sessions_bytes, 4 * 5 * MIB);
+    options.sessions = 12;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.sessions_slots, 60 - 11 * 5);
+    options.sessions = 13;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "13 sessions of 256 tokens need 60.0 MiB"));
 }
 
 /* A simulated device's memory is host memory: it comes out of the host's budget. */
@@ -251,9 +319,15 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_budget), cmocka_unit_test(small_control_groups),
-        cmocka_unit_test(cache_floor),    cmocka_unit_test(simulated_device),
-        cmocka_unit_test(speed),          cmocka_unit_test(engines_hold_what_is_planned),
+        cmocka_unit_test(default_budget),
+        cmocka_unit_test(small_control_groups),
+        cmocka_unit_test(cache_floor),
+        cmocka_unit_test(more_than_there_is),
+        cmocka_unit_test(what_fills),
+        cmocka_unit_test(several_sessions),
+        cmocka_unit_test(simulated_device),
+        cmocka_unit_test(speed),
+        cmocka_unit_test(engines_hold_what_is_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,13 @@ typedef struct moe_engine_options {
      * with commas between, TYPE being int, float, bool or str. NULL: none. With vocabulary_only,
      * too. What was saved or calibrated without them belongs to another model. */
     const char *metadata_overrides;
+
+    /* So many sessions with a full context must fit: opening and planning are MOE_ERR_BUDGET where
+     * they do not. More may be opened all the same, and take what there is. 0: 1 */
+    uint32_t sessions;
+    /* 1: a host_memory above what machine and control groups have is accepted. The kernel may then
+     * swap, or kill the process. 0: it is refused. */
+    uint32_t overcommit_memory;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
@@ -268,7 +275,15 @@ typedef struct moe_memory_plan {
     bool hit_rate_is_calibrated;
     double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
     uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
-    uint64_t reserved[30];           /* 0 */
+    /* Sessions. The plan has room for one with a full context; more of them take memory from the
+     * expert slots as they grow, the coldest first, and give it back when they end. session_state
+     * is part of `total`, and of `floor`; always RAM. */
+    uint64_t session_state;  /* of one session: logits, sampler, tokens, drafts */
+    uint64_t sessions;       /* as many as the options ask for, all with a full context: */
+    uint64_t sessions_bytes; /* what they hold, KV caches and states */
+    uint64_t sessions_slots; /* experts that the device's slots still hold then */
+    uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
+    uint64_t reserved[25];   /* 0 */
 } moe_memory_plan;
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is

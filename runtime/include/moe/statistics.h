@@ -115,6 +115,12 @@ typedef struct moe_engine_stats {
      * and done again because an expert was missing; the engine tries that ever more seldom. */
     uint64_t passes_recorded;
     uint64_t passes_missed;
+    /* Now, by sessions: their KV caches, logits, samplers, tokens. */
+    uint64_t session_bytes;
+    /* Of expert_slots' and host_slots' memory: slots whose memory sessions have now. They are not
+     * counted in those. */
+    uint64_t expert_slots_lent;
+    uint64_t host_slots_lent;
 } moe_engine_stats;
 
 #endif
