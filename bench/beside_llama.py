@@ -213,9 +213,11 @@ def run_in(group: Group, command: list[str], given) -> tuple[dict, str]:
     populate(given.populate_bytes)
     before = disk_reads(given.device)
     begun, busy, own = time.monotonic(), busy_seconds(), own_seconds()
-    done = subprocess.run(command, preexec_fn=group.enter, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, check=False)
-    group.remove()
+    try:
+        done = subprocess.run(command, preexec_fn=group.enter, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        group.remove()
     read = disk_reads(given.device) - before
     # What else ran meanwhile, in cores: a run beside which much did says nothing.
     busy, own = busy_seconds() - busy, own_seconds() - own
