@@ -45,6 +45,25 @@ if [ "$status" -ne 0 ] || [ "$alone" != "$inside" ]; then
     exit 1
 fi
 
+# More than the group has is refused, with what is there, unless that is asked for by name.
+if out=$(in_group run -m "$model" $options -p a -n 2 --host-memory $((2 * limit)) 2>&1); then
+    echo "a budget of twice the limit was accepted"
+    exit 1
+fi
+case $out in
+*"more than there is"*"$((limit / 1048576)) MiB"*--overcommit-memory*) ;;
+*)
+    echo "the error does not tell what is there: $out"
+    exit 1
+    ;;
+esac
+in_group plan -m "$model" $options --host-memory $((2 * limit)) --overcommit-memory >/dev/null || exit 1
+# What fills a small group is named by the option that changes it.
+out=$(in_group plan -m "$model" -c 256 -b 4096 -t 2 2>&1) && exit 1
+case $out in *"prefill chunk"*"-b"*) ;; *) echo "no -b in: $out" && exit 1 ;; esac
+out=$(in_group plan -m "$model" -c 30000 -b 64 -t 2 2>&1) && exit 1
+case $out in *"smaller context"*"-c"*) ;; *) echo "no -c in: $out" && exit 1 ;; esac
+
 # A group far too small: refused by the plan, or killed before there is one; never a budget above it.
 for small in $((floor / 2)) $((floor / 4)); do
     echo "$small" >"$group/$limit_file" || continue # less than what the group holds now

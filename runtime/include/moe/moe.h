@@ -400,13 +400,21 @@ static inline void moe_session_options_init(moe_session_options *options)
 {
     moe_session_options_init_sized(options, sizeof *options);
 }
-/* options may be NULL: the defaults. */
+/* options may be NULL: the defaults.
+ *
+ * Memory. Sessions and expert slots share the budget. A session is granted memory before anything
+ * is allocated: by create() for its logits and sampler, by feed() for the tokens and their KV
+ * cache, by a step for what it will write. It is given what is free, then the memory of the coldest
+ * expert slots, as long as each size of slots keeps as many as a token uses experts in a layer.
+ * What cannot be had is MOE_ERR_BUDGET, and timelines are as they were. Slots get the memory back
+ * when the session is closed or cut. The text does not depend on any of this. */
 MOE_API int moe_session_create(moe_session **out, moe_engine *engine,
                                const moe_session_options *options, moe_error *err);
 MOE_API void moe_session_close(moe_session **session);
 
 /* Appends tokens to the timeline; nothing is computed yet. MOE_ERR_CONTEXT_FULL when they do not
- * fit (then none is appended); MOE_ERR_ARGUMENT for an id outside the vocabulary. */
+ * fit, MOE_ERR_BUDGET when there is no memory for them (then none is appended); MOE_ERR_ARGUMENT
+ * for an id outside the vocabulary. */
 MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
 
 /* One pass over n sessions of one engine (with speculation: and the draft before it): evaluates fed

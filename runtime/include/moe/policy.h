@@ -73,7 +73,9 @@ typedef struct moe_policy {
     /* It lost its slot. */
     void (*evict)(void *state, uint32_t key);
     /* A resident key for which evictable() holds, the one to be missed least; MOE_KEY_NONE when
-     * there is none. for_key is what the slot is wanted for. Does not change what is resident. */
+     * there is none. for_key is what the slot is wanted for; where the cache gives memory up, it is
+     * an expert of the layer that the next pass begins with, resident or not. Does not change what
+     * is resident. */
     uint32_t (*victim)(void *state, uint32_t for_key, moe_policy_evictable evictable,
                        void *context);
     /* The pass is over. */
