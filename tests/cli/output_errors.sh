@@ -58,14 +58,16 @@ analyze --synthetic olmoe -n 9
 analyze --synthetic olmoe -n 9 --format csv
 LINES
     out=/dev/null
-    # Statistics as JSON on standard error; a trace; logits; files of a trace.
+    # Statistics as JSON on standard error; a trace; logits; files of a trace. By a link: a command
+    # that replaced the file it should write to would replace that, and no device.
+    ln -s /dev/full "$work/full"
     err=/dev/full
     expect 1 '' run -m "$model" -p Hello -n 4 --json
     err=
-    expect 1 '/dev/full' run -m "$model" -p Hello -n 4 --quiet --trace /dev/full
-    expect 1 '/dev/full: No space' logits -m "$model" -p Hello -o /dev/full
-    [ -c /dev/full ] || fail 'logits replaced the device'
-    expect 1 '/dev/full' analyze --synthetic olmoe -n 9 --export /dev/full
+    expect 1 '/full' run -m "$model" -p Hello -n 4 --quiet --trace "$work/full"
+    expect 1 '/full: No space' logits -m "$model" -p Hello -o "$work/full"
+    [ -c "$work/full" ] || fail 'logits replaced what it should write to'
+    expect 1 '/full' analyze --synthetic olmoe -n 9 --export "$work/full"
 fi
 
 # A file system without room: files may hold 512 bytes.
