@@ -93,6 +93,9 @@ static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)
 int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_format format,
                    uint32_t expert_bytes, moe_error *err)
 {
+    if (trace == NULL || path == NULL) {
+        return moe_fail_null(err, "moe_trace_save", "trace or path");
+    }
     if (format_of(path, format) == MOE_TRACE_ORACLE_GENERAL) {
         return moe_trace_write_oracle(trace, path, expert_bytes, err);
     }

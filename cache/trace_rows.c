@@ -20,7 +20,7 @@ moe_trace *moe_trace_new(uint32_t n_layer, uint32_t n_expert, bool has_gates)
 
 void moe_trace_close(moe_trace **trace_ptr)
 {
-    moe_trace *trace = *trace_ptr;
+    moe_trace *trace = trace_ptr != NULL ? *trace_ptr : NULL;
     if (trace == NULL) {
         return;
     }

@@ -84,6 +84,7 @@ typedef struct moe_expert_store_stats {
     uint64_t n_retries;                /* reads made again: whole, for the rest, for a checksum */
     uint64_t n_failed;                 /* experts that could not be read or moved */
     uint64_t n_timeouts;               /* waits that ended at the io timeout */
+    uint64_t policy_faults;            /* of the device's cache and of the host's */
     uint64_t n_asked[MOE_CAUSE_COUNT]; /* moves asked for, by cause */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t n_host_slots, host_slot_bytes_total, n_host_resident;

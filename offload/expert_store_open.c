@@ -287,6 +287,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .n_retries = moves.n_retries + moves.n_checksum_retries,
         .n_failed = moves.n_failed,
         .n_timeouts = moves.n_timeouts,
+        .policy_faults = cache.policy_faults + host.policy_faults,
         .n_asked = {store->n_asked[0], store->n_asked[1], store->n_asked[2]},
         .n_slots = store->arena.n_slots,
         .slot_bytes_total = store->arena.bytes,

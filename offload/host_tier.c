@@ -172,6 +172,7 @@ void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *sta
     moe_expert_cache_get_stats(tier->cache, &cache);
     *stats = (moe_host_tier_stats){.hits = cache.hits,
                                    .misses = cache.misses,
+                                   .policy_faults = cache.policy_faults,
                                    .n_slots = tier->arena.n_slots,
                                    .slot_bytes_total = tier->arena.bytes,
                                    .n_resident = moe_expert_cache_n_resident(tier->cache)};

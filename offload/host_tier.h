@@ -27,6 +27,7 @@ typedef struct moe_host_tier_options {
 typedef struct moe_host_tier_stats {
     uint64_t hits, misses; /* experts that the device asked for: in host memory, to be read */
     uint64_t n_slots, slot_bytes_total, n_resident;
+    uint64_t policy_faults;
 } moe_host_tier_stats;
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *options, moe_error *err);

@@ -44,7 +44,7 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, compute_s);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, host_slots_lent);
+WHOLE(engine_stats, passes, policy_faults);
 WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, kv_bytes_per_token_f16);
 WITH_RESERVED(file_tensor, name);

@@ -25,6 +25,7 @@ typedef struct cli_bench_outcome {
     double read_bytes_per_s;
     double cpu_s_per_gb; /* of everything, computing included; not a number where nothing is read */
     uint64_t prefetches, prefetches_used;
+    uint64_t policy_faults;
     char sha256[CLI_SHA256_HEX_SIZE]; /* of the tokens written */
 } cli_bench_outcome;
 

@@ -153,6 +153,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_u64(object, "disk_retries", stats->disk_retries);
     cli_json_u64(object, "expert_failures", stats->expert_failures);
     cli_json_u64(object, "expert_timeouts", stats->expert_timeouts);
+    cli_json_u64(object, "policy_faults", stats->policy_faults);
     put_speculation_json(object, &stats->speculation);
     cli_json_put(object, "lossy", json_object_new_boolean(stats->lossy.picks > 0));
     cli_json_put(object, "lossy_on", json_object_new_boolean(stats->lossy.on));
@@ -174,6 +175,10 @@ static void print_faults(const moe_engine_stats *stats)
                 "disk: %" PRIu64 " reads made again, %" PRIu64 " experts not read, %" PRIu64
                 " waits timed out\n",
                 stats->disk_retries, stats->expert_failures, stats->expert_timeouts);
+    }
+    if (stats->policy_faults > 0) {
+        fprintf(stderr, "policy: %" PRIu64 " nominations that could not be evicted\n",
+                stats->policy_faults);
     }
 }
 

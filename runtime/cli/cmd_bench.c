@@ -351,6 +351,7 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     cli_json_u64(object, "expert_hits", stats.expert_hits);
     cli_json_u64(object, "expert_misses", stats.expert_misses);
     cli_json_u64(object, "expert_evictions", stats.expert_evictions);
+    cli_json_u64(object, "policy_faults", stats.policy_faults);
     cli_json_u64(object, "bytes_demand", stats.bytes_demand);
     cli_json_u64(object, "bytes_prefetch", stats.bytes_prefetch);
     cli_json_u64(object, "bytes_read_disk", stats.bytes_read_disk);

@@ -32,6 +32,7 @@ enum {
     CPU_S_PER_GB,
     SIMULATED_PERCENT,
     SLOTS,
+    POLICY_FAULTS,
     CACHED_PERCENT,
     HOW,
     SHA256,
@@ -47,6 +48,7 @@ static const cli_measure measures[N_MEASURES] = {
     [CPU_S_PER_GB] = {"cpu_s_per_gb", 3, false},
     [SIMULATED_PERCENT] = {"simulated_hit_percent", 2, true},
     [SLOTS] = {"slots", 0, true},
+    [POLICY_FAULTS] = {"policy_faults", 0, true},
     [CACHED_PERCENT] = {"file_cached_percent", 2, true},
     [HOW] = {"how", CLI_MEASURE_TEXT, true},
     [SHA256] = {"tokens_sha256", CLI_MEASURE_TEXT, true},
@@ -130,6 +132,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     results[STALL_MS].number = 1000 * out.stall_s;
     results[STALL_PERCENT].number = 100 * out.stall_share;
     results[CPU_S_PER_GB].number = out.cpu_s_per_gb;
+    results[POLICY_FAULTS].number = (double)out.policy_faults;
     /* The simulator knows no calibration: where the policy does, it is another one. */
     bool knows_more =
         s->options->calibration != NULL && strcmp(s->options->calibration, "none") != 0;

@@ -208,22 +208,28 @@ static void print_table(const sweep *s, const sweep_row *rows, size_t n_rows)
                row->result.n_slots, 100 * row->share, 100 * row->result.hit_rate, 100 * row->regret,
                row->result.bytes_per_token / 1048576, 1e3 * per_token(row, row->result.stall_s));
     }
+    for (size_t i = 0; i < n_rows; i++) {
+        if (rows[i].result.policy_faults > 0) {
+            printf("\n%s, %u slots: %" PRIu64 " nominations could not be evicted (policy faults)\n",
+                   rows[i].policy, rows[i].result.n_slots, rows[i].result.policy_faults);
+        }
+    }
 }
 
 static void print_csv(const sweep_row *rows, size_t n_rows)
 {
     puts("policy,split,slots,cache_share,hits,misses,hit_rate,regret,evictions,prefetches,"
          "prefetches_used,prefetches_wasted,extra_waves,bytes_per_token,stall_s_per_token,"
-         "total_s_per_token");
+         "total_s_per_token,policy_faults");
     for (size_t i = 0; i < n_rows; i++) {
         const sweep_row *row = &rows[i];
         const moe_simulation_result *r = &row->result;
         printf("%s,%s,%u,%.6f,%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64
-               ",%" PRIu64 ",%" PRIu64 ",%.1f,%.9f,%.9f\n",
+               ",%" PRIu64 ",%" PRIu64 ",%.1f,%.9f,%.9f,%" PRIu64 "\n",
                row->policy, split_name(row), r->n_slots, row->share, r->hits, r->misses,
                r->hit_rate, row->regret, r->evictions, r->prefetches, r->prefetches_used,
                r->prefetches_wasted, r->extra_waves, r->bytes_per_token, per_token(row, r->stall_s),
-               per_token(row, r->total_s));
+               per_token(row, r->total_s), r->policy_faults);
     }
 }
 

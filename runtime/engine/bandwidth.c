@@ -51,6 +51,9 @@ static void read_parts(void *arg, uint32_t worker, uint32_t n_workers)
 
 int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err)
 {
+    if (engine == NULL || bytes_per_s == NULL) {
+        return moe_fail_null(err, "moe_engine_measure_bandwidth", "engine or bytes_per_s");
+    }
     void *buffer;
     *bytes_per_s = 0.0;
     int status = moe_engine_need_model(engine, "measuring", err);

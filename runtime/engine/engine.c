@@ -167,12 +167,8 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     return status;
 }
 
-void moe_engine_close(moe_engine **engine_ptr)
+static void destroy(moe_engine *engine)
 {
-    moe_engine *engine = engine_ptr != NULL ? *engine_ptr : NULL;
-    if (engine == NULL) {
-        return;
-    }
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
     engine->runner.hooks = NULL; /* no pass runs any more; the others end with their owners */
@@ -206,7 +202,28 @@ void moe_engine_close(moe_engine **engine_ptr)
     free(engine->model_path);
     free(engine->model_name);
     free(engine);
-    *engine_ptr = NULL;
+}
+
+/* A use is counted in engines that are const for those who use them. */
+void moe_engine_hold(const moe_engine *engine)
+{
+    atomic_fetch_add(&((moe_engine *)engine)->n_users, 1);
+}
+
+void moe_engine_release(const moe_engine *engine)
+{
+    moe_engine *held = (moe_engine *)engine;
+    if (atomic_fetch_sub(&held->n_users, 1) == 0) {
+        destroy(held);
+    }
+}
+
+void moe_engine_close(moe_engine **engine)
+{
+    if (engine != NULL && *engine != NULL) {
+        moe_engine_release(*engine);
+        *engine = NULL;
+    }
 }
 
 /* Of the embedding a token reads one row, unless the head is the same matrix. */
@@ -338,6 +355,7 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
             engine->border.ram_granted + engine->border.device_granted + engine->border.device_lent,
         .expert_slots_lent = experts.n_closed,
         .host_slots_lent = experts.n_host_closed,
+        .policy_faults = experts.policy_faults,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
     moe_recorded_pass_counts(engine, &stats->passes_recorded, &stats->passes_missed);

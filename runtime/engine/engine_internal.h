@@ -37,6 +37,8 @@ typedef enum moe_offload_mode {
 } moe_offload_mode;
 
 struct moe_engine {
+    /* Sessions and text streams that are open, and the program's handle, less one. */
+    _Atomic uint32_t n_users;
     /* Set at open, never changed. */
     char *model_path;
     char *model_name;
@@ -107,9 +109,10 @@ struct moe_session {
     bool evaluate_only;
     moe_sampler sampler;
     moe_kv_table kv;
-    float *logits;   /* [n_vocab]; NULL before the first */
-    bool has_logits; /* they are those of position n_evaluated - 1 */
-    _Atomic bool cancelled;
+    float *logits;            /* [n_vocab]; NULL before the first */
+    bool has_logits;          /* they are those of position n_evaluated - 1 */
+    _Atomic bool cancelled;   /* asked for, and no step has answered yet */
+    bool was_cancelled;       /* the last step did without this session */
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     uint64_t granted_tokens;  /* for which memory has been granted */
@@ -127,6 +130,10 @@ void moe_session_give_memory(moe_session *session);
 void moe_session_give_back_pages(moe_engine *engine);
 /* RAM of one session with so many tokens, KV pages apart. */
 uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
+/* Whoever points into an engine holds it; the last one to let go frees it. */
+void moe_engine_hold(const moe_engine *engine);
+void moe_engine_release(const moe_engine *engine);
+
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Appends one token that the sampler wrote. */

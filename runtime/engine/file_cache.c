@@ -11,6 +11,7 @@
 
 #include <moe/machine.h>
 
+#include "runtime/base/error.h"
 #include "runtime/model/gguf.h"
 
 #define WINDOW_PAGES 4096u /* mapped and told by one call */
@@ -62,6 +63,9 @@ bool moe_file_cache_drop_fd(int fd, uint64_t file_bytes, uint64_t *cached)
 
 int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error *err)
 {
+    if (model_path == NULL) {
+        return moe_fail_null(err, "moe_file_cache_drop", "model_path");
+    }
     moe_gguf *gguf;
     uint64_t all = 0;
     uint64_t all_cached = 0;

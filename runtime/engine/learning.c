@@ -67,6 +67,9 @@ static void start_over(moe_learning *l)
 
 int moe_learn_begin(moe_engine *engine, moe_error *err)
 {
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_learn_begin", "engine");
+    }
     int status = moe_engine_need_model(engine, "learning", err);
     if (status != MOE_OK) {
         return status;
@@ -121,6 +124,9 @@ static int load_sidecar(const moe_engine *engine, const char *path, moe_calibrat
 
 int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe_error *err)
 {
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_learn_save", "engine");
+    }
     moe_learning *l = engine->learning;
     uint64_t ignored;
     n_tokens = n_tokens != NULL ? n_tokens : &ignored;

@@ -53,6 +53,7 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session");
     }
     session->engine = engine;
+    moe_engine_hold(engine);
     session->number = engine->n_sessions++;
     session->evaluate_only = o.evaluate_only;
     status = moe_sampler_init(&session->sampler, &o.sampling, engine->config.n_vocab, err);
@@ -72,10 +73,11 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
 
 void moe_session_close(moe_session **session_ptr)
 {
-    moe_session *session = *session_ptr;
+    moe_session *session = session_ptr != NULL ? *session_ptr : NULL;
     if (session == NULL) {
         return;
     }
+    const moe_engine *engine = session->engine;
     moe_kv_table_free(&session->engine->kv, &session->kv);
     moe_sampler_free(&session->sampler);
     if (session->draft != NULL) {
@@ -87,6 +89,7 @@ void moe_session_close(moe_session **session_ptr)
     moe_unmap_pages(session->logits, session->engine->config.n_vocab * sizeof *session->logits);
     moe_session_give_memory(session);
     free(session);
+    moe_engine_release(engine);
     *session_ptr = NULL;
 }
 
@@ -124,6 +127,9 @@ static int grow_sampled(moe_session *session, uint64_t needed, moe_error *err)
 
 int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
 {
+    if (session == NULL || (tokens == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_session_feed", "session or tokens");
+    }
     const moe_engine *engine = session->engine;
     if (n > engine->context - session->n_tokens) {
         return moe_fail(err, MOE_ERR_CONTEXT_FULL,
@@ -174,6 +180,9 @@ int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *e
 
 size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity)
 {
+    if (session == NULL || tokens == NULL) {
+        return 0;
+    }
     size_t n = session->n_sampled < capacity ? session->n_sampled : capacity;
     for (size_t i = 0; i < n; i++) {
         tokens[i] = session->tokens[session->sampled[i]];
@@ -188,31 +197,34 @@ size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity)
 
 size_t moe_session_n_tokens(const moe_session *session)
 {
-    return session->n_tokens;
+    return session != NULL ? session->n_tokens : 0;
 }
 
 size_t moe_session_n_pending(const moe_session *session)
 {
-    return session->n_tokens - session->n_evaluated;
+    return session != NULL ? session->n_tokens - session->n_evaluated : 0;
 }
 
 const int32_t *moe_session_tokens(const moe_session *session)
 {
-    return session->tokens;
+    return session != NULL ? session->tokens : NULL;
 }
 
 bool moe_session_is_full(const moe_session *session)
 {
-    return session->n_tokens >= session->engine->context;
+    return session != NULL && session->n_tokens >= session->engine->context;
 }
 
 const float *moe_session_logits(const moe_session *session)
 {
-    return session->has_logits ? session->logits : NULL;
+    return session != NULL && session->has_logits ? session->logits : NULL;
 }
 
 int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
 {
+    if (session == NULL) {
+        return moe_fail_null(err, "moe_session_truncate", "session");
+    }
     if (n > session->n_tokens) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "cannot truncate a timeline of %u tokens to %zu",
                         session->n_tokens, n);
@@ -261,6 +273,12 @@ static int copy_timeline(moe_session *fork, const moe_session *session, moe_erro
 
 int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
 {
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || session == NULL) {
+        return moe_fail_null(err, "moe_session_fork", "out or session");
+    }
     moe_session_options options;
     moe_session_options_init(&options);
     options.sampling = session->sampler.settings;
@@ -309,5 +327,12 @@ int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
 
 void moe_session_cancel(moe_session *session)
 {
-    atomic_store(&session->cancelled, true);
+    if (session != NULL) {
+        atomic_store(&session->cancelled, true);
+    }
+}
+
+bool moe_session_was_cancelled(const moe_session *session)
+{
+    return session != NULL && session->was_cancelled;
 }

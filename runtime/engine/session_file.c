@@ -135,6 +135,9 @@ static int put_session(checked_file *out, const moe_session *s)
 
 int moe_session_save(const moe_session *session, const char *path, moe_error *err)
 {
+    if (session == NULL || path == NULL) {
+        return moe_fail_null(err, "moe_session_save", "session or path");
+    }
     moe_atomic_file file;
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL) {
@@ -338,7 +341,12 @@ static int load_from(checked_file *in, moe_session **out, moe_engine *engine)
 
 int moe_session_load(moe_session **out, moe_engine *engine, const char *path, moe_error *err)
 {
-    *out = NULL;
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL || path == NULL) {
+        return moe_fail_null(err, "moe_session_load", "out, engine or path");
+    }
     int status = moe_engine_need_model(engine, "a session", err);
     if (status != MOE_OK) {
         return status;

@@ -71,7 +71,8 @@ typedef struct moe_session_draft {
     int32_t silent[MOE_SILENT_DRAFT];
     float silent_confidence[MOE_SILENT_DRAFT];
     uint32_t n_silent, silent_stood, silent_at;
-    moe_random random; /* of drawing drafts */
+    moe_random random;        /* of drawing drafts */
+    moe_random random_before; /* what it was when the step began */
     moe_suffix_index *suffix;
     struct moe_session *mirror; /* of a second model */
 } moe_session_draft;

@@ -46,14 +46,18 @@ static uint32_t n_due(const moe_session *session)
 }
 
 /* Every session is one of this engine, and stands in the list once. */
-static int check_sessions(const step *s, moe_error *err)
+static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
+                          moe_error *err)
 {
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        if (s->sessions[i]->engine != s->engine) {
+    for (size_t i = 0; i < n; i++) {
+        if (sessions[i] == NULL) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu is NULL", i);
+        }
+        if (sessions[i]->engine != engine) {
             return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu belongs to another engine", i);
         }
         for (size_t k = 0; k < i; k++) {
-            if (s->sessions[k] == s->sessions[i]) {
+            if (sessions[k] == sessions[i]) {
                 return moe_fail(err, MOE_ERR_ARGUMENT, "sessions %zu and %zu are the same", k, i);
             }
         }
@@ -226,11 +230,17 @@ static bool step_is_cancelled(void *user)
     return cancelled;
 }
 
-static void clear_cancel_requests(const step *s)
+/* Answers requests to cancel: those sessions leave the list. Returns how many are left. */
+static size_t leave_out_cancelled(moe_session **sessions, size_t n)
 {
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        atomic_store(&s->sessions[i]->cancelled, false);
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++) {
+        sessions[i]->was_cancelled = atomic_exchange(&sessions[i]->cancelled, false);
+        if (!sessions[i]->was_cancelled) {
+            sessions[n_left++] = sessions[i];
+        }
     }
+    return n_left;
 }
 
 static int allocate_logits(const step *s, moe_error *err)
@@ -381,10 +391,6 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                     moe_error *err)
 {
     int status = step_prepare(s, all_logits, err);
-    if (status == MOE_OK && step_is_cancelled(s)) {
-        clear_cancel_requests(s);
-        return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
-    }
     if (status != MOE_OK || s->n_rows == 0) {
         return status;
     }
@@ -405,41 +411,40 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
         status = run_pass(s, &pass, all_logits, err);
     }
     status = judge_files(s->engine, status, err);
-    if (status == MOE_ERR_CANCELLED) {
-        clear_cancel_requests(s);
-    }
     return status != MOE_OK ? status : advance(s, err);
 }
 
-/* A step that failed leaves no tree behind. */
-static void forget_trees(const step *s)
+/* A step that failed leaves no tree behind, and drafts as if it had not been. */
+static void forget_trees(const step *s, int status)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
-        if (s->sessions[i]->engine == s->engine && s->sessions[i]->draft != NULL) {
-            s->sessions[i]->draft->active = false;
+        moe_session_draft *d = s->sessions[i]->draft;
+        if (d != NULL) {
+            d->active = false;
+            d->random = status == MOE_OK ? d->random : d->random_before;
         }
     }
 }
 
 static int draft(step *s, moe_error *err)
 {
-    int status = check_sessions(s, err);
-    if (status != MOE_OK || s->engine->speculation == NULL) {
-        return status;
+    if (s->engine->speculation == NULL) {
+        return MOE_OK;
     }
-    status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        moe_session_draft *d = s->sessions[i]->draft;
+        d->random_before = d->random;
+    }
+    int status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
     status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {
-        forget_trees(s); /* no memory to draft: plain decoding */
+        forget_trees(s, status); /* no memory to draft: plain decoding */
         status = MOE_OK;
-    }
-    if (status == MOE_ERR_CANCELLED) {
-        clear_cancel_requests(s);
     }
     return status;
 }
 
-int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     step s = {.engine = engine, .sessions = sessions, .n_sessions = n};
     int status = draft(&s, err);
@@ -448,16 +453,56 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     }
     if (status == MOE_ERR_BUDGET && s.n_tree_rows > 0) {
         /* The drafts do not fit: a plain step may. */
-        forget_trees(&s);
+        forget_trees(&s, status);
         step_free(&s);
         s = (step){.engine = engine, .sessions = sessions, .n_sessions = n};
         status = run_step(&s, false, keep_logits, &s, err);
     }
-    forget_trees(&s);
+    forget_trees(&s, status);
     if (status == MOE_OK) {
         status = sample(&s, err);
     }
     step_free(&s);
+    return status;
+}
+
+/* Again without those that are cancelled meanwhile, until a step comes to its end. */
+static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n, moe_error *err)
+{
+    size_t n_left = leave_out_cancelled(sessions, n);
+    int status = MOE_OK;
+    do {
+        if (n_left == 0 && n > 0) {
+            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+        }
+        n = n_left;
+        status = try_step(engine, sessions, n, err);
+        n_left = status == MOE_ERR_CANCELLED ? leave_out_cancelled(sessions, n) : n;
+    } while (n_left < n);
+    return status;
+}
+
+int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+{
+    if (engine == NULL || (sessions == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_step", "engine or sessions");
+    }
+    int status = check_sessions(engine, sessions, n, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session *few[8];
+    moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
+    if (list == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        list[i] = sessions[i];
+    }
+    status = step_uncancelled(engine, list, n, err);
+    if (list != few) {
+        free(list);
+    }
     return status;
 }
 
@@ -482,18 +527,27 @@ static bool visit_logits(uint32_t row, const float *logits, void *user)
 int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
                       void *user, moe_error *err)
 {
+    if (session == NULL || visit == NULL || (tokens == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_session_score", "session, tokens or visit");
+    }
     if (n_pending(session) > 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "the session has %u tokens that are not evaluated; step it first",
                         n_pending(session));
     }
     int status = moe_session_feed(session, tokens, n, err);
+    if (status == MOE_OK && leave_out_cancelled(&session, 1) == 0) {
+        status = moe_fail(err, MOE_ERR_CANCELLED, "scoring was cancelled");
+    }
     scoring scores = {.visit = visit, .user = user};
     while (status == MOE_OK && n_pending(session) > 0 && !scores.stopped) {
         step s = {.engine = session->engine, .sessions = &session, .n_sessions = 1};
         scores.step = &s;
         status = run_step(&s, true, visit_logits, &scores, err);
         step_free(&s);
+    }
+    if (status == MOE_ERR_CANCELLED && !session->was_cancelled) {
+        (void)leave_out_cancelled(&session, 1);
     }
     if (status == MOE_OK && scores.stopped) {
         /* The pass went on behind the position that was the last to be wanted. */

@@ -87,6 +87,9 @@ static int need_tokenizer(const moe_engine *engine, moe_error *err)
 int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
                  int32_t **tokens, size_t *n_tokens, moe_error *err)
 {
+    if (engine == NULL || (text == NULL && size > 0) || tokens == NULL || n_tokens == NULL) {
+        return moe_fail_null(err, "moe_tokenize", "engine, text, tokens or n_tokens");
+    }
     *tokens = NULL;
     *n_tokens = 0;
     int status = need_tokenizer(engine, err);
@@ -99,19 +102,23 @@ const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_c
                             size_t *size)
 {
     moe_string_view piece = {"", 0};
-    if (engine->tokenizer != NULL) {
+    if (engine != NULL && engine->tokenizer != NULL) {
         piece = moe_tokenizer_piece(engine->tokenizer, token, with_control);
     }
-    *size = piece.size;
+    if (size != NULL) {
+        *size = piece.size;
+    }
     return piece.data;
 }
 
 bool moe_token_is_end(const moe_engine *engine, int32_t token)
 {
-    return engine->tokenizer != NULL && moe_tokenizer_is_end(engine->tokenizer, token);
+    return engine != NULL && engine->tokenizer != NULL &&
+           moe_tokenizer_is_end(engine->tokenizer, token);
 }
 
 struct moe_text {
+    const moe_engine *engine; /* held */
     const moe_tokenizer *tokenizer;
     moe_text_stream stream;
     char buffer[]; /* moe_text_stream_max() + 1 */
@@ -119,7 +126,12 @@ struct moe_text {
 
 int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
 {
-    *out = NULL;
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL) {
+        return moe_fail_null(err, "moe_text_create", "out or engine");
+    }
     int status = need_tokenizer(engine, err);
     if (status != MOE_OK) {
         return status;
@@ -129,6 +141,8 @@ int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
     if (text == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a text stream");
     }
+    text->engine = engine;
+    moe_engine_hold(engine);
     text->tokenizer = engine->tokenizer;
     *out = text;
     return MOE_OK;
@@ -136,25 +150,45 @@ int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
 
 void moe_text_close(moe_text **text)
 {
-    free(*text);
-    *text = NULL;
+    if (text != NULL && *text != NULL) {
+        const moe_engine *engine = (*text)->engine;
+        free(*text);
+        *text = NULL;
+        moe_engine_release(engine);
+    }
 }
 
 static const char *terminate(moe_text *text, size_t n, size_t *size)
 {
     text->buffer[n] = '\0';
-    *size = n;
+    if (size != NULL) {
+        *size = n;
+    }
     return text->buffer;
+}
+
+static const char *without_text(size_t *size)
+{
+    if (size != NULL) {
+        *size = 0;
+    }
+    return "";
 }
 
 const char *moe_text_push(moe_text *text, int32_t token, size_t *size)
 {
+    if (text == NULL) {
+        return without_text(size);
+    }
     size_t n = moe_text_stream_push(&text->stream, text->tokenizer, token, text->buffer);
     return terminate(text, n, size);
 }
 
 const char *moe_text_finish(moe_text *text, size_t *size)
 {
+    if (text == NULL) {
+        return without_text(size);
+    }
     size_t n = moe_text_stream_finish(&text->stream, text->buffer);
     text->stream = (moe_text_stream){0};
     return terminate(text, n, size);
@@ -164,8 +198,16 @@ int moe_chat_tokens(const moe_engine *engine, const moe_chat_message *messages, 
                     size_t first, bool open_assistant, int32_t **tokens, size_t *n_tokens,
                     moe_error *err)
 {
+    if (engine == NULL || (messages == NULL && n > 0) || tokens == NULL || n_tokens == NULL) {
+        return moe_fail_null(err, "moe_chat_tokens", "engine, messages, tokens or n_tokens");
+    }
     *tokens = NULL;
     *n_tokens = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (messages[i].role == NULL || messages[i].text == NULL) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "message %zu has no role or no text", i);
+        }
+    }
     if (engine->chat == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.400s", engine->chat_why_not);
     }

@@ -69,7 +69,7 @@ static uint32_t *list_experts(const moe_engine *engine, bool known, uint32_t *n)
 
 void moe_engine_warm(moe_engine *engine)
 {
-    if (!engine->warms) {
+    if (engine == NULL || !engine->warms) {
         return;
     }
     uint32_t n;

@@ -153,6 +153,50 @@ static void nothing_stands_there(store_fixture *f)
     free(resident);
 }
 
+/* Two sessions wait for one stuck read, and one is cancelled: the step goes on for the other, which
+ * waits until the disk answers. */
+static void *cancel_then_let_go(void *arg)
+{
+    canceller *c = arg;
+    (void)cancel_stuck(c);
+    store_sleep_ms(50);
+    let_go(c->f);
+    return NULL;
+}
+
+static void other_session_waits(void **state)
+{
+    (void)state;
+    int32_t expected[N_TOKENS], tokens[N_TOKENS];
+    store_fixture f;
+    open_fixture(&f, "cpu", TIMEOUT_MS);
+    moe_session *alone = prompt(&f);
+    write_tokens(&f, alone, expected);
+    moe_session_close(&alone);
+    store_fixture_close(&f);
+
+    open_fixture(&f, "cpu", TIMEOUT_MS);
+    moe_session *sessions[2] = {prompt(&f), prompt(&f)};
+    stick_next(&f);
+    canceller c = {.f = &f, .session = sessions[0]};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, cancel_then_let_go, &c), 0);
+    moe_error error = {""};
+    int status = moe_step(f.engine, sessions, 2, &error);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, MOE_OK);
+    assert_true(moe_session_was_cancelled(sessions[0]));
+    assert_false(moe_session_was_cancelled(sessions[1]));
+    assert_int_equal(moe_session_n_tokens(sessions[0]), N_PROMPT);
+    assert_true(moe_session_n_tokens(sessions[1]) > N_PROMPT);
+    for (int i = 0; i < 2; i++) {
+        write_tokens(&f, sessions[i], tokens);
+        assert_memory_equal(tokens, expected, sizeof tokens);
+        moe_session_close(&sessions[i]);
+    }
+    store_fixture_close(&f);
+}
+
 static void step_gives_up_on(const char *device)
 {
     int32_t expected[N_TOKENS], tokens[N_TOKENS];
@@ -294,6 +338,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(closing_does_not_wait),
         cmocka_unit_test(closing_waits_for_a_slow_disk),
         cmocka_unit_test(nothing_to_wait_for),
+        cmocka_unit_test(other_session_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

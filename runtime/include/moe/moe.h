@@ -4,14 +4,22 @@
  * Two nouns. An *engine* is an opened model: immutable weights, the expert tiers, a team of worker
  * threads. A *session* is one token timeline on an engine: its tokens, its KV cache, its sampler.
  *
- * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session
- * may be called from any thread, but not at the same time for one engine. Exceptions, callable at
- * any time from any thread: moe_session_cancel(), moe_tokenize(), moe_chat_tokens(), the piece and
- * text functions (a moe_text belongs to one thread), moe_engine_get_info().
+ * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session or
+ * a moe_engine that is not const may be called from any thread, but not at the same time for one
+ * engine; nor moe_engine_get_stats() with them. Exceptions, callable at any time from any thread:
+ * moe_session_cancel(); moe_tokenize(), moe_chat_tokens(), moe_token_piece(), moe_token_is_end(),
+ * moe_text_create(), moe_engine_get_info(); moe_text_push(), moe_text_finish() and
+ * moe_text_close(), where a moe_text belongs to one thread at a time. What takes a moe_file does
+ * not change it and may be called from any thread, moe_file_close() excepted, which like
+ * moe_engine_close() comes after all other calls. What takes none of these (init functions,
+ * moe_engine_open(), moe_plan_memory(), moe_plan_speed(), moe_speed_measure(), moe_version(),
+ * names) may be called at any time.
  *
  * Errors. Functions return MOE_OK or a negative moe_status; `err` (may be NULL) receives one line
  * that names the thing and the remedy. Constructors write *out on success and NULL otherwise.
- * Release functions take a pointer to the handle, accept NULL handles, and null it.
+ * Release functions take a pointer to the handle, accept NULL handles, and null it. NULL for an
+ * argument that is required is MOE_ERR_ARGUMENT; functions that return no status then return 0,
+ * NULL, false or "", or do nothing.
  *
  * Ownership. What a function returns by pointer to const belongs to the engine or session and lives
  * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing
@@ -142,10 +150,11 @@ typedef struct moe_engine_options {
      * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
      * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
      * trace_gates): the weights that they are mixed with. */
-    const char *route_trace; /* for benchmarks: this recorded routing replaces the routers' choices;
-                                the text is then meaningless. NULL: none */
     const char *trace_path;
     bool trace_gates;
+    /* For benchmarks: this recorded routing (a file of trace_path) replaces the routers' choices;
+     * the text is then meaningless. NULL: none */
+    const char *route_trace;
 
     /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
      * expert moves once. Lossless: the text is that of plain decoding, sampled with the same seed
@@ -235,7 +244,8 @@ static inline void moe_engine_options_init(moe_engine_options *options)
 /* Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
  * first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
-/* Sessions of the engine must be closed before. */
+/* Lets go of the engine. Its memory is freed when the sessions and text streams that were made of
+ * it are closed, too: until then they stay what they are, in any order of closing. */
 MOE_API void moe_engine_close(moe_engine **engine);
 
 /* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
@@ -425,8 +435,10 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
  * whose context is full samples nothing: moe_session_is_full(). On error no session's timeline has
  * changed. Values that are not finite (NaN, infinite), as damaged weights give them, are
- * MOE_ERR_FORMAT, which names the first layer where they appeared. A cancelled
- * session makes the step return MOE_ERR_CANCELLED and clears the request. */
+ * MOE_ERR_FORMAT, which names the first layer where they appeared. A
+ * session that is cancelled before or while the step runs is left out, and its timeline is
+ * unchanged: the step is made with the others (again, where it had begun), and succeeds or fails
+ * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
@@ -460,9 +472,13 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
-/* From any thread and signal handlers: the step that is running, or the next one, returns
- * MOE_ERR_CANCELLED within a layer's time, also while it waits for a disk that hangs. */
+/* From any thread and signal handlers: the step that is running, or the next one, leaves the
+ * session out within a layer's time, also while it waits for a disk that hangs. Scoring ends with
+ * MOE_ERR_CANCELLED. The request is then answered: the next step is made with the session. */
 MOE_API void moe_session_cancel(moe_session *session);
+/* The last step (or scoring) that was asked for with this session did without it, because it was
+ * cancelled. */
+MOE_API bool moe_session_was_cancelled(const moe_session *session);
 
 /* ---- What is in a file --------------------------------------------------------------------- */
 

@@ -121,6 +121,9 @@ typedef struct moe_engine_stats {
      * counted in those. */
     uint64_t expert_slots_lent;
     uint64_t host_slots_lent;
+    /* Victims that the cache policy nominated and that could not be evicted (a plug-in that breaks
+     * its contract): the first expert that could be was evicted in their place. */
+    uint64_t policy_faults;
 } moe_engine_stats;
 
 #endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* NULL where something is required, and an engine that is closed before what was made of it.
+ * Arguments: a model, the number of functions that the headers declare. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <moe/moe.h>
+
+#include "null_calls.h"
+
+static const char *model_path;
+static int n_checked;
+
+static void check(const char *name, int status)
+{
+    n_checked++;
+    if (status != MOE_ERR_ARGUMENT) {
+        fail_msg("%s returned %d (%s)", name, status, moe_status_name(status));
+    }
+}
+
+static void everything_null(void **state)
+{
+    (void)state;
+    call_all_with_null(check);
+    assert_true(n_checked > 30);
+}
+
+static moe_engine *open_model(void)
+{
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    options.model_path = model_path;
+    options.n_threads = 2;
+    options.context = 256;
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    if (moe_engine_open(&engine, &options, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return engine;
+}
+
+/* One argument at a time is NULL, the others are good. */
+static void one_null(void **state)
+{
+    (void)state;
+    moe_engine *engine = open_model();
+    moe_session *session = NULL;
+    moe_session *none = NULL;
+    moe_error err = {""};
+    int32_t token = 1, *tokens = &token;
+    size_t n = 9, size = 9;
+    moe_engine_options options;
+    moe_engine_options_init(&options);
+    check("open", moe_engine_open(NULL, &options, &err));
+    check("open", moe_engine_open(&engine, NULL, &err) == MOE_ERR_ARGUMENT && engine == NULL
+                      ? MOE_ERR_ARGUMENT
+                      : MOE_OK);
+    engine = open_model();
+    assert_int_equal(moe_session_create(&session, engine, NULL, NULL), MOE_OK);
+    check("create", moe_session_create(NULL, engine, NULL, &err));
+    check("create", moe_session_create(&none, NULL, NULL, &err));
+    assert_non_null(strstr(err.message, "moe_session_create: NULL for engine"));
+    check("feed", moe_session_feed(session, NULL, 1, &err));
+    assert_int_equal(moe_session_feed(session, NULL, 0, &err), MOE_OK);
+    check("feed", moe_session_feed(NULL, &token, 1, &err));
+    check("step", moe_step(engine, NULL, 1, &err));
+    check("step", moe_step(NULL, &session, 1, &err));
+    check("step", moe_step(engine, &none, 1, &err));
+    assert_int_equal(moe_step(engine, NULL, 0, &err), MOE_OK);
+    check("score", moe_session_score(session, &token, 1, NULL, NULL, &err));
+    check("sampling", moe_session_set_sampling(session, NULL, &err));
+    check("save", moe_session_save(session, NULL, &err));
+    check("fork", moe_session_fork(NULL, session, &err));
+    check("load", moe_session_load(&none, engine, NULL, &err));
+    check("tokenize", moe_tokenize(engine, NULL, 3, 0, &tokens, &n, &err));
+    check("tokenize", moe_tokenize(engine, "text", 4, 0, NULL, &n, &err));
+    check("tokenize", moe_tokenize(engine, "text", 4, 0, &tokens, NULL, &err));
+    moe_chat_message message = {"user", NULL};
+    check("chat", moe_chat_tokens(engine, &message, 1, 0, true, &tokens, &n, &err));
+    check("info", moe_engine_get_info(engine, NULL));
+    check("statistics", moe_engine_get_stats(engine, NULL));
+    check("bandwidth", moe_engine_measure_bandwidth(engine, NULL, &err));
+    (void)moe_token_piece(engine, 1, true, NULL);
+    assert_string_equal(moe_text_push(NULL, 1, &size), "");
+    assert_int_equal(size, 0);
+    assert_int_equal(moe_session_take(session, NULL, 5), 0);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
+/* The engine lives until the last of its sessions and text streams is closed, in any order. */
+static void engine_closed_first(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        moe_engine *engine = open_model();
+        moe_engine *same = engine;
+        moe_session *session = NULL, *fork = NULL;
+        moe_text *text = NULL;
+        int32_t token = 1;
+        size_t size;
+        assert_int_equal(moe_session_create(&session, engine, NULL, NULL), MOE_OK);
+        int status = moe_text_create(&text, engine, NULL);
+        moe_engine_close(&engine);
+        assert_null(engine);
+        assert_int_equal(moe_session_feed(session, &token, 1, NULL), MOE_OK);
+        assert_int_equal(moe_step(same, &session, 1, NULL), MOE_OK);
+        assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+        assert_non_null(moe_session_logits(fork));
+        if (status == MOE_OK) {
+            (void)moe_text_push(text, 1, &size);
+        }
+        if (order == 0) {
+            moe_text_close(&text);
+        }
+        moe_session_close(&session);
+        assert_false(moe_session_is_full(fork));
+        moe_session_close(&fork);
+        if (status == MOE_OK && order == 1) {
+            (void)moe_text_push(text, 2, &size);
+            (void)moe_text_finish(text, &size);
+        }
+        moe_text_close(&text);
+        assert_null(text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_null),
+        cmocka_unit_test(one_null),
+        cmocka_unit_test(engine_closed_first),
+    };
+    model_path = argc > 1 ? argv[1] : NULL;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
