@@ -43,7 +43,7 @@ static moe_trace_format format_of(const char *path, moe_trace_format format)
 static int open_trace(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
 {
     if (options->path == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "opening a trace: options.path must be set");
+        return moe_fail(err, MOE_ERR_ARGUMENT, "opening a trace: its path must be set");
     }
     if (options->n_expert > MOE_TRACE_MAX_EXPERTS || options->n_layer > MOE_TRACE_MAX_LAYERS) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

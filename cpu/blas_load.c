@@ -26,7 +26,7 @@ int moe_blas_load_from(moe_blas *out, const char *const *files, size_t n, moe_er
     }
     return moe_fail(
         err, MOE_ERR_UNSUPPORTED,
-        "OpenBLAS is needed for calibrating and for --float-gemm blas, and %s cannot be "
+        "OpenBLAS is needed for calibrating and for options.float_gemm blas, and %s cannot be "
         "loaded; install it (Debian: libopenblas0) or name its folder in "
         "LD_LIBRARY_PATH",
         files[0]);

@@ -44,9 +44,10 @@ static const char *name_of(int code)
 
 static int refused(const char *call, int code, moe_error *err)
 {
-    return moe_fail(err, code == 3 ? MOE_ERR_MEMORY : MOE_ERR_DEVICE,
-                    "cuBLAS: %s failed with status %d (%s); --float-gemm exact works without it",
-                    call, code, name_of(code));
+    return moe_fail(
+        err, code == 3 ? MOE_ERR_MEMORY : MOE_ERR_DEVICE,
+        "cuBLAS: %s failed with status %d (%s); options.float_gemm exact works without it", call,
+        code, name_of(code));
 }
 
 int moe_cuda_blas_open(moe_cuda_blas **out, cudaStream_t stream, moe_error *err)

@@ -29,17 +29,19 @@ int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, si
         bool found = find_functions(out, handle);
         (void)dlclose(handle); /* it stays mapped: RTLD_NODELETE */
         if (!found) {
-            return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                            "%s is no cuBLAS that can be used: it lacks functions; --float-gemm "
-                            "exact works without it",
-                            files[i]);
+            return moe_fail(
+                err, MOE_ERR_UNSUPPORTED,
+                "%s is no cuBLAS that can be used: it lacks functions; options.float_gemm "
+                "exact works without it",
+                files[i]);
         }
         return MOE_OK;
     }
-    return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "--float-gemm blas needs cuBLAS on a GPU, and %s cannot be loaded; install it "
-                    "or name its folder in LD_LIBRARY_PATH; --float-gemm exact works without it",
-                    files[0]);
+    return moe_fail(
+        err, MOE_ERR_UNSUPPORTED,
+        "options.float_gemm blas needs cuBLAS on a GPU, and %s cannot be loaded; install it "
+        "or name its folder in LD_LIBRARY_PATH; options.float_gemm exact works without it",
+        files[0]);
 }
 
 int moe_cuda_blas_load(moe_cuda_blas_api *out, moe_error *err)

@@ -75,7 +75,7 @@ static int link_host_alloc(moe_device *device, size_t bytes, void **memory, moe_
             (void)cudaGetLastError();
             return moe_fail(err, MOE_ERR_MEMORY,
                             "%.1f MiB of host memory cannot be page-locked for the GPU: "
-                            "cudaHostAlloc failed: %s; lower --host-memory",
+                            "cudaHostAlloc failed: %s; lower options.host_memory",
                             (double)bytes / MIB, cudaGetErrorString(code));
         }
     }

@@ -32,10 +32,11 @@ static int device_alloc_memory(moe_device *device, size_t bytes, void **memory, 
     cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : moe_align64(bytes));
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return moe_fail(err, MOE_ERR_MEMORY,
-                        "the GPU has no %.1f MiB left (cudaMalloc: %s); lower --device-memory or "
-                        "the context, or end other programs on it",
-                        (double)bytes / MIB, cudaGetErrorString(code));
+        return moe_fail(
+            err, MOE_ERR_MEMORY,
+            "the GPU has no %.1f MiB left (cudaMalloc: %s); lower options.device_memory or "
+            "the context, or end other programs on it",
+            (double)bytes / MIB, cudaGetErrorString(code));
     }
     return moe_cuda_check(cuda, code, "cudaMalloc", "device memory", err);
 }

@@ -13,7 +13,7 @@ static const char *remedy_for(cudaError_t code)
 {
     switch (code) {
     case cudaErrorMemoryAllocation:
-        return "lower --device-memory or the context, or end other programs on the GPU";
+        return "lower options.device_memory or the context, or end other programs on the GPU";
     case cudaErrorNoDevice:
     case cudaErrorInvalidDevice:
     case cudaErrorDevicesUnavailable:
@@ -40,7 +40,7 @@ static const char *remedy_for(cudaError_t code)
     case cudaErrorLaunchFailure:
         return "a broken invariant: please report it; this process cannot use the GPU any more";
     default:
-        return "--device cpu works without a GPU";
+        return "options.device cpu works without a GPU";
     }
 }
 

@@ -39,11 +39,12 @@ static int tell_hung(const moe_mover *mover, uint32_t slot, moe_error *err)
                         "its driver may hang (look into dmesg)",
                         seconds);
     }
-    return moe_fail(err, MOE_ERR_IO,
-                    "%s: the disk has not answered for %.3g s while an expert at offset %llu was "
-                    "read; it may hang (look into dmesg), or need a longer time-out (--io-timeout)",
-                    moe_range_reader_path(mover->reader, ref->file_index), seconds,
-                    (unsigned long long)ref->offset);
+    return moe_fail(
+        err, MOE_ERR_IO,
+        "%s: the disk has not answered for %.3g s while an expert at offset %llu was "
+        "read; it may hang (look into dmesg), or need a longer time-out (options.io_timeout)",
+        moe_range_reader_path(mover->reader, ref->file_index), seconds,
+        (unsigned long long)ref->offset);
 }
 
 static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t n)

@@ -18,7 +18,9 @@ static bool on_open_progress(double fraction, void *user)
 /* Called on any thread of the engine, as long as the engine is open. */
 static void on_note(const char *line, void *user)
 {
-    cli_terminal_note(user, line);
+    char words[2 * MOE_ERROR_MESSAGE_SIZE];
+    cli_library_words(line, words, sizeof words);
+    cli_terminal_note(user, words);
 }
 
 /* The library names what to change in its own words; these are the command's. */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define FIELD_PREFIX "options."
+
 static const struct {
     const char *words; /* a field of moe_engine_options or what the library calls it */
     const char *flag;
@@ -15,6 +17,7 @@ static const struct {
     {"buddy", "--buddy"},
     {"cost", "--cost"},
     {"device_memory", "--device-memory"},
+    {"device", "--device"},
     {"draft pin", "--draft-pin"},
     {"draft_experts", "--draft-experts"},
     {"draft_max", "--draft-max"},
@@ -24,8 +27,10 @@ static const struct {
     {"expert_budget_mode", "--expert-budget-mode"},
     {"expert_cache", "--expert-cache"},
     {"float_gemm", "--float-gemm"},
+    {"foresight", "--foresight"},
     {"host_compute", "--host-compute"},
     {"host_memory", "--host-memory"},
+    {"io", "--io"},
     {"io_block_bytes", "--io-block"},
     {"io_depth", "--io-depth"},
     {"io_timeout", "--io-timeout"},
@@ -39,6 +44,7 @@ static const struct {
     {"quality_share", "--quality-share"},
     {"route_trace", "--route-trace"},
     {"speculate", "--speculate"},
+    {"trace_gates", "--trace"},
     {"trace_path", "--trace"},
     {"tree_nodes", "--tree"},
     {"verify_bytes", "--verify-bytes"},
@@ -74,8 +80,10 @@ void cli_library_words(const char *message, char *out, size_t size)
         message += colon;
     }
     while (*message != '\0' && n + 1 < size) {
+        bool is_named = strncmp(message, FIELD_PREFIX, sizeof FIELD_PREFIX - 1) == 0;
+        message += is_named ? sizeof FIELD_PREFIX - 1 : 0;
         size_t word = identifier(message);
-        bool is_field = word > 0 && memchr(message, '_', word) != NULL;
+        bool is_field = word > 0 && (is_named || memchr(message, '_', word) != NULL);
         flag = is_field ? flag_of(message, word) : NULL;
         word = word > 0 ? word : 1;
         int more = flag != NULL ? snprintf(out + n, size - n, "%s", flag)

@@ -183,12 +183,12 @@ int moe_lossy_check(const moe_engine_options *o, moe_error *err)
     if (o->expert_budget == 0 && o->expert_budget_mode != NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "an expert budget's mode acts on an expert budget, "
-                        "and there is none (--expert-budget)");
+                        "and there is none (options.expert_budget)");
     }
     if (!on && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "a quality limit or share acts on lossy modes, and none is on "
-                        "(--expert-budget, --buddy)");
+                        "(options.expert_budget, options.buddy)");
     }
     if (!(o->quality_limit >= 0.0) || !(o->quality_share >= 0.0 && o->quality_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

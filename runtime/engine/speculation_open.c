@@ -61,21 +61,21 @@ static int check_mode(const moe_engine_options *o, moe_error *err)
 /* An option that speculation alone gives a meaning. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
-    const char *name = o->draft_max != 0           ? "draft_max (--draft-max)"
-                       : o->tree_nodes != 0        ? "tree_nodes (--tree)"
-                       : o->acceptance != NULL     ? "acceptance (--acceptance)"
-                       : o->length_control != NULL ? "length_control (--length-control)"
-                       : o->cost != NULL && !moe_speculation_by_bytes(o) ? "cost (--cost)"
-                       : o->draft_experts != 0 ? "draft_experts (--draft-experts)"
-                       : o->draft_pin != NULL  ? "draft_pin (--draft-pin)"
-                       : o->affinity != NULL   ? "affinity (--affinity)"
-                       : o->foresight != 0     ? "foresight (--foresight)"
-                       : o->verify_bytes != 0  ? "verify_bytes (--verify-bytes)"
-                                               : NULL;
+    const char *name = o->draft_max != 0                                 ? "options.draft_max"
+                       : o->tree_nodes != 0                              ? "options.tree_nodes"
+                       : o->acceptance != NULL                           ? "options.acceptance"
+                       : o->length_control != NULL                       ? "options.length_control"
+                       : o->cost != NULL && !moe_speculation_by_bytes(o) ? "options.cost"
+                       : o->draft_experts != 0                           ? "options.draft_experts"
+                       : o->draft_pin != NULL                            ? "options.draft_pin"
+                       : o->affinity != NULL                             ? "options.affinity"
+                       : o->foresight != 0                               ? "options.foresight"
+                       : o->verify_bytes != 0                            ? "options.verify_bytes"
+                                                                         : NULL;
     return name == NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "%s acts on speculation, which is off; choose a --speculate mode", name);
+                          "%s acts on speculation, which is off; set options.speculate", name);
 }
 
 int moe_speculation_check(const moe_engine_options *o, moe_error *err)
@@ -201,7 +201,7 @@ static int check_draft_experts(const moe_speculation *s, const moe_engine *engin
     if (kept + c->n_expert_used > engine->plan.expert_slots) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "%u experts of each of %u layers are to stay for the draft, but %llu slots "
-                        "leave no room beside them; lower --draft-experts or raise the cache",
+                        "leave no room beside them; lower options.draft_experts or raise the cache",
                         s->draft_experts, n_layer, (unsigned long long)engine->plan.expert_slots);
     }
     if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && engine->calibration == NULL) {

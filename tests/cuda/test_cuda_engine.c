@@ -289,7 +289,7 @@ static void float_products(void **state)
         }
         status = status == MOE_OK ? moe_step(engine, &session, 1, &err) : status;
         assert_int_equal(status, MOE_ERR_MEMORY);
-        assert_non_null(strstr(err.message, "--float-gemm exact works without it"));
+        assert_non_null(strstr(err.message, "options.float_gemm exact works without it"));
         moe_session_close(&session);
         moe_engine_close(&engine);
         assert_nothing_left(&fake);

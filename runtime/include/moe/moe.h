@@ -103,7 +103,7 @@ typedef struct moe_engine_options {
     /* Most tokens of a session; 0: what the model was trained for, or its attention's window where
      * that is smaller. A longer one than the window is refused. */
     uint32_t context;
-    uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 256 */
+    uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
     const char *kernels; /* "native", "reference", "avx2", "avx512"; NULL: native */
