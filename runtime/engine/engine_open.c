@@ -12,6 +12,7 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/engine/option_needs.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/engine/route_replay.h"
 #include "runtime/host/memory_limits.h"
@@ -183,6 +184,9 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (status == MOE_OK) {
         status = moe_lossy_check(o, err);
     }
+    if (status == MOE_OK) {
+        status = moe_option_needs_check(o, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -232,6 +236,11 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     if (status == MOE_OK) {
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
+    }
+    if (status == MOE_OK && o->expert_budget > engine->config.n_expert) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT,
+                          "options.expert_budget of %u cannot act: a layer has %u experts",
+                          o->expert_budget, engine->config.n_expert);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_texts(engine, err);

@@ -153,6 +153,7 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     plain.foresight = MOE_SWITCH_AUTO;
     plain.verify_bytes = 0;
     plain.trace_path = NULL;
+    plain.trace_gates = false;
     plain.prefetch = MOE_SWITCH_OFF;
     plain.warm_start = MOE_SWITCH_OFF;
     moe_engine *engine = NULL;

@@ -133,12 +133,70 @@ static void engine_closed_first(void **state)
     }
 }
 
+typedef struct option_case {
+    const char *field, *other;
+    void (*set)(moe_engine_options *options);
+} option_case;
+
+static void gates_alone(moe_engine_options *o)
+{
+    o->trace_gates = true;
+}
+
+static void depth_of_sync(moe_engine_options *o)
+{
+    o->io = "sync";
+    o->io_depth = 4;
+}
+
+static void self_settings_of_ngram(moe_engine_options *o)
+{
+    o->speculate = "ngram";
+    o->verify_bytes = 1 << 20;
+}
+
+static void pin_of_ngram(moe_engine_options *o)
+{
+    o->speculate = "ngram";
+    o->draft_pin = "random";
+}
+
+static void budget_above_all(moe_engine_options *o)
+{
+    o->expert_budget = 100000;
+}
+
+/* A field that another one leaves without effect is refused, and both are named. */
+static void fields_without_effect(void **state)
+{
+    (void)state;
+    static const option_case cases[] = {
+        {"options.trace_gates", "options.trace_path", gates_alone},
+        {"options.io_depth", "options.io", depth_of_sync},
+        {"options.verify_bytes", "options.speculate", self_settings_of_ngram},
+        {"options.draft_pin", "options.speculate", pin_of_ngram},
+        {"options.expert_budget", "experts", budget_above_all},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_engine_options options;
+        moe_engine *engine = NULL;
+        moe_error err = {""};
+        moe_engine_options_init(&options);
+        options.model_path = model_path;
+        cases[i].set(&options);
+        check(cases[i].field, moe_engine_open(&engine, &options, &err));
+        assert_non_null(strstr(err.message, cases[i].field));
+        assert_non_null(strstr(err.message, cases[i].other));
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_null),
         cmocka_unit_test(one_null),
         cmocka_unit_test(engine_closed_first),
+        cmocka_unit_test(fields_without_effect),
     };
     model_path = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -427,7 +427,12 @@ static void idle_lossy_modes(void **state)
     (void)state;
     moe_engine_options options = basic_options();
     moe_speculation_stats sum = {0};
-    options.expert_budget = 4096;
+    moe_file *file;
+    moe_file_summary summary = {.struct_size = sizeof summary};
+    assert_int_equal(moe_file_open(&file, options.model_path, NULL), MOE_OK);
+    assert_int_equal(moe_file_get_summary(file, &summary), MOE_OK);
+    moe_file_close(&file);
+    options.expert_budget = summary.n_expert;
     options.expert_cache_share = 0.5;
     run_one(&options, false, 2, "expert budget of all", &sum);
     options.expert_budget_mode = "router,truncate,free";

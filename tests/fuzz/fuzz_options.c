@@ -32,7 +32,7 @@ static const char *model_path(void)
 static void plan(const cli_options *options)
 {
     moe_engine_options engine_options;
-    moe_memory_plan memory;
+    moe_memory_plan memory = {.struct_size = sizeof memory};
     moe_error err = {""};
     if (cli_engine_options(&engine_options, options, options->context) == CLI_EXIT_OK) {
         int status = moe_plan_memory(&engine_options, &memory, &err);

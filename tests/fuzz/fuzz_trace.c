@@ -14,9 +14,9 @@
 
 static void use(const moe_trace *trace, uint8_t choice)
 {
-    moe_trace_info info;
+    moe_trace_info info = {.struct_size = sizeof info};
     moe_simulation simulation;
-    moe_simulation_result result;
+    moe_simulation_result result = {.struct_size = sizeof result};
     moe_analysis *analysis = NULL;
     moe_error err = {""};
     moe_trace_get_info(trace, &info);

@@ -196,7 +196,8 @@ typedef struct moe_engine_options {
 
     /* Lossy modes: they change the text, in decoding and verification (never in prompts), and every
      * report says so. Off by default. */
-    uint32_t expert_budget; /* most experts of a layer in a pass (MoE-Spec); 0: off */
+    /* Most experts of a layer in a pass (MoE-Spec), at most those that a layer has; 0: off */
+    uint32_t expert_budget;
     /* "router" or "static", then "substitute" or "truncate", then maybe "free" (resident experts do
      * not count), joined by commas. NULL: "router,substitute". For analysis, and slower than no
      * budget, as each layer is computed exactly, too: "oracle" in place of the ranking (by the
@@ -241,7 +242,8 @@ static inline void moe_engine_options_init(moe_engine_options *options)
 {
     moe_engine_options_init_sized(options, sizeof *options);
 }
-/* Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
+/* An option that cannot act because of what another one says is MOE_ERR_ARGUMENT, which names both.
+ * Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
  * first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
 /* Lets go of the engine. Its memory is freed when the sessions and text streams that were made of
