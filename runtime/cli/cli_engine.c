@@ -137,7 +137,7 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->quality_limit = options->quality_limit;
     engine_options->quality_share = options->quality_share;
     engine_options->trace_path = options->trace;
-    engine_options->trace_gates = true;
+    engine_options->trace_gates = options->trace != NULL;
     engine_options->route_trace = options->route_trace;
     engine_options->overcommit_memory = options->overcommit_memory;
     int code = size_of(&options->host_memory, &engine_options->host_memory, options);

@@ -4,7 +4,7 @@
 # command has a flag for each field that they name.
 # Arguments: program that turns fields into flags, source folder.
 set -u
-fields=$1
+fields=$(realpath "$1")
 cd "$2" || exit 2
 status=0
 library="runtime/engine runtime/base runtime/host runtime/model runtime/speculate runtime/device

@@ -143,13 +143,20 @@ static moe_engine_options draw_options(char *model_draft, size_t size, char *tex
         o.policy = PICK(policies);
         o.prefetch = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
     }
+    if (strcmp(o.speculate, "self") != 0 && strcmp(o.speculate, "auto") != 0) {
+        o.affinity = NULL; /* settings of the self draft are refused here */
+        o.foresight = MOE_SWITCH_AUTO;
+        o.verify_bytes = 0;
+        o.draft_experts = 0;
+    }
     snprintf(text, text_size,
              "%s %s max %u tree %u cost %s affinity %s share %.2f foresight %d bytes %llu threads "
              "%u io %s chunk %u %s policy %s prefetch %d experts %u",
-             o.speculate, o.length_control, o.draft_max, o.tree_nodes, o.cost, o.affinity,
-             o.expert_cache_share, o.foresight, (unsigned long long)o.verify_bytes, o.n_threads,
-             o.io, o.prefill_chunk, o.offload != NULL ? o.offload : "auto",
-             o.policy != NULL ? o.policy : "-", o.prefetch, o.draft_experts);
+             o.speculate, o.length_control, o.draft_max, o.tree_nodes, o.cost,
+             o.affinity != NULL ? o.affinity : "-", o.expert_cache_share, o.foresight,
+             (unsigned long long)o.verify_bytes, o.n_threads, o.io, o.prefill_chunk,
+             o.offload != NULL ? o.offload : "auto", o.policy != NULL ? o.policy : "-", o.prefetch,
+             o.draft_experts);
     return o;
 }
 
