@@ -134,7 +134,9 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
         strcmp(values[THREADS], "cores") == 0 ? 0 : (uint64_t)cli_number_of(values[THREADS]);
     o->io = values[IO];
     o->io_block = (cli_size){.bytes = (uint64_t)cli_number_of(values[BLOCK])};
-    o->engine_depth = (uint64_t)cli_number_of(values[DEPTH]);
+    /* The sync engine reads one piece at a time, whatever the row's depth. */
+    bool is_sync = strcmp(values[IO], "sync") == 0;
+    o->engine_depth = is_sync ? 1 : (uint64_t)cli_number_of(values[DEPTH]);
     o->prefetch = switch_of(values[PREFETCH]);
     int code = cli_bench_run_once(&m->run, &out);
     results[PROMPT_PER_S].number = out.prompt_per_s;
