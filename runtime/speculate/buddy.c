@@ -114,7 +114,8 @@ void moe_buddy_options_init(moe_buddy_options *options)
                                    .residency_threshold = 1.0f};
 }
 
-/* Over the picks that name an expert (below n_expert). */
+/* Over the picks that name an expert (below n_expert), as a share of the most that they could have;
+ * 0 for a lone pick. */
 static double entropy_of(const float *probs, const uint32_t *experts, uint32_t k, uint32_t n_expert,
                          float temperature)
 {
@@ -130,7 +131,7 @@ static double entropy_of(const float *probs, const uint32_t *experts, uint32_t k
         double p = experts[i] < n_expert ? pow(probs[experts[i]], power) / sum : 0.0;
         entropy -= p > 0.0 ? p * log(p) : 0.0;
     }
-    return entropy / log(n);
+    return n > 1 ? entropy / log(n) : 0.0;
 }
 
 float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,

@@ -46,6 +46,7 @@ static void test_entropy(void **state)
     const uint32_t odd[2] = {0, 2};
     assert_true(fabsf(moe_routing_entropy(p, even, 2, 1.0f) - 1.0f) < 1e-6f);
     assert_true(fabsf(moe_routing_entropy(p, odd, 2, 1.0f) - 0.9182958f) < 1e-6f);
+    assert_true(moe_routing_entropy(p, odd, 1, 1.0f) == 0.0f); /* a lone pick: no doubt */
     assert_true(fabsf(moe_routing_entropy(p, odd, 2, 0.5f) - 0.7219281f) < 1e-6f); /* 4 : 1 */
 }
 
