@@ -10,9 +10,10 @@ layers=${2:-tests/tidy/layers.txt}
 found=$(mktemp) || exit 2
 trap 'rm -f "$found"' EXIT
 
+# Arguments: further conditions of find.
 all_files() {
     find . -name .git -prune -o -path './build*' -prune -o -name __pycache__ -prune \
-        -o -type f -print | sed 's|^\./||'
+        -o -type f "$@" -print | sed 's|^\./||'
 }
 
 c_files() {
@@ -139,6 +140,16 @@ check_paths() {
         sed 's/^\([^:]*:[0-9]*\):.*/\1: a path of one machine/'
 }
 
+# A large file stays in the history for good. Those that the tree has to have are in large_files.txt
+# with their sizes: one that changes is a change of that list as well.
+check_sizes() {
+    all_files -size +1048576c | while read -r file; do
+        size=$(wc -c <"$file")
+        grep -qsxF "$size $file" tests/tidy/large_files.txt ||
+            echo "$file:1: $size bytes, more than 1 MiB, and not in tests/tidy/large_files.txt"
+    done
+}
+
 # Two reasons to keep state at file scope: none in the library.
 check_state() {
     library_files | xargs awk '
@@ -149,7 +160,7 @@ check_state() {
 }
 
 for check in check_layers check_lengths check_banned check_names check_spdx check_paths \
-    check_state; do
+    check_sizes check_state; do
     $check >>"$found"
 done
 sort -u "$found"

@@ -67,4 +67,12 @@ expect 'runtime/cli must not include'
 mkdir "$tree/runtime/secret"
 write runtime/secret/new.c "$spdx"
 expect 'folder runtime/secret is not in the table'
+rm -r "$tree/runtime/secret" "$tree/runtime/cli"
+mkdir -p "$tree/tests/tidy"
+head -c 1048577 /dev/zero >"$tree/tests/weights.bin"
+expect 'tests/weights.bin:1: 1048577 bytes, more than 1 MiB'
+echo '1048577 tests/weights.bin' >"$tree/tests/tidy/large_files.txt"
+expect clean
+head -c 1048578 /dev/zero >"$tree/tests/weights.bin"
+expect 'tests/weights.bin:1: 1048578 bytes'
 exit $failed
