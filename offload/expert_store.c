@@ -8,113 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* A key is brought into its slot. False, and nothing is asked for, when that needs a slot of the
- * host tier and all of those are in use. */
-bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
-                      const moe_policy_access *access, moe_move_cause cause)
-{
-    const moe_tensor_map *map = store->options.map;
-    moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
-                     .cause = cause};
-    if (store->host != NULL &&
-        !moe_host_tier_take(store->host, key, access, cause == MOE_CAUSE_PREFETCH, &move)) {
-        return false;
-    }
-    store->in_flight[slot] = store->host != NULL;
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        uint8_t *buffer = moe_slot_arena_buffer(&store->arena, slot, p);
-        if (store->host != NULL) {
-            move.device_buffers[p] = buffer;
-        } else {
-            move.buffers[p] = buffer;
-        }
-    }
-    if (store->options.checksums != NULL) {
-        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
-    }
-    store->n_asked[cause]++;
-    moe_mover_submit(store->mover, slot, &move);
-    return true;
-}
-
-/* A request has settled or was cancelled: its host slot is free to go. Once for each. */
-void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
-{
-    if (!store->in_flight[slot]) {
-        return;
-    }
-    const uint8_t *data[MOE_EXPERT_PARTS];
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        data[p] = moe_mover_host_data(store->mover, slot, p);
-    }
-    store->in_flight[slot] = false;
-    moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
-}
-
-static bool is_settled(moe_slot_state state)
-{
-    return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
-}
-
-/* The bytes in a slot that changes its key are nobody's. Nothing under way is ever evicted: it is
- * pinned. */
-static void forget_slot(moe_expert_store *store, uint32_t slot)
-{
-    moe_mover_reset(store->mover, slot);
-}
-
-/* A key leaves its slot, whatever it was pinned for. */
-static void drop_unused(moe_expert_store *store, uint32_t key)
-{
-    moe_store_forget_protection(store, key);
-    moe_expert_cache_drop(store->cache, key);
-}
-
-static void drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
-{
-    forget_slot(store, slot);
-    drop_unused(store, key);
-}
-
 /* ---- Prefetches ---- */
-
-/* Looks at what has become of them: those that settled are unpinned, those that failed are dropped
- * (a demand will meet the error itself), those that have not begun are cancelled when `cancel`. */
-static void settle_prefetches(moe_expert_store *store, bool cancel)
-{
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        uint32_t slot = store->prefetching[i];
-        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
-        if (cancel && moe_mover_cancel(store->mover, slot)) {
-            moe_store_settle_host(store, slot);
-            drop_unused(store, key);
-            continue;
-        }
-        moe_slot_state state = moe_mover_state(store->mover, slot);
-        if (is_settled(state)) {
-            moe_store_settle_host(store, slot);
-        }
-        if (state == MOE_SLOT_READY) {
-            moe_expert_cache_unpin(store->cache, key);
-        } else if (state == MOE_SLOT_FAILED) {
-            drop_key(store, key, slot);
-        } else {
-            store->prefetching[n_left++] = slot;
-        }
-    }
-    store->n_prefetching = n_left;
-}
-
-void moe_store_settle_prefetches(moe_expert_store *store)
-{
-    settle_prefetches(store, false);
-}
-
-void moe_store_cancel_prefetches(moe_expert_store *store)
-{
-    settle_prefetches(store, true);
-}
 
 /* A wave takes a prefetch over with its own pin, so that nobody else looks after the slot. */
 static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
@@ -128,57 +22,10 @@ static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *acce
     }
 }
 
-int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err)
-{
-    moe_error reason;
-    uint32_t hung;
-    int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
-    if (status == MOE_ERR_CANCELLED) {
-        moe_fail(err, status, "%.480s", reason.message);
-    } else if (status != MOE_OK) {
-        uint32_t key = moe_expert_cache_key_of(store->cache, hung);
-        uint32_t n_expert = store->options.map->n_expert;
-        moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
-                 reason.message);
-    }
-    return status;
-}
-
-int moe_store_quiesce(moe_expert_store *store, moe_error *err)
-{
-    int status = MOE_OK;
-    settle_prefetches(store, true);
-    while (store->n_prefetching > 0 && status == MOE_OK) {
-        status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
-        settle_prefetches(store, false);
-    }
-    return status;
-}
-
-bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
-                            moe_move_cause cause)
-{
-    uint32_t evicted;
-    uint32_t slot = moe_expert_cache_prefetch(store->cache, key, access, &evicted);
-    if (slot == MOE_SLOT_NONE) {
-        return false;
-    }
-    forget_slot(store, slot);
-    if (!moe_store_submit(store, key, slot, access, cause)) {
-        store->n_refused++;
-        moe_expert_cache_drop(store->cache, key);
-        return false;
-    }
-    moe_expert_cache_pin(store->cache, key);
-    store->prefetching[store->n_prefetching++] = slot;
-    moe_store_note_brought(store, key, access->pass, cause);
-    return true;
-}
-
 void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
                                const uint32_t *experts, uint32_t n, uint32_t max_moves)
 {
-    settle_prefetches(store, false);
+    moe_store_settle_prefetches(store);
     moe_policy_access access = {.pass = pass, .layer = layer};
     for (uint32_t i = 0; i < n && store->n_prefetching < max_moves; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
@@ -209,7 +56,7 @@ static void cancel_unwanted(moe_expert_store *store, const moe_layer_request *re
         }
         if (!wanted && moe_mover_cancel(store->mover, slot)) {
             moe_store_settle_host(store, slot);
-            drop_unused(store, key);
+            moe_store_drop_unused(store, key);
         } else {
             store->prefetching[n_left++] = slot;
         }
@@ -228,14 +75,14 @@ static void end_wave(moe_expert_store *store)
 static void end_layer(moe_expert_store *store)
 {
     end_wave(store);
-    settle_prefetches(store, false);
+    moe_store_settle_prefetches(store);
     moe_store_update_kept(store);
     for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
         bool keep = store->is_kept[store->keys[i]];
         if (slot != MOE_SLOT_NONE && !keep &&
             moe_mover_state(store->mover, slot) == MOE_SLOT_READY) {
-            drop_key(store, store->keys[i], slot);
+            moe_store_drop_key(store, store->keys[i], slot);
         }
     }
     store->request.n = 0;
@@ -285,7 +132,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
             adopt_prefetch(store, access);
             moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
         } else {
-            forget_slot(store, access->slot);
+            moe_mover_reset(store->mover, access->slot);
             (void)submit_demand(store, access); /* or later, when a host slot is free */
         }
     }
@@ -296,7 +143,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
                            moe_error *err)
 {
     moe_store_stop_warming(store);
-    settle_prefetches(store, false);
+    moe_store_settle_prefetches(store);
     cancel_unwanted(store, request);
     store->request = *request;
     store->n_wave = store->n_delivered = 0;
@@ -317,21 +164,6 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
         end_layer(store);
     }
     return status;
-}
-
-void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
-                         moe_expert_view *view)
-{
-    const moe_tensor_map *map = store->options.map;
-    const moe_expert_ref *expert = &map->layers[key / map->n_expert].experts[key % map->n_expert];
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        const moe_tensor_ref *ref = &expert->parts[p];
-        view->parts[p] = (moe_weight){.type = ref->type,
-                                      .data = data[p],
-                                      .n_in = (uint32_t)ref->n_in,
-                                      .n_out = (uint32_t)ref->n_out,
-                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
-    }
 }
 
 /* After a failed read. */
@@ -358,7 +190,7 @@ void moe_expert_store_abandon(moe_expert_store *store)
         uint32_t key = store->keys[store->wave[i].position];
         moe_slot_state state = moe_mover_state(store->mover, slot);
         bool begun = state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
-        if (begun || (!is_settled(state) && state != MOE_SLOT_ABSENT &&
+        if (begun || (!moe_store_is_settled(state) && state != MOE_SLOT_ABSENT &&
                       !moe_mover_cancel(store->mover, slot))) {
             store->prefetching[store->n_prefetching++] = slot; /* with the pin */
             continue;
@@ -366,7 +198,7 @@ void moe_expert_store_abandon(moe_expert_store *store)
         moe_store_settle_host(store, slot);
         moe_expert_cache_unpin(store->cache, key);
         if (moe_mover_state(store->mover, slot) != MOE_SLOT_READY) {
-            drop_key(store, key, slot);
+            moe_store_drop_key(store, key, slot);
         }
     }
     store->n_wave = store->n_delivered = 0;
@@ -386,13 +218,13 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
             continue;
         }
         moe_slot_state state = moe_mover_state(store->mover, access->slot);
-        if (is_settled(state)) {
+        if (moe_store_is_settled(state)) {
             moe_store_settle_host(store, access->slot);
         }
         if (state == MOE_SLOT_FAILED && access->hit) {
             /* Brought ahead of need in vain; now it is needed. */
             access->hit = false;
-            forget_slot(store, access->slot);
+            moe_mover_reset(store->mover, access->slot);
             (void)submit_demand(store, access);
             state = moe_mover_state(store->mover, access->slot);
         }

@@ -85,16 +85,6 @@ static void protect(moe_expert_store *store, uint32_t key)
     moe_expert_cache_pin(store->cache, key);
 }
 
-void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
-{
-    for (uint32_t i = 0; store->is_protected[key] && i < store->n_protected; i++) {
-        if (store->protected_keys[i] == key) {
-            store->protected_keys[i] = store->protected_keys[--store->n_protected];
-            store->is_protected[key] = false;
-        }
-    }
-}
-
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
 {
     uint32_t n_left = 0;
@@ -157,13 +147,6 @@ void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn stil
 }
 
 /* ---- What foresight was worth ---- */
-
-void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
-                            moe_move_cause cause)
-{
-    store->brought_pass[key] = pass + 1;
-    store->brought_by[key] = cause;
-}
 
 static uint64_t bytes_of(const moe_expert_store *store, uint32_t key)
 {

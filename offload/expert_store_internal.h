@@ -78,6 +78,11 @@ static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t lay
     return layer * store->options.map->n_expert + expert;
 }
 
+static inline bool moe_store_is_settled(moe_slot_state state)
+{
+    return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
+}
+
 /* The view of an expert whose parts are at data. */
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view);
@@ -98,6 +103,11 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
 /* Protection of a layer's experts ends; of all for layer MOE_ALL_LAYERS. */
 #define MOE_ALL_LAYERS UINT32_MAX
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
+/* A key leaves its slot, whatever it was pinned for. */
+void moe_store_drop_unused(moe_expert_store *store, uint32_t key);
+/* Likewise, of a slot whose request has settled: its bytes are nobody's. What is under way is never
+ * dropped: it is pinned. */
+void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot);
 /* The key has left its slot, and its pins with it. */
 void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
 /* A key is being brought ahead of need, for a pass. */

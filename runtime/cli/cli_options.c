@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +14,6 @@
 #include "cli_help.h"
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
-
-int cli_fail(int exit_code, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fputs("moe-offload: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    return exit_code;
-}
 
 /* The row of that name that the command knows; *known tells a misplaced option from a wrong one. */
 static const cli_option_row *find_row(const char *name, unsigned command, bool *known)

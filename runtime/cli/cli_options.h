@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli_fail.h"
+
 enum { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_INTERRUPTED = 130 };
 
 /* A bit each, so that an option row can say which commands know it. */
@@ -96,12 +98,12 @@ typedef struct cli_options {
     bool json;
     bool quiet;
     bool all;
-    bool check; /* inspect */
-    uint64_t context;       /* 0: the model's (perplexity: 512) */
-    uint64_t threads;       /* 0: the cores */
-    uint64_t prefill_chunk; /* 0: the library's default */
-    int64_t predict;        /* tokens to write; -1: until the end of the text or a full context */
-    int64_t seed;           /* -1: a random one */
+    bool check;              /* inspect */
+    uint64_t context;        /* 0: the model's (perplexity: 512) */
+    uint64_t threads;        /* 0: the cores */
+    uint64_t prefill_chunk;  /* 0: the library's default */
+    int64_t predict;         /* tokens to write; -1: until the end of the text or a full context */
+    int64_t seed;            /* -1: a random one */
     const char *tokens_from; /* bench decode: a word or a file; NULL: greedy */
     uint64_t bench_prompt;
     uint64_t bench_parallel;
@@ -168,7 +170,6 @@ typedef struct cli_command {
     const char *name;
     const char *word; /* a second word ("bench decode"), or NULL */
     unsigned bit;
-    int (*run)(const cli_options *options); /* exit code */
     bool needs_model;
     const char *summary;
     const char *details; /* printed under the options of --help; may be NULL */
@@ -185,9 +186,5 @@ bool cli_options_parse(cli_options *options, const cli_command *command, int arg
 /* Likewise, on top of what the options are already. */
 bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
-
-/* One line on stderr, after "moe-offload: ". Returns exit_code, so that a command can end with it.
- */
-__attribute__((format(printf, 2, 3))) int cli_fail(int exit_code, const char *format, ...);
 
 #endif

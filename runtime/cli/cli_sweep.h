@@ -17,6 +17,7 @@
 #include <json-c/json.h>
 
 #include "cli_options.h"
+#include "cli_sweep_values.h"
 
 #define CLI_SWEEP_AXES  8
 #define CLI_SWEEP_PARTS 32
@@ -79,12 +80,5 @@ void cli_sweep_close(cli_sweep *s);
 /* A measurement that was made: the text of that measure, or NULL. */
 const char *cli_sweep_find(const cli_sweep *s, const char *const *values, size_t repetition,
                            const char *measure);
-
-/* For is_valid: "25%" above 0 and at most 100, counts of at least 1, "256K" of whole 4 KiB. */
-bool cli_is_share(const char *value);
-bool cli_is_count(const char *value);
-bool cli_is_block(const char *value);
-/* "256K" as 262144, "25%" as 25, "8" as 8; NAN for other texts. */
-double cli_number_of(const char *value);
 
 #endif

@@ -10,6 +10,7 @@
 #include "cli_interrupt.h"
 #include "cli_options.h"
 #include "cli_progress.h"
+#include "commands.h"
 
 /* The command that the arguments name, and how many words that took. */
 static const cli_command *find_command(int argc, char *const *argv, int *n_words)
@@ -58,6 +59,37 @@ static int unknown_command(const char *name, const char *word)
     return cli_fail(CLI_EXIT_USAGE, "'%s' is not a command (see 'moe-offload --help')", name);
 }
 
+static const struct {
+    unsigned command;
+    int (*run)(const cli_options *options); /* exit code */
+} runs[] = {
+    {CLI_RUN, cmd_run},
+    {CLI_TOKENIZE, cmd_tokenize},
+    {CLI_LOGITS, cmd_logits},
+    {CLI_PERPLEXITY, cmd_perplexity},
+    {CLI_BENCH_DECODE, cmd_bench_decode},
+    {CLI_BENCH_IO, cmd_bench_io},
+    {CLI_BENCH_CACHE, cmd_bench_cache},
+    {CLI_BENCH_OFFLOAD, cmd_bench_offload},
+    {CLI_BENCH_SPECULATE, cmd_bench_speculate},
+    {CLI_PLAN, cmd_plan},
+    {CLI_CALIBRATE, cmd_calibrate},
+    {CLI_VERIFY, cmd_verify},
+    {CLI_INSPECT, cmd_inspect},
+    {CLI_DEVICES, cmd_devices},
+    {CLI_SIMULATE, cmd_simulate},
+    {CLI_ANALYZE, cmd_analyze},
+};
+
+static int run_command(unsigned command, const cli_options *options)
+{
+    size_t i = 0;
+    while (runs[i].command != command) {
+        i++;
+    }
+    return runs[i].run(options);
+}
+
 /* What the process ends with: everything that was printed has to have arrived. */
 static int finish(int code)
 {
@@ -94,5 +126,5 @@ int main(int argc, char **argv)
         return finish(code);
     }
     options.terminal = &terminal;
-    return finish(command->run(&options));
+    return finish(run_command(command->bit, &options));
 }

@@ -15,21 +15,6 @@
 
 #define MOST_TRIED_ROWS 64u
 
-/* Angles are computed in double: positions run to millions, and a rounded product would turn far
- * positions by visible angles. */
-static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
-{
-    const moe_model_config *c = runner->config;
-    uint32_t n = c->n_rot / 2;
-    for (uint32_t r = 0; r < pass->n_rows; r++) {
-        for (uint32_t i = 0; i < n; i++) {
-            double angle = (double)pass->kv_rows[r].position * runner->rope_frequencies[i];
-            runner->buffers.rope_cos[(size_t)r * n + i] = (float)(cos(angle) * c->yarn_magnitude);
-            runner->buffers.rope_sin[(size_t)r * n + i] = (float)(sin(angle) * c->yarn_magnitude);
-        }
-    }
-}
-
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err)
 {
     const moe_model_config *c = runner->config;
@@ -192,26 +177,6 @@ static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
         has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;
     }
     return has;
-}
-
-int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
-                        moe_error *err)
-{
-    fill_rope_tables(runner, pass);
-    *inputs = (moe_step_inputs){.tokens = pass->tokens,
-                                .rows = pass->kv_rows,
-                                .cos = runner->buffers.rope_cos,
-                                .sin = runner->buffers.rope_sin,
-                                .n_rows = pass->n_rows,
-                                .n_rot = runner->config->n_rot};
-    return runner->device->ops->begin_step(runner->device, inputs, err);
-}
-
-int moe_pass_end_step(moe_runner *runner, int status, moe_error *err)
-{
-    int ended =
-        runner->device->ops->begin_step(runner->device, NULL, status == MOE_OK ? err : NULL);
-    return status != MOE_OK ? status : ended;
 }
 
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)

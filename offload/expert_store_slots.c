@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* What all parts of the store do to slots: bring a key into one, ahead of need too, see what became
+ * of it, and let it go. */
+#include "offload/expert_store_internal.h"
+#include "runtime/base/error.h"
+
+void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
+                         moe_expert_view *view)
+{
+    const moe_tensor_map *map = store->options.map;
+    const moe_expert_ref *expert = &map->layers[key / map->n_expert].experts[key % map->n_expert];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        const moe_tensor_ref *ref = &expert->parts[p];
+        view->parts[p] = (moe_weight){.type = ref->type,
+                                      .data = data[p],
+                                      .n_in = (uint32_t)ref->n_in,
+                                      .n_out = (uint32_t)ref->n_out,
+                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
+    }
+}
+
+/* A key is brought into its slot. False, and nothing is asked for, when that needs a slot of the
+ * host tier and all of those are in use. */
+bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
+                      const moe_policy_access *access, moe_move_cause cause)
+{
+    const moe_tensor_map *map = store->options.map;
+    moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
+                     .cause = cause};
+    if (store->host != NULL &&
+        !moe_host_tier_take(store->host, key, access, cause == MOE_CAUSE_PREFETCH, &move)) {
+        return false;
+    }
+    store->in_flight[slot] = store->host != NULL;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        uint8_t *buffer = moe_slot_arena_buffer(&store->arena, slot, p);
+        if (store->host != NULL) {
+            move.device_buffers[p] = buffer;
+        } else {
+            move.buffers[p] = buffer;
+        }
+    }
+    if (store->options.checksums != NULL) {
+        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
+    }
+    store->n_asked[cause]++;
+    moe_mover_submit(store->mover, slot, &move);
+    return true;
+}
+
+/* A request has settled or was cancelled: its host slot is free to go. Once for each. */
+void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
+{
+    if (!store->in_flight[slot]) {
+        return;
+    }
+    const uint8_t *data[MOE_EXPERT_PARTS];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        data[p] = moe_mover_host_data(store->mover, slot, p);
+    }
+    store->in_flight[slot] = false;
+    moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
+}
+
+void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
+{
+    for (uint32_t i = 0; store->is_protected[key] && i < store->n_protected; i++) {
+        if (store->protected_keys[i] == key) {
+            store->protected_keys[i] = store->protected_keys[--store->n_protected];
+            store->is_protected[key] = false;
+        }
+    }
+}
+
+/* A key leaves its slot, whatever it was pinned for. */
+void moe_store_drop_unused(moe_expert_store *store, uint32_t key)
+{
+    moe_store_forget_protection(store, key);
+    moe_expert_cache_drop(store->cache, key);
+}
+
+void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
+{
+    moe_mover_reset(store->mover, slot);
+    moe_store_drop_unused(store, key);
+}
+
+void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
+                            moe_move_cause cause)
+{
+    store->brought_pass[key] = pass + 1;
+    store->brought_by[key] = cause;
+}
+
+/* ---- Prefetches ---- */
+
+/* Looks at what has become of them: those that settled are unpinned, those that failed are dropped
+ * (a demand will meet the error itself), those that have not begun are cancelled when `cancel`. */
+static void settle_prefetches(moe_expert_store *store, bool cancel)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        uint32_t slot = store->prefetching[i];
+        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+        if (cancel && moe_mover_cancel(store->mover, slot)) {
+            moe_store_settle_host(store, slot);
+            moe_store_drop_unused(store, key);
+            continue;
+        }
+        moe_slot_state state = moe_mover_state(store->mover, slot);
+        if (moe_store_is_settled(state)) {
+            moe_store_settle_host(store, slot);
+        }
+        if (state == MOE_SLOT_READY) {
+            moe_expert_cache_unpin(store->cache, key);
+        } else if (state == MOE_SLOT_FAILED) {
+            moe_store_drop_key(store, key, slot);
+        } else {
+            store->prefetching[n_left++] = slot;
+        }
+    }
+    store->n_prefetching = n_left;
+}
+
+void moe_store_settle_prefetches(moe_expert_store *store)
+{
+    settle_prefetches(store, false);
+}
+
+void moe_store_cancel_prefetches(moe_expert_store *store)
+{
+    settle_prefetches(store, true);
+}
+
+int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err)
+{
+    moe_error reason;
+    uint32_t hung;
+    int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
+    if (status == MOE_ERR_CANCELLED) {
+        moe_fail(err, status, "%.480s", reason.message);
+    } else if (status != MOE_OK) {
+        uint32_t key = moe_expert_cache_key_of(store->cache, hung);
+        uint32_t n_expert = store->options.map->n_expert;
+        moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
+                 reason.message);
+    }
+    return status;
+}
+
+bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
+                            moe_move_cause cause)
+{
+    uint32_t evicted;
+    uint32_t slot = moe_expert_cache_prefetch(store->cache, key, access, &evicted);
+    if (slot == MOE_SLOT_NONE) {
+        return false;
+    }
+    moe_mover_reset(store->mover, slot);
+    if (!moe_store_submit(store, key, slot, access, cause)) {
+        store->n_refused++;
+        moe_expert_cache_drop(store->cache, key);
+        return false;
+    }
+    moe_expert_cache_pin(store->cache, key);
+    store->prefetching[store->n_prefetching++] = slot;
+    moe_store_note_brought(store, key, access->pass, cause);
+    return true;
+}
+
+int moe_store_quiesce(moe_expert_store *store, moe_error *err)
+{
+    int status = MOE_OK;
+    moe_store_cancel_prefetches(store);
+    while (store->n_prefetching > 0 && status == MOE_OK) {
+        status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
+        moe_store_settle_prefetches(store);
+    }
+    return status;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* Values of a sweep's axes, as they stand on the command line. */
+#ifndef CLI_SWEEP_VALUES_H
+#define CLI_SWEEP_VALUES_H
+
+#include <stdbool.h>
+
+/* For is_valid: "25%" above 0 and at most 100, counts of at least 1, "256K" of whole 4 KiB. */
+bool cli_is_share(const char *value);
+bool cli_is_count(const char *value);
+bool cli_is_block(const char *value);
+/* "256K" as 262144, "25%" as 25, "8" as 8; NAN for other texts. */
+double cli_number_of(const char *value);
+
+#endif
