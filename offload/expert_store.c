@@ -36,6 +36,11 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
     }
 }
 
+void moe_expert_store_note_cancel(moe_expert_store *store)
+{
+    moe_mover_abandon(store->mover);
+}
+
 bool moe_expert_store_is_idle(const moe_expert_store *store)
 {
     return moe_mover_is_idle(store->mover);

@@ -148,6 +148,9 @@ void moe_expert_store_note_device(moe_expert_store *store, uint32_t n, uint32_t 
 /* Ends a layer early (the pass failed), without waiting: what is under way settles later, as
  * prefetches do. */
 void moe_expert_store_abandon(moe_expert_store *store);
+/* The step was cancelled, maybe while nothing was waited for: closing shall not wait long for reads
+ * ahead either. */
+void moe_expert_store_note_cancel(moe_expert_store *store);
 
 /* Asks for experts of a coming layer ahead of demand, best first. What is resident or on its way is
  * skipped; at most max_moves are under way at once, and none is started that would need a slot

@@ -101,6 +101,13 @@ int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err)
     return status;
 }
 
+void moe_mover_abandon(moe_mover *mover)
+{
+    pthread_mutex_lock(&mover->lock);
+    mover->abandoned = true;
+    pthread_mutex_unlock(&mover->lock);
+}
+
 bool moe_mover_is_idle(const moe_mover *mover)
 {
     return atomic_load(&mover->n_urgent) == 0;

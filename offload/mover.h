@@ -87,10 +87,10 @@ typedef struct moe_mover_stats {
 
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
-/* Cancels what is queued, waits for what is being read and copied, but no longer than twice the io
- * timeout, or a quarter of it when a wait has given up or was cancelled and nothing has arrived
- * since. False when something hangs: buffers that were given to the mover may be written to for
- * ever after, and must be neither used nor freed. */
+/* Cancels what is queued and waits for what is being read and copied, but no longer than twice the
+ * io timeout; a quarter of it when a wait has given up, a second when one was cancelled, and
+ * nothing has arrived since. False when something hangs: buffers that were given to the mover may
+ * be written to for ever after, and must be neither used nor freed. */
 bool moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
@@ -125,6 +125,8 @@ typedef struct moe_wait_cancel {
  * MOE_ERR_CANCELLED, within a fiftieth of a second; what is under way stays so, as after a hang. */
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
+/* Who waited has cancelled: until something arrives, closing waits half a second at most. */
+void moe_mover_abandon(moe_mover *mover);
 /* The last failure that was not a prefetch's: status, slot, and its line. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);
 /* Nothing is queued or being read for demand or verification. */

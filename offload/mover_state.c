@@ -5,6 +5,9 @@
 #include "runtime/base/clock.h"
 
 #define NONE MOE_MOVER_NONE
+/* Somebody who cancelled wants to be gone: closing waits so long for a sign of life, and no longer.
+ */
+#define ABANDONED_NS 500000000u
 
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
@@ -102,11 +105,11 @@ void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t 
     (void)pthread_cond_timedwait(condition, &mover->lock, &deadline);
 }
 
-/* Who has given up on a read does not wait long for it either in order to close. */
 uint64_t moe_mover_closing_patience(const moe_mover *mover)
 {
-    bool hangs = mover->stalled || mover->abandoned;
-    return hangs ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
+    uint64_t patience =
+        mover->stalled ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
+    return mover->abandoned && patience > ABANDONED_NS ? ABANDONED_NS : patience;
 }
 
 void moe_mover_leave_link(moe_mover *mover)

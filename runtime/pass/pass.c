@@ -187,6 +187,7 @@ int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *e
                             pass->n_rows, c->embedding_scale, runner->buffers.x, err);
     for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
         if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
+            moe_expert_store_note_cancel(runner->experts);
             return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
         }
         status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)

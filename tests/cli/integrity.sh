@@ -144,14 +144,22 @@ if [ -n "$hang" ]; then
             status=$?
             [ $status -eq 1 ] && grep -q 'sound.*gguf.*not answered for 0.3 s' "$work/err" ||
                 fail "hung from $from, $arguments: $status $(cat "$work/err")"
-            # From 66 on an expert may be what hangs: closing then waits for it.
-            [ $from -lt 66 ] || [ "$arguments" = verify ] || continue
+            # From 66 on an expert may be what hangs, and calibrate looks for Ctrl-C between steps.
+            [ $from -lt 66 ] || [ "${arguments%% *}" != calibrate ] || continue
             # shellcheck disable=SC2086
             LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 3 0.7 "$moe" $arguments \
                 -m "$work/sound.gguf" --io threads --quiet >"$work/text" 2>"$work/err"
             status=$?
             [ $status -eq 124 ] || fail "hung from $from, $arguments, Ctrl-C: $status"
         done
+    done
+    # An expert hangs, or only one that is read ahead: the first Ctrl-C ends the run all the same.
+    for from in 80 100 140; do
+        LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 3 1 "$moe" run -p a -n 400 --temp 0 \
+            --ignore-eos -m "$work/sound.gguf" --expert-cache 50% --io threads --quiet \
+            >"$work/text" 2>"$work/err"
+        status=$?
+        [ $status -eq 124 ] || [ $status -eq 0 ] || fail "hung from $from, run, Ctrl-C: $status"
     done
     # timeout(1) tells with 124 that it had to send a signal, with 137 that one was not enough.
     LD_PRELOAD=$hang HANG_FROM=70 "$moe" verify -m "$work/sound.gguf" --io threads --quiet \
