@@ -27,6 +27,43 @@ void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_si
     moe_struct_init(&moe_kind_engine_options, options, struct_size, &defaults);
 }
 
+static void destroy(moe_engine *engine)
+{
+    moe_learning_free(&engine->learning);
+    moe_trace_recorder_close(&engine->trace);
+    engine->runner.hooks = NULL; /* no pass runs any more; the others end with their owners */
+    moe_speculation_close(&engine->speculation);
+    moe_draft_model_close(&engine->draft_model);
+    moe_lossy_close(&engine->lossy);
+    moe_route_editor_close(&engine->routes);
+    moe_route_replay_close(&engine->route_replay);
+    if (engine->runner.experts != NULL) {
+        moe_kv_pool_trim(&engine->kv); /* pages may lie in slots */
+    }
+    moe_expert_store_close(&engine->runner.experts);
+    moe_overlap_oracle_destroy(&engine->oracle);
+    moe_host_compute_close(&engine->runner.host);
+    moe_policy_release(&engine->policy_plugin);
+    if (engine->device != NULL) {
+        moe_recorded_passes_close(engine);
+        moe_weights_free(&engine->weights, engine->device);
+        moe_pass_buffers_free(&engine->runner.buffers, engine->device);
+        moe_kv_pool_free(&engine->kv);
+        engine->device->ops->close(engine->device);
+    }
+    moe_team_destroy(&engine->team);
+    moe_tokenizer_destroy(&engine->tokenizer);
+    moe_tensor_map_free(&engine->map);
+    moe_gguf_close(&engine->gguf);
+    moe_calibration_free(&engine->calibration);
+    free(engine->hotness);
+    free(engine->sidecar_path);
+    free(engine->rope_frequencies);
+    free(engine->model_path);
+    free(engine->model_name);
+    free(engine);
+}
+
 static int open_vocabulary(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     moe_engine *engine = moe_calloc(1, sizeof *engine);
@@ -34,6 +71,7 @@ static int open_vocabulary(moe_engine **out, const moe_engine_options *options, 
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
     }
     *out = engine;
+    engine->destroy = destroy;
     return moe_engine_open_vocabulary(engine, options, err);
 }
 
@@ -55,6 +93,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
     }
     *out = engine;
+    engine->destroy = destroy;
     engine->log = options->log;
     engine->user = options->user;
     engine->runner = (moe_runner){.config = &engine->config,
@@ -165,65 +204,6 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     }
     moe_engine_close(&engine);
     return status;
-}
-
-static void destroy(moe_engine *engine)
-{
-    moe_learning_free(&engine->learning);
-    moe_trace_recorder_close(&engine->trace);
-    engine->runner.hooks = NULL; /* no pass runs any more; the others end with their owners */
-    moe_speculation_close(&engine->speculation);
-    moe_draft_model_close(&engine->draft_model);
-    moe_lossy_close(&engine->lossy);
-    moe_route_editor_close(&engine->routes);
-    moe_route_replay_close(&engine->route_replay);
-    if (engine->runner.experts != NULL) {
-        moe_kv_pool_trim(&engine->kv); /* pages may lie in slots */
-    }
-    moe_expert_store_close(&engine->runner.experts);
-    moe_overlap_oracle_destroy(&engine->oracle);
-    moe_host_compute_close(&engine->runner.host);
-    moe_policy_release(&engine->policy_plugin);
-    if (engine->device != NULL) {
-        moe_recorded_passes_close(engine);
-        moe_weights_free(&engine->weights, engine->device);
-        moe_pass_buffers_free(&engine->runner.buffers, engine->device);
-        moe_kv_pool_free(&engine->kv);
-        engine->device->ops->close(engine->device);
-    }
-    moe_team_destroy(&engine->team);
-    moe_tokenizer_destroy(&engine->tokenizer);
-    moe_tensor_map_free(&engine->map);
-    moe_gguf_close(&engine->gguf);
-    moe_calibration_free(&engine->calibration);
-    free(engine->hotness);
-    free(engine->sidecar_path);
-    free(engine->rope_frequencies);
-    free(engine->model_path);
-    free(engine->model_name);
-    free(engine);
-}
-
-/* A use is counted in engines that are const for those who use them. */
-void moe_engine_hold(const moe_engine *engine)
-{
-    atomic_fetch_add(&((moe_engine *)engine)->n_users, 1);
-}
-
-void moe_engine_release(const moe_engine *engine)
-{
-    moe_engine *held = (moe_engine *)engine;
-    if (atomic_fetch_sub(&held->n_users, 1) == 0) {
-        destroy(held);
-    }
-}
-
-void moe_engine_close(moe_engine **engine)
-{
-    if (engine != NULL && *engine != NULL) {
-        moe_engine_release(*engine);
-        *engine = NULL;
-    }
 }
 
 /* Of the embedding a token reads one row, unless the head is the same matrix. */

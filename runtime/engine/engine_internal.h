@@ -39,6 +39,7 @@ typedef enum moe_offload_mode {
 struct moe_engine {
     /* Sessions and text streams that are open, and the program's handle, less one. */
     _Atomic uint32_t n_users;
+    void (*destroy)(moe_engine *engine); /* when the last one lets go */
     /* Set at open, never changed. */
     char *model_path;
     char *model_name;
