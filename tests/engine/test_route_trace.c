@@ -88,7 +88,7 @@ static void run(const char *trace_path, int32_t *tokens, moe_engine_info *info,
     options.expert_cache_share = 0.5;
     options.policy = "gate-score"; /* needs gates */
     options.trace_path = trace_path;
-    options.trace_gates = true;
+    options.trace_gates = trace_path != NULL;
     moe_engine *engine = open_engine(&options);
     info->struct_size = sizeof *info;
     moe_engine_get_info(engine, info);

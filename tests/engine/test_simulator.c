@@ -90,6 +90,7 @@ static moe_trace *record(moe_engine_options options)
     open.path = path;
     moe_engine_info info = {.struct_size = sizeof info};
     options.trace_path = NULL;
+    options.trace_gates = false;
     moe_engine *engine = open_engine(&options);
     moe_engine_get_info(engine, &info);
     open.n_expert = info.n_expert;
