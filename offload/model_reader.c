@@ -33,6 +33,7 @@ typedef struct piece {
 struct moe_model_reader {
     moe_model_reader_options options;
     moe_range_file *files;
+    size_t n_files;
     moe_range_reader *ranges_reader; /* NULL until the first ranges are known */
     uint8_t *memory;
     size_t memory_bytes;
@@ -51,7 +52,8 @@ int moe_model_reader_open(moe_model_reader **out, const moe_model_reader_options
                           moe_error *err)
 {
     *out = NULL;
-    size_t n_files = moe_gguf_n_files(options->gguf);
+    bool is_model = options->gguf != NULL;
+    size_t n_files = is_model ? moe_gguf_n_files(options->gguf) : options->n_files;
     moe_model_reader *r = moe_calloc(1, sizeof *r);
     moe_range_file *files = moe_calloc(n_files, sizeof *files);
     if (r == NULL || files == NULL) {
@@ -60,13 +62,15 @@ int moe_model_reader_open(moe_model_reader **out, const moe_model_reader_options
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to read %zu files", n_files);
     }
     for (size_t i = 0; i < n_files; i++) {
-        const moe_gguf_file *file = moe_gguf_file_at(options->gguf, i);
-        files[i] = (moe_range_file){file->path, file->fd, file->size};
+        const moe_gguf_file *file = is_model ? moe_gguf_file_at(options->gguf, i) : NULL;
+        files[i] =
+            is_model ? (moe_range_file){file->path, file->fd, file->size} : options->files[i];
     }
     r->options = *options;
     r->options.io_timeout_ns =
         options->io_timeout_ns != 0 ? options->io_timeout_ns : DEFAULT_TIMEOUT;
     r->files = files;
+    r->n_files = n_files;
     r->memory = MAP_FAILED;
     *out = r;
     return MOE_OK;
@@ -136,7 +140,7 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
                                         .engine = o->io_engine,
                                         .engine_context = o->io_context,
                                         .files = r->files,
-                                        .n_files = (uint32_t)moe_gguf_n_files(o->gguf),
+                                        .n_files = (uint32_t)r->n_files,
                                         .buffered = cached || o->buffered,
                                         .block_bytes = PIECE_BYTES,
                                         .depth = N_PIECES,

@@ -24,7 +24,9 @@ typedef struct moe_model_range {
 } moe_model_range;
 
 typedef struct moe_model_reader_options {
-    const moe_gguf *gguf;        /* must outlive the reader */
+    const moe_gguf *gguf;        /* must outlive the reader; or NULL, and instead of its files: */
+    const moe_range_file *files; /* [n_files] */
+    size_t n_files;
     moe_io_kind io;              /* SYNC is read by a thread: a wait for it must be able to end */
     const moe_io_ops *io_engine; /* tests: instead of `io`, with its context; or NULL */
     void *io_context;

@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_writer.h"
+#include "offload/model_open.h"
 
 /* 1: the fingerprint did not cover the weights, and there was no .tables. */
 #define VERSION    2u
@@ -510,13 +511,21 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
 }
 
 int moe_calibration_load(moe_calibration **out, const char *path,
-                         const moe_calibration_shape *expected, bool with_gram, moe_error *err)
+                         const moe_calibration_shape *expected, bool with_gram,
+                         const moe_model_reader_options *reading, moe_error *err)
 {
     *out = NULL;
     moe_gguf *gguf = NULL;
-    int status = moe_gguf_open(&gguf, path, err);
+    moe_model_reader_options options = {0};
+    if (reading != NULL) {
+        options.io_timeout_ns = reading->io_timeout_ns;
+        options.is_cancelled = reading->is_cancelled;
+        options.cancel_user = reading->cancel_user;
+    }
+    int status = moe_model_open(&gguf, path, &options, err);
     if (status == MOE_OK) {
-        moe_model_reader_options options = {.gguf = gguf, .buffered = true};
+        options.gguf = gguf;
+        options.buffered = true;
         sidecar s = {gguf, NULL, path, err};
         status = moe_model_reader_open(&s.reader, &options, err);
         if (status == MOE_OK) {

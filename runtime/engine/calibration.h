@@ -107,9 +107,11 @@ int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensor
 
 /* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model,
  * of other weights, or of an earlier version that could not tell; with an expected fingerprint of 0
- * other weights are taken, too. Gram matrices are left in the file unless asked for. */
+ * other weights are taken, too. Gram matrices are left in the file unless asked for. Of `reading`
+ * the time-out and the question of cancelling are used; NULL: 30 s and none. */
 int moe_calibration_load(moe_calibration **out, const char *path,
-                         const moe_calibration_shape *expected, bool with_gram, moe_error *err);
+                         const moe_calibration_shape *expected, bool with_gram,
+                         const moe_model_reader_options *reading, moe_error *err);
 
 /* Where a model's sidecar lies: MODEL.gguf -> MODEL.moe-cal.gguf. Release with free(); NULL when
  * memory is short. */

@@ -72,6 +72,8 @@ static int open_vocabulary(moe_engine **out, const moe_engine_options *options, 
     }
     *out = engine;
     engine->destroy = destroy;
+    engine->progress = options->progress;
+    engine->user = options->user;
     return moe_engine_open_vocabulary(engine, options, err);
 }
 

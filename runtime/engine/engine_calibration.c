@@ -34,7 +34,7 @@ static int tell_damage(const moe_engine *engine, const char *path, moe_error *er
     size_t tensor;
     shape.fingerprint = 0;
     int status = MOE_OK;
-    if (moe_calibration_load(&c, path, &shape, false, NULL) == MOE_OK &&
+    if (moe_calibration_load(&c, path, &shape, false, &engine->reading, NULL) == MOE_OK &&
         moe_calibration_tells_damage(c, &engine->identity, &tensor)) {
         status = moe_fail_damaged_tensor(err, engine->gguf, tensor);
     }
@@ -46,7 +46,8 @@ static int tell_damage(const moe_engine *engine, const char *path, moe_error *er
 static int load_sidecar(moe_engine *engine, const char *path, bool *is_damaged, moe_error *err)
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
-    int status = moe_calibration_load(&engine->calibration, path, &shape, false, err);
+    int status = moe_calibration_load(&engine->calibration, path, &shape, false,
+                                      &engine->reading, err);
     int damage = status == MOE_ERR_MISMATCH ? tell_damage(engine, path, err) : MOE_OK;
     *is_damaged = damage != MOE_OK;
     return *is_damaged ? damage : status;
@@ -60,7 +61,7 @@ static int load_default(moe_engine *engine, moe_error *err)
     bool is_damaged = false;
     int status =
         access(path, F_OK) == 0 ? load_sidecar(engine, path, &is_damaged, &why_not) : MOE_OK;
-    if (is_damaged) {
+    if (is_damaged || status == MOE_ERR_CANCELLED) {
         return moe_fail(err, status, "%s", why_not.message);
     }
     if (status != MOE_OK && engine->log != NULL) {

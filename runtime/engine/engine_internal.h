@@ -148,6 +148,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options,
 /* Name, tokenizer, chat template: of open_model. Tokenizer and template may be missing. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 /* Instead of all the others. */
+/* How the engine's files are read, and that a time-out is one. */
+void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
+int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
 /* MOE_ERR_UNSUPPORTED, naming what needs it, when the vocabulary alone was opened. */

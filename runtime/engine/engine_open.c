@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
+#include "offload/model_open.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
@@ -109,6 +110,15 @@ static int check_baseline_options(const moe_engine_options *o, moe_error *err)
     return MOE_OK;
 }
 
+int moe_engine_check_timeout(const moe_engine_options *o, moe_error *err)
+{
+    return o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "an I/O time-out of %g s; use more than 0, up to %g", o->io_timeout,
+                          MAX_IO_TIMEOUT);
+}
+
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
     moe_io_kind kind;
@@ -132,9 +142,9 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "io_depth must be 1 to 1024, or 0 for the default, not %u", o->io_depth);
     }
-    if (!(o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "an I/O time-out of %g s; use more than 0, up to %g",
-                        o->io_timeout, MAX_IO_TIMEOUT);
+    int status = moe_engine_check_timeout(o, err);
+    if (status != MOE_OK) {
+        return status;
     }
     if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",
@@ -206,10 +216,9 @@ static bool opening_is_cancelled(void *user)
     return engine->progress != NULL && !engine->progress(0.0, engine->user);
 }
 
-static void set_reading(moe_engine *engine, const moe_engine_options *o)
+void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *o)
 {
-    engine->reading = (moe_model_reader_options){.gguf = engine->gguf,
-                                                 .buffered = o->buffered_io,
+    engine->reading = (moe_model_reader_options){.buffered = o->buffered_io,
                                                  .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
                                                  .is_cancelled = opening_is_cancelled,
                                                  .cancel_user = engine,
@@ -225,10 +234,11 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
     }
     engine->runner.model_path = engine->model_path;
-    int status = moe_gguf_open(&engine->gguf, o->model_path, err);
+    moe_engine_set_reading(engine, o);
+    int status = moe_model_open(&engine->gguf, o->model_path, &engine->reading, err);
     if (status == MOE_OK) {
+        engine->reading.gguf = engine->gguf;
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
-        set_reading(engine, o);
         status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
     }
     if (status == MOE_OK) {

@@ -12,7 +12,7 @@
 #include <moe/machine.h>
 
 #include "runtime/base/error.h"
-#include "runtime/model/gguf.h"
+#include "offload/model_open.h"
 
 #define WINDOW_PAGES 4096u /* mapped and told by one call */
 
@@ -70,7 +70,7 @@ int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error 
     uint64_t all = 0;
     uint64_t all_cached = 0;
     bool all_known = true;
-    int status = moe_gguf_open(&gguf, model_path, err);
+    int status = moe_model_open(&gguf, model_path, NULL, err);
     if (status != MOE_OK) {
         return status;
     }

@@ -118,7 +118,7 @@ static int load_sidecar(const moe_engine *engine, const char *path, moe_calibrat
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
     return access(path, F_OK) == 0
-               ? moe_calibration_load(out, path, &shape, true, err)
+               ? moe_calibration_load(out, path, &shape, true, &engine->reading, err)
                : moe_calibration_create(out, &shape, "", MOE_CALIBRATION_HOTNESS, err);
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
+#include "offload/model_open.h"
 #include "runtime/engine/metadata_text.h"
 #include "runtime/model/families.h"
 #include "runtime/model/gguf.h"
@@ -193,7 +194,7 @@ int moe_file_open(moe_file **out, const char *path, moe_error *err)
     if (file == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "%s: out of memory opening it", path);
     }
-    int status = moe_gguf_open(&file->gguf, path, err);
+    int status = moe_model_open(&file->gguf, path, NULL, err);
     if (status == MOE_OK) {
         status = copy_names(file, err);
     }

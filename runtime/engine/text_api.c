@@ -7,6 +7,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "offload/model_open.h"
 #include "runtime/engine/engine_internal.h"
 
 /* ---- Opening ---- */
@@ -53,7 +54,11 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, 
     if (engine->model_path == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a vocabulary");
     }
-    int status = moe_gguf_open(&engine->gguf, o->model_path, err);
+    int status = moe_engine_check_timeout(o, err);
+    if (status == MOE_OK) {
+        moe_engine_set_reading(engine, o);
+        status = moe_model_open(&engine->gguf, o->model_path, &engine->reading, err);
+    }
     if (status == MOE_OK) {
         status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
     }

@@ -11,6 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
+#include "offload/model_open.h"
 #include "runtime/engine/finite_blocks.h"
 #include "runtime/engine/fingerprint.h"
 #include "runtime/engine/model_parts.h"
@@ -99,7 +100,7 @@ static int load_calibration(verification *v, const char *path, moe_error *err)
         .n_embd = c->n_embd,
     };
     size_t tensor;
-    int status = moe_calibration_load(&v->calibration, path, &shape, false, err);
+    int status = moe_calibration_load(&v->calibration, path, &shape, false, &v->reading, err);
     if (status != MOE_OK || v->calibration->shape.fingerprint == v->identity.fingerprint ||
         moe_calibration_tells_damage(v->calibration, &v->identity, &tensor)) {
         return status;
@@ -124,10 +125,14 @@ static int open_calibration(verification *v, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
     }
     moe_error why_not = {""};
-    if (access(path, F_OK) == 0 && load_calibration(v, path, &why_not) != MOE_OK) {
+    int status = access(path, F_OK) == 0 ? load_calibration(v, path, &why_not) : MOE_OK;
+    free(path);
+    if (status == MOE_ERR_CANCELLED) {
+        return moe_fail(err, status, "%s", why_not.message);
+    }
+    if (status != MOE_OK) {
         note(v, why_not.message);
     }
-    free(path);
     return MOE_OK;
 }
 
@@ -231,7 +236,7 @@ static int verify_parts(verification *v, moe_error *err)
 /* A file that cannot be run, for whatever reason, can still be read. */
 static int open_model(verification *v, moe_error *err)
 {
-    int status = moe_gguf_open(&v->gguf, v->options->model_path, err);
+    int status = moe_model_open(&v->gguf, v->options->model_path, &v->reading, err);
     if (status != MOE_OK) {
         return status;
     }

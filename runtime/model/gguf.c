@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening of models, of one file or of many parts.
  *
- * The header is copied into memory with pread(), never mapped: a file that shrinks or a disk that
+ * The header is copied into memory, never mapped: a file that shrinks or a disk that
  * fails under a mapping would kill the process with SIGBUS. How long a header is, only parsing it
  * tells; so it is parsed from a first MiB, and again from twice as much as long as it goes on. */
 #include "runtime/model/gguf_internal.h"
@@ -34,10 +34,14 @@ void moe_gguf_header_free(moe_gguf_header *header)
     *header = (moe_gguf_header){0};
 }
 
-static int read_more(uint8_t *bytes, uint64_t from, uint64_t to, int fd, moe_error *err)
+static int read_plainly(const moe_gguf_file *file, uint64_t from, void *dst, size_t size,
+                        void *user, moe_error *err)
 {
+    (void)user;
+    uint8_t *bytes = dst;
+    uint64_t to = from + size;
     while (from < to) {
-        ssize_t got = pread(fd, bytes + from, to - from, (off_t)from);
+        ssize_t got = pread(file->fd, bytes, to - from, (off_t)from);
         if (got < 0 && errno == EINTR) {
             continue;
         }
@@ -52,13 +56,17 @@ static int read_more(uint8_t *bytes, uint64_t from, uint64_t to, int fd, moe_err
                             from);
         }
         from += (uint64_t)got;
+        bytes += got;
     }
     return MOE_OK;
 }
 
-int moe_gguf_header_read(moe_gguf_header *header, uint8_t **bytes, int fd, uint64_t file_size,
-                         moe_error *err)
+static const moe_gguf_reading plain_reading = {read_plainly, NULL};
+
+/* Reads as much of the file as its header needs, and parses it. */
+static int read_header(moe_gguf_part *part, const moe_gguf_reading *reading, moe_error *err)
 {
+    uint64_t file_size = part->file.size;
     uint64_t at_hand = 0;
     uint64_t target = FIRST_READ_BYTES;
     int status;
@@ -69,26 +77,31 @@ int moe_gguf_header_read(moe_gguf_header *header, uint8_t **bytes, int fd, uint6
                             "the header is longer than %" PRIu64 " bytes, which no model's is",
                             MAX_HEADER_BYTES);
         }
-        uint8_t *larger = moe_realloc_array(*bytes, target, 1);
+        uint8_t *larger = moe_realloc_array(part->bytes, target, 1);
         if (larger == NULL) {
             return moe_fail(err, MOE_ERR_MEMORY, "out of memory for %" PRIu64 " bytes of header",
                             target);
         }
-        *bytes = larger;
-        status = read_more(*bytes, at_hand, target, fd, err);
-        if (status != MOE_OK) {
-            return status;
+        part->bytes = larger;
+        if (target > at_hand) {
+            status = reading->read(&part->file, at_hand, part->bytes + at_hand, target - at_hand,
+                                   reading->user, err);
+            if (status != MOE_OK) {
+                return status;
+            }
         }
         at_hand = target;
-        moe_gguf_header_free(header);
+        moe_gguf_header_free(&part->header);
         uint64_t needed = 0;
-        status = moe_gguf_header_parse(header, *bytes, at_hand, file_size, &needed, err);
+        status =
+            moe_gguf_header_parse(&part->header, part->bytes, at_hand, file_size, &needed, err);
         target = needed > 2 * at_hand ? needed : 2 * at_hand;
     } while (status == MOE_GGUF_NEED_MORE);
     return status;
 }
 
-static int part_open(moe_gguf_part *part, const char *path, moe_error *err)
+static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_reading *reading,
+                     moe_error *err)
 {
     struct stat about;
     part->file.fd = -1;
@@ -115,8 +128,7 @@ static int part_open(moe_gguf_part *part, const char *path, moe_error *err)
     }
     part->file.size = (uint64_t)end;
     part->file.opened = about;
-    int status =
-        moe_gguf_header_read(&part->header, &part->bytes, part->file.fd, part->file.size, err);
+    int status = read_header(part, reading, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -225,7 +237,7 @@ static int open_part_of_split(moe_gguf *gguf, const char *path, size_t prefix, u
              count);
     moe_error inner = {{0}};
     moe_gguf_part *part = &gguf->parts[gguf->n_parts++];
-    int status = part_open(part, name, &inner);
+    int status = part_open(part, name, gguf->reading, &inner);
     if (status == MOE_OK) {
         status = check_part(part, number, count, &inner);
     }
@@ -294,7 +306,7 @@ static int open_into(moe_gguf *gguf, const char *path, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory");
     }
     gguf->n_parts = 1;
-    int status = part_open(&gguf->parts[0], path, &inner);
+    int status = part_open(&gguf->parts[0], path, gguf->reading, &inner);
     uint64_t count = 0;
     if (status == MOE_OK) {
         status = split_field(&gguf->parts[0].header, "split.count", &count, &inner);
@@ -314,12 +326,20 @@ static int open_into(moe_gguf *gguf, const char *path, moe_error *err)
 
 int moe_gguf_open(moe_gguf **out, const char *path, moe_error *err)
 {
+    return moe_gguf_open_by(out, path, &plain_reading, err);
+}
+
+int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *reading,
+                     moe_error *err)
+{
     *out = NULL;
     moe_gguf *gguf = moe_calloc(1, sizeof *gguf);
     if (gguf == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory");
     }
+    gguf->reading = reading;
     int status = open_into(gguf, path, err);
+    gguf->reading = NULL;
     if (status != MOE_OK) {
         moe_gguf_close(&gguf);
         return status;

@@ -68,10 +68,21 @@ typedef struct moe_gguf_file {
 
 typedef struct moe_gguf moe_gguf;
 
+/* What reads the files' headers. MOE_OK: `size` bytes (> 0), which the file has, are in dst. An
+ * error's message need not name the file. */
+typedef struct moe_gguf_reading {
+    int (*read)(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size, void *user,
+                moe_error *err);
+    void *user;
+} moe_gguf_reading;
+
 /* Opens a model. For a split model any one of its parts may be named; all parts are opened, their
  * metadata checked against each other (split.count, split.no, split.tensors.count). Errors name the
- * file, the field and the offset. */
+ * file, the field and the offset. This one reads by pread(), and so waits for a disk that hangs:
+ * see moe_model_open() of offload/model_open.h. */
 int moe_gguf_open(moe_gguf **out, const char *path, moe_error *err);
+int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *reading,
+                     moe_error *err);
 void moe_gguf_close(moe_gguf **gguf);
 
 /* Replaces or adds metadata: "KEY=TYPE:VALUE", several with commas between; TYPE is int, float,

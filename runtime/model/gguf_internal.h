@@ -41,7 +41,8 @@ typedef struct moe_gguf_part {
 struct moe_gguf {
     moe_gguf_part *parts;
     size_t n_parts;
-    moe_gguf_tensor *tensors; /* of all parts, in order */
+    const moe_gguf_reading *reading; /* while it is being opened */
+    moe_gguf_tensor *tensors;        /* of all parts, in order */
     size_t n_tensors;
     moe_gguf_index tensor_index;
     char *overrides; /* what moe_gguf_override() was given; keys and values point into it */
@@ -59,10 +60,6 @@ void moe_gguf_header_free(moe_gguf_header *header);
 
 /* Checks placement: offsets, sizes against the file, overlaps; makes offsets absolute. */
 int moe_gguf_check_placement(moe_gguf_header *header, uint64_t file_size, moe_error *err);
-
-/* Reads as much of the file as its header needs, and parses it. *bytes owns the memory. */
-int moe_gguf_header_read(moe_gguf_header *header, uint8_t **bytes, int fd, uint64_t file_size,
-                         moe_error *err);
 
 int moe_gguf_index_init(moe_gguf_index *index, size_t n_entries, const void *seed);
 void moe_gguf_index_free(moe_gguf_index *index);

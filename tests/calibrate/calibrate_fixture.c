@@ -56,7 +56,7 @@ moe_calibration *load(const char *path)
     moe_calibration_shape shape = shape_of_model();
     moe_calibration *c = NULL;
     moe_error error;
-    if (moe_calibration_load(&c, path, &shape, true, &error) != MOE_OK) {
+    if (moe_calibration_load(&c, path, &shape, true, NULL, &error) != MOE_OK) {
         fail_msg("%s", error.message);
     }
     return c;

@@ -58,7 +58,7 @@ static moe_calibration *make_valid(void)
 static int load(bool with_gram, moe_calibration **out, moe_error *error)
 {
     error->message[0] = '\0';
-    int status = moe_calibration_load(out, path, &shape, with_gram, error);
+    int status = moe_calibration_load(out, path, &shape, with_gram, NULL, error);
     assert_int_equal(status == MOE_OK, *out != NULL);
     assert_int_equal(status == MOE_OK, error->message[0] == '\0');
     return status;

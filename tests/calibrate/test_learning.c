@@ -73,7 +73,7 @@ static moe_calibration *load(const char *path)
                                    info.n_expert_used, info.n_embd};
     moe_calibration *c = NULL;
     moe_error error;
-    if (moe_calibration_load(&c, path, &shape, true, &error) != MOE_OK) {
+    if (moe_calibration_load(&c, path, &shape, true, NULL, &error) != MOE_OK) {
         fail_msg("%s", error.message);
     }
     return c;
@@ -216,7 +216,7 @@ static void failures(void **state)
     assert_int_equal(moe_calibration_save(c, foreign, NULL), MOE_OK);
     moe_calibration_free(&c);
     assert_int_equal(moe_learn_save(engine, foreign, NULL, &error), MOE_ERR_MISMATCH);
-    assert_int_equal(moe_calibration_load(&c, foreign, &other, false, NULL), MOE_OK);
+    assert_int_equal(moe_calibration_load(&c, foreign, &other, false, NULL, NULL), MOE_OK);
     moe_calibration_free(&c);
     /* What was counted is still there. */
     char learnt[128];

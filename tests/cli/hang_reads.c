@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Preloaded into the command: from the HANG_FROM-th pread() on (1 is the first) reads are not
- * answered, as by a disk that hangs. */
+ * answered, as by a disk that hangs. HANG_ON: reads of files whose path has this in it, and no
+ * others, are counted and hang. */
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -11,12 +15,22 @@ typedef ssize_t (*read_fn)(int, void *, size_t, off_t);
 
 static atomic_int n_calls;
 
+static bool is_meant(int fd)
+{
+    const char *part = getenv("HANG_ON");
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = part != NULL ? readlink(link, path, sizeof path - 1) : -1;
+    path[size > 0 ? size : 0] = '\0';
+    return part == NULL || strstr(path, part) != NULL;
+}
+
 /* The compiler names it pread64, as it does the library's calls. */
 __attribute__((visibility("default"))) ssize_t pread(int fd, void *buffer, size_t size,
                                                      off_t offset)
 {
     const char *from = getenv("HANG_FROM");
-    if (from != NULL && atomic_fetch_add(&n_calls, 1) + 1 >= atoi(from)) {
+    if (from != NULL && is_meant(fd) && atomic_fetch_add(&n_calls, 1) + 1 >= atoi(from)) {
         for (;;) {
             pause();
         }

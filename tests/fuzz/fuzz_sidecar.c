@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     moe_calibration *c = NULL;
     moe_error err = {""};
     const char *path = fuzz_file_write(&file, data + 1, size - 1);
-    if (moe_calibration_load(&c, path, &fuzz_sidecar_shape, data[0] & 1, &err) == MOE_OK) {
+    if (moe_calibration_load(&c, path, &fuzz_sidecar_shape, data[0] & 1, NULL, &err) == MOE_OK) {
         use(c);
     } else {
         fuzz_expect(c == NULL && err.message[0] != '\0');

@@ -141,7 +141,8 @@ typedef struct moe_engine_options {
                                 at most 64 MiB; 0: 1 MiB */
     uint32_t io_depth;       /* pieces that the disk is given at a time, 1..1024; 0: 16 */
     /* Seconds, at most 86400; 0: 30. A step fails when disk or device give no sign of life for so
-     * long. The session stays as it was and the step may be made again. Closing is bounded, too. */
+     * long. The session stays as it was and the step may be made again. Opening and closing are
+     * bounded, too: headers, calibration and weights are waited for no longer. */
     double io_timeout;
 
     /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
@@ -532,6 +533,8 @@ typedef struct moe_file_summary {
     uint64_t kv_bytes_per_token_f16;
 } moe_file_summary;
 
+/* It fails when the disk does not answer for 30 s; so do moe_file_fingerprint() and
+ * moe_file_cache_drop(). They cannot be cancelled. */
 MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
 MOE_API void moe_file_close(moe_file **file);
 MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary);

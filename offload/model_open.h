@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Opens a model's files, and waits for their disk no longer than loading does. */
+#ifndef MOE_OFFLOAD_MODEL_OPEN_H
+#define MOE_OFFLOAD_MODEL_OPEN_H
+
+#include "offload/model_reader.h"
+
+/* As moe_gguf_open(), with the headers read by a model reader: the call fails when no byte arrives
+ * for reading->io_timeout_ns, and ends with MOE_ERR_CANCELLED when reading->is_cancelled says so.
+ * The other options of `reading` are not used: headers come through the page cache. NULL: 30 s. */
+int moe_model_open(moe_gguf **out, const char *path, const moe_model_reader_options *reading,
+                   moe_error *err);
+
+#endif
