@@ -18,14 +18,27 @@ bool moe_model_tensor_at(const moe_gguf *gguf, const moe_model_range *range, siz
     return false;
 }
 
-int moe_fail_damaged_tensor(moe_error *err, const moe_gguf *gguf, size_t index)
+static int fail_with_tensor(moe_error *err, int status, const moe_gguf *gguf, size_t index,
+                            const char *what)
 {
     const moe_gguf_tensor *tensor = moe_gguf_tensor_at(gguf, index);
     size_t shown = tensor->name.size < MOST_SHOWN ? tensor->name.size : MOST_SHOWN;
-    return moe_fail(err, MOE_ERR_IO,
-                    "%s: the tensor %.*s (%llu bytes at offset %llu) does not match the checksum "
-                    "in its calibration: the file or the disk is damaged; download the file again, "
-                    "or calibrate again if it was changed on purpose",
+    return moe_fail(err, status, "%s: the tensor %.*s (%llu bytes at offset %llu) %s",
                     moe_gguf_file_at(gguf, tensor->file_index)->path, (int)shown, tensor->name.data,
-                    (unsigned long long)tensor->size, (unsigned long long)tensor->offset);
+                    (unsigned long long)tensor->size, (unsigned long long)tensor->offset, what);
+}
+
+int moe_fail_damaged_tensor(moe_error *err, const moe_gguf *gguf, size_t index)
+{
+    return fail_with_tensor(err, MOE_ERR_IO, gguf, index,
+                            "does not match the checksum in its calibration: the file or the disk "
+                            "is damaged; download the file again, or calibrate again if it was "
+                            "changed on purpose");
+}
+
+int moe_fail_infinite_tensor(moe_error *err, const moe_gguf *gguf, size_t index)
+{
+    return fail_with_tensor(err, MOE_ERR_FORMAT, gguf, index,
+                            "holds values that are not finite: the file is damaged, or was "
+                            "converted wrongly; download or convert it again");
 }

@@ -11,4 +11,7 @@ bool moe_model_tensor_at(const moe_gguf *gguf, const moe_model_range *range, siz
 /* MOE_ERR_IO: the tensor's bytes are not those that its checksum is of. */
 int moe_fail_damaged_tensor(moe_error *err, const moe_gguf *gguf, size_t index);
 
+/* MOE_ERR_FORMAT: values of the tensor, or scales of its blocks, are no numbers. */
+int moe_fail_infinite_tensor(moe_error *err, const moe_gguf *gguf, size_t index);
+
 #endif

@@ -148,7 +148,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options,
 /* Name, tokenizer, chat template: of open_model. Tokenizer and template may be missing. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 /* Instead of all the others. */
-/* How the engine's files are read, and that a time-out is one. */
+/* How the engine's files are read (engine_reading.c). The kind: false for a name that is not known;
+ * NULL is "auto". */
+bool moe_find_io_kind(const char *name, moe_io_kind *kind);
 void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
 int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,

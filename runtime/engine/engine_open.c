@@ -22,31 +22,8 @@
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
-#define MAX_IO_TIMEOUT        86400.0 /* s */
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
 #define SUNDRY_BYTES (4u << 20)
-
-static const struct {
-    const char *name;
-    moe_io_kind kind;
-} io_kinds[] = {
-    {"auto", MOE_IO_AUTO},
-    {"uring", MOE_IO_URING},
-    {"threads", MOE_IO_THREADS},
-    {"sync", MOE_IO_SYNC},
-};
-
-/* False for a name that is not known; NULL is "auto". */
-static bool find_io_kind(const char *name, moe_io_kind *kind)
-{
-    for (size_t i = 0; i < sizeof io_kinds / sizeof io_kinds[0]; i++) {
-        if (strcmp(name != NULL ? name : "auto", io_kinds[i].name) == 0) {
-            *kind = io_kinds[i].kind;
-            return true;
-        }
-    }
-    return false;
-}
 
 static const struct {
     const char *name;
@@ -110,15 +87,6 @@ static int check_baseline_options(const moe_engine_options *o, moe_error *err)
     return MOE_OK;
 }
 
-int moe_engine_check_timeout(const moe_engine_options *o, moe_error *err)
-{
-    return o->io_timeout >= 0.0 && o->io_timeout <= MAX_IO_TIMEOUT
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "an I/O time-out of %g s; use more than 0, up to %g", o->io_timeout,
-                          MAX_IO_TIMEOUT);
-}
-
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
     moe_io_kind kind;
@@ -128,7 +96,7 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
                         "offload mode '%s' is not known; use auto, on-demand, overlap or caching",
                         o->offload);
     }
-    if (!find_io_kind(o->io, &kind)) {
+    if (!moe_find_io_kind(o->io, &kind)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
     }
@@ -207,24 +175,6 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
                         kernels);
     }
     return MOE_OK;
-}
-
-/* A reader that waits asks whether to go on. */
-static bool opening_is_cancelled(void *user)
-{
-    const moe_engine *engine = user;
-    return engine->progress != NULL && !engine->progress(0.0, engine->user);
-}
-
-void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *o)
-{
-    engine->reading = (moe_model_reader_options){.buffered = o->buffered_io,
-                                                 .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
-                                                 .is_cancelled = opening_is_cancelled,
-                                                 .cancel_user = engine,
-                                                 .log = o->log,
-                                                 .user = o->user};
-    (void)find_io_kind(o->io, &engine->reading.io);
 }
 
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -465,7 +415,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
         .log = o->log,
         .user = o->user};
-    (void)find_io_kind(o->io, &options.io);
+    (void)moe_find_io_kind(o->io, &options.io);
     status = moe_expert_store_open(&engine->runner.experts, &options, err);
     free(kept);
     if (status == MOE_OK && engine->offload == MOE_OFFLOAD_OVERLAP) {

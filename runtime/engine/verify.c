@@ -10,9 +10,9 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/finite_blocks.h"
 #include "runtime/base/struct_size.h"
 #include "offload/model_open.h"
-#include "runtime/engine/finite_blocks.h"
 #include "runtime/engine/fingerprint.h"
 #include "runtime/engine/model_parts.h"
 #include "runtime/engine/named_value.h"

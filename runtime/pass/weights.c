@@ -10,6 +10,7 @@
 #include "cpu/kernels/matmul_reference.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/finite_blocks.h"
 #include "offload/model_tensors.h"
 
 #define UPLOAD_BYTES (1u << 20)
@@ -27,7 +28,8 @@ typedef struct loader {
     size_t n_ranges, capacity;
     size_t at; /* of the ranges, the one that is loaded */
     moe_model_reader *reader;
-    XXH3_state_t *hash; /* of that one's bytes so far */
+    XXH3_state_t *hash;   /* of that one's bytes so far; NULL: there are no checksums */
+    moe_finite_scan scan; /* of them, where there are none */
     uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
@@ -89,6 +91,8 @@ static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *
         load->bytes_done += *n;
         if (load->hash != NULL) {
             XXH3_64bits_update(load->hash, *bytes, *n);
+        } else {
+            moe_finite_scan_bytes(&load->scan, *bytes, *n);
         }
     }
     return status;
@@ -129,14 +133,20 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
     return status;
 }
 
-/* MOE_OK: the tensor that has been read is what the checksum is of, or there is none. */
+/* MOE_OK: the tensor that has been read is what the checksum is of. Without checksums: its values
+ * are numbers. What is computed with others can stay unnoticed, since the conversion of activations
+ * to blocks of 8 bits drops NaN. */
 static int verify(const loader *load)
 {
     const moe_weights_source *s = load->source;
     const moe_model_range *range = &load->ranges[load->at];
     size_t index;
-    if (load->hash == NULL || !moe_model_tensor_at(s->gguf, range, &index) ||
-        s->checksums[index] == 0 ||
+    if (load->hash == NULL) {
+        return load->scan.finite || !moe_model_tensor_at(s->gguf, range, &index)
+                   ? MOE_OK
+                   : moe_fail_infinite_tensor(load->err, s->gguf, index);
+    }
+    if (!moe_model_tensor_at(s->gguf, range, &index) || s->checksums[index] == 0 ||
         XXH3_64bits_digest(load->hash) == s->checksums[index]) {
         return MOE_OK;
     }
@@ -155,6 +165,7 @@ static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *
         if (load->hash != NULL) {
             XXH3_64bits_reset(load->hash);
         }
+        moe_finite_scan_begin(&load->scan, ref->type);
         if (tries > 0) {
             load->bytes_done -= ref->size;
             status = moe_model_reader_begin(load->reader, load->ranges + load->at,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* damage_model MODEL COPY TENSOR flips [N] | infinite: a copy of a model of one file, in which N
  * bytes (200) in the middle of a tensor are flipped, or all of its values (or scales) are infinite.
- * Status 3: the model has no such tensor. */
+ * Prints the tensor's offset. Status 3: the model has no such tensor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +21,11 @@ int main(int argc, char **argv)
     if (!find_tensor(argv[1], argv[3], &place)) {
         return 3;
     }
+    printf("%llu\n", (unsigned long long)place.offset);
     if (strcmp(argv[4], "flips") == 0) {
         uint64_t n = argc > 5 ? strtoull(argv[5], NULL, 10) : N_FLIPS;
         n = n < place.size ? n : place.size;
         uint64_t first = place.offset + (place.size - n) / 2;
-        printf("%llu\n", (unsigned long long)place.offset);
         return copy_with_flips(argv[1], argv[2], first, n) ? 0 : 1;
     }
     uint8_t *bytes = calloc(1, place.size);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Weights that make values which are no numbers, in each kind of tensor: the step fails, names the
- * first layer where they appeared, and leaves the timeline as it was. Argument: a model. */
+/* Weights that make values which are no numbers, in each kind of tensor. Loading refuses those that
+ * stay in memory. Experts, and what goes wrong in memory after loading, make the step fail: it
+ * names the first layer where such values appeared, and leaves the timeline as it was.
+ * Argument: a model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +17,7 @@
 #include "damaged_model.h"
 #include "engine_fixture.h"
 #include "runtime/base/dtype.h"
+#include "runtime/engine/engine_internal.h"
 
 #define N_PROMPT 90 /* more than a chunk */
 #define N_SHORT  4
@@ -30,7 +33,15 @@ static const char *copy_path(void)
     return path;
 }
 
-/* All of the tensor is infinite: its values, or its blocks' scales. */
+static void fill_infinite(uint8_t *bytes, uint64_t n, uint32_t type)
+{
+    for (uint64_t i = 0; i + 4 <= n; i += 4) {
+        uint32_t infinity = type == MOE_DTYPE_F32 ? 0x7f800000u : 0x7c007c00u;
+        memcpy(bytes + i, &infinity, sizeof infinity);
+    }
+}
+
+/* In the copy all of the tensor is infinite: its values, or its blocks' scales. */
 static bool spoil(const char *name)
 {
     tensor_place place;
@@ -39,13 +50,45 @@ static bool spoil(const char *name)
     }
     uint8_t *bytes = calloc(1, place.size);
     assert_non_null(bytes);
-    for (uint64_t i = 0; i + 4 <= place.size; i += 4) {
-        uint32_t infinity = place.type == MOE_DTYPE_F32 ? 0x7f800000u : 0x7c007c00u;
-        memcpy(bytes + i, &infinity, sizeof infinity);
-    }
+    fill_infinite(bytes, place.size, place.type);
     assert_true(copy_with_bytes(model, copy_path(), place.offset, bytes, place.size));
     free(bytes);
     return true;
+}
+
+/* The tensor as the engine has it in memory; NULL: it has no such one. Of a joined attn_kv_b it is
+ * the keys' half. */
+static const moe_weight *find_weight(const moe_engine *engine, uint64_t offset)
+{
+    const moe_tensor_map *map = &engine->map;
+    if (map->token_embedding.offset == offset) {
+        return &engine->weights.token_embedding;
+    }
+    if (map->output_norm.offset == offset) {
+        return &engine->weights.output_norm;
+    }
+    if (map->output.offset == offset) {
+        return &engine->weights.output;
+    }
+    for (uint32_t l = 0; l < map->n_layer; l++) {
+        for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
+            if (map->layers[l].tensors[t].size != 0 && map->layers[l].tensors[t].offset == offset) {
+                const moe_weight *weights = engine->weights.layers[l].tensors;
+                return &weights[t == MOE_LAYER_ATTN_KV_B ? MOE_LAYER_ATTN_K_B : t];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* In the engine's memory n bytes of the tensor are infinite, from `first` on; n = 0: all. */
+static void spoil_in_memory(const moe_engine *engine, const tensor_place *place, uint64_t first,
+                            uint64_t n)
+{
+    const moe_weight *weight = find_weight(engine, place->offset);
+    assert_non_null(weight);
+    uint64_t bytes = (uint64_t)weight->n_out * weight->row_bytes;
+    fill_infinite((uint8_t *)weight->data + first, n > 0 ? n : bytes, weight->type);
 }
 
 static moe_engine_options options_of_copy(void)
@@ -79,10 +122,15 @@ static int step_until_failure(moe_engine *engine, moe_session *session, moe_erro
     return status;
 }
 
-/* A step of the prompt fails, twice, and says `where`. */
-static void expect_failure(const moe_engine_options *options, const char *where)
+/* A step of the prompt fails, twice, and says `where`. resident: what is infinite once the model is
+ * loaded, or NULL. */
+static void expect_failure_with(const moe_engine_options *options, const tensor_place *resident,
+                                const char *where)
 {
     moe_engine *engine = open_engine(options);
+    if (resident != NULL) {
+        spoil_in_memory(engine, resident, 0, 0);
+    }
     moe_session *session = greedy_session(engine);
     feed_prompt(engine, session, N_PROMPT);
     size_t n_pending = 0;
@@ -100,6 +148,39 @@ static void expect_failure(const moe_engine_options *options, const char *where)
     }
     moe_session_close(&session);
     moe_engine_close(&engine);
+}
+
+static void expect_failure(const moe_engine_options *options, const char *where)
+{
+    expect_failure_with(options, NULL, where);
+}
+
+/* The tensor infinite in the file: loading refuses it and says which and where. Then in memory: the
+ * step fails. False: there is no such tensor. */
+static bool check_resident(const char *name, const char *where)
+{
+    tensor_place place;
+    char offset[32];
+    if (!spoil(name)) {
+        return false;
+    }
+    assert_true(find_tensor(model, name, &place));
+    print_message("%s\n", name);
+    moe_engine_options options = options_of_copy();
+    moe_engine *engine = NULL;
+    moe_error error = {""};
+    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_FORMAT);
+    assert_null(engine);
+    snprintf(offset, sizeof offset, "at offset %llu", (unsigned long long)place.offset);
+    const char *const words[] = {copy_path(), name, offset, "not finite", "download"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strstr(error.message, words[i]) == NULL) {
+            fail_msg("expected '%s' in: %s", words[i], error.message);
+        }
+    }
+    assert_true(copy_with_bytes(model, copy_path(), 0, NULL, 0));
+    expect_failure_with(&options, &place, where);
+    return true;
 }
 
 /* The last layer with experts. */
@@ -154,26 +235,46 @@ static void each_kind_of_tensor(void **state)
         {"ffn_down_shexp", "router and experts"},
     };
     size_t n_found = 0;
+    char name[64];
     moe_engine_options options = options_of_copy();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        if (spoil_last(cases[i].name)) {
-            print_message("%s\n", cases[i].name);
-            expect_failure(&options, in_last_layer(cases[i].where));
+        const char *where = in_last_layer(cases[i].where);
+        snprintf(name, sizeof name, "blk.%u.%s.weight", last_layer(), cases[i].name);
+        if (strstr(name, "_exps") == NULL) {
+            n_found += check_resident(name, where);
+        } else if (spoil(name)) {
+            expect_failure(&options, where);
             n_found++;
         }
     }
     assert_true(n_found >= 7);
-    assert_true(spoil("token_embd.weight"));
-    expect_failure(&options, "embedding of token");
-    assert_true(spoil("output_norm.weight"));
-    expect_failure(&options, "output head");
-    assert_true(spoil("blk.0.attn_norm.weight"));
-    expect_failure(&options, "layer 0, attention");
-    if (spoil("output.weight")) {
-        expect_failure(&options, "output head");
-    }
-    if (spoil("blk.0.ffn_down.weight")) {
-        expect_failure(&options, "layer 0, feed-forward network");
+    assert_true(check_resident("token_embd.weight", "embedding of token"));
+    assert_true(check_resident("output_norm.weight", "output head"));
+    assert_true(check_resident("blk.0.attn_norm.weight", "layer 0, attention"));
+    (void)check_resident("output.weight", "output head");
+    (void)check_resident("blk.0.ffn_down.weight", "layer 0, feed-forward network");
+}
+
+/* One value of a tensor, the first or the last of it, which a step may not meet at all. */
+static void one_value(void **state)
+{
+    (void)state;
+    static const uint32_t values[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffffffffu};
+    static const char *const names[] = {"output_norm.weight", "blk.0.attn_norm.weight",
+                                        "blk.0.ffn_norm.weight"};
+    moe_engine_options options = options_of_copy();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+            tensor_place place;
+            moe_engine *engine = NULL;
+            moe_error error = {""};
+            assert_true(find_tensor(model, names[i], &place));
+            assert_int_equal(place.type, MOE_DTYPE_F32);
+            uint64_t at = v % 2 == 0 ? place.offset : place.offset + place.size - 4;
+            assert_true(copy_with_bytes(model, copy_path(), at, &values[v], 4));
+            assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_FORMAT);
+            assert_non_null(strstr(error.message, names[i]));
+        }
     }
 }
 
@@ -251,16 +352,8 @@ static void while_decoding(void **state)
         options.speculate = modes[m];
         int32_t token = find_new_token(&options, &n_before, &n_vocab);
         uint64_t row = place.size / n_vocab;
-        uint8_t *infinite = malloc(row);
-        assert_non_null(infinite);
-        for (uint64_t i = 0; i < row; i++) {
-            static const uint8_t f32[] = {0, 0, 0x80, 0x7f}, f16[] = {0, 0x7c, 0, 0x7c};
-            infinite[i] = place.type == MOE_DTYPE_F32 ? f32[i % 4] : f16[i % 4];
-        }
-        assert_true(copy_with_bytes(model, copy_path(), place.offset + row * (uint64_t)token,
-                                    infinite, row));
-        free(infinite);
         moe_engine *engine = open_engine(&options);
+        spoil_in_memory(engine, &place, row * (uint64_t)token, row);
         moe_session *session = greedy_session(engine);
         moe_error error = {""};
         feed_prompt(engine, session, N_SHORT);
@@ -286,7 +379,7 @@ static bool count_positions(size_t position, const float *logits, void *user)
 static void scoring(void **state)
 {
     (void)state;
-    assert_true(spoil_last("ffn_gate_inp"));
+    assert_true(spoil_last("ffn_gate_exps"));
     moe_engine_options options = options_of_copy();
     moe_engine *engine = open_engine(&options);
     moe_session *session = greedy_session(engine);
@@ -325,6 +418,7 @@ int main(int argc, char **argv)
     model = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_tensor),
+        cmocka_unit_test(one_value),
         cmocka_unit_test(in_every_mode),
         cmocka_unit_test(while_decoding),
         cmocka_unit_test(scoring),

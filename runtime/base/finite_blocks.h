@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Whether a tensor's bytes, as they come from the file, stand for numbers: its values, or where it
  * is quantised the scales of its blocks. */
-#ifndef MOE_ENGINE_FINITE_BLOCKS_H
-#define MOE_ENGINE_FINITE_BLOCKS_H
+#ifndef MOE_BASE_FINITE_BLOCKS_H
+#define MOE_BASE_FINITE_BLOCKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
