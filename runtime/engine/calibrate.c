@@ -18,8 +18,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/affinity.h"
-#include "runtime/engine/calibration_state.h"
+#include "runtime/sidecar/affinity.h"
+#include "runtime/sidecar/calibration_state.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/model_parts.h"
 

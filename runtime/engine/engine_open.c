@@ -15,7 +15,7 @@
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/option_needs.h"
 #include "runtime/engine/metadata_notes.h"
-#include "runtime/engine/route_replay.h"
+#include "runtime/lab/route_replay.h"
 #include "runtime/host/memory_limits.h"
 
 /* The caching baseline keeps one expert in this many, and at least one a layer. */

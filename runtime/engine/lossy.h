@@ -7,8 +7,8 @@
 
 #include <moe/moe.h>
 
-#include "runtime/engine/budget_exact.h"
-#include "runtime/engine/calibration.h"
+#include "runtime/lab/budget_exact.h"
+#include "runtime/sidecar/calibration.h"
 #include "runtime/speculate/buddy.h"
 #include "runtime/speculate/expert_budget.h"
 #include "runtime/speculate/quality_meter.h"

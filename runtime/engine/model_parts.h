@@ -5,7 +5,7 @@
 #define MOE_ENGINE_MODEL_PARTS_H
 
 #include "offload/model_reader.h"
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 #include "runtime/model/tensor_map.h"
 
 typedef struct moe_model_part {

@@ -17,9 +17,9 @@
 #include <moe/moe.h>
 
 #include "offload/expert_store.h"
-#include "runtime/engine/byte_cost.h"
-#include "runtime/engine/calibration.h"
-#include "runtime/engine/foresight.h"
+#include "runtime/speculate/byte_cost.h"
+#include "runtime/sidecar/calibration.h"
+#include "runtime/speculate/foresight.h"
 #include "runtime/pass/pass.h"
 #include "runtime/speculate/accept.h"
 #include "runtime/speculate/draft_route.h"

@@ -8,8 +8,8 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
-#include "runtime/engine/miss_model.h"
-#include "runtime/engine/named_value.h"
+#include "runtime/speculate/miss_model.h"
+#include "runtime/base/named_value.h"
 
 #define DEFAULT_DRAFT_MAX 8u
 #define SHUFFLE_SEED      0x5eedu

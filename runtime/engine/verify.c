@@ -13,9 +13,9 @@
 #include "runtime/base/finite_blocks.h"
 #include "runtime/base/struct_size.h"
 #include "offload/model_open.h"
-#include "runtime/engine/fingerprint.h"
+#include "runtime/sidecar/fingerprint.h"
 #include "runtime/engine/model_parts.h"
-#include "runtime/engine/named_value.h"
+#include "runtime/base/named_value.h"
 
 #define MAX_IO_TIMEOUT 86400.0 /* s */
 #define NAME_SIZE      256u

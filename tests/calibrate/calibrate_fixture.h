@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "cpu/kernels/matmul.h"
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 #include "runtime/model/gguf.h"
 #include "tests/engine/engine_fixture.h"
 

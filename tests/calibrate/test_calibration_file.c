@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 
 #define N_LAYER  2
 #define N_EXPERT 4

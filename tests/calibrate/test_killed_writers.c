@@ -20,7 +20,7 @@
 
 #include <moe/moe.h>
 
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 
 #define N_EXPERT 4
 

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 #include "tests/engine/engine_fixture.h"
 
 #define N_TOKENS 300

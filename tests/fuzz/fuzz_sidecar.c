@@ -2,7 +2,7 @@
 /* Sidecars of a small model, with checksums that are always right (trusting_hash.c). The first byte
  * says whether Gram matrices are wanted; the rest is the file. What is accepted must be within the
  * bounds that users of the tables rely on. */
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef MOE_TESTS_FUZZ_SIDECAR_SHAPE_H
 #define MOE_TESTS_FUZZ_SIDECAR_SHAPE_H
 
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 
 enum { FUZZ_SIDECAR_LAYERS = 2, FUZZ_SIDECAR_EXPERTS = 4 };
 

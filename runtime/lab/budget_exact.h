@@ -2,8 +2,8 @@
 /* For analysis of the expert budget: every layer of a lossy pass is first computed as the router
  * chose, so that the oracle can rank its experts and the error of its output can be told. All that
  * a budget saves is lost by it, and host memory beyond the plan is taken. */
-#ifndef MOE_ENGINE_BUDGET_EXACT_H
-#define MOE_ENGINE_BUDGET_EXACT_H
+#ifndef MOE_LAB_BUDGET_EXACT_H
+#define MOE_LAB_BUDGET_EXACT_H
 
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/speculate/expert_budget.h"

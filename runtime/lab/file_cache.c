@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A cold page cache without rights: posix_fadvise() drops what is clean and mapped by nobody, and
  * mincore() on a mapping that nobody touches tells what is left. */
-#include "runtime/engine/file_cache.h"
+#include "runtime/lab/file_cache.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /* Replaces what the routers choose by a recorded routing, so that the cache behaviour of a model
  * with random weights is that of a real one. The text is then meaningless, and all figures say so.
  */
-#ifndef MOE_ENGINE_ROUTE_REPLAY_H
-#define MOE_ENGINE_ROUTE_REPLAY_H
+#ifndef MOE_LAB_ROUTE_REPLAY_H
+#define MOE_LAB_ROUTE_REPLAY_H
 
 #include <moe/trace.h>
 

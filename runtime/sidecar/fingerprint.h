@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What tells a model from others. */
-#ifndef MOE_ENGINE_FINGERPRINT_H
-#define MOE_ENGINE_FINGERPRINT_H
+#ifndef MOE_SIDECAR_FINGERPRINT_H
+#define MOE_SIDECAR_FINGERPRINT_H
 
 #include "offload/model_reader.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/budget_exact.h"
+#include "runtime/lab/budget_exact.h"
 
 #include <stdlib.h>
 

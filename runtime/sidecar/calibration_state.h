@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The sums that a calibration under way has gathered, and how far it has come. Saved whole to a
  * file now and then, so that a calibration that was stopped goes on where it was. */
-#ifndef MOE_ENGINE_CALIBRATION_STATE_H
-#define MOE_ENGINE_CALIBRATION_STATE_H
+#ifndef MOE_SIDECAR_CALIBRATION_STATE_H
+#define MOE_SIDECAR_CALIBRATION_STATE_H
 
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 #include "runtime/pass/route_observer.h"
 
 #define MOE_HISTOGRAM_BINS 4096u /* of [0, 1] */

@@ -7,8 +7,8 @@
  *
  * Where the host tier does not hold every expert, the first run leaves it warmer than the second
  * would find it in earnest, so the baseline is then flattered. */
-#ifndef MOE_ENGINE_OVERLAP_ORACLE_H
-#define MOE_ENGINE_OVERLAP_ORACLE_H
+#ifndef MOE_LAB_OVERLAP_ORACLE_H
+#define MOE_LAB_OVERLAP_ORACLE_H
 
 #include "offload/expert_store.h"
 #include "runtime/pass/pass_hooks.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/route_replay.h"
+#include "runtime/lab/route_replay.h"
 
 #include <stdlib.h>
 

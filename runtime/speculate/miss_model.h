@@ -5,8 +5,8 @@
  * were refused brought in, what that evicted, and what later passes then miss; comparing a
  * speculating pass with a plain one of another moment tells nothing of this, as misses come in
  * bursts. Neither depends on when reads arrive. */
-#ifndef MOE_ENGINE_MISS_MODEL_H
-#define MOE_ENGINE_MISS_MODEL_H
+#ifndef MOE_SPECULATE_MISS_MODEL_H
+#define MOE_SPECULATE_MISS_MODEL_H
 
 #include "offload/expert_store.h"
 #include "runtime/model/tensor_map.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/named_value.h"
+#include "runtime/base/named_value.h"
 
 #include <stdio.h>
 #include <string.h>

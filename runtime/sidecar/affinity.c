@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/affinity.h"
+#include "runtime/sidecar/affinity.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,12 +8,11 @@
  * Such points are spread evenly for any number of tensors, and, unlike every n-th, cannot keep step
  * with the layers and meet the same kind of tensor each time. A copy that differs in other tensors
  * alone has the same fingerprint: it guards against mistakes, not against forgery. */
-#include "runtime/engine/fingerprint.h"
+#include "runtime/sidecar/fingerprint.h"
 
 #include <xxhash.h>
 
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
 
 /* What is covered, and how: a change of it makes every fingerprint another. 1: no weights. */
 #define FINGERPRINT_VERSION 2u

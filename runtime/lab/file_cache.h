@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The page cache's share in a file. */
-#ifndef MOE_ENGINE_FILE_CACHE_H
-#define MOE_ENGINE_FILE_CACHE_H
+#ifndef MOE_LAB_FILE_CACHE_H
+#define MOE_LAB_FILE_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Options that are one of a few names. */
-#ifndef MOE_ENGINE_NAMED_VALUE_H
-#define MOE_ENGINE_NAMED_VALUE_H
+#ifndef MOE_BASE_NAMED_VALUE_H
+#define MOE_BASE_NAMED_VALUE_H
 
 #include <moe/status.h>
 

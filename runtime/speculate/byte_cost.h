@@ -3,8 +3,8 @@
  * same draft lengths (algorithms, 2.9). A pass reads the resident weights and each distinct expert
  * once from memory; an expert that a cache of so many slots would miss (miss_model.h) is read from
  * below as well, which is dearer by a fixed factor. */
-#ifndef MOE_ENGINE_BYTE_COST_H
-#define MOE_ENGINE_BYTE_COST_H
+#ifndef MOE_SPECULATE_BYTE_COST_H
+#define MOE_SPECULATE_BYTE_COST_H
 
 #include "runtime/model/tensor_map.h"
 

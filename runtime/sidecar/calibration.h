@@ -27,15 +27,15 @@
  *
  * .checksum is XXH3 over the tensors in that order, seeded with the fingerprint; the Gram matrices
  * have their own, .gram.checksum, so that only who wants them reads them. */
-#ifndef MOE_ENGINE_CALIBRATION_H
-#define MOE_ENGINE_CALIBRATION_H
+#ifndef MOE_SIDECAR_CALIBRATION_H
+#define MOE_SIDECAR_CALIBRATION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <moe/status.h>
 
-#include "runtime/engine/fingerprint.h"
+#include "runtime/sidecar/fingerprint.h"
 #include "runtime/model/tensor_map.h"
 
 #define MOE_PERCENTILES 99u /* 1, 2, ... 99 */

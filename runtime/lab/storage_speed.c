@@ -21,8 +21,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/base/random.h"
-#include "runtime/engine/file_cache.h"
-#include "runtime/engine/named_value.h"
+#include "runtime/lab/file_cache.h"
+#include "runtime/base/named_value.h"
 
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define MAX_DEPTH     4096u

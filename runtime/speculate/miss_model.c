@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/miss_model.h"
+#include "runtime/speculate/miss_model.h"
 
 #include <stdlib.h>
 

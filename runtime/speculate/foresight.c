@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/foresight.h"
+#include "runtime/speculate/foresight.h"
 
 #include <stdlib.h>
 #include <string.h>

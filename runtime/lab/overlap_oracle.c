@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/overlap_oracle.h"
+#include "runtime/lab/overlap_oracle.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * Verification of the same tokens will ask for most of them, so reads begin while the draft still
  * runs. An expert is remembered with the depth at which it was first chosen: a draft that is cut
  * short takes back what only later tokens wanted. */
-#ifndef MOE_ENGINE_FORESIGHT_H
-#define MOE_ENGINE_FORESIGHT_H
+#ifndef MOE_SPECULATE_FORESIGHT_H
+#define MOE_SPECULATE_FORESIGHT_H
 
 #include <stdbool.h>
 #include <stdint.h>

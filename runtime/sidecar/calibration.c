@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/calibration.h"
+#include "runtime/sidecar/calibration.h"
 
 #include <math.h>
 #include <stdio.h>

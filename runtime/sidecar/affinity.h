@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* How near the experts of a layer are to each other, as orders: row i names all experts from the
  * nearest to i on, beginning with i itself, equals by id. */
-#ifndef MOE_ENGINE_AFFINITY_H
-#define MOE_ENGINE_AFFINITY_H
+#ifndef MOE_SIDECAR_AFFINITY_H
+#define MOE_SIDECAR_AFFINITY_H
 
 #include <moe/status.h>
 

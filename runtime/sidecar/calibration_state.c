@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/calibration_state.h"
+#include "runtime/sidecar/calibration_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/affinity.h"
+#include "runtime/sidecar/affinity.h"
 
 #define MAGIC   "MOECALP"
 #define VERSION 1u
