@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <moe/moe.h>
+
 #include "tests/faults/fault_page.h"
 
 #define MAX_ARGUMENTS 40
@@ -52,6 +54,7 @@ static const scenario scenarios[] = {
     {"inspect", "inspect -m MODEL --json", false, false},
     {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout " IO_TIMEOUT, true, false},
     {"api", NULL, false, true},
+    {"verify", "verify -m MODEL --calibration CAL --quiet --io-timeout " IO_TIMEOUT, false, false},
 };
 #define N_SCENARIOS (sizeof scenarios / sizeof scenarios[0])
 
@@ -357,6 +360,28 @@ static bool make_clean(hunt *h)
     return true;
 }
 
+/* Reads may lie about the model's weights, which have checksums; not about its header. */
+static bool find_weights(hunt *h)
+{
+    moe_file *file;
+    moe_file_summary summary = {.struct_size = sizeof summary};
+    struct stat about;
+    uint64_t from = UINT64_MAX;
+    if (stat(h->model, &about) != 0 || moe_file_open(&file, h->model, NULL) != MOE_OK) {
+        return false;
+    }
+    moe_file_get_summary(file, &summary);
+    for (uint64_t i = 0; i < summary.n_tensors; i++) {
+        moe_file_tensor tensor = {.struct_size = sizeof tensor};
+        moe_file_get_tensor(file, i, &tensor);
+        from = tensor.offset < from ? tensor.offset : from;
+    }
+    moe_file_close(&file);
+    h->page->lie_inode = about.st_ino;
+    h->page->lie_from = from;
+    return true;
+}
+
 /* The text to be calibrated on, and the sidecar that other scenarios use. */
 static bool prepare(hunt *h)
 {
@@ -376,7 +401,7 @@ static bool prepare(hunt *h)
         fprintf(file, "the cat and the dog went out, and day %d was good.\n", i * i);
     }
     h->page = file != NULL && fclose(file) == 0 ? fault_page_create(h->page_path) : NULL;
-    if (h->page == NULL) {
+    if (h->page == NULL || !find_weights(h)) {
         return false;
     }
     outcome o = run(h, &calibrate, 0, false, 0);

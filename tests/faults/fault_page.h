@@ -32,7 +32,7 @@ typedef enum fault_kind {
     FAULT_SHORT, /* fewer bytes than were asked for; those behind them are spoilt */
     FAULT_LATE,  /* late_us later */
     FAULT_HANG,  /* a read does not end before let_go is set, or hang_ms have passed */
-    FAULT_LIE,   /* one bit of a direct read is wrong, and nothing says so */
+    FAULT_LIE,   /* one bit of the model's weights is read wrongly, and nothing says so */
     FAULT_WAKE,  /* EINTR, or a wait that ends for no reason */
     FAULT_KINDS
 } fault_kind;
@@ -44,6 +44,8 @@ typedef struct fault_page {
     _Atomic uint32_t let_go;
     _Atomic uint64_t seed;
     _Atomic uint32_t late_us, hang_ms;
+    /* Reads lie about this file, from this offset on: about weights, which have checksums. */
+    _Atomic uint64_t lie_inode, lie_from;
     /* Of a million calls of the class, so many go wrong in this way. */
     _Atomic uint32_t rates[FAULT_CLASSES][FAULT_KINDS];
     /* Besides, the nth call of this class (from 0) goes wrong in this way; < 0: none. */

@@ -31,7 +31,6 @@
 #define LOOK_NS     2000000
 #define SPOILT      0xa5
 #define STREAM_ERR  0x20 /* glibc's _IO_ERR_SEEN */
-#define LEAST_LIE   512u
 
 static fault_page *page;
 static struct {
@@ -228,14 +227,19 @@ PLAIN_HOOK(int, -1, FAULT_STAT, access, (const char *path, int mode), (path, mod
 
 /* ---- Reading ---- */
 
-static bool is_direct(int fd)
+/* Of `got` bytes of the file from `offset` on, the first where a bit may be wrong; or `got`. */
+static size_t first_lie(int fd, uint64_t offset, size_t got)
 {
-    int flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && (flags & O_DIRECT) != 0;
+    struct stat about;
+    if (fstat(fd, &about) != 0 || about.st_ino != atomic_load(&page->lie_inode)) {
+        return got;
+    }
+    uint64_t from = atomic_load(&page->lie_from);
+    return offset >= from ? 0 : from - offset < got ? (size_t)(from - offset) : got;
 }
 
 /* What a read of `size` bytes returned, after the fault. */
-static ssize_t fault_read(fault_chosen chosen, int fd, void *bytes, ssize_t got)
+static ssize_t fault_read(fault_chosen chosen, int fd, uint64_t offset, void *bytes, ssize_t got)
 {
     if (chosen.kind == FAULT_SHORT && got > 1) {
         size_t kept = 1 + chosen.random % (size_t)(got - 1);
@@ -243,11 +247,14 @@ static ssize_t fault_read(fault_chosen chosen, int fd, void *bytes, ssize_t got)
         return (ssize_t)kept;
     }
     if (chosen.kind == FAULT_LIE) {
-        if (got < (ssize_t)LEAST_LIE || !is_direct(fd)) {
+        size_t n = got > 0 ? (size_t)got : 0;
+        size_t first = first_lie(fd, offset, n);
+        if (first == n) {
             fault_uncount(FAULT_READ, FAULT_LIE);
             return got;
         }
-        ((unsigned char *)bytes)[chosen.random % (size_t)got] ^= 1u << (chosen.random >> 61);
+        size_t at = first + chosen.random % (n - first);
+        ((unsigned char *)bytes)[at] ^= 1u << (chosen.random >> 61);
     }
     return got;
 }
@@ -263,12 +270,10 @@ HOOK ssize_t pread64(int fd, void *bytes, size_t size, off64_t offset)
         errno = chosen.kind == FAULT_WAKE ? EINTR : ERROR_OF(chosen, EIO, EAGAIN, EINVAL, ENOMEM);
         return -1;
     }
-    if (chosen.kind == FAULT_HANG && is_direct(fd)) {
+    if (chosen.kind == FAULT_HANG) {
         hang();
-    } else if (chosen.kind == FAULT_HANG) {
-        fault_uncount(FAULT_READ, FAULT_HANG);
     }
-    return fault_read(chosen, fd, bytes, true_call(fd, bytes, size, offset));
+    return fault_read(chosen, fd, (uint64_t)offset, bytes, true_call(fd, bytes, size, offset));
 }
 
 HOOK ssize_t read(int fd, void *bytes, size_t size)
