@@ -115,7 +115,7 @@ cmp -s "$work/said.txt" "$work/stdout" || fail "tokenize with the pre-tokenizer 
 run 0 pre --override-kv olmoe.attention.sliding_window=int:32 \
     --override-kv tokenizer.ggml.pre=str:gpt-2,olmoe.rope.scaling.finetuned=bool:true
 grep -q 'note: olmoe.attention.sliding_window is 32' "$work/stderr" || fail "three overrides"
-run 1 plain --override-kv olmoe.block_count=int:two
+run 2 plain --override-kv olmoe.block_count=int:two
 grep -q "override 'olmoe.block_count=int:two' must be KEY=TYPE:VALUE" "$work/stderr" ||
     fail "an override that is none"
 run 2 plain --override-kv ''
