@@ -48,8 +48,8 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
-    /* Under a ceiling that was given, its sessions take its own slots: the rest is for the model that
-     * is sped up. Else there is what the machine has. */
+    /* Under a ceiling that was given, its sessions take its own slots: the rest is for the model
+     * that is sped up. Else there is what the machine has. */
     if (o->host_memory != 0) {
         moe_memory_border_seal(&model->engine->border, &model->engine->plan);
     }
