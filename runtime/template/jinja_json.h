@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* JSON into values, and values into JSON as Python's json.dumps() writes it. */
+#ifndef MOE_TEMPLATE_JINJA_JSON_H
+#define MOE_TEMPLATE_JINJA_JSON_H
+
+#include "runtime/template/jinja_value.h"
+
+/* All of it is data. `what` names the text in an error. */
+jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text, size_t size);
+
+typedef struct jinja_json_style {
+    bool ascii;
+    const jinja_text *indent; /* NULL: all on one line */
+    jinja_text item_separator, key_separator;
+    bool sort_keys;
+} jinja_json_style;
+
+void jinja_add_json(jinja_builder *b, jinja_value value, const jinja_json_style *style);
+
+#endif

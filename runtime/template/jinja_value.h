@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* The values of the language. Strings, lists and dicts are shared, never changed after they were
+ * made: only a namespace changes. */
+#ifndef MOE_TEMPLATE_JINJA_VALUE_H
+#define MOE_TEMPLATE_JINJA_VALUE_H
+
+#include "runtime/template/jinja_text.h"
+
+typedef enum jinja_kind {
+    JINJA_ABSENT, /* an argument that was not given; no value of the language */
+    JINJA_UNDEFINED,
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT,
+    JINJA_BIG, /* an integer of more than 64 bits: only its digits */
+    JINJA_FLOAT,
+    JINJA_STRING,
+    JINJA_LIST,
+    JINJA_TUPLE,
+    JINJA_ITERATOR, /* what map() and its like return: can be walked once, has no length */
+    JINJA_DICT,
+    JINJA_NAMESPACE,
+    JINJA_LOOP,
+    JINJA_FUNCTION, /* of the language */
+    JINJA_METHOD,   /* of a string, list or dict */
+    JINJA_MACRO,
+    JINJA_CYCLER,
+    JINJA_JOINER
+} jinja_kind;
+
+typedef struct jinja_value jinja_value;
+typedef struct jinja_list jinja_list;
+typedef struct jinja_dict jinja_dict;
+typedef struct jinja_loop jinja_loop;
+typedef struct jinja_macro jinja_macro;
+typedef struct jinja_bound jinja_bound;
+typedef struct jinja_function jinja_function;
+
+struct jinja_value {
+    jinja_kind kind;
+    union {
+        const char *missing; /* JINJA_UNDEFINED: what was looked up */
+        bool truth;
+        int64_t integer;
+        double number;
+        const jinja_text *text; /* JINJA_STRING, JINJA_BIG */
+        jinja_list *list;       /* JINJA_LIST, JINJA_TUPLE, JINJA_ITERATOR, JINJA_CYCLER */
+        jinja_dict *dict;       /* JINJA_DICT, JINJA_NAMESPACE */
+        jinja_loop *loop;
+        const jinja_function *function;
+        const jinja_bound *method;
+        const jinja_macro *macro;
+        jinja_list *joiner; /* its separator; emptied once it was called */
+    };
+};
+
+struct jinja_list {
+    jinja_value *items;
+    size_t n;
+    size_t capacity;
+    size_t at; /* of a cycler */
+};
+
+typedef struct jinja_entry {
+    jinja_value key;
+    jinja_value value;
+} jinja_entry;
+
+struct jinja_dict { /* in the order of insertion */
+    jinja_entry *entries;
+    size_t n;
+    size_t capacity;
+};
+
+struct jinja_bound {
+    jinja_value self;
+    const struct jinja_method_row *row;
+};
+
+/* What a filter, test, function or method is called with. */
+typedef struct jinja_args {
+    jinja_value *values;
+    size_t n;
+    const char **names; /* of the named ones */
+    jinja_value *named;
+    size_t n_named;
+} jinja_args;
+
+static inline jinja_value jinja_undefined(const char *missing)
+{
+    return (jinja_value){.kind = JINJA_UNDEFINED, .missing = missing};
+}
+static inline jinja_value jinja_none(void)
+{
+    return (jinja_value){.kind = JINJA_NONE};
+}
+static inline jinja_value jinja_bool(bool truth)
+{
+    return (jinja_value){.kind = JINJA_BOOL, .truth = truth};
+}
+static inline jinja_value jinja_int(int64_t integer)
+{
+    return (jinja_value){.kind = JINJA_INT, .integer = integer};
+}
+static inline jinja_value jinja_float(double number)
+{
+    return (jinja_value){.kind = JINJA_FLOAT, .number = number};
+}
+jinja_value jinja_string(jinja_context *c, jinja_text text);
+jinja_value jinja_new_list(jinja_context *c, jinja_kind kind);
+void jinja_list_add(jinja_context *c, jinja_list *list, jinja_value item);
+jinja_value jinja_new_dict(jinja_context *c);
+void jinja_dict_set(jinja_context *c, jinja_dict *dict, jinja_value key, jinja_value value);
+const jinja_value *jinja_dict_get(jinja_context *c, const jinja_dict *dict, jinja_value key);
+const jinja_value *jinja_dict_find(jinja_context *c, const jinja_dict *dict, const char *key);
+
+const char *jinja_kind_name(jinja_kind kind); /* as Python calls it */
+bool jinja_truth(jinja_value value);
+bool jinja_is_number(jinja_value value);  /* with bool, as Python has it; without JINJA_BIG */
+bool jinja_is_integer(jinja_value value); /* with bool */
+double jinja_as_double(jinja_value value);
+int64_t jinja_as_integer(jinja_value value);
+bool jinja_equal(jinja_context *c, jinja_value a, jinja_value b);
+/* < 0, 0, > 0; ends the rendering where the two have no order. */
+int jinja_compare(jinja_context *c, jinja_value a, jinja_value b);
+bool jinja_contains(jinja_context *c, jinja_value container, jinja_value item);
+/* What a loop over the value goes through; an iterator is spent by it. */
+jinja_list *jinja_iterate(jinja_context *c, jinja_value value);
+int64_t jinja_count(jinja_context *c, jinja_value value); /* len() */
+
+jinja_text jinja_escape(jinja_context *c, jinja_text text); /* & < > and quotes, as HTML has them */
+/* str(value): the string itself, or as Python writes it. */
+jinja_text jinja_to_text(jinja_context *c, jinja_value value);
+void jinja_add_repr(jinja_builder *b, jinja_value value);
+void jinja_add_float(jinja_builder *b, double number);
+void jinja_add_integer(jinja_builder *b, int64_t number);
+
+__attribute__((noreturn)) void jinja_fail_undefined(jinja_context *c, jinja_value value);
+
+/* Sorts args into out[] by the names ("value default boolean"); the first `least` must be there.
+ * What was not given is JINJA_ABSENT. */
+void jinja_bind(jinja_context *c, const char *what, const jinja_args *args, const char *names,
+                size_t least, jinja_value *out);
+int64_t jinja_need_integer(jinja_context *c, const char *what, jinja_value value);
+jinja_text jinja_need_text(jinja_context *c, const char *what, jinja_value value);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads the variables, parses the template, runs it, and hands out the text with its origins. */
+#include "runtime/template/template.h"
+
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/template/jinja_evaluate.h"
+#include "runtime/template/jinja_json.h"
+
+/* Roles are words of a protocol: templates write "<|" + role + "|>". */
+static void mark_roles(jinja_context *c, jinja_value messages)
+{
+    if (c->input->markup_roles == NULL || messages.kind != JINJA_LIST) {
+        return;
+    }
+    for (size_t i = 0; i < messages.list->n; i++) {
+        jinja_value message = messages.list->items[i];
+        for (size_t j = 0; message.kind == JINJA_DICT && j < message.dict->n; j++) {
+            jinja_entry *entry = &message.dict->entries[j];
+            if (!jinja_text_is(*entry->key.text, "role") || entry->value.kind != JINJA_STRING) {
+                continue;
+            }
+            for (const char *const *role = c->input->markup_roles; *role != NULL; role++) {
+                if (jinja_text_is(*entry->value.text, *role)) {
+                    entry->value = jinja_string(c, jinja_text_of(*role, JINJA_MARKUP));
+                }
+            }
+        }
+    }
+}
+
+static void set_variables(jinja_context *c)
+{
+    const moe_template_input *input = c->input;
+    c->globals = jinja_new_scope(c, NULL);
+    for (size_t i = 0; i < input->n_variables; i++) {
+        const moe_template_variable *variable = &input->variables[i];
+        const char *name = jinja_intern(c, variable->name, strlen(variable->name));
+        jinja_value value;
+        if (variable->is_markup) {
+            value = jinja_string(c, (jinja_text){.data = variable->text,
+                                                 .size = variable->size,
+                                                 .whole = JINJA_MARKUP});
+        } else {
+            value = jinja_read_json(c, variable->name, variable->text, variable->size);
+        }
+        if (strcmp(name, "messages") == 0) {
+            mark_roles(c, value);
+        }
+        jinja_scope_set(c, c->globals, name, value);
+    }
+}
+
+static int copy_out(const jinja_builder *b, moe_template_output *out, moe_error *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->size; i++) {
+        n += i == 0 || b->origin[i] != b->origin[i - 1];
+    }
+    out->text = malloc(b->size + 1);
+    out->spans = moe_calloc(n, sizeof *out->spans);
+    if (out->text == NULL || out->spans == NULL) {
+        moe_template_output_free(out);
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a rendered conversation");
+    }
+    if (b->size > 0) {
+        memcpy(out->text, b->data, b->size);
+    }
+    out->text[b->size] = '\0';
+    out->size = b->size;
+    for (size_t i = 0; i < b->size; i++) {
+        if (i == 0 || b->origin[i] != b->origin[i - 1]) {
+            out->spans[out->n_spans++].is_markup = b->origin[i] == JINJA_MARKUP;
+        }
+        out->spans[out->n_spans - 1].size++;
+    }
+    return MOE_OK;
+}
+
+static const jinja_links links = {.call_macro = jinja_call_macro,
+                                  .find_method = jinja_find_method,
+                                  .find_string_method = jinja_find_string_method};
+
+/* Everything that may jump to c->failed. */
+static void render(jinja_context *c, jinja_builder *out)
+{
+    jinja_tokens tokens = {0};
+    if (c->input->size > JINJA_MAX_SOURCE) {
+        jinja_fail(c, MOE_ERR_UNSUPPORTED, "more than %zu bytes", JINJA_MAX_SOURCE);
+    }
+    jinja_tokenize(c, c->input->source, c->input->size, &tokens);
+    jinja_nodes body = jinja_parse(c, &tokens);
+    c->line = 0;
+    set_variables(c);
+    c->out = out;
+    jinja_run(c, jinja_new_scope(c, c->globals), &body);
+}
+
+int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err)
+{
+    jinja_context c = {.err = err, .input = input, .line = 1, .links = &links};
+    jinja_builder built = {.c = &c};
+    size_t size = input->size;
+    *out = (moe_template_output){0};
+    for (size_t i = 0; i < input->n_variables; i++) {
+        size += input->variables[i].size;
+    }
+    c.memory_left = JINJA_MAX_MEMORY + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
+    c.steps_left = JINJA_MAX_STEPS + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
+    /* Numbers are read and written with a point, whatever the program's locale says. */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = plain == (locale_t)0 ? plain : uselocale(plain);
+    if (setjmp(c.failed) == 0) {
+        render(&c, &built);
+    }
+    int status = c.status == MOE_OK ? copy_out(&built, out, err) : c.status;
+    jinja_free_all(&c);
+    if (plain != (locale_t)0) {
+        uselocale(before);
+        freelocale(plain);
+    }
+    return status;
+}
+
+void moe_template_output_free(moe_template_output *out)
+{
+    free(out->text);
+    free(out->spans);
+    *out = (moe_template_output){0};
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* Renders chat templates: the part of the Jinja language that they use, with the settings and
+ * functions that the transformers library gives them.
+ *
+ * A template comes from a file that somebody downloaded. It is bounded in steps, memory and depth,
+ * and what it does wrong is an error that names the line. Every byte of the result says whether
+ * the template wrote it or whether it came from the data that was given. */
+#ifndef MOE_TEMPLATE_TEMPLATE_H
+#define MOE_TEMPLATE_TEMPLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+/* A variable of the template. */
+typedef struct moe_template_variable {
+    const char *name;
+    const char *text; /* JSON, or, where is_markup, the string itself */
+    size_t size;
+    bool is_markup; /* a string that counts as written by the template: bos_token, eos_token */
+} moe_template_variable;
+
+typedef struct moe_template_input {
+    const char *source; /* size bytes */
+    size_t size;
+    const moe_template_variable *variables; /* of two with one name the later one counts */
+    size_t n_variables;
+    /* Roles of messages that count as written by the template, where messages[].role is one of
+     * them: templates build control tokens from them ("<|" + role + "|>"). NULL-terminated. */
+    const char *const *markup_roles;
+    int64_t now; /* seconds since 1970, local time, for strftime_now() */
+} moe_template_input;
+
+/* A run of the rendered text with one origin. */
+typedef struct moe_template_span {
+    size_t size;
+    bool is_markup; /* the template wrote it */
+} moe_template_span;
+
+typedef struct moe_template_output {
+    char *text; /* size bytes and a NUL */
+    size_t size;
+    moe_template_span *spans; /* sizes add up to size */
+    size_t n_spans;
+} moe_template_output;
+
+/* MOE_ERR_ARGUMENT where a variable is no JSON or the template refused the conversation
+ * (raise_exception); MOE_ERR_UNSUPPORTED where the template is wrong, needs something that is not
+ * here, or goes beyond a limit. Release *out with moe_template_output_free(). */
+int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err);
+void moe_template_output_free(moe_template_output *out);
+
+#endif
