@@ -86,8 +86,8 @@ static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *dom
     if (find_run(s, false) == MOE_SLOT_NONE) {
         return MOE_SLOT_NONE;
     }
-    uint32_t seen = cache->policy->victim(domain->state, first_seen_key(cache, domain),
-                                          in_closable_run, s);
+    uint32_t seen =
+        cache->policy->victim(domain->state, first_seen_key(cache, domain), in_closable_run, s);
     if (seen != MOE_KEY_NONE && in_closable_run(s, seen)) {
         return run_of_slot(s, cache->slot_of_key[seen + domain->first_key]);
     }

@@ -33,8 +33,8 @@ void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *ar
     b->registered = moe_calloc(n, sizeof *b->registered);
     b->n_away = moe_calloc(n, sizeof *b->n_away);
     int rc = b->registered == NULL || b->n_away == NULL ? -ENOMEM
-             : n > UINT32_MAX      ? -E2BIG
-                                   : io_uring_register_buffers_sparse(ring, (unsigned)n);
+             : n > UINT32_MAX                           ? -E2BIG
+                              : io_uring_register_buffers_sparse(ring, (unsigned)n);
     if (rc != 0) {
         free(b->registered);
         free(b->n_away);

@@ -28,10 +28,10 @@ typedef enum moe_dtype {
 } moe_dtype;
 
 typedef struct moe_dtype_info {
-    const char *name;      /* as in the field: "Q4_K" */
-    uint32_t block_elems;  /* elements a block holds; row lengths are multiples of it */
-    uint32_t block_bytes;  /* bytes a block takes in the file and in memory */
-    bool is_float;         /* F32, F16, BF16: multiplied as floats, not as int8 blocks */
+    const char *name;     /* as in the field: "Q4_K" */
+    uint32_t block_elems; /* elements a block holds; row lengths are multiples of it */
+    uint32_t block_bytes; /* bytes a block takes in the file and in memory */
+    bool is_float;        /* F32, F16, BF16: multiplied as floats, not as int8 blocks */
 } moe_dtype_info;
 
 /* NULL when the engine does not know the type number. */

@@ -84,5 +84,5 @@ int cli_interrupt_status(int code)
         return 128 + end; /* also when the terminal that was written to is gone */
     }
     return code == CLI_EXIT_INTERRUPTED && atomic_load(&last) != 0 ? 128 + atomic_load(&last)
-                                                                  : code;
+                                                                   : code;
 }

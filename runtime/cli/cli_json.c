@@ -115,8 +115,8 @@ static int find_incomplete(struct json_object *value, int flags, struct json_obj
     (void)key;
     (void)index;
     bool *found = user;
-    bool is_container = json_object_is_type(value, json_type_object) ||
-                        json_object_is_type(value, json_type_array);
+    bool is_container =
+        json_object_is_type(value, json_type_object) || json_object_is_type(value, json_type_array);
     *found |= is_container && json_object_get_userdata(value) == &incomplete;
     return *found ? JSON_C_VISIT_RETURN_STOP : JSON_C_VISIT_RETURN_CONTINUE;
 }

@@ -290,9 +290,8 @@ static int check_together(const cli_options *options, unsigned command, const ch
     }
     int code = cli_option_rules_check(options, command, title);
     code = code == CLI_EXIT_OK ? check_policies(options->policy, false, title) : code;
-    return code == CLI_EXIT_OK
-               ? check_policies(options->policies, command == CLI_SIMULATE, title)
-               : code;
+    return code == CLI_EXIT_OK ? check_policies(options->policies, command == CLI_SIMULATE, title)
+                               : code;
 }
 
 static int unknown_option(const char *name, const char *title, bool known)

@@ -27,7 +27,10 @@ struct cli_terminal {
     cli_progress loading; /* of the engine that is being opened: main thread only */
 };
 
-#define CLI_TERMINAL_INIT {.mutex = PTHREAD_MUTEX_INITIALIZER}
+#define CLI_TERMINAL_INIT                                                                          \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER                                                         \
+    }
 
 void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
 void cli_progress_show(cli_progress *progress, double fraction);

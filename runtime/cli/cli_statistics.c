@@ -123,7 +123,7 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
 }
 
 static int print_json(const moe_engine_info *info, const moe_engine_stats *stats,
-                       const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+                      const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
     char hash[CLI_SHA256_HEX_SIZE];
     char fingerprint[CLI_FORMAT_SIZE];

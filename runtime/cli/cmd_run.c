@@ -40,8 +40,8 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
             putchar('\n');
             fflush(stdout);
         }
-        int told = cli_print_statistics(engine, options, &answer, session_options.sampling.seed,
-                                        load_ns);
+        int told =
+            cli_print_statistics(engine, options, &answer, session_options.sampling.seed, load_ns);
         code = code == CLI_EXIT_OK ? told : code;
     }
     if (code == CLI_EXIT_OK && answer.stop == CLI_STOP_INTERRUPTED) {

@@ -46,8 +46,8 @@ static int tell_damage(const moe_engine *engine, const char *path, moe_error *er
 static int load_sidecar(moe_engine *engine, const char *path, bool *is_damaged, moe_error *err)
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
-    int status = moe_calibration_load(&engine->calibration, path, &shape, false,
-                                      &engine->reading, err);
+    int status =
+        moe_calibration_load(&engine->calibration, path, &shape, false, &engine->reading, err);
     int damage = status == MOE_ERR_MISMATCH ? tell_damage(engine, path, err) : MOE_OK;
     *is_damaged = damage != MOE_OK;
     return *is_damaged ? damage : status;

@@ -54,9 +54,9 @@ struct moe_engine {
     uint32_t prefill_chunk;
     uint64_t fingerprint;
     moe_model_identity identity;
-    char *sidecar_path;           /* read, or where moe_learn_save() would write */
-    moe_calibration *calibration; /* NULL: there is none */
-    float *hotness;               /* [n_layer][n_expert], or NULL without calibration */
+    char *sidecar_path;               /* read, or where moe_learn_save() would write */
+    moe_calibration *calibration;     /* NULL: there is none */
+    float *hotness;                   /* [n_layer][n_expert], or NULL without calibration */
     moe_model_reader_options reading; /* how files are read outside of passes */
     moe_progress_fn progress;         /* while opening, else NULL */
     moe_log_fn log;

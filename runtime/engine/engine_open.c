@@ -424,8 +424,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     if (status != MOE_OK) {
         return status;
     }
-    moe_memory_border_open(&engine->border, &engine->runner.experts, engine->device,
-                           &engine->plan);
+    moe_memory_border_open(&engine->border, &engine->runner.experts, engine->device, &engine->plan);
     engine->kv.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
@@ -469,15 +468,14 @@ static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    moe_weights_source source = {.gguf = engine->gguf,
-                                 .config = c,
-                                 .map = &engine->map,
-                                 .checksums = engine->calibration != NULL
-                                                  ? engine->calibration->tensor_checksums
-                                                  : NULL,
-                                 .reader = engine->reading,
-                                 .progress = o->progress,
-                                 .user = o->user};
+    moe_weights_source source = {
+        .gguf = engine->gguf,
+        .config = c,
+        .map = &engine->map,
+        .checksums = engine->calibration != NULL ? engine->calibration->tensor_checksums : NULL,
+        .reader = engine->reading,
+        .progress = o->progress,
+        .user = o->user};
     moe_device_limits limits;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
     engine->runner.device = engine->device;

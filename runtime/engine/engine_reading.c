@@ -5,7 +5,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 
-#define MAX_IO_TIMEOUT        86400.0 /* s */
+#define MAX_IO_TIMEOUT 86400.0 /* s */
 
 static const struct {
     const char *name;

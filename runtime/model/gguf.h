@@ -44,7 +44,7 @@ typedef struct moe_gguf_kv {
         int64_t i64;
         double f64;
         moe_string_view string;
-        const uint8_t *raw;            /* array of numbers: little-endian, packed, unaligned */
+        const uint8_t *raw;             /* array of numbers: little-endian, packed, unaligned */
         const moe_string_view *strings; /* array of strings */
     } value;
 } moe_gguf_kv;

@@ -40,8 +40,8 @@ typedef enum moe_gate_kind {
 } moe_gate_kind;
 
 typedef enum moe_group_score_kind {
-    MOE_GROUP_SCORE_MAX,      /* a group's score is its best expert's (DeepSeek-V2) */
-    MOE_GROUP_SCORE_TOP2_SUM  /* the sum of its two best (DeepSeek-V3) */
+    MOE_GROUP_SCORE_MAX,     /* a group's score is its best expert's (DeepSeek-V2) */
+    MOE_GROUP_SCORE_TOP2_SUM /* the sum of its two best (DeepSeek-V3) */
 } moe_group_score_kind;
 
 #define MOE_MAX_EXPERTS      1024
@@ -85,11 +85,11 @@ typedef struct moe_model_config {
     uint32_t n_rot;
     float rope_freq_base;
     moe_rope_scaling_kind rope_scaling;
-    float rope_factor;          /* >= 1; positions are divided by it */
+    float rope_factor; /* >= 1; positions are divided by it */
     uint32_t rope_original_context;
     float yarn_beta_fast;
     float yarn_beta_slow;
-    float yarn_magnitude;       /* factor on cos and sin; 1 unless said, or YaRN's */
+    float yarn_magnitude; /* factor on cos and sin; 1 unless said, or YaRN's */
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
@@ -98,14 +98,14 @@ typedef struct moe_model_config {
     uint32_t n_expert;
     uint32_t n_expert_used;
     uint32_t n_ff_expert;
-    uint32_t n_ff_shared;  /* all shared experts together; 0: none */
-    bool shared_gated;     /* the shared expert's output times sigmoid(gate . x) */
+    uint32_t n_ff_shared; /* all shared experts together; 0: none */
+    bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
     moe_gate_kind gate;
-    bool gate_renormalise; /* selected weights divided by their sum */
-    float gate_scale;      /* of the selected weights; 1: none */
+    bool gate_renormalise;    /* selected weights divided by their sum */
+    float gate_scale;         /* of the selected weights; 1: none */
     bool gate_selection_bias; /* a bias used to select only (exp_probs_b) */
     bool gate_assumed;        /* the file does not say which gate; told by what else it holds */
-    uint32_t n_group;      /* 1: no groups */
+    uint32_t n_group;         /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;
 } moe_model_config;

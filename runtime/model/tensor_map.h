@@ -12,38 +12,38 @@ typedef struct moe_tensor_ref {
     moe_dtype type;
     uint32_t file_index;
     uint64_t offset;
-    uint64_t size;   /* bytes */
-    uint64_t n_in;   /* row length, in elements */
-    uint64_t n_out;  /* rows (heads x rows for the per-head MLA tensors) */
+    uint64_t size;  /* bytes */
+    uint64_t n_in;  /* row length, in elements */
+    uint64_t n_out; /* rows (heads x rows for the per-head MLA tensors) */
 } moe_tensor_ref;
 
 typedef enum moe_layer_tensor {
-    MOE_LAYER_ATTN_NORM,     /* [n_embd] F32 */
-    MOE_LAYER_ATTN_Q,        /* [n_head * head_dim_k][n_embd]; MLA: [n_head * (nope + rot)][..] */
+    MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
+    MOE_LAYER_ATTN_Q,    /* [n_head * head_dim_k][n_embd]; MLA: [n_head * (nope + rot)][..] */
     MOE_LAYER_ATTN_K,
     MOE_LAYER_ATTN_V,
     MOE_LAYER_ATTN_Q_BIAS,
     MOE_LAYER_ATTN_K_BIAS,
     MOE_LAYER_ATTN_V_BIAS,
-    MOE_LAYER_ATTN_OUT,      /* [n_embd][n_head * head_dim_v] */
+    MOE_LAYER_ATTN_OUT, /* [n_embd][n_head * head_dim_v] */
     MOE_LAYER_ATTN_OUT_BIAS,
     MOE_LAYER_ATTN_Q_NORM,
     MOE_LAYER_ATTN_K_NORM,
-    MOE_LAYER_ATTN_Q_A,      /* MLA with q_lora: [q_lora_rank][n_embd] */
+    MOE_LAYER_ATTN_Q_A, /* MLA with q_lora: [q_lora_rank][n_embd] */
     MOE_LAYER_ATTN_Q_A_NORM,
-    MOE_LAYER_ATTN_Q_B,      /* [n_head * (nope + rot)][q_lora_rank] */
-    MOE_LAYER_ATTN_KV_A,     /* [kv_lora_rank + n_rot][n_embd] */
+    MOE_LAYER_ATTN_Q_B,  /* [n_head * (nope + rot)][q_lora_rank] */
+    MOE_LAYER_ATTN_KV_A, /* [kv_lora_rank + n_rot][n_embd] */
     MOE_LAYER_ATTN_KV_A_NORM,
-    MOE_LAYER_ATTN_KV_B,     /* older files: [n_head * (nope + v_head_dim)][kv_lora_rank] */
-    MOE_LAYER_ATTN_K_B,      /* newer files: [n_head * kv_lora_rank][nope] */
-    MOE_LAYER_ATTN_V_B,      /* newer files: [n_head * v_head_dim][kv_lora_rank] */
+    MOE_LAYER_ATTN_KV_B, /* older files: [n_head * (nope + v_head_dim)][kv_lora_rank] */
+    MOE_LAYER_ATTN_K_B,  /* newer files: [n_head * kv_lora_rank][nope] */
+    MOE_LAYER_ATTN_V_B,  /* newer files: [n_head * v_head_dim][kv_lora_rank] */
     MOE_LAYER_FFN_NORM,
-    MOE_LAYER_FFN_GATE,      /* dense layers: [n_ff_dense][n_embd] */
+    MOE_LAYER_FFN_GATE, /* dense layers: [n_ff_dense][n_embd] */
     MOE_LAYER_FFN_UP,
-    MOE_LAYER_FFN_DOWN,      /* [n_embd][n_ff_dense] */
-    MOE_LAYER_ROUTER,        /* [n_expert][n_embd] */
+    MOE_LAYER_FFN_DOWN,              /* [n_embd][n_ff_dense] */
+    MOE_LAYER_ROUTER,                /* [n_expert][n_embd] */
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
-    MOE_LAYER_SHARED_GATE,   /* shared expert: [n_ff_shared][n_embd] */
+    MOE_LAYER_SHARED_GATE,           /* shared expert: [n_ff_shared][n_embd] */
     MOE_LAYER_SHARED_UP,
     MOE_LAYER_SHARED_DOWN,
     MOE_LAYER_SHARED_ROUTER, /* [1][n_embd]: gate of the shared expert */
@@ -69,8 +69,8 @@ typedef struct moe_layer_map {
 typedef struct moe_tensor_map {
     moe_tensor_ref token_embedding; /* [n_vocab][n_embd] */
     moe_tensor_ref output_norm;
-    moe_tensor_ref output;          /* the same range as the embedding when tied */
-    moe_tensor_ref rope_freqs;      /* optional, [n_rot / 2] F32 */
+    moe_tensor_ref output;     /* the same range as the embedding when tied */
+    moe_tensor_ref rope_freqs; /* optional, [n_rot / 2] F32 */
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;

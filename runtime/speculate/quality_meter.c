@@ -53,8 +53,8 @@ void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const f
     meter->n_agreed += best_exact == best_lossy;
     meter->kl_sum += kl;
     meter->kl_max = kl > meter->kl_max ? kl : meter->kl_max;
-    uint64_t n = meter->n_sampled > MOE_QUALITY_MIN_SAMPLES ? meter->n_sampled
-                                                            : MOE_QUALITY_MIN_SAMPLES;
+    uint64_t n =
+        meter->n_sampled > MOE_QUALITY_MIN_SAMPLES ? meter->n_sampled : MOE_QUALITY_MIN_SAMPLES;
     meter->exceeded |= meter->limit > 0.0 && meter->kl_sum > meter->limit * (double)n;
 }
 

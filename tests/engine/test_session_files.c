@@ -20,7 +20,7 @@
 #define N_TOKENS    70
 #define N_EVALUATED 66
 #define N_SAMPLED   5
-#define HEADER    160
+#define HEADER      160
 
 static const char *folder;
 

@@ -161,8 +161,7 @@ static bool take(world *w, life *l)
     bool all = true;
     for (int i = 0; i < N_SESSIONS; i++) {
         size_t from = l->n_taken[i];
-        l->n_taken[i] +=
-            moe_session_take(l->sessions[i], l->tokens[i] + from, N_DECODE - from);
+        l->n_taken[i] += moe_session_take(l->sessions[i], l->tokens[i] + from, N_DECODE - from);
         if (memcmp(l->tokens[i] + from, w->expected[i] + from,
                    (l->n_taken[i] - from) * sizeof(int32_t)) != 0) {
             w->page->n_wrong++;
@@ -260,9 +259,11 @@ static void check_holdings(world *w, const holdings *before, const char *when)
     bool bytes = now.bytes > before->bytes + LEAKED_BYTES || now.n_maps > before->n_maps + 4;
     if (more || (bytes && !w->may_leak)) {
         w->page->n_leaks++;
-        snprintf(text, sizeof text, "descriptors %d -> %d, threads %d -> %d, maps %d -> %d, bytes "
-                 "%zu -> %zu", before->n_fds, now.n_fds, before->n_threads, now.n_threads,
-                 before->n_maps, now.n_maps, before->bytes, now.bytes);
+        snprintf(text, sizeof text,
+                 "descriptors %d -> %d, threads %d -> %d, maps %d -> %d, bytes "
+                 "%zu -> %zu",
+                 before->n_fds, now.n_fds, before->n_threads, now.n_threads, before->n_maps,
+                 now.n_maps, before->bytes, now.bytes);
         tell(w, when, text);
     }
 }
@@ -288,7 +289,7 @@ static bool make_expected(world *w)
     }
     moe_engine_close(&l.engine);
     atomic_store(&w->page->armed, 0);
-    for (int class = 0; class < FAULT_CLASSES; class++) {
+    for (int class = 0; class < FAULT_CLASSES; class ++) {
         w->n_calls[class] = w->page->n_calls[class];
     }
     if (status != MOE_OK) {

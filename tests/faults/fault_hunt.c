@@ -46,10 +46,14 @@ static const scenario scenarios[] = {
     {"run-sidecar", RUN "--calibration CAL --speculate self --expert-cache 60%", false, true},
     {"run-all", RUN "--calibration CAL --warm-start on -b 3", false, true},
     {"run-trace", RUN "--calibration none --expert-cache 50% --trace OUT", true, false},
-    {"logits", "logits -m MODEL -p TEXT --calibration none --expert-cache 50% --io-timeout "
-               IO_TIMEOUT " -o OUT", true, false},
-    {"perplexity", "perplexity -m MODEL -f LONG -c 32 --calibration none --expert-cache 50% "
-                   "--io-timeout " IO_TIMEOUT, false, false},
+    {"logits",
+     "logits -m MODEL -p TEXT --calibration none --expert-cache 50% --io-timeout " IO_TIMEOUT
+     " -o OUT",
+     true, false},
+    {"perplexity",
+     "perplexity -m MODEL -f LONG -c 32 --calibration none --expert-cache 50% "
+     "--io-timeout " IO_TIMEOUT,
+     false, false},
     {"tokenize", "tokenize -m MODEL -p TEXT --json", false, false},
     {"inspect", "inspect -m MODEL --json", false, false},
     {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout " IO_TIMEOUT, true, false},
@@ -59,9 +63,9 @@ static const scenario scenarios[] = {
 #define N_SCENARIOS (sizeof scenarios / sizeof scenarios[0])
 
 typedef struct outcome {
-    int status;  /* of waitpid() */
+    int status; /* of waitpid() */
     bool hung;
-    bool asked;  /* SIGINT was sent */
+    bool asked; /* SIGINT was sent */
     size_t n_text, n_file, n_err;
     char *text, *file, *err;
 } outcome;
@@ -267,13 +271,13 @@ static const char *judge(hunt *h, size_t index, fault_profile profile, const out
 
 static void judge_api(hunt *h, const outcome *o, const char **wrong)
 {
-    *wrong = o->hung                                                     ? "hang"
-             : WIFSIGNALED(o->status)                                    ? "crash"
-             : WEXITSTATUS(o->status) > 1                                ? "exit code"
-             : h->page->n_wrong > 0                                      ? "wrong tokens"
-             : h->page->n_leaks > 0                                      ? "leak"
+    *wrong = o->hung                                                 ? "hang"
+             : WIFSIGNALED(o->status)                                ? "crash"
+             : WEXITSTATUS(o->status) > 1                            ? "exit code"
+             : h->page->n_wrong > 0                                  ? "wrong tokens"
+             : h->page->n_leaks > 0                                  ? "leak"
              : h->page->n_gave_up > 0 || WEXITSTATUS(o->status) == 1 ? "gives up"
-                                                                         : NULL;
+                                                                     : NULL;
     h->n_hangs += o->hung;
     h->n_crashes += !o->hung && WIFSIGNALED(o->status);
     h->n_codes += !WIFSIGNALED(o->status) && WEXITSTATUS(o->status) > 1;
@@ -350,7 +354,7 @@ static bool make_clean(hunt *h)
                    (unsigned)h->clean[i].status, (int)h->clean[i].n_err, h->clean[i].err);
             return false;
         }
-        for (int class = 0; class < FAULT_CLASSES; class++) {
+        for (int class = 0; class < FAULT_CLASSES; class ++) {
             h->n_calls[i][class] = h->page->n_calls[class];
         }
         if (strcmp(scenarios[i].name, "calibrate") == 0) {
@@ -418,7 +422,7 @@ static void print_table(const hunt *h)
         printf("%10s", fault_kind_names[kind]);
     }
     printf("\n");
-    for (int class = 0; class < FAULT_CLASSES; class++) {
+    for (int class = 0; class < FAULT_CLASSES; class ++) {
         printf("%-11s", fault_class_names[class]);
         for (int kind = 0; kind < FAULT_KINDS; kind++) {
             uint64_t n = h->page->n_faults[class][kind];

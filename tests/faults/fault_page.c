@@ -10,20 +10,22 @@
 #define LATE_US 1500u
 
 const char *const fault_class_names[FAULT_CLASSES] = {
-    [FAULT_OPEN] = "open",     [FAULT_STAT] = "stat",     [FAULT_READ] = "read",
-    [FAULT_MAP] = "map",       [FAULT_ADVISE] = "advise", [FAULT_ALLOC] = "allocate",
-    [FAULT_THREAD] = "thread", [FAULT_RING] = "ring",     [FAULT_ENTER] = "enter",
-    [FAULT_COMPLETION] = "completion", [FAULT_WAIT] = "wait", [FAULT_WRITE] = "write",
+    [FAULT_OPEN] = "open",     [FAULT_STAT] = "stat",
+    [FAULT_READ] = "read",     [FAULT_MAP] = "map",
+    [FAULT_ADVISE] = "advise", [FAULT_ALLOC] = "allocate",
+    [FAULT_THREAD] = "thread", [FAULT_RING] = "ring",
+    [FAULT_ENTER] = "enter",   [FAULT_COMPLETION] = "completion",
+    [FAULT_WAIT] = "wait",     [FAULT_WRITE] = "write",
 };
 const char *const fault_kind_names[FAULT_KINDS] = {
     [FAULT_FAIL] = "fail", [FAULT_SHORT] = "short", [FAULT_LATE] = "late",
     [FAULT_HANG] = "hang", [FAULT_LIE] = "lie",     [FAULT_WAKE] = "wake",
 };
 const char *const fault_profile_names[FAULT_PROFILES] = {
-    [PROFILE_MILD] = "mild",       [PROFILE_ANY] = "any",   [PROFILE_NTH] = "nth",
-    [PROFILE_MEMORY] = "memory",   [PROFILE_DISK] = "disk", [PROFILE_HANG] = "hang",
-    [PROFILE_LIE] = "lie",         [PROFILE_REFUSED] = "refused",
-    [PROFILE_WRITE] = "write",     [PROFILE_LATE] = "late",
+    [PROFILE_MILD] = "mild",     [PROFILE_ANY] = "any",         [PROFILE_NTH] = "nth",
+    [PROFILE_MEMORY] = "memory", [PROFILE_DISK] = "disk",       [PROFILE_HANG] = "hang",
+    [PROFILE_LIE] = "lie",       [PROFILE_REFUSED] = "refused", [PROFILE_WRITE] = "write",
+    [PROFILE_LATE] = "late",
 };
 
 fault_page *fault_page_map(const char *path)
@@ -75,7 +77,7 @@ static void set_mild(fault_page *page, uint64_t *random)
 
 static void set_all(fault_page *page, fault_kind kind, uint64_t *random, uint32_t most)
 {
-    for (int class = 0; class < FAULT_CLASSES; class++) {
+    for (int class = 0; class < FAULT_CLASSES; class ++) {
         page->rates[class][kind] = up_to(random, most);
     }
 }
@@ -109,7 +111,7 @@ static void set_refused(fault_page *page, uint64_t *random)
 
 static void clear(fault_page *page)
 {
-    for (int class = 0; class < FAULT_CLASSES; class++) {
+    for (int class = 0; class < FAULT_CLASSES; class ++) {
         for (int kind = 0; kind < FAULT_KINDS; kind++) {
             page->rates[class][kind] = 0;
         }

@@ -26,11 +26,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_RANGES  4
-#define MAX_FDS     1024
-#define LOOK_NS     2000000
-#define SPOILT      0xa5
-#define STREAM_ERR  0x20 /* glibc's _IO_ERR_SEEN */
+#define MAX_RANGES 4
+#define MAX_FDS    1024
+#define LOOK_NS    2000000
+#define SPOILT     0xa5
+#define STREAM_ERR 0x20 /* glibc's _IO_ERR_SEEN */
 
 static fault_page *page;
 static struct {
@@ -63,8 +63,7 @@ __attribute__((constructor)) static void begin(void)
     int fd = path == NULL ? -1 : (open)(path, O_RDWR | O_CLOEXEC);
     dl_iterate_phdr(note_object, &index);
     if (fd >= 0) {
-        void *mapped =
-            (mmap)(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        void *mapped = (mmap)(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         close(fd);
         if (mapped != MAP_FAILED) {
             page = mapped;
@@ -116,7 +115,7 @@ fault_chosen fault_choose(const void *caller, fault_class class, unsigned kinds)
         return none;
     }
     uint64_t n = atomic_fetch_add(&page->n_calls[class], 1);
-    uint64_t random = mixed(atomic_load(&page->seed) ^ mixed(((uint64_t)class << 56) ^ n));
+    uint64_t random = mixed(atomic_load(&page->seed) ^ mixed(((uint64_t) class << 56) ^ n));
     fault_chosen chosen = {.kind = FAULT_KINDS, .random = mixed(random)};
     uint64_t at = random % 1000000u;
     for (int kind = 0; kind < FAULT_KINDS && chosen.kind == FAULT_KINDS; kind++) {
@@ -165,14 +164,13 @@ static int one_of(fault_chosen chosen, const int *errors, size_t n)
 }
 
 #define ERROR_OF(chosen, ...)                                                                      \
-    one_of(chosen, (const int[]){__VA_ARGS__},                                                     \
-           sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
-#define CALLER     __builtin_return_address(0)
-#define BIT(kind)  (1u << FAULT_##kind)
-#define HOOK       __attribute__((visibility("default")))
+    one_of(chosen, (const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
+#define CALLER    __builtin_return_address(0)
+#define BIT(kind) (1u << FAULT_##kind)
+#define HOOK      __attribute__((visibility("default")))
 
 /* The call as it is, unless it fails or is late. */
-#define PLAIN_HOOK(type, bad, class, name, parameters, arguments, ...)                            \
+#define PLAIN_HOOK(type, bad, class, name, parameters, arguments, ...)                             \
     HOOK type name parameters                                                                      \
     {                                                                                              \
         static type(*true_call) parameters;                                                        \
