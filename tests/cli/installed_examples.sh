@@ -49,7 +49,7 @@ expect() {
     esac
 }
 
-for example in stream batch cancel progress; do
+for example in stream batch cancel progress two_sessions; do
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$source/examples/$example.c" \
         $(config --cflags --libs) -o "$root/$example"
@@ -66,6 +66,7 @@ for kind in '' -static; do
     expect 'cancelled after' "$root/cancel$kind" "$model" 'Once upon' 50
     expect 'experts' "$root/progress$kind" "$model"
     expect 'given up' "$root/progress$kind" "$model" 0
+    expect 'cancelled after 4 tokens' "$root/two_sessions$kind" "$model" 512 'Once' 'There was'
 done
 # A batch does not change what a prompt is continued with.
 together=$("$root/batch" "$model" 'Once' 'There was' | head -n 1)
