@@ -150,6 +150,17 @@ check_sizes() {
     done
 }
 
+# Links of documents to files of the tree. Code between backquotes is no link.
+check_links() {
+    all_files | grep '\.md$' | while read -r file; do
+        sed 's/`[^`]*`/x/g' "$file" | grep -o '](\([^)#]*\)' | sed 's/^](//' |
+            grep -v '^[a-z]*:' | while read -r target; do
+            [ -z "$target" ] || [ -e "$(dirname "$file")/$target" ] ||
+                echo "$file:1: a link to $target, which does not exist"
+        done
+    done
+}
+
 # Two reasons to keep state at file scope: none in the library.
 check_state() {
     library_files | xargs awk '
@@ -160,7 +171,7 @@ check_state() {
 }
 
 for check in check_layers check_lengths check_banned check_names check_spdx check_paths \
-    check_sizes check_state; do
+    check_sizes check_links check_state; do
     $check >>"$found"
 done
 sort -u "$found"

@@ -75,4 +75,7 @@ echo '1048577 tests/weights.bin' >"$tree/tests/tidy/large_files.txt"
 expect clean
 head -c 1048578 /dev/zero >"$tree/tests/weights.bin"
 expect 'tests/weights.bin:1: 1048578 bytes'
+printf 'See [this](weights.bin) and [that](https://example.org/no.md).\n' >"$tree/tests/README.md"
+rm "$tree/tests/weights.bin"
+expect 'tests/README.md:1: a link to weights.bin, which does not exist'
 exit $failed
