@@ -23,7 +23,8 @@
 #include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
 
-/* Chosen on the recorded trace of OLMoE and on synthetic traces; see bench/RESULTS.md. */
+/* Chosen on the recorded trace of OLMoE and on synthetic traces; see
+ * bench/results/cache-policies.md. */
 #define FAST_HALF_LIFE 1.0  /* rows */
 #define SLOW_HALF_LIFE 32.0 /* rows */
 #define FAST_SHARE     0.4  /* of the fast mean in the mixture */
