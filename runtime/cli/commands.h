@@ -9,17 +9,9 @@ int cmd_run(const cli_options *options);
 int cmd_tokenize(const cli_options *options);
 int cmd_logits(const cli_options *options);
 int cmd_perplexity(const cli_options *options);
-int cmd_bench_decode(const cli_options *options);
-int cmd_calibrate(const cli_options *options);
 int cmd_verify(const cli_options *options);
 int cmd_plan(const cli_options *options);
-int cmd_bench_io(const cli_options *options);
-int cmd_bench_cache(const cli_options *options);
-int cmd_bench_offload(const cli_options *options);
-int cmd_bench_speculate(const cli_options *options);
 int cmd_inspect(const cli_options *options);
 int cmd_devices(const cli_options *options);
-int cmd_simulate(const cli_options *options);
-int cmd_analyze(const cli_options *options);
 
 #endif

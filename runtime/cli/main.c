@@ -6,6 +6,7 @@
 
 #include <moe/moe.h>
 
+#include "bench_commands.h"
 #include "cli_help.h"
 #include "cli_interrupt.h"
 #include "cli_options.h"

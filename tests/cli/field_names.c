@@ -2,7 +2,7 @@
 /* Prints what the command makes of a message of the library: its only argument. */
 #include <stdio.h>
 
-#include "runtime/cli/cli_library_words.h"
+#include "runtime/cli/shared/cli_library_words.h"
 
 int main(int argc, char **argv)
 {

@@ -62,6 +62,11 @@ rm "$tree/runtime/base/wrong.c"
 write runtime/host/low.h "$spdx"
 expect 'two files of one name'
 rm "$tree/runtime/host/low.h"
+mkdir "$tree/runtime/cli/shared"
+write runtime/cli/above.h "$spdx"
+write runtime/cli/shared/below.c "$spdx" '#include "above.h"'
+expect 'runtime/cli/shared must not include "above.h"'
+write runtime/cli/shared/below.c "$spdx"
 write runtime/cli/command.c "$spdx" '#include "runtime/base/low.h"'
 expect 'runtime/cli must not include'
 mkdir "$tree/runtime/secret"

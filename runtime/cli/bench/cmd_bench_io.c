@@ -18,7 +18,7 @@
 #include "cli_program.h"
 #include "cli_sweep.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 #define PAGE 4096u
 

@@ -7,7 +7,7 @@
 #include "cli_engine.h"
 #include "cli_interrupt.h"
 #include "cli_prompt.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 #define CONTEXT 512 /* of the windows that a calibration evaluates */
 

@@ -10,7 +10,7 @@
 #include "cli_engine.h"
 #include "cli_json.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 /* Numbers of experts whose coverage is told: 1, 2, 4, ... and all. */
 static uint32_t next_coverage(uint32_t n, uint32_t n_expert)

@@ -15,7 +15,7 @@
 #include "cli_interrupt.h"
 #include "cli_sweep_model.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 enum { CACHE, POLICY, THREADS, IO, BLOCK, DEPTH, PREFETCH };
 enum {

@@ -17,7 +17,7 @@
 #include "cli_interrupt.h"
 #include "cli_json.h"
 #include "cli_sha256.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 #define DEFAULT_DECODE 128
 

@@ -21,7 +21,7 @@
 #include "cli_sha256.h"
 #include "cli_speculate_rows.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 #define DEFAULT_CONFIGS "off; auto; ngram; self"
 #define MOST_CONFIGS    64

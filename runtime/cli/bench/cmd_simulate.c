@@ -12,7 +12,7 @@
 #include "cli_engine.h"
 #include "cli_json.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 #define MAX_POLICIES  64
 #define MAX_SIZES     64

@@ -19,7 +19,7 @@
 #include "cli_json.h"
 #include "cli_sweep_model.h"
 #include "cli_trace.h"
-#include "commands.h"
+#include "bench_commands.h"
 
 enum { CACHE, POLICY };
 enum {
