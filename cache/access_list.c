@@ -82,7 +82,7 @@ static void fill(moe_access_list *list, const moe_trace *trace, layer_tally *tal
     list->rows_before[list->n_passes] = trace->n_rows;
 }
 
-/* Backwards through the accesses; next: [n_layer * n_expert], zero-filled. */
+/* Fills in next uses by walking the accesses backwards. next: [n_layer * n_expert], zero-filled. */
 static void fill_next_uses(moe_access_list *list, uint64_t *next)
 {
     for (size_t i = list->start[list->n_passes * list->n_layer]; i-- > 0;) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A trace as a cache sees it: each layer of each pass with its distinct experts, ascending, the
- * rows that chose them and when they are used next. */
+/* A trace as a cache sees it. Each layer of each pass has its distinct experts, ascending, with the
+ * rows that chose them and the time of their next use. */
 #ifndef MOE_CACHE_ACCESS_LIST_H
 #define MOE_CACHE_ACCESS_LIST_H
 
@@ -13,7 +13,7 @@ typedef struct moe_access_list {
     uint64_t n_passes;
     size_t *start;               /* [n_passes * n_layer + 1] */
     uint32_t *keys;              /* layer * n_expert + expert */
-    moe_policy_access *accesses; /* beside keys */
+    moe_policy_access *accesses; /* one for each key */
     uint64_t *rows_before;       /* [n_passes + 1] rows of earlier passes */
 } moe_access_list;
 

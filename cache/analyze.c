@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a trace says about routing, whatever the cache: how much consecutive tokens share, how many
- * experts several tokens need together, how skewed the choices are, which experts go together.
+/* Measures what a trace says about routing, independent of any cache: how many experts consecutive
+ * tokens share, how many distinct experts several tokens need together, how skewed the choices are,
+ * and which experts are used together.
  *
  * Tokens are neighbours within their sequence: rows are first ordered by sequence. */
 #include <math.h>
@@ -54,7 +55,7 @@ static void measure_overlap(const analyzer *an, uint32_t layer, moe_layer_analys
     }
 }
 
-/* Windows slide by one token. */
+/* Consecutive windows are one token apart. */
 static void measure_unique(analyzer *an, uint32_t layer, moe_layer_analysis *out)
 {
     const moe_trace *trace = an->trace;
@@ -82,7 +83,8 @@ static void measure_unique(analyzer *an, uint32_t layer, moe_layer_analysis *out
     }
 }
 
-/* What would be expected without memory: with each expert's own frequency, and with all alike. */
+/* Computes the overlap that memoryless routing would have: once with each expert's own frequency,
+ * once with equal frequencies. */
 static void compute_expectations(const moe_trace *trace, const uint32_t *counts, double mean_used,
                                  moe_layer_analysis *out)
 {
@@ -192,7 +194,7 @@ static bool analyze_layer(analyzer *an, uint32_t layer, moe_analysis *analysis)
 
 /* ---- All layers ---- */
 
-/* Both structures are nothing but doubles. */
+/* Both structures consist of doubles only. */
 static void add_layer(moe_layer_analysis *sum, const moe_layer_analysis *layer, double weight)
 {
     double *to = (double *)sum;

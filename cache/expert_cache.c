@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The mechanism: which expert has which slot, by lookups, accesses, prefetches and pins. The policy
- * nominates who leaves and is not believed: what it names must be in its domain and free of pins.
+/* The cache's mechanism: lookups, accesses, prefetches and pins decide which expert has which slot.
+ * The policy nominates the victim. The cache checks each nomination: the key must be in the
+ * policy's domain and not pinned.
  */
 #include "cache/expert_cache_state.h"
 
@@ -28,7 +29,7 @@ uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot)
 
 /* ---- Changes ---- */
 
-/* What a policy of this domain is told of an access. */
+/* The access as a policy of this domain sees it. */
 static moe_policy_access seen_access(const moe_cache_domain *domain,
                                      const moe_policy_access *access)
 {
@@ -51,7 +52,7 @@ void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, ui
     cache->n_resident--;
 }
 
-/* The moe_policy_evictable of a domain: any number may come from a plug-in. */
+/* The moe_policy_evictable of a domain. seen_key may be any number, since a plug-in may pass it. */
 static bool evictable(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;
@@ -63,7 +64,7 @@ static bool evictable(void *context, uint32_t seen_key)
     return domain_of(cache, (uint32_t)key) == domain;
 }
 
-/* The policy's choice, or, when it breaks its contract, the first slot that may be emptied. */
+/* Returns the policy's choice, or the first evictable slot if the policy breaks its contract. */
 static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key)
 {
     uint32_t seen =
@@ -81,7 +82,7 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
     return MOE_KEY_NONE;
 }
 
-/* Gives the key a slot; MOE_SLOT_NONE when all of its domain are pinned. */
+/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned. */
 static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key,
                           const moe_policy_access *access, uint32_t *evicted)
 {

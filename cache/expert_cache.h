@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which experts are resident in one tier: slots, lookup and pins. It moves no byte: whoever owns
- * the slots' memory does. Engine and simulator use the same object, so they agree by construction.
+/* Which experts are resident in one tier: slots, lookup and pins. The cache moves no bytes; the
+ * owner of the slots' memory does. Engine and simulator use the same object, so they always agree.
  * Not thread-safe. */
 #ifndef MOE_CACHE_EXPERT_CACHE_H
 #define MOE_CACHE_EXPERT_CACHE_H
@@ -37,8 +37,8 @@ typedef struct moe_expert_cache_stats {
     uint64_t prefetch_used;    /* prefetched and then hit before being evicted (counted once) */
     uint64_t prefetch_wasted;  /* prefetched and evicted unused */
     uint64_t prefetch_dropped; /* prefetched and dropped unused: failed or cancelled */
-    uint64_t policy_faults;    /* nominations that were not allowed: the first slot that may be
-                                  evicted was taken instead */
+    uint64_t policy_faults;    /* forbidden nominations, in whose place the first evictable slot was
+                                * taken */
 } moe_expert_cache_stats;
 
 int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_options *options,
@@ -50,19 +50,20 @@ uint32_t moe_expert_cache_find(const moe_expert_cache *cache, uint32_t key);
 /* The key in a slot, or MOE_KEY_NONE. */
 uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
 
-/* A demand access. Resident: counted as a hit, the policy is told, the slot returned. Else counted
- * as a miss, and a free slot or a victim's is assigned: *evicted is the key that lost it, or
- * MOE_KEY_NONE. MOE_SLOT_NONE (and nothing counted or changed) when every slot of the key's domain
- * is pinned: the caller works in waves. */
+/* A demand access. If the key is resident, counts a hit, tells the policy and returns the slot.
+ * Otherwise counts a miss and assigns a free slot or a victim's; *evicted is the key that lost it,
+ * or MOE_KEY_NONE. Returns MOE_SLOT_NONE, and counts and changes nothing, when every slot of the
+ * key's domain is pinned: the caller then works in waves. */
 uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
                                  const moe_policy_access *access, bool *hit, uint32_t *evicted);
-/* As access for a key that is not resident, but ahead of demand: neither hit nor miss. */
+/* Like an access to a key that is not resident, but ahead of demand: counts neither hit nor miss.
+ */
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted);
-/* A load failed or was cancelled: the key leaves its slot. Its pins are dropped. */
+/* For a load that failed or was cancelled: the key leaves its slot and loses its pins. */
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key);
 
-/* Pins nest. A pinned key is never a victim. The key is resident. */
+/* Pins a resident key, which is then never a victim. Pins nest. */
 void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key);
 void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
 
@@ -70,21 +71,21 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
 /* ---- The border between expert slots and other uses of memory (expert_cache_border.c) ---- */
 
-/* Slots of one size that keys share; a policy object governs each domain. */
+/* A domain: slots of one size that its keys share, governed by one policy object. */
 typedef struct moe_cache_domain_size {
     uint32_t class_id;
     uint32_t n_slots;
-    uint32_t n_open; /* of them: not closed */
+    uint32_t n_open; /* of these, the slots that are not closed */
     uint32_t n_pinned;
 } moe_cache_domain_size;
 
-/* The d-th domain; false when there are no more. */
+/* Describes the d-th domain. False when d is beyond the last. */
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
                              moe_cache_domain_size *size);
-/* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again. An
- * empty run is taken first; else the run of the expert that the policy nominates, whose other
- * experts leave with it. Runs begin at multiples of n_run from the domain's first slot. False when
- * every run has a pinned expert or a closed slot. */
+/* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again.
+ * Takes an empty run if there is one, otherwise the run that holds the expert that the policy
+ * nominates; all experts of that run are evicted. Runs begin at multiples of n_run from the
+ * domain's first slot. False when every run has a pinned expert or a closed slot. */
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run that close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
@@ -92,21 +93,22 @@ void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
 bool moe_expert_cache_is_closed(const moe_expert_cache *cache, uint32_t slot);
 
-/* A slot that the key could have is empty. */
+/* True when a slot that the key may use is empty. */
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key);
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);
 uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
-/* How often a key has been given a slot or has left one. */
+/* How often any key has been given a slot or has left one. */
 uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
-/* Asserts of the tests: lookup, slots, pins and counts agree. Returns false when they do not. */
+/* Whole-structure check for the tests' assertions: true when lookup, slots, pins and counts agree.
+ */
 bool moe_expert_cache_check(const moe_expert_cache *cache);
 
 /* A policy by name ("lru", "lfru", ...) or from a plug-in (a name that ends in ".so"). *plugin is a
  * handle to give to moe_policy_release() (NULL for built-in ones). The error lists the names. */
 int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe_error *err);
 void moe_policy_release(void **plugin);
-/* The built-in policies, n-th or NULL. */
+/* The n-th built-in policy, or NULL. */
 const moe_policy *moe_policy_at(uint32_t index);
 #define MOE_POLICY_DEFAULT "lfru"
 

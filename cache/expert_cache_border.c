@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots leave the cache and come back while it is in use: something else wants their memory. A
- * closed slot holds no key and is not on its domain's free stack, so nothing is given it. */
+/* Takes slots out of the cache and gives them back while the cache is in use, because something
+ * else needs their memory. A closed slot holds no key and is not on its domain's free stack, so no
+ * key can be given it. */
 #include "cache/expert_cache_state.h"
 
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d, moe_cache_domain_size *size)
@@ -27,7 +28,8 @@ static uint32_t run_of_slot(const run_search *s, uint32_t slot)
     return s->domain->first_slot + at / s->n_run * s->n_run;
 }
 
-/* The run lies in the domain, none of it is closed or pinned, and none is resident when `empty`. */
+/* True when the run lies in the domain and has no closed or pinned slot; if `empty`, also no
+ * resident expert. */
 static bool may_close(const run_search *s, uint32_t first, bool empty)
 {
     const moe_expert_cache *cache = s->cache;
@@ -43,7 +45,7 @@ static bool may_close(const run_search *s, uint32_t first, bool empty)
     return true;
 }
 
-/* The last run for which may_close() holds; MOE_SLOT_NONE: there is none. */
+/* The last run for which may_close() holds, or MOE_SLOT_NONE. */
 static uint32_t find_run(const run_search *s, bool empty)
 {
     for (uint32_t n = s->domain->n_slots / s->n_run; n > 0; n--) {
@@ -68,8 +70,8 @@ static bool in_closable_run(void *context, uint32_t seen_key)
            may_close(s, run_of_slot(s, slot), false);
 }
 
-/* The first expert of the domain's first layer, as its policy sees it: what the next pass begins
- * with. */
+/* The key that the next pass begins with: the first expert of the domain's first layer, as its
+ * policy sees it. */
 static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_domain *domain)
 {
     for (uint32_t l = 0; l < cache->n_layer && !domain->single_layer; l++) {
@@ -80,7 +82,7 @@ static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_do
     return 0;
 }
 
-/* The run of the expert that the policy would miss least. */
+/* The run of the expert that the policy nominates. */
 static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *domain, run_search *s)
 {
     if (find_run(s, false) == MOE_SLOT_NONE) {

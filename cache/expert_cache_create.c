@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Making an expert cache. Layers are gathered into domains, one a size class or one a layer; the
- * slots of a class are shared out among its domains, and each gets a policy object that sees no
- * more than its own layers. */
+/* Creates an expert cache. Layers are gathered into domains: one for each size class, or one for
+ * each layer. The slots of a class are divided among its domains. Each domain has a policy object
+ * that sees only its own layers. */
 #include "cache/expert_cache_state.h"
 
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static bool allocate(moe_expert_cache *cache)
     return true;
 }
 
-/* Which layers share a domain; sizes come after. */
+/* Decides which layers share a domain; size_domains() gives the domains their slots. */
 static int make_domains(moe_expert_cache *cache, const moe_expert_cache_options *o)
 {
     uint32_t n_most = o->per_layer ? o->n_layer : o->n_classes;
@@ -122,8 +122,8 @@ static int make_domains(moe_expert_cache *cache, const moe_expert_cache_options 
     return MOE_OK;
 }
 
-/* Slots are numbered through the classes, also those of a class without layers. What does not
- * divide evenly goes to the first layers of a class. */
+/* Slots are numbered through the classes, including classes without layers. The remainder of an
+ * uneven division goes to the first layers of a class. */
 static int size_domains(moe_expert_cache *cache, const moe_expert_cache_options *o, moe_error *err)
 {
     uint32_t first_slot = 0;

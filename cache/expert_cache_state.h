@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* What an expert cache consists of, for the files that make and change it: two arrays that are each
+/* The state of an expert cache, for the files that create and change it. Two arrays are each
  * other's inverse,
  *
- *     slot_of_key: [n_keys]   key -> slot or MOE_SLOT_NONE
- *     key_of_slot: [n_slots]  slot -> key or MOE_KEY_NONE
+ *    slot_of_key: [n_keys]   key -> slot or MOE_SLOT_NONE
+ *    key_of_slot: [n_slots]  slot -> key or MOE_KEY_NONE
  *
- * and the slots cut into domains, each with a stack of free slots and a policy object of its own:
+ * and the slots are divided into domains, each with its own stack of free slots and policy object:
  *
- *     slots: | class 0: layer 0 | class 0: layer 2 | class 1: layer 1 | ...   per_layer
- *     slots: | class 0: layers 0 and 2             | class 1: layer 1 | ...   otherwise
+ *    slots: | class 0: layer 0 | class 0: layer 2 | class 1: layer 1 | ...   per_layer
+ *    slots: | class 0: layers 0 and 2             | class 1: layer 1 | ...   otherwise
  *
- * A domain of one layer shows its policy that layer alone: keys are shifted by first_key. */
+ * The policy of a one-layer domain sees that layer only: the cache subtracts first_key from its
+ * keys. */
 #ifndef MOE_CACHE_EXPERT_CACHE_STATE_H
 #define MOE_CACHE_EXPERT_CACHE_STATE_H
 
@@ -20,14 +21,14 @@
 
 typedef struct moe_cache_domain {
     moe_expert_cache *cache;
-    void *state; /* of the policy */
+    void *state; /* the policy's */
     uint32_t class_id;
     bool single_layer;  /* the policy sees one layer */
     uint32_t first_key; /* subtracted from keys before the policy sees them */
     uint32_t n_layers;
     uint32_t first_slot;
     uint32_t n_slots;
-    uint32_t n_open;   /* of n_slots: not closed (expert_cache_border.c) */
+    uint32_t n_open;   /* slots that are not closed (expert_cache_border.c) */
     uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
     uint32_t n_pinned; /* keys with pins */
 } moe_cache_domain;
@@ -54,7 +55,7 @@ struct moe_expert_cache {
     moe_expert_cache_stats stats;
 };
 
-/* The key leaves its slot, which goes to its domain's free stack. */
+/* Takes the key out of its slot and puts the slot on its domain's free stack. */
 void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key);
 
 #endif

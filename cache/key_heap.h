@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A binary heap of keys whose priorities may change: the key to evict first is on top. The order is
- * total (priority, then order, then key), so that what is nominated does not depend on history. */
+ * total (priority, then order, then key), so the nominated key does not depend on history. */
 #ifndef MOE_CACHE_KEY_HEAP_H
 #define MOE_CACHE_KEY_HEAP_H
 
@@ -9,9 +9,9 @@
 typedef struct moe_key_heap {
     uint32_t n;
     uint32_t *keys;     /* [n_keys] the heap: keys[0] has the smallest priority */
-    uint32_t *position; /* [n_keys] of a key in the heap; MOE_KEY_NONE: not in it */
+    uint32_t *position; /* [n_keys] a key's place in the heap, or MOE_KEY_NONE */
     double *priority;   /* [n_keys] */
-    uint64_t *order;    /* [n_keys] decides between equal priorities */
+    uint64_t *order;    /* [n_keys] breaks ties between equal priorities */
     uint32_t *spare;    /* [n_keys] keys set aside while looking for an evictable one */
 } moe_key_heap;
 
@@ -20,12 +20,13 @@ bool moe_key_heap_init(moe_key_heap *heap, uint32_t n_keys);
 void moe_key_heap_release(moe_key_heap *heap);
 
 bool moe_key_heap_contains(const moe_key_heap *heap, uint32_t key);
-/* Adds the key, or moves it when it is there. */
+/* Adds the key, or moves it if it is in the heap. */
 void moe_key_heap_set(moe_key_heap *heap, uint32_t key, double priority, uint64_t order);
-/* The key is in the heap. */
+/* The key must be in the heap. */
 void moe_key_heap_remove(moe_key_heap *heap, uint32_t key);
-/* The key of smallest priority for which evictable() holds, or MOE_KEY_NONE. O((1 + p) log n) with
- * p keys before it that may not be evicted; the heap holds the same keys afterwards. */
+/* The key of smallest priority for which evictable() holds, or MOE_KEY_NONE. The heap is unchanged
+ * afterwards. O((1 + p) log n), where p is the number of keys passed over because they may not be
+ * evicted. */
 uint32_t moe_key_heap_first_evictable(moe_key_heap *heap, moe_policy_evictable evictable,
                                       void *context);
 

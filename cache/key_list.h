@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Doubly linked lists over keys, as arrays of links: what queue policies are made of. Several lists
- * share one pair of arrays when a key is in at most one of them.
+/* Doubly linked lists over keys, stored as arrays of links; queue policies are built from them.
+ * Several lists share one pair of arrays, since a key is in at most one of them.
  *
- *     links:  [ key 0 | key 1 | ... | key n-1 | sentinel of list 0 | sentinel of list 1 | ... ]
+ *    links:  [ key 0 | key 1 | ... | key n-1 | sentinel of list 0 | sentinel of list 1 | ... ]
  *
  * A list is a ring through its sentinel: first = next[sentinel], last = prev[sentinel]. */
 #ifndef MOE_CACHE_KEY_LIST_H
@@ -22,16 +22,16 @@ bool moe_key_list_init(moe_key_list *lists, uint32_t n_keys, uint32_t n_lists);
 void moe_key_list_release(moe_key_list *lists);
 
 bool moe_key_list_contains(const moe_key_list *lists, uint32_t key);
-/* The key is in no list. */
+/* The key must be in no list. */
 void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key);
-/* The key is in some list. */
+/* The key must be in a list. */
 void moe_key_list_remove(moe_key_list *lists, uint32_t key);
 
-/* MOE_KEY_NONE at the end. */
+/* The last key, or MOE_KEY_NONE when the list is empty. */
 uint32_t moe_key_list_last(const moe_key_list *lists, uint32_t list);
 /* The neighbour towards the front; MOE_KEY_NONE when the key is the first. */
 uint32_t moe_key_list_before(const moe_key_list *lists, uint32_t key);
-/* From the last key forwards, the first for which evictable() holds. */
+/* Walks from the last key to the front and returns the first for which evictable() holds. */
 uint32_t moe_key_list_last_evictable(const moe_key_list *lists, uint32_t list,
                                      moe_policy_evictable evictable, void *context);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The bound: evicts what is used again last (Belady 1966), which no policy without knowledge of the
- * future can beat when every expert costs the same. All experts of a layer are needed together, so
- * times are counted in layers, and it is optimal for the order in which layers access the cache:
- * tests compare it with exhaustive search. O(log n). */
+/* Belady's bound (1966): evicts the expert whose next use is last. No policy without knowledge of
+ * the future can do better when every expert costs the same. All experts of a layer are needed
+ * together, so times are counted in layers. Tests compare it with exhaustive search: it is optimal
+ * for the order in which layers access the cache. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

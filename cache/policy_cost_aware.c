@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fading frequency times the cost of fetching again: what a miss would cost on average (GreedyDual
- * in spirit). Where all costs are alike it is fading frequency alone. O(log n). */
+/* Evicts the expert with the smallest fading frequency times cost of fetching, the expected cost of
+ * a miss (as in GreedyDual). If all costs are equal, this is fading frequency alone. O(log n). */
 #include <float.h>
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Router probability, summed over the rows of a pass and fading over passes: an expert that was
- * chosen narrowly is worth less than one chosen with conviction. O(log n). */
+/* Evicts the expert with the smallest router probability, summed over the rows of a pass and fading
+ * over passes. An expert that the router chose with low probability is worth less than one it chose
+ * with high probability. O(log n). */
 #include <math.h>
 
 #include "cache/policies.h"

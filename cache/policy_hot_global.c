@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts that a calibration used most stay, whatever this text does: the static lists of the
- * field, and the `caching` baseline. Ties to the least recently used. O(log n). */
+/* Keeps the experts that a calibration used most, whatever the current text uses: the static lists
+ * of the papers, and the `caching` baseline. Ties go to the least recently used. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

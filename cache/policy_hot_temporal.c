@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts that the last pass used most stay (SpecMoE, section 4: what a verification has just
- * fetched is what the next draft should run with). An older pass goes before a later one; within a
- * pass, fewer rows before more. O(log n). */
+/* Keeps the experts that the last pass used most (SpecMoE, section 4: the next draft should run
+ * with what a verification has just fetched). Evicts experts of older passes first; within a pass,
+ * those of the fewest rows. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

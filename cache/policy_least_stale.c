@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers come in a circle: what belongs to the layer just passed is needed again only a whole pass
- * later. So the layer at work gives first, then the one before it, and so on backwards round the
- * circle; within a layer, the least recently used. It keeps what is about to be needed, which is
- * what LRU throws away when the cache is smaller than a pass. O(layers). */
+/* Layers come in a circle: the experts of the layer just passed are needed again only a whole pass
+ * later. The victim therefore comes from the current layer, else from the one before it, and so on
+ * backwards round the circle; within a layer it is the least recently used. This keeps what is
+ * needed next, which LRU evicts when the cache is smaller than a pass. O(layers). */
 #include <stdlib.h>
 
 #include "cache/key_list.h"
@@ -11,7 +11,7 @@
 #include "runtime/base/alloc.h"
 
 typedef struct least_stale_state {
-    moe_key_list lists; /* one a layer, the last used in front */
+    moe_key_list lists; /* one for each layer, the last used in front */
     uint32_t n_layer;
     uint32_t n_expert;
     uint32_t layer; /* at work */
@@ -36,7 +36,7 @@ static void *least_stale_create(const moe_policy_config *config)
     return stale;
 }
 
-/* A prefetch, for a coming layer, does not move the layer at work. */
+/* A prefetch is for a coming layer and does not change the current layer. */
 static void least_stale_insert(void *state, uint32_t key, const moe_policy_access *access)
 {
     least_stale_state *stale = state;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Least frequently and recently used, in the circle of layers: the default.
+/* The default: least frequently and recently used, in the circle of layers.
  *
- * Every expert, resident or not, has an estimate p of the probability that the next pass uses it: a
- * mean over the last few passes (text repeats itself from token to token) mixed with one over many
- * (every model has favourites, and every text). The expert of a layer that comes d layers from now,
- * round the circle, is then expected to be used
+ * Every expert, resident or not, has an estimate p of the probability that the next pass uses it. p
+ * mixes a mean over the last few passes (text repeats itself from token to token) with one over
+ * many (every model, and every text, has favourites). An expert of a layer that comes d layers from
+ * now, round the circle, is expected to be used
  *
- *     d + n_layer * (1/p - 1)
+ *    d + n_layer * (1/p - 1)
  *
- * layers from now, and the one with the largest expectation goes: Belady's rule on what is believed
- * instead of what is known. d is what plain recency and frequency lack: a cache smaller than a
- * pass's working set gives LRU nothing at all, because it always evicts what the next layers need.
+ * layers from now. The expert with the largest expectation is evicted: Belady's rule, with an
+ * estimate in place of the known future. Plain recency and frequency lack d. LRU in a cache smaller
+ * than a pass's working set hits nothing, because it always evicts what the next layers need.
  *
- * The estimates of a layer change only when a pass has been through it. That is settled when the
- * pass has gone on to the next layer: O(experts of the layer). Each layer keeps its resident
- * experts in a heap by p, so a victim costs O(layers). */
+ * The estimates of a layer change once a pass has been through it; they are updated when the pass
+ * has gone on to the next layer: O(experts of the layer). Each layer keeps its resident experts in
+ * a heap by p, so choosing a victim costs O(layers). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,9 +27,9 @@
  * bench/results/cache-policies.md. */
 #define FAST_HALF_LIFE 1.0  /* rows */
 #define SLOW_HALF_LIFE 32.0 /* rows */
-#define FAST_SHARE     0.4  /* of the fast mean in the mixture */
-#define PRIOR_ROWS     1.0  /* rows of evidence that "all experts alike" counts for */
-#define HOTNESS_ROWS   16.0 /* ... that a calibration counts for */
+#define FAST_SHARE     0.4  /* the fast mean's weight in p */
+#define PRIOR_ROWS     1.0  /* how many rows of evidence "all experts alike" counts as */
+#define HOTNESS_ROWS   16.0 /* ... and a calibration counts as */
 #define LEAST_P        1e-4
 
 typedef struct lfru_state {
@@ -37,13 +37,13 @@ typedef struct lfru_state {
     uint32_t n_expert;
     double n_expert_used;
     double prior_rows;
-    moe_key_heap *heaps; /* [n_layer] of a layer's resident experts, by p */
+    moe_key_heap *heaps; /* [n_layer] a layer's resident experts, by p */
     double *fast;        /* [n_keys] mean of uses per row */
-    double *slow;        /* [n_keys] sum of uses per row, fading */
-    double *prior;       /* [n_keys] p before anything is seen */
+    double *slow;        /* [n_keys] fading sum of uses per row */
+    double *prior;       /* [n_keys] p before any use is seen */
     double *p;           /* [n_keys] */
-    double *slow_rows;   /* [n_layer] the rows that slow has seen, fading alike */
-    uint32_t *rows;      /* [n_expert] of the layer at work, in this pass */
+    double *slow_rows;   /* [n_layer] fading count of the rows in slow */
+    uint32_t *rows;      /* [n_expert] of the current layer, in this pass */
     uint32_t layer;      /* at work */
     uint64_t pass;
     uint64_t n_uses; /* breaks ties by recency */
@@ -109,8 +109,8 @@ static void *lfru_create(const moe_policy_config *config)
     return lfru;
 }
 
-/* The pass has left the layer at work: its estimates take in what the pass used. A pass of many
- * rows says more than one of a single row: its means weigh as many rows. */
+/* Updates the estimates of the layer that the pass has just left. A pass of many rows is more
+ * evidence than one of a single row, so it counts as that many rows. */
 static void settle(lfru_state *lfru)
 {
     uint32_t first = lfru->layer * lfru->n_expert;
@@ -152,7 +152,7 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     uint32_t expert = key % lfru->n_expert;
     double p = lfru->p[key];
     if (access->n_rows == 0) {
-        p = 1.0; /* a prefetch: somebody knows more than the past; until its layer is settled */
+        p = 1.0; /* a prefetch knows more than the past; p stays 1 until its layer is settled */
     } else {
         if (layer != lfru->layer || access->pass != lfru->pass) {
             settle(lfru);
@@ -170,7 +170,7 @@ static void lfru_evict(void *state, uint32_t key)
     moe_key_heap_remove(&lfru->heaps[key / lfru->n_expert], key % lfru->n_expert);
 }
 
-/* A layer's heap holds numbers of experts; the cache asks by key. */
+/* A layer's heap holds expert numbers; the cache asks by key. */
 typedef struct layer_evictable {
     moe_policy_evictable evictable;
     void *context;

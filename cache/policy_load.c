@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Policies by name: a table of the built-in ones, and shared objects. */
+/* Finds policies by name, in the table of built-in ones or in shared objects. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int fail_unknown(const char *name, moe_error *err)
         name, names);
 }
 
-/* NULL, or what the plug-in's table lacks. */
+/* The name of a member that the plug-in's table lacks, or NULL. */
 static const char *missing_member(const moe_policy *policy)
 {
     const struct {
@@ -81,7 +81,7 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
 {
     typedef const moe_policy *(*plugin_fn)(void);
     char local[4096];
-    /* A bare file name would be searched for in the system's folders, not here. */
+    /* dlopen() would search the system's folders for a bare file name. */
     int size = snprintf(local, sizeof local, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     if (size < 0 || (size_t)size >= sizeof local) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Any resident expert, by a seeded generator: the baseline that knows nothing. Expected O(1) while
- * few are pinned. */
+/* Evicts any resident expert, chosen by a seeded generator: the baseline without knowledge.
+ * Expected O(1) while few keys are pinned. */
 #include <stdlib.h>
 
 #include "cache/policies.h"
@@ -11,7 +11,7 @@ typedef struct random_state {
     uint64_t generator;
     uint32_t n;
     uint32_t *keys;     /* [n_keys] the resident ones, in no order */
-    uint32_t *position; /* [n_keys] of a resident key in keys */
+    uint32_t *position; /* [n_keys] a resident key's place in keys */
 } random_state;
 
 static void random_destroy(void *state)

@@ -6,7 +6,8 @@
 
 #include "runtime/base/alloc.h"
 
-/* In passes. Half-lives of 8 to 32 are within half a point of each other on the traces at hand. */
+/* In passes. On the recorded traces, half-lives of 8 to 32 differ by less than half a point of
+ * hits. */
 #define HALF_LIFE 16.0
 
 moe_ranked *moe_ranked_create(const moe_policy_config *config, double score)

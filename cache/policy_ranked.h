@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What policies share that give every expert a number and evict the smallest: the heap of what is
- * resident, and one score an expert that outlives its eviction. Each of them only says how a use
- * changes the number. */
+/* The common part of policies that give every expert a score and evict the smallest: a heap of the
+ * resident experts, and one score for each expert that outlives its eviction. Each policy only says
+ * how a use changes the score. */
 #ifndef MOE_CACHE_POLICY_RANKED_H
 #define MOE_CACHE_POLICY_RANKED_H
 
@@ -10,7 +10,7 @@
 typedef struct moe_ranked {
     moe_key_heap heap;
     double *score;   /* [n_keys] */
-    double *weight;  /* [n_keys] what a use adds is scaled with, as log2 */
+    double *weight;  /* [n_keys] log2 of the factor for what a use adds */
     uint64_t n_uses; /* a clock: breaks ties by recency */
 } moe_ranked;
 
@@ -21,17 +21,19 @@ void moe_ranked_evict(void *state, uint32_t key);
 uint32_t moe_ranked_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                            void *context);
 
-/* The key is resident and its score is up to date: places it. */
+/* Places a resident key whose score is up to date in the heap. */
 void moe_ranked_place(moe_ranked *ranked, uint32_t key);
 
-/* Scores that forget: a use at pass t with weight w is worth w * 2^-((now - t) / half-life). As all
- * of them fade alike, their order only changes at a use, and it suffices to keep
- *     log2(sum of w * 2^(t / half-life)),
- * which grows slowly instead of overflowing, in a heap that time does not upset. Such scores begin
- * at -INFINITY. log2_weight is finite. */
+/* Adds to a fading score: a use at pass t with weight w is worth w * 2^-((now - t) / half-life).
+ * All scores fade alike, so their order changes only at a use. It suffices to keep
+ *
+ *    log2(sum of w * 2^(t / half-life)),
+ *
+ * which grows slowly instead of overflowing, and the heap stays valid as time passes. Such scores
+ * begin at -INFINITY. log2_weight is finite. */
 void moe_ranked_add_fading(moe_ranked *ranked, uint32_t key, double log2_weight, uint64_t pass);
 
-/* For policies that a pass's end tells nothing. */
+/* The end_pass hook of policies that do not need it. */
 void moe_policy_ignore_pass(void *state, uint64_t pass);
 
 #endif

@@ -23,8 +23,8 @@ enum { SMALL, MAIN, GHOST, N_QUEUES };
 
 typedef struct s3_fifo_state {
     moe_key_list queues;
-    uint8_t *queue;       /* [n_keys] the one it is in, if any */
-    uint8_t *uses;        /* [n_keys] since it was inserted, at most MAX_USES */
+    uint8_t *queue;       /* [n_keys] the queue a key is in, if any */
+    uint8_t *uses;        /* [n_keys] uses since insertion, at most MAX_USES */
     uint32_t n[N_QUEUES]; /* lengths */
     uint32_t small_slots;
     uint32_t ghost_slots;
@@ -103,8 +103,8 @@ static void s3_fifo_evict(void *state, uint32_t key)
     }
 }
 
-/* From the end of a queue, the first that may be evicted. What has earned it is sent on to main;
- * what is pinned stays. NONE when the queue's end has been reached. */
+/* The first evictable key from the end of a queue. Moves keys that were used often enough to main,
+ * and leaves pinned keys in place. NONE when the whole queue has been passed. */
 static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evictable,
                      void *context)
 {
@@ -126,8 +126,9 @@ static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evic
     return MOE_KEY_NONE;
 }
 
-/* Small gives when it has its tenth, else main; whichever has nothing to give, the other. A key of
- * main is spared at most MAX_USES times, a key of small becomes one of main: it ends. */
+/* The victim comes from small if it has its tenth, else from main; if that queue has no victim,
+ * from the other. The search ends, since main spares a key at most MAX_USES times and a key of
+ * small moves to main once. */
 static uint32_t s3_fifo_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                                void *context)
 {

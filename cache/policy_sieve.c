@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* SIEVE (Zhang et al., NSDI 2024): a queue in order of insertion and a hand that walks from old to
- * new. A hit only marks. The hand unmarks what is marked and evicts the first that is not; what
- * survives stays where it is, so that what was inserted after it is sifted sooner. O(1) amortised.
+ * new. A hit only marks the key. The hand unmarks marked keys and evicts the first unmarked one. A
+ * survivor keeps its place, so keys inserted after it are examined sooner. O(1) amortised.
  */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 typedef struct sieve_state {
     moe_key_list queue; /* the last inserted in front */
     bool *visited;      /* [n_keys] */
-    uint32_t hand;      /* the next to look at; MOE_KEY_NONE: begin at the end of the queue */
+    uint32_t hand;      /* the next key to examine; MOE_KEY_NONE: begin at the end */
     uint32_t n;
 } sieve_state;
 
@@ -66,8 +66,8 @@ static void sieve_evict(void *state, uint32_t key)
     sieve->n--;
 }
 
-/* Two rounds: the first unmarks, so the second finds whatever may be evicted. What is pinned is
- * passed over as it is. */
+/* Two rounds: the first unmarks, so the second finds any evictable key. Pinned keys are passed over
+ * and keep their marks. */
 static uint32_t sieve_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                              void *context)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Replays a trace through a cache. Which expert is accessed when is decided by layer_access.c, for
- * the engine too; here it is only clocked:
+/* Replays a trace through a cache. layer_access.c decides which expert is accessed when, here and
+ * in the engine; this file adds the clock:
  *
- *     disk     |--- misses of l ---|- prefetches for l+1 -|      |- misses of l+1 -|
- *     compute  |- resident of l -|  (stall)  |- rest of l -|- resident of l+1 - ...
+ *    disk     |--- misses of l ---|- prefetches for l+1 -|      |- misses of l+1 -|
+ *    compute  |- resident of l -|  (stall)  |- rest of l -|- resident of l+1 - ...
  *
- * A layer's resident experts are computed while its misses are read; prefetches queue behind the
- * misses of the layer that asks for them, and the next layer's misses behind those. */
+ * A layer's resident experts are computed while its misses are read. Prefetches queue behind the
+ * misses of the layer that asks for them, and the next layer's misses queue behind the prefetches.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,12 @@ typedef struct simulator {
     const moe_trace *trace;
     moe_access_list accesses;
     moe_expert_cache *cache;
-    uint64_t first_pass;    /* those before it measure hotness */
+    uint64_t first_pass;    /* passes before this one measure hotness */
     float *hotness;         /* [n_layer * n_expert] or NULL */
     bool *handled;          /* [n_expert] */
     moe_layer_access *wave; /* [n_expert] */
-    uint32_t *predicted;    /* [n_expert] keys asked for ahead of the next layer */
-    uint32_t *prefetching;  /* [n_expert] of them, those given a slot: pinned until it begins */
+    uint32_t *predicted;    /* [n_expert] predicted keys of the next layer */
+    uint32_t *prefetching;  /* [n_expert] those with a slot: pinned until the next layer begins */
     uint32_t n_prefetching;
     uint64_t random;
     double now_s;
@@ -109,7 +110,7 @@ static bool is_among(const uint32_t *keys, size_t n, uint32_t key)
     return false;
 }
 
-/* As many keys as the layer will use, of which about recall are right. */
+/* Predicts as many keys as the layer will use; a share of about `recall` of them is right. */
 static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_expert = sim->trace->n_expert;
@@ -134,7 +135,7 @@ static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
     return n_predicted;
 }
 
-/* Asks for experts of the layer at [start, end) of the accesses. Those given a slot stay pinned, as
+/* Prefetches for the layer at [start, end) of the accesses. Keys that get a slot stay pinned, as
  * they do while the engine's disk reads them. */
 static void prefetch_layer(simulator *sim, size_t start, size_t end)
 {
@@ -169,8 +170,8 @@ static void end_prefetches(simulator *sim)
 
 /* ---- Passes ---- */
 
-/* The layer at `index` of the accesses' table; the next one is prefetched while it holds its last
- * wave. False when a wave took nothing, which layer_access.h says cannot be. */
+/* Runs the layer at `index` of the accesses' table, and prefetches the next one while its last wave
+ * is held. False when a wave took nothing, which layer_access.h rules out. */
 static bool run_layer(simulator *sim, size_t index, bool has_next)
 {
     size_t first = sim->accesses.start[index];
@@ -245,7 +246,7 @@ static int check_options(const moe_simulation *o, moe_error *err)
     return MOE_OK;
 }
 
-/* Share of a layer's choices that fell on each expert in the calibration's passes. */
+/* Hotness: the share of a layer's choices that fell on each expert in the calibration's passes. */
 static int measure_hotness(simulator *sim, moe_error *err)
 {
     const moe_trace *trace = sim->trace;
@@ -279,7 +280,7 @@ static int measure_hotness(simulator *sim, moe_error *err)
     return MOE_OK;
 }
 
-/* A layer that no row of the trace gives an expert has none, as in the engine. */
+/* As in the engine, a layer in which no row chooses an expert has none. */
 static uint32_t find_classes(const moe_trace *trace, uint32_t *class_of_layer)
 {
     uint32_t n_with_experts = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The public trace calls that take a file: which format it has, and what a trace holds. */
+/* The public trace functions that take a file. They tell the file's format and what the trace
+ * holds. */
 #include <string.h>
 
 #include "cache/access_list.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading and writing traces, a format each: JSON lines (trace_jsonl.c; trace_writer.h writes them)
+/* Reads and writes traces in two formats: JSON lines (trace_jsonl.c; trace_writer.h writes them)
  * and libCacheSim's oracleGeneral (trace_oracle.c). */
 #ifndef MOE_CACHE_TRACE_FORMATS_H
 #define MOE_CACHE_TRACE_FORMATS_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Synthetic traces: a Gaussian logit for every expert, with a part that never changes (popularity),
- * one that drifts (the text's subject), one that changes within a few tokens, and noise. */
+/* Generates synthetic traces. Each expert has a Gaussian logit: a part that never changes
+ * (popularity), one that drifts (the text's subject), one that changes within a few tokens, and
+ * noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@
 
 /* ---- Presets ---- */
 
-/* Coefficients as fitted by others to traces of these models; the noise is fitted here to the reuse
- * from one token to the next that they report (README.md says which figures come out). */
+/* Others fitted these coefficients to traces of these models. The noise is fitted here, so that the
+ * reuse from one token to the next is the one they report (README.md has the resulting figures). */
 static const struct {
     const char *name;
     moe_trace_generator generator;
@@ -109,11 +110,12 @@ typedef struct generator_state {
     double *slow;    /* [n_sequences][n_layer][n_expert] */
     double *fast;    /* likewise */
     double *logits;  /* [n_expert] */
-    uint16_t *order; /* [n_expert] the largest logits first, as far as needed */
+    uint16_t *order; /* [n_expert] the largest logits first; only the first n_expert_used are
+                      * ordered */
     float *gates;    /* [n_expert_used] */
 } generator_state;
 
-/* (0, 1], of 53 bits; splitmix64. */
+/* Uniform in (0, 1], 53 bits, by splitmix64. */
 static double uniform(generator_state *state)
 {
     uint64_t z = state->random += 0x9e3779b97f4a7c15u;
@@ -123,7 +125,7 @@ static double uniform(generator_state *state)
     return ((double)(z >> 11) + 1.0) / 9007199254740992.0;
 }
 
-/* Box and Muller's pairs. */
+/* A normal variate, by the Box-Muller transform. */
 static double normal(generator_state *state)
 {
     if (state->has_spare) {
@@ -154,7 +156,7 @@ static void step_autoregression(generator_state *state, double *numbers, size_t 
 
 /* ---- Rows ---- */
 
-/* The n_expert_used largest logits to the front of order; ties to the lower id. */
+/* Puts the n_expert_used largest logits at the front of order; ties go to the lower id. */
 static void select_experts(generator_state *state)
 {
     const moe_trace_generator *o = state->options;
@@ -262,7 +264,8 @@ int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator, mo
         return moe_fail_null(err, "moe_trace_generate", "out");
     }
     *out = NULL;
-    /* What an older program does not set is as in a generator without a preset. */
+    /* Members that an older program does not set keep the values of a generator without a preset.
+     */
     moe_trace_generator own = {
         .gate_scale = 2.0, .n_sequences = 1, .n_prompts = 1, .decode_passes = 512};
     int status = moe_struct_take(&moe_kind_trace_generator, &own, generator, err);

@@ -17,7 +17,7 @@
 
 #define FIRST_LINE_BYTES 4096u
 #define MAX_LINE_BYTES   (4u << 20)
-#define MAX_DEPTH        5 /* object, layers, list, number, and one to spare */
+#define MAX_DEPTH        5 /* nesting: object, layers, list, number, and one spare */
 
 typedef struct jsonl_reader {
     const moe_trace_open_options *options;
@@ -26,11 +26,11 @@ typedef struct jsonl_reader {
     char *line; /* [capacity] */
     size_t capacity;
     uint64_t line_number;
-    uint32_t told_layers; /* by the options or the header; 0: not told */
+    uint32_t told_layers; /* from the options or the header; 0: neither has it */
     uint32_t told_experts;
     moe_trace *trace; /* NULL before the first row */
     bool has_passes;  /* set by the first row */
-    uint64_t pass;    /* of the last row, as told */
+    uint64_t pass;    /* the last row's, as the file gives it */
     uint16_t *ids;    /* [MOE_TRACE_MAX_EXPERTS] */
     float *gates;     /* likewise */
     moe_error *err;
@@ -170,7 +170,8 @@ static int read_list(jsonl_reader *reader, struct json_object *layers, struct js
     return status;
 }
 
-/* The first row tells the number of layers, and whether there are passes and gates. */
+/* Begins the trace with the first row, which tells the number of layers and whether there are
+ * passes and gates. */
 static int begin_trace(jsonl_reader *reader, size_t n_layer, bool has_passes, bool has_gates)
 {
     if (n_layer == 0 || n_layer > MOE_TRACE_MAX_LAYERS) {
@@ -276,8 +277,8 @@ static int read_line_object(jsonl_reader *reader, size_t size)
     return status;
 }
 
-/* Reads a line, or what the last one has; *size is 0 at the end of the file. The buffer grows with
- * the lines, up to their limit. */
+/* Reads a line, whose end the last one may lack; *size is 0 at the end of the file. The buffer
+ * grows with the lines, up to their limit. */
 static int next_line(jsonl_reader *reader, size_t *size)
 {
     *size = 0;

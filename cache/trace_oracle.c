@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* libCacheSim's oracleGeneral: a record for each access, packed and little-endian,
  *
- *     | u32 time | u64 id | u32 size | i64 index of the id's next access, -1: none |
+ *    | u32 time | u64 id | u32 size | i64 index of the id's next access, -1: none |
  *
- * Written: time is the pass, id is layer * n_expert + expert. Rows of a pass are merged, as a cache
- * sees them. Read: a pass ends where ids stop rising, whatever the time says. */
+ * In files written here, time is the pass and id is layer * n_expert + expert. Rows of a pass are
+ * merged, as a cache sees them. When a file is read, a pass ends where ids stop rising, whatever
+ * the time says. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,10 +108,10 @@ typedef struct oracle_reader {
     uint16_t *ids; /* [n_expert] of the layer being read */
     uint32_t n_ids;
     uint32_t layer;
-    int64_t last_id; /* -1: a pass begins */
+    int64_t last_id; /* -1 at the beginning of a pass */
 } oracle_reader;
 
-/* Ends the layer being read, and the empty ones before `layer`. */
+/* Ends the layer being read, and skips the empty ones before `layer`. */
 static int go_to_layer(oracle_reader *reader, uint32_t layer)
 {
     int status = MOE_OK;

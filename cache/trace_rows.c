@@ -89,7 +89,7 @@ int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates
     if (!grow_ids(trace, n)) {
         return MOE_ERR_MEMORY;
     }
-    /* Lists are short: insertion. */
+    /* Insertion sort, since lists are short. */
     for (uint32_t i = 0; i < n; i++) {
         uint16_t id = ids[i];
         size_t at = trace->n_ids + i;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* A trace in memory: rows in the order they were evaluated, each with a list of experts per layer.
+/* A trace in memory: rows in the order in which they were evaluated, each with a list of experts
+ * per layer.
  *
- *     ids:   [ row 0: layer 0 | layer 1 | ... | row 1: layer 0 | ... ]
- *     start: [n_rows * n_layer + 1] where each list begins
+ *    ids:   [ row 0: layer 0 | layer 1 | ... | row 1: layer 0 | ... ]
+ *    start: [n_rows * n_layer + 1] where each list begins
  *
- * Lists may differ in length (a layer without experts has empty ones), so memory follows the file.
+ * Lists may differ in length, since layers without experts have empty ones, so memory grows with
+ * the file's content.
  */
 #ifndef MOE_CACHE_TRACE_ROWS_H
 #define MOE_CACHE_TRACE_ROWS_H
 
 #include <moe/trace.h>
 
-/* Limits on what is read: more than any model has, small enough for a key to fit 32 bits. */
+/* Limits for files: more than any model has, and small enough for a key to fit 32 bits. */
 #define MOE_TRACE_MAX_LAYERS  4096u
 #define MOE_TRACE_MAX_EXPERTS 4096u
 #define MOE_TRACE_MAX_KEYS    (1u << 22) /* layers x experts */
@@ -26,13 +28,13 @@ struct moe_trace {
     uint32_t n_sequences;
     size_t n_ids;
     uint64_t *pass;      /* [n_rows] ascending from 0, without gaps */
-    uint64_t *token;     /* [n_rows] position in its sequence, as told */
+    uint64_t *token;     /* [n_rows] position in its sequence, as the file gives it */
     uint32_t *sequence;  /* [n_rows] */
     size_t *start;       /* [n_rows * n_layer + 1] */
     uint16_t *ids;       /* ascending within a list */
     float *gates;        /* [n_ids] or NULL */
-    uint32_t n_lists;    /* of the last row, so far */
-    size_t row_capacity; /* of the arrays by row, and of start in rows */
+    uint32_t n_lists;    /* lists of the last row so far */
+    size_t row_capacity; /* of the per-row arrays; start's, in rows */
     size_t id_capacity;
 };
 
@@ -50,15 +52,15 @@ static inline moe_trace_list moe_trace_list_of(const moe_trace *trace, uint64_t 
                             (uint32_t)(trace->start[at + 1] - first)};
 }
 
-/* An empty trace of this geometry; n_expert 0: as large as the ids turn out to be. NULL when memory
- * is short. */
+/* An empty trace of this geometry. With n_expert 0 the ids decide how many experts there are. NULL
+ * when memory is short. */
 moe_trace *moe_trace_new(uint32_t n_layer, uint32_t n_expert, bool has_gates);
 /* Begins a row, of pass n_passes - 1 or, when new_pass, of the next. */
 int moe_trace_add_row(moe_trace *trace, bool new_pass, uint64_t token, uint32_t sequence);
-/* The row's next layer; each row needs all of them. gates may be NULL when the trace has none.
+/* Adds the row's next layer; each row needs all layers. gates may be NULL when the trace has none.
  * Sorts by id. MOE_ERR_FORMAT: an id twice or out of range; MOE_ERR_MEMORY. */
 int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates, uint32_t n);
-/* No more rows: what depends on all of them is set. */
+/* Ends the trace after its last row, and sets what depends on all rows. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A row is put together as two texts, its layers and its gates, because they stand one after the
- * other in the line but come interleaved. */
+/* A row is assembled as two texts, its layers and its gates: the line has one after the other, but
+ * the calls interleave them. */
 #include "cache/trace_writer.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ struct moe_trace_writer {
     bool out_of_memory;
     uint64_t pass, token;
     uint32_t sequence;
-    uint32_t n_lists; /* of the row, so far */
+    uint32_t n_lists; /* lists of the row so far */
     text_buffer layers;
     text_buffer gates;
 };
@@ -58,8 +58,8 @@ __attribute__((format(printf, 3, 4))) static void append(moe_trace_writer *write
     text->size += (size_t)size;
 }
 
-/* Nine digits give a float back exactly. The host program's locale may want another decimal point
- * than JSON. */
+/* Nine digits restore a float exactly. Under some locales the host program would print another
+ * decimal point than JSON's. */
 static void append_gate(moe_trace_writer *writer, const char *separator, float gate)
 {
     char number[32];
@@ -168,7 +168,7 @@ void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, co
 int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err)
 {
     write_row(writer);
-    (void)fflush(writer->file); /* ferror() tells */
+    (void)fflush(writer->file); /* ferror() reports a failure */
     return state_of(writer, err);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes a trace as JSON lines while a model runs. Rows are whole: begin_row(), then add_list() for
- * each of the n_layer layers in order (an empty one where a layer has no experts). */
+/* Writes a trace as JSON lines while a model runs. The caller gives whole rows: begin_row(), then
+ * add_list() for each of the n_layer layers in order (an empty list where a layer has no experts).
+ */
 #ifndef MOE_CACHE_TRACE_WRITER_H
 #define MOE_CACHE_TRACE_WRITER_H
 
@@ -13,15 +14,15 @@ typedef struct moe_trace_writer moe_trace_writer;
 
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
                           uint32_t n_expert, bool has_gates, moe_error *err);
-/* pass: ascending, consecutive rows of one pass have one number. */
+/* pass: ascending; consecutive rows of one pass have the same number. */
 int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t token,
                                uint32_t sequence, moe_error *err);
 /* gates: the router's probabilities of the ids, or NULL in a trace without gates. */
 void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, const float *gates,
                                uint32_t n);
-/* Ends the row and hands all rows to the system: what cannot be written is told now. */
+/* Ends the row and hands all rows to the system, so that a write error is reported here. */
 int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err);
-/* Tells whatever went wrong since the file was opened. Nulls the handle in any case. */
+/* Reports any error since the file was opened. Nulls the handle in any case. */
 int moe_trace_writer_close(moe_trace_writer **writer, moe_error *err);
 
 #endif
