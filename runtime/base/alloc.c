@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "runtime/base/moe_assert.h"
+
 void *moe_calloc(size_t count, size_t size)
 {
     if (count == 0 || size == 0) {
@@ -38,6 +40,7 @@ void *moe_calloc_aligned(size_t count, size_t size)
 
 void *moe_map_pages(size_t bytes)
 {
+    MOE_ASSERT(bytes > 0);
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return pages != MAP_FAILED ? pages : NULL;
 }

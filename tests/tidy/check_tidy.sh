@@ -122,6 +122,10 @@ check_banned() {
                     printf "%s:%d: the library must not call %s()\n", FILENAME, FNR, word
                 if (word == "fprintf" && rest ~ /fprintf *\( *(stderr|stdout)/)
                     printf "%s:%d: the library must not print\n", FILENAME, FNR
+                if (word == "dprintf" && FILENAME != "runtime/base/moe_assert.c")
+                    printf "%s:%d: the library must not print\n", FILENAME, FNR
+                if (word == "MOE_ASSERT" && rest ~ /\+\+|--|[^=!<>]=[^=]/)
+                    printf "%s:%d: an assertion has a side effect\n", FILENAME, FNR
                 rest = substr(rest, RSTART + RLENGTH)
             }
         }'
