@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Editing what the routers chose by what is in the device's memory, without asking the host: the
  * draft that may use only resident experts (SpecMoE, section 4) and, lossy, buddies in place of
- * missing experts (BuddyMoE, section 4). Results are those of runtime/speculate/draft_route.h and
+ * missing experts (BuddyMoE, section 4). Results are those of runtime/draft/draft_route.h and
  * buddy.h, which say what the rules are.
  *
  * A block is a row. Ranks are served one after the other, because each takes what those before have

@@ -101,7 +101,7 @@ typedef struct moe_cuda_attention {
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
 void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
-/* moe_route_edit of runtime/speculate/route_edit.h in device memory. */
+/* moe_route_edit of runtime/pass/route_edit.h in device memory. */
 typedef struct moe_cuda_route_edit {
     uint32_t n_rows;
     uint32_t n_expert;      /* up to MOE_ROUTER_MAX_EXPERTS */
@@ -124,7 +124,7 @@ typedef struct moe_cuda_draft_routing {
     uint32_t *n_missing;      /* out: [n_rows] of the picks, how many are not resident; or NULL */
 } moe_cuda_draft_routing;
 
-/* As moe_draft_route() of runtime/speculate/draft_route.h, whose random fill is the host's alone.
+/* As moe_draft_route() of runtime/draft/draft_route.h, whose random fill is the host's alone.
  */
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_draft_routing *routing);
@@ -157,7 +157,7 @@ typedef struct moe_cuda_buddy_options {
     moe_cuda_buddy_stats *stats;
 } moe_cuda_buddy_options;
 
-/* Lossy. As moe_buddy_apply() of runtime/speculate/buddy.h without novelty and without the random
+/* Lossy. As moe_buddy_apply() of runtime/lossy/buddy.h without novelty and without the random
  * baseline, which are the host's alone. Entropies are doubles of the device's log and pow: one
  * that is within their last bits of the threshold may be decided otherwise than on the host. */
 void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,

@@ -285,7 +285,7 @@ typedef struct moe_device_ops {
 /* ---- What a device carries out alone (optional) ---- */
 
 /* What stands in for a pick of the router that is not resident, by the rules of
- * runtime/speculate/draft_route.h. */
+ * runtime/draft/draft_route.h. */
 typedef enum moe_resident_fill {
     MOE_RESIDENT_FILL_AFFINITY,
     MOE_RESIDENT_FILL_ROUTER,
@@ -298,7 +298,7 @@ typedef struct moe_expert_address {
 } moe_expert_address;
 
 /* Lossy: what stands in for a missing pick before anything else does, by the rules of
- * runtime/speculate/buddy.h, without novelty and the random baseline. */
+ * runtime/lossy/buddy.h, without novelty and the random baseline. */
 typedef struct moe_resident_buddies {
     const uint32_t *count;   /* device, [n_expert] */
     const uint16_t *buddies; /* device, [n_expert][max] */

@@ -6,7 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/speculate/byte_cost.h"
+#include "runtime/draft/byte_cost.h"
 #include "runtime/engine/engine_internal.h"
 
 struct moe_draft_model {

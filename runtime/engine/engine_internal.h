@@ -19,7 +19,7 @@
 #include "runtime/engine/route_editing.h"
 #include "runtime/lab/route_replay.h"
 #include "runtime/engine/lossy.h"
-#include "runtime/engine/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "runtime/engine/speculation.h"
 #include "runtime/engine/trace_recorder.h"
 #include "runtime/host/team.h"

@@ -9,9 +9,9 @@
 
 #include "runtime/lab/budget_exact.h"
 #include "runtime/sidecar/calibration.h"
-#include "runtime/speculate/buddy.h"
-#include "runtime/speculate/expert_budget.h"
-#include "runtime/speculate/quality_meter.h"
+#include "runtime/lossy/buddy.h"
+#include "runtime/lossy/expert_budget.h"
+#include "runtime/lossy/quality_meter.h"
 
 typedef struct moe_lossy {
     /* Set at open, never changed. */

@@ -14,7 +14,7 @@
 
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
-#include "runtime/speculate/buddy.h"
+#include "runtime/lossy/buddy.h"
 
 typedef struct moe_recorded_table_options {
     const uint16_t *affinity;      /* [n_layer][n_expert][n_expert] or NULL */

@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/lossy.h"
-#include "runtime/speculate/miss_model.h"
+#include "runtime/draft/miss_model.h"
 #include "runtime/engine/speculation.h"
 
 static uint32_t depth_of(const moe_pass *pass, uint32_t row)

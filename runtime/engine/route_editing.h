@@ -6,7 +6,7 @@
 
 #include "offload/expert_store.h"
 #include "runtime/pass/pass_hooks.h"
-#include "runtime/speculate/route_edit.h"
+#include "runtime/pass/route_edit.h"
 
 typedef struct moe_route_editor {
     moe_pass_hook hook;

@@ -5,7 +5,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
-#include "runtime/speculate/miss_model.h"
+#include "runtime/draft/miss_model.h"
 
 /* Weight of the newest sample in the average cost of a missing expert. */
 #define PLAIN_MEMORY     0.98 /* of a plain pass, for each new one */

@@ -4,7 +4,7 @@
  *   draft    for every session that writes: a token tree, by n-grams of its own text, by the model
  *            itself restricted to the experts that are in memory, or by a second, small model
  *   verify   one pass over the trees' nodes (step.c), each missing expert moved once
- *   settle   the walk that runtime/speculate/accept.h describes has taken place as the logits came;
+ *   settle   the walk that runtime/draft/accept.h describes has taken place as the logits came;
  *            the accepted path becomes part of the timeline, the rest is forgotten
  *
  * Lossless: with the lossy modes off the text is that of plain decoding, greedy or sampled with the
@@ -17,15 +17,15 @@
 #include <moe/moe.h>
 
 #include "offload/expert_store.h"
-#include "runtime/speculate/byte_cost.h"
+#include "runtime/draft/byte_cost.h"
 #include "runtime/sidecar/calibration.h"
-#include "runtime/speculate/foresight.h"
+#include "runtime/draft/foresight.h"
 #include "runtime/pass/pass.h"
-#include "runtime/speculate/accept.h"
-#include "runtime/speculate/draft_route.h"
-#include "runtime/speculate/length_control.h"
-#include "runtime/speculate/suffix_draft.h"
-#include "runtime/speculate/token_tree.h"
+#include "runtime/draft/accept.h"
+#include "runtime/draft/draft_route.h"
+#include "runtime/draft/length_control.h"
+#include "runtime/draft/suffix_draft.h"
+#include "runtime/draft/token_tree.h"
 
 typedef enum moe_drafter {
     MOE_DRAFTER_NGRAM,

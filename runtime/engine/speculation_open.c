@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
-#include "runtime/speculate/miss_model.h"
+#include "runtime/draft/miss_model.h"
 #include "runtime/base/named_value.h"
 
 #define DEFAULT_DRAFT_MAX 8u

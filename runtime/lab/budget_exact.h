@@ -6,7 +6,7 @@
 #define MOE_LAB_BUDGET_EXACT_H
 
 #include "runtime/pass/pass_hooks.h"
-#include "runtime/speculate/expert_budget.h"
+#include "runtime/lossy/expert_budget.h"
 
 typedef struct moe_budget_exact {
     moe_pass_hook hook;

@@ -7,8 +7,8 @@ set -u
 fields=$(realpath "$1")
 cd "$2" || exit 2
 status=0
-library="runtime/engine runtime/base runtime/host runtime/model runtime/speculate runtime/device
-    cache offload cpu cuda"
+library="$(find runtime -mindepth 1 -maxdepth 1 -type d ! -name cli ! -name packaging) cache offload
+    cpu cuda"
 # shellcheck disable=SC2086
 if grep -rnE --include='*.c' '"[^"]*--[a-z]' $library; then
     echo "these messages name flags of the command; name the field of the options instead"

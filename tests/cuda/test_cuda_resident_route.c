@@ -2,8 +2,8 @@
 /* Routing edited on the device against the host's editors, bit by bit: the draft on resident
  * experts and buddies of missing ones, over random routings, residents and options. */
 #include "cuda/kernels/vector_launch.h"
-#include "runtime/speculate/buddy.h"
-#include "runtime/speculate/draft_route.h"
+#include "runtime/lossy/buddy.h"
+#include "runtime/draft/draft_route.h"
 #include "tests/kernels/vector_test_util.h"
 
 #define MAX_ROWS   65

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "runtime/engine/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 #define N 64u
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/engine/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 enum { LARGEST = 151936, N_RECENT = 30 };
 

@@ -5,7 +5,7 @@
 #ifndef MOE_TESTS_SPECULATE_LENGTH_PROCESS_H
 #define MOE_TESTS_SPECULATE_LENGTH_PROCESS_H
 
-#include "runtime/speculate/length_control.h"
+#include "runtime/draft/length_control.h"
 
 #define N_ITERATIONS 5000u /* of a random process */
 

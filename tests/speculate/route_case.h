@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "runtime/base/random.h"
-#include "runtime/speculate/route_edit.h"
+#include "runtime/pass/route_edit.h"
 
 #define CASE_ROWS   6
 #define CASE_EXPERT 24

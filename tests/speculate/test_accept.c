@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "chi_square.h"
-#include "runtime/speculate/accept.h"
+#include "runtime/draft/accept.h"
 
 #define N_TOKENS  5u
 #define N_EMITTED 3u

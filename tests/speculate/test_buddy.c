@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "runtime/speculate/buddy.h"
+#include "runtime/lossy/buddy.h"
 #include "tests/speculate/route_case.h"
 
 /* M + 1 of expert 0 is 4, 4, 2 of 10; of expert 3 all are equal. */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/speculate/draft_route.h"
+#include "runtime/draft/draft_route.h"
 #include "tests/speculate/route_case.h"
 
 #define NONE MOE_EXPERT_NONE

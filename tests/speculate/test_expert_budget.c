@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/speculate/budget_oracle.h"
-#include "runtime/speculate/expert_budget.h"
+#include "runtime/lossy/budget_oracle.h"
+#include "runtime/lossy/expert_budget.h"
 #include "tests/speculate/route_case.h"
 
 static void apply(const moe_expert_budget *budget, moe_route_edit *edit, moe_budget_stats *stats)

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "runtime/base/random.h"
-#include "runtime/speculate/quality_meter.h"
+#include "runtime/lossy/quality_meter.h"
 
 #define VOCAB 50
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/random.h"
-#include "runtime/speculate/suffix_draft.h"
+#include "runtime/draft/suffix_draft.h"
 
 #define MOST_TOKENS 400
 

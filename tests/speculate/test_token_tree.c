@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/random.h"
-#include "runtime/speculate/token_tree.h"
+#include "runtime/draft/token_tree.h"
 
 static uint32_t roll(moe_random *random, uint32_t n)
 {

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* Routing of the self-assisted draft: only resident experts compute (SpecMoE, section 4). */
+#ifndef MOE_DRAFT_DRAFT_ROUTE_H
+#define MOE_DRAFT_DRAFT_ROUTE_H
+
+#include "runtime/base/random.h"
+#include "runtime/pass/route_edit.h"
+
+/* What stands in for a pick that is not resident. */
+typedef enum moe_draft_fill {
+    MOE_DRAFT_FILL_AFFINITY, /* its nearest resident expert that is unused, by the table */
+    MOE_DRAFT_FILL_ROUTER,   /* the top-k of the router among the resident */
+    MOE_DRAFT_FILL_RANDOM,   /* any resident one (baseline) */
+    MOE_DRAFT_FILL_NONE      /* nothing: the rank is dropped */
+} moe_draft_fill;
+
+typedef struct moe_draft_routing {
+    moe_draft_fill fill;
+    const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
+    moe_random *random;       /* of MOE_DRAFT_FILL_RANDOM */
+} moe_draft_routing;
+
+/* edit->resident: those that the draft may use. A row whose picks are all resident keeps its bits.
+ * Else resident picks keep their ranks and the others are served in rank order, by experts that the
+ * row does not have yet; a stand-in takes the weight of the rank it serves. With n_used resident
+ * experts or fewer every one is used, in the router's order (algorithms, 1.2), and ranks left over
+ * are dropped; then and with ROUTER the weights are the model's rule over what the row has.
+ * MOE_DRAFT_FILL_NONE always drops, the other ranks' weights stay. */
+void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
+
+/* Which experts of a layer are kept for the next draft (algorithms, 1.5). */
+typedef enum moe_draft_pin {
+    MOE_DRAFT_PIN_HOT_TEMPORAL, /* the most activated of the verification pass just done */
+    MOE_DRAFT_PIN_HOT_GLOBAL,   /* of calibration */
+    MOE_DRAFT_PIN_RANDOM
+} moe_draft_pin;
+
+/* The n experts with the greatest score, ties to the lower id, greatest first; returns how many. */
+uint32_t moe_draft_hottest(const float *score, uint32_t n_expert, uint32_t n, uint32_t *experts);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Inside length control: what the three controllers share. The contract (length_control.c) keeps
+ * the baseline, the trace and the report; a controller only answers how long a draft may be. */
+#ifndef MOE_DRAFT_LENGTH_CONTROLLER_H
+#define MOE_DRAFT_LENGTH_CONTROLLER_H
+
+#include "runtime/draft/length_control.h"
+
+#define MOE_LENGTH_WINDOW     16u /* iterations of one figure of utility */
+#define MOE_LENGTH_BASE_SLOTS 16u
+
+/* The cost of plain decoding with one number of sequences. */
+typedef struct moe_length_base {
+    uint32_t n_sequences; /* 0: the slot is free */
+    uint32_t n_samples;
+    uint32_t age; /* iterations since the last sample */
+    double cost;  /* of a sequence's token; 0 while no measurement is complete */
+    double sum;   /* of the measurement under way (cascade) */
+    uint32_t n_sum;
+} moe_length_base;
+
+typedef struct moe_length_ops {
+    int (*create)(moe_length_control *control, moe_error *err);
+    uint32_t (*begin)(moe_length_control *control);
+    double (*survival)(const moe_length_control *control, uint32_t depth, float confidence);
+    bool (*go_on)(const moe_length_control *control, uint32_t depth, double path_survival);
+    uint32_t (*cut)(const moe_length_control *control, const double *survival,
+                    const double *fetch_cost, uint32_t n);
+    void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
+                       bool accepted);
+    bool (*listens)(const moe_length_control *control); /* NULL: never */
+    void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
+} moe_length_ops;
+
+typedef struct moe_length_sum {
+    double tokens, cost;
+} moe_length_sum;
+
+struct moe_length_control {
+    /* Set at creation, never changed. */
+    moe_length_options options; /* defaults filled in */
+    const moe_length_ops *ops;
+    void *state; /* the controller's own */
+    /* The iteration under way. */
+    uint32_t n_sequences;
+    bool n_sequences_changed; /* since the last iteration */
+    uint32_t draft_length;
+    /* Baselines, by the number of sequences modulo the slots: a collision forgets the older one. */
+    moe_length_base bases[MOE_LENGTH_BASE_SLOTS];
+    moe_length_base *base; /* of n_sequences */
+    /* For the report and the trace. */
+    moe_length_sum recent[MOE_LENGTH_WINDOW]; /* ring by iteration; costs in base costs */
+    moe_length_report report;
+    double inverse_utility_sum;
+    uint64_t n_runs;
+    uint8_t *trace;
+    uint64_t n_trace, trace_capacity;
+};
+
+extern const moe_length_ops moe_length_static, moe_length_cascade, moe_length_survival_ops;
+
+/* Nothing was drafted by a model and nothing but the sequences' own rows was evaluated: what plain
+ * decoding does, whatever K was. */
+static inline bool moe_length_is_plain(const moe_length_iteration *iteration)
+{
+    return iteration->n_rows <= iteration->n_sequences && iteration->n_draft_passes == 0;
+}
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Answers while drafting of the controllers that set K for an iteration and price nothing. */
+#ifndef MOE_DRAFT_LENGTH_FIXED_H
+#define MOE_DRAFT_LENGTH_FIXED_H
+
+#include "runtime/draft/length_controller.h"
+
+/* The confidence as it is. */
+double moe_length_fixed_survival(const moe_length_control *control, uint32_t depth,
+                                 float confidence);
+bool moe_length_fixed_go_on(const moe_length_control *control, uint32_t depth,
+                            double path_survival);
+uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
+                              const double *fetch_cost, uint32_t n);
+void moe_length_fixed_note(moe_length_control *control, uint32_t depth, float confidence,
+                           bool accepted);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/draft/length_prices.h"
+
+#define CALIBRATION_DECAY 0.98 /* of a count, for each new one: a memory of 50 */
+#define PRIOR_STRENGTH    4.0
+#define COST_MEMORY       64u
+#define FETCH_MEMORY      64.0 /* tokens */
+#define COLD_SAMPLES      8u   /* the first of all: caches are cold, and they say nothing */
+#define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
+#define OUTLIER           2.5
+#define COST_CLIP         3.0  /* times the mean: more is not believed of one sample */
+#define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
+#define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
+
+void moe_length_prices_init(moe_length_prices *prices)
+{
+    prices->slope = ROW_COST_PRIOR;
+}
+
+/* ---- Acceptance ---- */
+
+static uint32_t bucket_of(float confidence)
+{
+    uint32_t b = (uint32_t)(confidence * MOE_PRICES_BUCKETS);
+    return b < MOE_PRICES_BUCKETS ? b : MOE_PRICES_BUCKETS - 1;
+}
+
+static uint32_t depth_index(uint32_t depth)
+{
+    return depth == 0 ? 0 : depth > MOE_PRICES_DEPTHS ? MOE_PRICES_DEPTHS - 1 : depth - 1;
+}
+
+static double posterior(const moe_acceptance_count *count, double prior)
+{
+    return (count->accepted + PRIOR_STRENGTH * prior) / (count->seen + PRIOR_STRENGTH);
+}
+
+static void count_add(moe_acceptance_count *count, bool accepted)
+{
+    count->seen = count->seen * CALIBRATION_DECAY + 1;
+    count->accepted = count->accepted * CALIBRATION_DECAY + accepted;
+}
+
+double moe_length_prices_survival(const moe_length_prices *s, uint32_t depth, float confidence)
+{
+    uint32_t b = bucket_of(confidence);
+    double prior = posterior(&s->buckets[b], 0.05 + 0.85 * confidence);
+    return posterior(&s->cells[depth_index(depth)][b], prior);
+}
+
+double moe_length_prices_at_depth(const moe_length_prices *s, uint32_t depth)
+{
+    const moe_acceptance_count *nearest = &s->depths[depth_index(depth)];
+    return posterior(nearest, depth > 1 ? posterior(&s->depths[depth_index(depth - 1)], 0.5) : 0.5);
+}
+
+void moe_length_prices_note(moe_length_prices *s, uint32_t depth, float confidence, bool accepted)
+{
+    uint32_t b = bucket_of(confidence);
+    count_add(&s->cells[depth_index(depth)][b], accepted);
+    count_add(&s->buckets[b], accepted);
+    count_add(&s->depths[depth_index(depth)], accepted);
+}
+
+/* ---- Costs ---- */
+
+static void mean_add(moe_running_mean *m, double value, uint32_t memory)
+{
+    if (m->n > 0 && m->mean > 0 && value > COST_CLIP * m->mean) {
+        value = COST_CLIP * m->mean;
+    }
+    m->n += m->n < memory;
+    m->mean += (value - m->mean) / m->n;
+}
+
+/* Of 1 to MOE_PRICES_BASE_MEMORY values: the mean of those that are no more than OUTLIER times the
+ * (lower) median. */
+static double mean_without_outliers(const double *values, uint32_t n)
+{
+    double sorted[MOE_PRICES_BASE_MEMORY];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && sorted[at - 1] > values[i]; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = values[i];
+    }
+    double sum = 0, limit = OUTLIER * sorted[(n - 1) / 2];
+    uint32_t n_summed = 0;
+    while (n_summed < n && sorted[n_summed] <= limit) {
+        sum += sorted[n_summed++];
+    }
+    return sum / n_summed;
+}
+
+/* A running mean where there is one, drawn to the line through the widths seen. */
+static double width_ratio(const moe_running_mean *widths, double slope, uint32_t rows)
+{
+    double line = widths[0].mean + slope * rows;
+    if (rows >= MOE_PRICES_WIDTHS) {
+        return line;
+    }
+    const moe_running_mean *m = &widths[rows];
+    return (m->n * m->mean + COST_STRENGTH * line) / (m->n + COST_STRENGTH);
+}
+
+double moe_length_prices_verify(const moe_length_prices *s, uint32_t rows, double fetch)
+{
+    double usual = fetch >= 0 ? fetch : width_ratio(s->fetch, s->fetch_slope, rows);
+    return width_ratio(s->compute, s->slope, rows) + usual;
+}
+
+/* Least squares through the plain cost, with the prior as if one sample at one row had shown it. */
+static double fit_slope(const moe_running_mean *widths, double prior)
+{
+    double product = prior, square = 1;
+    for (uint32_t r = 1; r < MOE_PRICES_WIDTHS; r++) {
+        product += widths[r].n * (double)r * (widths[r].mean - widths[0].mean);
+        square += widths[r].n * (double)r * r;
+    }
+    double slope = product / square;
+    return slope > 0 ? slope : 0;
+}
+
+double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
+{
+    double path = 1, tokens = 1, best = 0;
+    for (uint32_t d = 1; d <= max_depth && d <= MOE_PRICES_DEPTHS; d++) {
+        path *= moe_length_prices_at_depth(s, d);
+        tokens += path;
+        double utility = tokens / (moe_length_prices_verify(s, d, -1) + d * s->draft_pass.mean);
+        best = utility > best ? utility : best;
+    }
+    return best;
+}
+
+double moe_length_prices_tokens(const moe_length_prices *s, uint32_t depth)
+{
+    double path = 1, tokens = 1;
+    for (uint32_t d = 1; d <= depth; d++) {
+        path *= moe_length_prices_at_depth(s, d);
+        tokens += path;
+    }
+    return tokens;
+}
+
+bool moe_length_prices_in_doubt(const moe_length_prices *s)
+{
+    return s->last_plain < FASTER * s->compute_base;
+}
+
+/* A t_base that is too high hides losses, and while drafts go on its memory reaches far back. */
+static void forget_slower(moe_length_prices *s, double base, double cost)
+{
+    if (s->last_plain < FASTER * base && cost < FASTER * base && s->n_plain > 2) {
+        s->plain[0] = s->last_plain;
+        s->plain[1] = cost;
+        s->n_plain = 2;
+    }
+    s->last_plain = cost;
+}
+
+void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
+                             const moe_length_iteration *it)
+{
+    bool plain = moe_length_is_plain(it);
+    double n = it->n_sequences;
+    if (plain && s->n_cold < COLD_SAMPLES) {
+        s->n_cold++;
+        return;
+    }
+    if (it->models_misses) {
+        double tokens = it->n_emitted > 0 ? it->n_emitted : 1;
+        double weight = s->plain_fetch == 0 ? 1 : tokens / n / FETCH_MEMORY;
+        s->plain_fetch += weight * (it->plain_fetch / tokens - s->plain_fetch);
+    }
+    if (plain) {
+        double cost = (it->verify_cost - (it->models_misses ? it->fetch_cost : 0)) / n;
+        s->plain[s->n_plain++ % MOE_PRICES_BASE_MEMORY] = cost;
+        base->n_samples += base->n_samples < MOE_PRICES_BASE_MEMORY;
+        uint32_t n_kept = s->n_plain < MOE_PRICES_BASE_MEMORY ? s->n_plain : MOE_PRICES_BASE_MEMORY;
+        if (n_kept >= MOE_PRICES_FIRST_SAMPLES || base->n_samples <= n_kept) {
+            s->compute_base = mean_without_outliers(s->plain, n_kept);
+            forget_slower(s, s->compute_base, cost);
+        }
+        base->age = 0;
+    }
+    base->cost = s->compute_base > 0 ? s->compute_base + s->plain_fetch : 0;
+    double unit = base->cost * n;
+    if (unit <= 0) {
+        return;
+    }
+    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    uint32_t rows = (extra + it->n_sequences / 2) / it->n_sequences;
+    if (rows < MOE_PRICES_WIDTHS) {
+        /* The first sample of a width may be an outlier: the line says what to expect. */
+        double limit = OUTLIER * moe_length_prices_verify(s, rows, -1) * unit;
+        double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;
+        mean_add(&s->compute[rows], kept * (it->verify_cost - it->fetch_cost) / unit, COST_MEMORY);
+        mean_add(&s->fetch[rows], kept * it->fetch_cost / unit, COST_MEMORY);
+    }
+    if (it->n_draft_passes > 0) {
+        mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);
+    }
+    if (!plain) {
+        s->slope = fit_slope(s->compute, ROW_COST_PRIOR);
+        s->fetch_slope = fit_slope(s->fetch, 0);
+    }
+}

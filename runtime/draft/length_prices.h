@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* What the survival controller knows of a draft before it is made: how likely its tokens are to be
+ * accepted, and what its rows cost.
+ *
+ * Acceptance is calibrated: counts by depth and confidence bucket, decayed, on a prior that is the
+ * bucket's count over all depths, whose own prior is the confidence. Costs are kept as ratios to
+ * t_base (what plain decoding of a token costs), by rows and with fetches apart, so everything (a
+ * longer KV cache, a slower clock) moves none of them. Plain samples far off their median are left
+ * out of t_base and speculating ones are clipped at a multiple of what was expected, so that a
+ * stalled machine is not taken for the price of a draft.
+ *
+ * One thread at a time. */
+#ifndef MOE_DRAFT_LENGTH_PRICES_H
+#define MOE_DRAFT_LENGTH_PRICES_H
+
+#include "runtime/draft/length_controller.h"
+
+#define MOE_PRICES_DEPTHS        16u
+#define MOE_PRICES_BUCKETS       8u
+#define MOE_PRICES_WIDTHS        32u
+#define MOE_PRICES_BASE_MEMORY   16u /* samples of a running mean */
+#define MOE_PRICES_FIRST_SAMPLES 8u  /* before t_base is told */
+
+typedef struct moe_acceptance_count {
+    double seen, accepted;
+} moe_acceptance_count;
+
+typedef struct moe_running_mean {
+    double mean;
+    uint32_t n;
+} moe_running_mean;
+
+typedef struct moe_length_prices {
+    moe_acceptance_count cells[MOE_PRICES_DEPTHS][MOE_PRICES_BUCKETS];
+    moe_acceptance_count buckets[MOE_PRICES_BUCKETS];
+    moe_acceptance_count depths[MOE_PRICES_DEPTHS];
+    double plain[MOE_PRICES_BASE_MEMORY]; /* ring of the latest plain costs of a sequence's token */
+    uint32_t n_plain;
+    uint32_t n_cold;
+    double last_plain;
+    /* Where misses are modelled, `plain` is without what was waited for experts, and this is what
+     * plain decoding would have waited, a sequence's token. */
+    double plain_fetch;
+    double compute_base;
+    /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
+    moe_running_mean compute[MOE_PRICES_WIDTHS], fetch[MOE_PRICES_WIDTHS];
+    moe_running_mean draft_pass;
+    double slope, fetch_slope; /* a row more, where no width was seen */
+} moe_length_prices;
+
+/* prices: all zero before. */
+void moe_length_prices_init(moe_length_prices *prices);
+
+/* The probability that a token of this depth (from 1) and confidence stands, those before it
+ * standing. */
+double moe_length_prices_survival(const moe_length_prices *prices, uint32_t depth,
+                                  float confidence);
+/* The same of any token of this depth. */
+double moe_length_prices_at_depth(const moe_length_prices *prices, uint32_t depth);
+/* A token's fate, those before it having stood. */
+void moe_length_prices_note(moe_length_prices *prices, uint32_t depth, float confidence,
+                            bool accepted);
+
+/* Of a verification of rows drafted ones, in t_base; fetch < 0: not known, as usual. */
+double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, double fetch);
+/* The greatest tokens per cost, in plain decoding's, that any fixed depth up to this promises. */
+double moe_length_prices_utility(const moe_length_prices *prices, uint32_t max_depth);
+/* Tokens that a verification of so long a draft writes. */
+double moe_length_prices_tokens(const moe_length_prices *prices, uint32_t depth);
+
+/* The latest plain sample was so far below t_base that a second one must tell it from noise; until
+ * then losses may look like gains. */
+bool moe_length_prices_in_doubt(const moe_length_prices *prices);
+/* Learns an iteration's costs and keeps *base, the baseline of its number of sequences. */
+void moe_length_prices_learn(moe_length_prices *prices, moe_length_base *base,
+                             const moe_length_iteration *iteration);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/* Prices a token before it is drafted or verified, under a guard that owns a budget of lost time.
+ *
+ * Prices. A token is worth its row when
+ *     P(path is accepted)  >  rate * (cost of one row more, with its misses),
+ * where rate is the greater of plain decoding's tokens per cost and of what speculation has reached
+ * lately: the stationary optimum of tokens per cost. What is known of both is in
+ * length_prices.h.
+ *
+ * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
+ * the tokens so far would have cost. No draft is longer than what is left would pay for, were all
+ * of it refused that is not nearly sure. Drafts begin short: K doubles when all of a draft stood.
+ *
+ * Silent drafts. While K is 0 a drafter that costs nothing (n-grams) drafts all the same, and what
+ * it would have drafted is compared with what is written. So acceptance is known before anything
+ * was paid for: what promises little is not tried, what promises much is tried at once and with a
+ * larger share.
+ *
+ * Won and lost: where misses are modelled, against what plain decoding would have missed for the
+ * very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts are good, so a
+ * t_base of other moments would take easy text for a gain; and plain passes pay for what refused
+ * drafts have pushed out.
+ *
+ *             plain iterations         wait over or much promised, enough left
+ *   WARM_UP -------------------> OFF --------------------------> PROBE
+ *                                 ^  <-- probe_end(): U < 1 ------ |
+ *                                 |                                | probe_end(): U >= 1, or the
+ *                                 |  window's U < 1, nothing left  v prices say that it pays
+ *                                 +------------------------------ ON
+ *
+ * The wait doubles with each failure, which keeps hopeless text far below what may be lost. t_base
+ * is measured in all plain iterations; while ON one in REFRESH_INTERVAL is made plain for it, or in
+ * REFRESH_CLOSE where little is won. */
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/draft/length_account.h"
+#include "runtime/draft/length_controller.h"
+#include "runtime/draft/length_prices.h"
+
+#define COST_CLIP 3.0 /* times what was expected */
+
+/* With the second controller's share 1.8 % of the 2 % that speculation may cost; the rest is for
+ * what the last drafts cost beyond expectation. */
+#define SHARE        0.008
+#define MORE         0.007
+#define SECOND_SHARE 0.003
+#define ROW_MISSES   1.5 /* of a refused row, over a plain token's: it belongs to another text */
+#define EXPLORE_LEFT 3.0 /* in t_base */
+
+#define PROBE_ITERATIONS 6u
+#define FIRST_WAIT       16u
+#define MAX_WAIT         2048u
+#define FIRST_REACH      2u
+#define WINDOW           32u
+#define REFRESH_INTERVAL 32u
+#define REFRESH_CLOSE    12u /* ... where little is won, so that an old t_base could hide a loss */
+#define CLOSE            1.15
+#define RATE_MEMORY      64.0
+#define EXPLORE_INTERVAL 16u
+#define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
+#define PROMISING        1.3  /* ... and that makes waiting before one needless */
+#define HEARD            8u   /* tokens of silent drafts, before they tell anything */
+#define SURE_TOKENS      3.0 /* of drafts so long, by which they promise much whatever rows cost: */
+#define SURE_DEPTH       4u  /* what long drafts cost is not known before one was verified */
+
+typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
+
+typedef struct survival_state {
+    moe_length_prices prices;
+    double rate_tokens, rate_cost; /* running means while ON, of an iteration */
+    survival_mode mode;
+    moe_length_account account;
+    uint32_t n_heard; /* tokens of silent drafts, up to HEARD */
+    bool promising;
+    uint32_t wait, waited; /* plain iterations before a probe */
+    uint32_t probe_depth, n_probes;
+    uint32_t reach; /* ON: K's ceiling, which grows as drafts stand to their end */
+    /* The probe, or the window while ON. */
+    uint32_t n_done;
+    double tokens, cost;
+    uint32_t n_on; /* iterations in this stay */
+    bool refreshing, exploring;
+} survival_state;
+
+static double survival_of(const moe_length_control *control, uint32_t depth, float confidence)
+{
+    const survival_state *s = control->state;
+    return moe_length_prices_survival(&s->prices, depth, confidence);
+}
+
+static void survival_note(moe_length_control *control, uint32_t depth, float confidence,
+                          bool accepted)
+{
+    survival_state *s = control->state;
+    moe_length_prices_note(&s->prices, depth, confidence, accepted);
+    s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
+}
+
+static bool survival_listens(const moe_length_control *control)
+{
+    return control->draft_length == 0;
+}
+
+static double rate_in_use(const survival_state *s)
+{
+    bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
+    return faster ? s->rate_tokens / s->rate_cost : 1;
+}
+
+static double predicted_utility(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    return moe_length_prices_utility(&s->prices, control->options.max_draft);
+}
+
+static bool survival_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
+{
+    const survival_state *s = control->state;
+    if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
+        return true; /* up to K */
+    }
+    double gain = (s->exploring ? 1.5 : 1) * path_survival *
+                  moe_length_prices_at_depth(&s->prices, depth + 1);
+    double row = moe_length_prices_verify(&s->prices, depth + 1, -1) -
+                 moe_length_prices_verify(&s->prices, depth, -1);
+    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->prices.draft_pass.mean);
+}
+
+/* What is drafted is paid for: of tokens - rate * cost the greatest, ties to the shorter. */
+static uint32_t survival_cut(const moe_length_control *control, const double *survival,
+                             const double *fetch_cost, uint32_t n)
+{
+    const survival_state *s = control->state;
+    n = n < control->draft_length ? n : control->draft_length;
+    if (s->mode == MODE_PROBE || n == 0) {
+        return n;
+    }
+    double base = control->base->cost, rate = rate_in_use(s);
+    double tokens = 0, best = 0;
+    uint32_t best_length = 0;
+    for (uint32_t i = 0; i <= n; i++) {
+        double fetch = fetch_cost != NULL && base > 0 ? fetch_cost[i] / base : -1;
+        double value = tokens - rate * moe_length_prices_verify(&s->prices, i, fetch);
+        if (i == 0 || value > best) {
+            best = value;
+            best_length = i;
+        }
+        tokens += i < n ? survival[i] : 0;
+    }
+    uint32_t explore = best_length + 2 < n ? best_length + 2 : n;
+    return s->exploring ? explore : best_length;
+}
+
+static void turn_off(moe_length_control *control, bool failed)
+{
+    survival_state *s = control->state;
+    if (s->mode == MODE_ON) {
+        control->report.n_disabled++;
+    }
+    if (failed && s->wait < MAX_WAIT) {
+        s->wait *= 2;
+    }
+    s->mode = MODE_OFF;
+    s->waited = 0;
+}
+
+static void part_reset(survival_state *s)
+{
+    s->n_done = 0;
+    s->tokens = s->cost = 0;
+}
+
+/* The longest draft up to this whose loss may be lost: were all of it refused, or where silent
+ * drafts have told how likely that is, less of the rows that are nearly sure. */
+static uint32_t affordable(const moe_length_control *control, uint32_t length)
+{
+    const survival_state *s = control->state;
+    double base = control->base->cost, unit = base * control->n_sequences;
+    double left = moe_length_account_left(&s->account, s->promising, unit) / unit;
+    /* Of a draft's pass no more is known at first than that it waits for nothing. */
+    double pass =
+        s->prices.draft_pass.n > 0 ? s->prices.draft_pass.mean : s->prices.compute[0].mean;
+    pass = control->options.by_passes ? pass : 0;
+    /* The first row may be dearer than expected; more of them must not all be. */
+    double row = moe_length_prices_verify(&s->prices, 1, -1) -
+                 moe_length_prices_verify(&s->prices, 0, -1) + pass;
+    double path = 1, loss = 0;
+    for (uint32_t n = 0; n < length; n++) {
+        path *= moe_length_prices_at_depth(&s->prices, n + 1);
+        /* A calibration of few tokens is trusted where it is nearly sure, and there alone. */
+        double stands = s->n_heard >= HEARD ? path * path * path * path : 0;
+        loss += row * (1 - stands);
+        if (loss > left) {
+            return n;
+        }
+        row = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
+    }
+    return length;
+}
+
+static bool should_probe(const moe_length_control *control, double promise)
+{
+    const survival_state *s = control->state;
+    bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
+    return (waited || s->promising) && affordable(control, 1) > 0;
+}
+
+static uint32_t survival_begin(moe_length_control *control)
+{
+    static const uint32_t depths[] = {1, 2};
+    survival_state *s = control->state;
+    const moe_length_base *base = control->base;
+    s->refreshing = s->exploring = false;
+    if (control->n_sequences_changed) {
+        s->prices.n_plain = 0;
+    }
+    if (base->n_samples < MOE_PRICES_FIRST_SAMPLES || base->cost <= 0) {
+        return 0;
+    }
+    double promise = predicted_utility(control);
+    bool is_sure =
+        s->n_heard >= HEARD && moe_length_prices_tokens(&s->prices, SURE_DEPTH) >= SURE_TOKENS;
+    s->promising = is_sure || (s->n_heard >= HEARD && promise >= PROMISING);
+    if (s->mode == MODE_OFF && should_probe(control, promise)) {
+        s->mode = MODE_PROBE;
+        uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
+        depth = is_sure ? SURE_DEPTH : depth;
+        uint32_t max = control->options.max_draft;
+        s->probe_depth = depth < max ? depth : max;
+        part_reset(s);
+    }
+    if (s->mode == MODE_OFF) {
+        return 0;
+    }
+    bool is_in_doubt = base->age == 0 && moe_length_prices_in_doubt(&s->prices);
+    if (is_in_doubt || base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
+        s->refreshing = true;
+        return 0;
+    }
+    s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
+                   s->account.left > EXPLORE_LEFT * base->cost * control->n_sequences;
+    uint32_t max = control->options.max_draft;
+    uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
+    return affordable(control, wanted);
+}
+
+static void part_end(moe_length_control *control)
+{
+    survival_state *s = control->state;
+    double utility = s->cost > 0 ? s->tokens / s->cost : 1;
+    if (s->mode == MODE_PROBE) {
+        bool measured = utility >= 1;
+        if (measured || predicted_utility(control) >= PAYS) {
+            s->mode = MODE_ON;
+            s->n_on = 0;
+            s->reach = FIRST_REACH;
+            s->rate_tokens = s->tokens / s->n_done;
+            s->rate_cost = s->cost / s->n_done;
+        } else {
+            turn_off(control, true);
+        }
+    } else if (utility < 1) {
+        turn_off(control, true);
+    } else {
+        s->wait = FIRST_WAIT;
+    }
+    part_reset(s);
+}
+
+/* What plain decoding of the iteration's tokens would have cost, in t_base. */
+static double plain_value(const survival_state *s, const moe_length_iteration *it, double unit)
+{
+    return it->models_misses ? (it->n_emitted * s->prices.compute_base + it->plain_fetch) / unit
+                             : (double)it->n_emitted / it->n_sequences;
+}
+
+/* What earlier drafts made this pass miss beyond its own needs (less than 0: spared it). */
+static double aftermath(const moe_length_iteration *it, double unit)
+{
+    return it->models_misses ? (it->modelled_fetch - it->plain_fetch) / unit : 0;
+}
+
+/* In t_base. Noise is clipped, known misses are not. */
+static double clipped_verify(const survival_state *s, const moe_length_iteration *it, double unit)
+{
+    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    double fetch = it->models_misses ? it->modelled_fetch / unit : -1;
+    double expected = moe_length_prices_verify(
+        &s->prices, (extra + it->n_sequences - 1) / it->n_sequences, fetch);
+    double verify = it->verify_cost / unit;
+    return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
+}
+
+/* An iteration: its account, in t_base, and the end of a probe or window. */
+static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
+{
+    survival_state *s = control->state;
+    double unit = control->base->cost * it->n_sequences;
+    if (unit <= 0) {
+        moe_length_account_add(&s->account, it->verify_cost, it->verify_cost, 0);
+        return;
+    }
+    /* A plain iteration has lost what drafting and its aftermath cost, whatever the noise. */
+    double value = plain ? it->verify_cost / unit - aftermath(it, unit) : plain_value(s, it, unit);
+    double cost = plain ? it->verify_cost / unit : clipped_verify(s, it, unit);
+    cost += it->draft_cost / unit;
+    moe_length_account_add(&s->account, value * unit, cost * unit, unit);
+    if (control->draft_length == 0) {
+        return;
+    }
+    s->tokens += value;
+    s->cost += cost;
+    s->rate_tokens += (value - s->rate_tokens) / RATE_MEMORY;
+    s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
+    s->n_on += s->mode == MODE_ON;
+    if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
+        s->reach *= 2; /* all of it stood */
+    }
+    if (moe_length_account_left(&s->account, s->promising, unit) <= 0) {
+        part_reset(s);
+        turn_off(control, true);
+        return;
+    }
+    /* Where the drafter had nothing to say, a probe has learnt nothing. */
+    s->n_done += !plain;
+    if (s->n_done >= (s->mode == MODE_PROBE ? PROBE_ITERATIONS : WINDOW)) {
+        part_end(control);
+    }
+}
+
+static void survival_end(moe_length_control *control, const moe_length_iteration *it)
+{
+    survival_state *s = control->state;
+    bool plain = moe_length_is_plain(it);
+    /* Priced before it is learnt from: an outlier must not raise what it is clipped at. */
+    account(control, it, plain);
+    moe_length_prices_learn(&s->prices, control->base, it);
+    s->waited += s->mode == MODE_OFF;
+}
+
+static int survival_create(moe_length_control *control, moe_error *err)
+{
+    survival_state *s = moe_calloc(1, sizeof *s);
+    if (s == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
+    }
+    control->state = s;
+    s->account.share = control->options.second ? SECOND_SHARE : SHARE;
+    s->account.more = MORE;
+    moe_length_prices_init(&s->prices);
+    s->wait = FIRST_WAIT;
+    s->waited = FIRST_WAIT; /* the first probe follows the first baseline */
+    return MOE_OK;
+}
+
+const moe_length_ops moe_length_survival_ops = {.create = survival_create,
+                                                .begin = survival_begin,
+                                                .survival = survival_of,
+                                                .go_on = survival_go_on,
+                                                .cut = survival_cut,
+                                                .note_token = survival_note,
+                                                .listens = survival_listens,
+                                                .end = survival_end};

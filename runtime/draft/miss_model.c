@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/draft/miss_model.h"
+
+#include <stdlib.h>
+
+#include "cache/expert_cache.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+struct moe_miss_model {
+    moe_expert_cache *actual, *plain;
+    const moe_tensor_map *map;
+    uint32_t n_expert, n_used, max_rows;
+    uint16_t *routes; /* [n_layer][max_rows][n_used] of the last pass */
+    uint32_t *n_rows; /* [n_expert] of a plain pass's layer, 0 outside of use */
+    uint64_t n_passes, n_plain_passes;
+    moe_miss_counts counts;
+};
+
+static int create_cache(moe_expert_cache **out, const moe_miss_model_options *o, moe_error *err)
+{
+    const moe_policy *policy;
+    void *plugin;
+    uint32_t slots = (uint32_t)o->n_slots;
+    int status = moe_policy_load(&policy, &plugin, o->policy, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_expert_cache_options options = {.n_layer = o->map->n_layer,
+                                        .n_expert = o->map->n_expert,
+                                        .n_expert_used = o->n_expert_used,
+                                        .n_classes = 1,
+                                        .slots_of_class = &slots,
+                                        .policy = policy,
+                                        .hotness = o->hotness};
+    return moe_expert_cache_create(out, &options, err);
+}
+
+int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *options, moe_error *err)
+{
+    *out = NULL;
+    moe_miss_model *m = moe_calloc(1, sizeof *m);
+    if (m == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for modelled misses");
+    }
+    m->map = options->map;
+    m->n_expert = options->map->n_expert;
+    m->n_used = options->n_expert_used;
+    m->max_rows = options->max_rows;
+    m->routes = moe_calloc((size_t)m->map->n_layer * m->max_rows * m->n_used, sizeof *m->routes);
+    m->n_rows = moe_calloc(m->n_expert, sizeof *m->n_rows);
+    int status = m->routes == NULL || m->n_rows == NULL
+                     ? moe_fail(err, MOE_ERR_MEMORY, "no memory for modelled misses")
+                     : create_cache(&m->actual, options, err);
+    if (status == MOE_OK) {
+        status = create_cache(&m->plain, options, err);
+    }
+    if (status != MOE_OK) {
+        moe_miss_model_close(&m);
+        return status;
+    }
+    *out = m;
+    return MOE_OK;
+}
+
+void moe_miss_model_close(moe_miss_model **model)
+{
+    moe_miss_model *m = *model;
+    if (m != NULL) {
+        moe_expert_cache_destroy(&m->actual);
+        moe_expert_cache_destroy(&m->plain);
+        free(m->routes);
+        free(m->n_rows);
+        free(m);
+        *model = NULL;
+    }
+}
+
+static uint64_t access_key(moe_expert_cache *cache, uint32_t key, const moe_policy_access *access)
+{
+    bool hit;
+    uint32_t evicted;
+    (void)moe_expert_cache_access(cache, key, access, &hit, &evicted);
+    return !hit;
+}
+
+void moe_miss_model_layer(moe_miss_model *m, const moe_layer_request *request)
+{
+    moe_policy_access access = {.pass = m->n_passes, .layer = request->layer};
+    for (uint32_t i = 0; i < request->n; i++) {
+        uint32_t key = request->layer * m->n_expert + request->experts[i];
+        access.n_rows = request->n_rows[i];
+        m->counts.missed += access_key(m->actual, key, &access);
+    }
+    m->counts.used += request->n;
+}
+
+void moe_miss_model_keep_routes(moe_miss_model *m, uint32_t layer, uint32_t n_rows,
+                                const uint32_t *chosen)
+{
+    uint16_t *routes = m->routes + (size_t)layer * m->max_rows * m->n_used;
+    for (size_t i = 0; i < (size_t)n_rows * m->n_used; i++) {
+        routes[i] = (uint16_t)chosen[i];
+    }
+}
+
+static void plain_layer(moe_miss_model *m, uint32_t layer, const uint32_t *rows, uint32_t n)
+{
+    const uint16_t *routes = m->routes + (size_t)layer * m->max_rows * m->n_used;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < m->n_used; k++) {
+            m->n_rows[routes[(size_t)rows[i] * m->n_used + k]]++;
+        }
+    }
+    moe_policy_access access = {.pass = m->n_plain_passes, .layer = layer};
+    for (uint32_t e = 0; e < m->n_expert; e++) {
+        if (m->n_rows[e] > 0) {
+            access.n_rows = m->n_rows[e];
+            m->counts.plain_used++;
+            m->counts.plain_missed += access_key(m->plain, layer * m->n_expert + e, &access);
+            m->n_rows[e] = 0;
+        }
+    }
+}
+
+void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
+{
+    for (uint32_t l = 0; l < m->map->n_layer; l++) {
+        if (m->map->layers[l].experts != NULL) {
+            plain_layer(m, l, rows, n);
+        }
+    }
+    moe_expert_cache_end_pass(m->plain, m->n_plain_passes++);
+    m->counts.plain_passes++;
+    m->counts.plain_rows += n;
+}
+
+moe_miss_counts moe_miss_model_take(moe_miss_model *m)
+{
+    moe_miss_counts counts = m->counts;
+    m->counts = (moe_miss_counts){0};
+    moe_expert_cache_end_pass(m->actual, m->n_passes++);
+    return counts;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Lossy: an expert that is missing is stood in for by a resident buddy (BuddyMoE, section 4). */
+#ifndef MOE_LOSSY_BUDDY_H
+#define MOE_LOSSY_BUDDY_H
+
+#include "runtime/base/random.h"
+#include "runtime/pass/route_edit.h"
+
+/* The buddies of every expert of one layer, by descending q. */
+typedef struct moe_buddy_list {
+    uint32_t n_expert;
+    uint32_t max;      /* K_max */
+    uint32_t *count;   /* [n_expert], 1..max */
+    uint16_t *buddies; /* [n_expert][max] */
+    float *q;          /* [n_expert][max] */
+} moe_buddy_list;
+
+/* coactivation: [n_expert][n_expert] M(i, j), finite and not negative, the diagonal unused; epsilon
+ * is added to each (1); q_{j|i} normalised; the shortest prefix with a sum of at least alpha in
+ * (0, 1], of 1..max, ties to the lower id. list->max is max or n_expert - 1, the lesser. ARGUMENT
+ * for input out of range; on failure the list is empty. */
+int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32_t n_expert,
+                         float alpha, uint32_t max, float epsilon, moe_error *err);
+void moe_buddy_list_free(moe_buddy_list *list);
+
+typedef enum moe_buddy_weight { MOE_BUDDY_INHERIT, MOE_BUDDY_OWN } moe_buddy_weight;
+
+typedef struct moe_buddy_options {
+    uint32_t max_replaced;  /* rho: of a token and layer; 0: none, and nothing is changed */
+    uint32_t search;        /* H: ranks of the list that are looked at; 0: all */
+    float tae_threshold;    /* of this layer: no substitution at or below; < 0: no gate */
+    float margin_threshold; /* no substitution where p_max - p_2nd is at or above; > 1: no gate */
+    float tae_temperature;  /* 0.8..1.2; 1 */
+    float residency_threshold; /* beta: none in a layer whose share of missing ones among the
+                                * distinct experts requested is beta or more; 1: never bypass */
+    float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off, and
+                    * the first of the list that may serve does */
+    moe_buddy_weight weight;
+    bool drop_unserved; /* a missing expert without a buddy is dropped, else fetched */
+    bool random;        /* baseline: any resident expert, uniformly */
+    moe_random *random_source;
+} moe_buddy_options;
+
+typedef struct moe_buddy_stats {
+    uint64_t n_requested; /* (row, rank) seen */
+    uint64_t n_missing;   /* ... not resident */
+    uint64_t n_replaced;
+    uint64_t n_dropped;
+    uint64_t n_gated;    /* rows with something missing that a gate kept as they were */
+    uint64_t n_bypassed; /* layers that the residency gate left alone */
+    uint64_t n_unserved; /* missing, allowed, and no buddy */
+} moe_buddy_stats;
+
+void moe_buddy_options_init(moe_buddy_options *options);
+/* Row by row, rank by rank (algorithm 1). A buddy takes the missing expert's rank, never one that
+ * the row has: a penalty for using one twice has nothing to act on. Gates look at the row as it
+ * comes; a row with one pick has the margin over all experts. With OWN, a row in which something
+ * was replaced is weighed by the model's rule over what it has then. What is beyond max_replaced,
+ * gated or bypassed stays to be fetched: n_missing - n_replaced - n_dropped in all. list: may be
+ * NULL for the random baseline. stats grow. */
+void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
+                     moe_route_edit *edit, moe_buddy_stats *stats);
+
+/* TAE: -sum p log p / log k of the chosen experts' probabilities to the power 1 / temperature,
+ * renormalised; k >= 2. */
+float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
+                          float temperature);
+
+#endif

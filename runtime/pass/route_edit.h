@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Editing what the routers chose, before it becomes the layer's plan: the draft that may use only
+ * resident experts, and the lossy modes. Every editor sees one layer of one pass. */
+#ifndef MOE_PASS_ROUTE_EDIT_H
+#define MOE_PASS_ROUTE_EDIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#define MOE_EXPERT_NONE UINT32_MAX /* of a rank that is dropped: its weight is 0 */
+
+/* How the model makes mixing weights of the probabilities of the chosen. */
+typedef struct moe_mixing_rule {
+    bool renormalise; /* divided by (their sum in rank order + 1e-20f) */
+    float scale;
+    const float *selection_bias; /* [n_expert] added to p for choosing only, or NULL */
+} moe_mixing_rule;
+
+typedef struct moe_route_edit {
+    uint32_t layer;
+    uint32_t n_rows;
+    uint32_t n_expert;
+    uint32_t n_used;
+    uint32_t *experts;    /* in and out: [n_rows][n_used], best first, distinct within a row */
+    float *weights;       /* in and out: [n_rows][n_used] */
+    const float *probs;   /* [n_rows][n_expert] of the router, over all experts */
+    const bool *resident; /* [n_expert]: in the device's memory, or on its way there */
+    moe_mixing_rule mixing;
+} moe_route_edit;
+
+/* Ids of n_expert or more are dropped ranks to every editor, and are left as they are. */
+
+/* Whether the expert is one of these. */
+static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t expert)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A row's weights, by the model's rule over its experts: p, or p over the sum in rank order plus
+ * 1e-20f, times the scale; 0 for dropped ranks. */
+void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
+/* A row's experts anew, and their weights: those it has that are allowed ([n_expert]) stay, the
+ * best of the other allowed ones (p plus the selection bias, ties to the lower id) fill the row,
+ * all in the router's order. Ranks for which there is none are the last and dropped. */
+void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* Chooses the next token from logits: repetition penalty, then greedy at temperature 0, else top-k,
+ * top-p and min-p (on the probabilities at temperature 1, as the field does), then temperature. */
+#ifndef MOE_SAMPLING_SAMPLER_H
+#define MOE_SAMPLING_SAMPLER_H
+
+#include <moe/moe.h>
+
+#include "runtime/base/random.h"
+#include "runtime/sampling/candidate_order.h"
+#include "runtime/sampling/distribution.h"
+
+typedef struct moe_sampler {
+    moe_sampling settings;
+    moe_random random;
+    uint32_t n_vocab;
+    moe_candidate *candidates; /* [n_vocab] */
+    moe_candidate *spare;      /* [n_vocab]: scratch of the order */
+    moe_choice *choices;       /* [n_vocab] */
+    uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
+    void *memory;              /* of the four */
+} moe_sampler;
+
+/* Copies what the program set over *sampling, which holds the defaults, and checks all of it. */
+int moe_sampling_take(moe_sampling *sampling, const moe_sampling *given, moe_error *err);
+/* What a sampler takes. */
+uint64_t moe_sampler_bytes(uint32_t n_vocab);
+int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
+                     moe_error *err);
+void moe_sampler_free(moe_sampler *sampler);
+void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
+
+/* The next token is that of the greatest logit (a NaN being none), the lowest of equals, whatever
+ * came before. */
+bool moe_sampler_takes_greatest(const moe_sampler *sampler);
+
+/* What the next token is drawn from: descending p, not normalised; temperature 0 leaves one choice.
+ * It points into the sampler, until its next call. Never empty, also when logits are not finite. */
+void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                              size_t n_recent, moe_distribution *out);
+/* At temperature 0 no random number is used. */
+int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
+/* As if one token had been drawn. */
+void moe_sampler_skip(moe_sampler *sampler);
+
+/* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always
+ * returns an id in [0, n_vocab), also when logits are not finite. */
+int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
+                         size_t n_recent);
+
+#endif
