@@ -10,7 +10,7 @@
 
 /* ---- Prefetches ---- */
 
-/* A wave takes a prefetch over with its own pin, so that nobody else looks after the slot. */
+/* The wave's own pin replaces the prefetch's, so the slot leaves the list of prefetches. */
 static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
 {
     for (uint32_t i = 0; i < store->n_prefetching; i++) {
@@ -48,7 +48,7 @@ bool moe_expert_store_is_idle(const moe_expert_store *store)
 
 /* ---- A layer ---- */
 
-/* Prefetches of this layer that turned out not to be wanted, and have not begun, are taken back. */
+/* Cancels prefetches of this layer that the request does not want and that have not begun. */
 static void cancel_unwanted(moe_expert_store *store, const moe_layer_request *request)
 {
     uint32_t n_left = 0;
@@ -106,7 +106,7 @@ static bool submit_demand(moe_expert_store *store, const moe_layer_access *acces
                             &store->accesses[access->position], MOE_CAUSE_DEMAND);
 }
 
-/* Asks the mover for what is missing of the next wave; 0 when the layer is done. */
+/* Requests the next wave's missing experts from the mover; 0 when the layer is done. */
 static int begin_wave(moe_expert_store *store, moe_error *err)
 {
     end_wave(store);
@@ -138,7 +138,8 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
             moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
         } else {
             moe_mover_reset(store->mover, access->slot);
-            (void)submit_demand(store, access); /* or later, when a host slot is free */
+            (void)submit_demand(store, access); /* or submit_postponed() does, once a host slot is
+                                                 * free */
         }
     }
     return MOE_OK;
@@ -171,13 +172,13 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     return status;
 }
 
-/* After a failed read. */
+/* Ends the layer after a failed read. */
 static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
 {
     moe_error reason;
     uint32_t slot;
     int status = moe_mover_last_error(store->mover, &slot, &reason);
-    /* Several may have failed: the one that the reason is about is named. */
+    /* Several may have failed; the message names the one that the reason is about. */
     for (uint32_t i = 0; i < store->n_wave; i++) {
         failed = store->wave[i].slot == slot ? i : failed;
     }
@@ -197,7 +198,7 @@ void moe_expert_store_abandon(moe_expert_store *store)
         bool begun = state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
         if (begun || (!moe_store_is_settled(state) && state != MOE_SLOT_ABSENT &&
                       !moe_mover_cancel(store->mover, slot))) {
-            store->prefetching[store->n_prefetching++] = slot; /* with the pin */
+            store->prefetching[store->n_prefetching++] = slot; /* the list takes the pin over */
             continue;
         }
         moe_store_settle_host(store, slot);
@@ -210,8 +211,8 @@ void moe_expert_store_abandon(moe_expert_store *store)
     end_layer(store);
 }
 
-/* Experts of the wave that are ready and not delivered; failed is the position of one that failed.
- * waiting: slots of those under way. */
+/* Collects the wave's experts that are ready and not delivered. failed: the position of one that
+ * failed; waiting: the slots of those under way. */
 static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                               uint32_t *n_waiting, uint32_t *failed)
 {
@@ -227,7 +228,7 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
             moe_store_settle_host(store, access->slot);
         }
         if (state == MOE_SLOT_FAILED && access->hit) {
-            /* Brought ahead of need in vain; now it is needed. */
+            /* Its prefetch failed; now the expert is needed. */
             access->hit = false;
             moe_mover_reset(store->mover, access->slot);
             (void)submit_demand(store, access);
@@ -250,7 +251,8 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
     return n;
 }
 
-/* Asks for those of the wave that found no host slot free when it began; *n_waiting grows by them.
+/* Submits the wave's experts for which no host slot was free when the wave began, and adds their
+ * number to *n_waiting.
  */
 static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 {
@@ -266,7 +268,7 @@ static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
     }
 }
 
-/* Nothing of the wave is ready: waits until something may be. */
+/* Called when nothing of the wave is ready: waits until something may be. */
 static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error *err)
 {
     if (n_waiting == 0) {

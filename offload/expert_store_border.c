@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The border between expert slots and other uses of memory, chiefly the KV cache. It moves between
- * passes, in one of two ways:
+/* Moves the border between expert slots and other uses of memory, chiefly the KV cache. This
+ * happens between passes, in one of two ways:
  *
- *   RAM          slots are closed one by one and their pages go back to the system. The kernel lets
- *                go of pages that it had registered for reading first. Page-locked memory cannot
- *                be given back in parts, so such a tier gives up nothing.
- *   a device     a run of neighbouring slots is closed and their memory is used where it is, cut
- *                into parts, because a device gives memory back as a whole.
+ *  RAM          slots are closed one by one and their pages go back to the system. The kernel
+ *               first releases pages that it had registered for reading. Page-locked memory
+ *               cannot be freed in parts, so a page-locked tier gives up nothing.
+ *  a device     a run of neighbouring slots is closed and its memory is reused in place, cut
+ *               into parts, because a device frees memory only as a whole.
  *
- * The policy names the coldest expert each time, and size classes shrink in proportion. */
+ * The policy nominates the coldest expert each time, and size classes shrink in proportion. */
 #include <stdlib.h>
 
 #include "offload/expert_store_internal.h"
@@ -36,7 +36,7 @@ static slot_tier ram_tier(const moe_expert_store *store)
                : (slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)};
 }
 
-/* Slots of a domain that may be closed. */
+/* How many slots of a domain may be closed. */
 static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain_size *d)
 {
     uint32_t least = store->options.per_layer ? 1 : store->options.n_expert_used;
@@ -44,7 +44,8 @@ static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain
     return d->n_open > least ? d->n_open - least : 0;
 }
 
-/* The fullest domain of which a run may be closed; false: there is none. n_run: by size class. */
+/* Finds the fullest domain of which a run may be closed; false if there is none. n_run: by size
+ * class. */
 static bool fullest_domain(const moe_expert_store *store, const slot_tier *tier,
                            const uint32_t *n_run, uint32_t *fullest)
 {
@@ -90,7 +91,7 @@ static void open_slot(moe_expert_store *store, const slot_tier *tier, uint32_t s
     moe_expert_cache_open_again(tier->cache, slot, 1);
 }
 
-/* Closes one slot; its bytes, or 0 when none can be. */
+/* Closes one slot and returns its bytes, or 0 when no slot can be closed. */
 static uint64_t give_up_one(moe_expert_store *store, const slot_tier *tier)
 {
     uint32_t domain = 0;
@@ -122,8 +123,7 @@ static int refuse(uint64_t bytes, uint64_t spare, moe_error *err)
                     (unsigned long long)bytes, (unsigned long long)spare);
 }
 
-/* Nothing is under way, and pins that speed alone asked for are dropped where they are in the way.
- */
+/* Waits until nothing is under way, and drops pins that only serve speed if they are in the way. */
 static int make_closable(moe_expert_store *store, const slot_tier *tier, uint64_t bytes,
                          moe_error *err)
 {
@@ -159,7 +159,7 @@ int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *
     return MOE_OK;
 }
 
-/* A closed slot of the emptiest domain; MOE_SLOT_NONE: all are open. */
+/* Finds a closed slot of the emptiest domain; MOE_SLOT_NONE when all are open. */
 static uint32_t find_closed(const slot_tier *tier)
 {
     uint32_t found = MOE_SLOT_NONE;
@@ -211,7 +211,7 @@ uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store)
 
 /* ---- A device ---- */
 
-/* Slots of a class that hold at least one part. */
+/* How many slots of a class hold at least one part. */
 static uint32_t run_of_class(const moe_slot_class *class, size_t bytes)
 {
     return (uint32_t)((bytes + class->slot_bytes - 1) / class->slot_bytes);
@@ -267,7 +267,7 @@ static int grow_loans(moe_expert_store *store, moe_error *err)
     return MOE_OK;
 }
 
-/* Closes a run and makes it a loan without users. */
+/* Closes a run and makes it a loan, of which no part is used yet. */
 static int open_loan(moe_expert_store *store, size_t bytes, moe_error *err)
 {
     slot_tier tier = device_tier(store);
@@ -324,7 +324,8 @@ void moe_expert_store_end_loan(moe_expert_store *store, void *memory)
 {
     for (uint32_t i = 0; i < store->n_loans; i++) {
         moe_slot_loan *loan = &store->loans[i];
-        size_t at = (uintptr_t)memory - (uintptr_t)loan->memory; /* past the end if it is before */
+        size_t at = (uintptr_t)memory - (uintptr_t)loan->memory; /* beyond the loan's end if memory
+                                                                  * is below it */
         if (at >= loan->n_parts * loan->part_bytes) {
             continue;
         }

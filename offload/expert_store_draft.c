@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What a draft wants of the store: which experts are resident, their views without a request, what
- * its verification will need, and which experts stay for the next draft.
+/* What drafts need from the store: which experts are resident, views of them without a request,
+ * prefetches of what verification will need, and experts that stay for the next draft.
  *
- * Protection is a pin of its own, so it ends independently of a prefetch's and of a wave's. It ends
- * when the layer's wave has taken its own pins, or when a wave finds every slot pinned. */
+ * Protection is a separate pin, so it ends independently of a prefetch's and a wave's. It ends when
+ * the layer's wave has taken its own pins, or when a wave finds every slot pinned. */
 #include <stdlib.h>
 
 #include "offload/expert_store_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Of the slots, at most this part is held for what a draft foresees. */
+/* At most this part of the slots is held for foreseen experts. */
 #define FORESIGHT_SLOT_DIVISOR 2
 
 int moe_store_init_draft(moe_expert_store *store, moe_error *err)
@@ -51,8 +51,8 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
     }
 }
 
-/* A request is counted when its slot is READY already: who reads the number first and the residents
- * then may have seen too much, and will look again. */
+/* A finished request is counted after its slot is READY. A caller that reads the number first and
+ * then the residents may see a newer set, and will look again. */
 uint64_t moe_expert_store_version(const moe_expert_store *store)
 {
     return moe_expert_cache_n_changes(store->cache) + moe_mover_n_finished(store->mover);
@@ -179,7 +179,7 @@ void moe_store_count_verified(moe_expert_store *store)
     for (uint32_t i = 0; i < store->n_wave && store->request.verifies; i++) {
         const moe_layer_access *access = &store->wave[i];
         uint32_t key = store->keys[access->position];
-        /* What was brought for an earlier pass, and has stayed, was resident. */
+        /* An expert that was brought for an earlier pass, and has stayed, was resident. */
         if (!access->hit || store->brought_pass[key] == store->request.pass + 1) {
             store->bytes_verify[state_of(store, access, key)] += bytes_of(store, key);
         }
@@ -209,7 +209,7 @@ void moe_store_release_kept(moe_expert_store *store)
     }
 }
 
-/* Only what is ready is kept: an expert that failed to arrive is nobody's. */
+/* Only experts that are ready are kept; one that failed to arrive has no bytes to keep. */
 void moe_store_update_kept(moe_expert_store *store)
 {
     const moe_layer_request *request = &store->request;

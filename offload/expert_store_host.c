@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Which of a layer's experts the host computes instead of moving them. */
+/* Decides which of a layer's experts the host computes in place of moving them. */
 #include "offload/expert_store_internal.h"
 
-/* At most this part of the slots of a size class is held for the host at once: moves need the
- * rest. */
+/* At most this part of a size class's slots is held for the host at once; moves need the rest. */
 #define HELD_DIVISOR 2
 
-/* Position `at` goes into the list of n, which is in order of rows. */
+/* Inserts position `at` into the list of n, which is ordered by rows. */
 static void insert_by_rows(moe_expert_store *store, uint32_t n, uint32_t at)
 {
     uint32_t rows = store->request.n_rows[at];

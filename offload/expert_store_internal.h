@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the files of the expert store: expert_store.c (layers and prefetches),
- * expert_store_host.c (what the host computes), expert_store_open.c. Nobody else includes it. */
+ * expert_store_host.c (experts that the host computes), expert_store_open.c and the others of that
+ * name. No other file includes it. */
 #ifndef MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
 #define MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
 
@@ -10,7 +11,7 @@
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
 
-/* Neighbouring slots of a device, closed, and cut into parts of one size that others use. */
+/* A loan: neighbouring closed slots of a device, cut into parts of one size that others use. */
 typedef struct moe_slot_loan {
     uint32_t first, n_run;
     uint8_t *memory; /* device */
@@ -23,7 +24,7 @@ struct moe_expert_store {
     /* Set at open, never changed. */
     moe_expert_store_options options;
     moe_slot_arena arena; /* of the device's slots */
-    moe_host_tier *host;  /* NULL: the device has no link, and reads go into its slots */
+    moe_host_tier *host;  /* NULL: the device has no link, and the disk reads into its slots */
     moe_expert_cache *cache;
     moe_mover *mover;
     moe_range_file *files;
@@ -31,18 +32,18 @@ struct moe_expert_store {
     uint64_t n_asked[MOE_CAUSE_COUNT];
     uint64_t n_refused; /* prefetches for which no host slot was free */
 
-    /* The layer at work. */
+    /* The current layer. */
     moe_layer_request request;
     uint32_t *keys;              /* [n_expert] of the request */
     moe_policy_access *accesses; /* [n_expert] */
     bool *handled;               /* [n_expert]: in this wave or an earlier one */
     moe_layer_access *wave;      /* [n_expert] */
     bool *delivered;             /* [n_expert] of the wave */
-    uint32_t *waiting;           /* [n_expert]: slots of the wave that are not delivered */
+    uint32_t *waiting;           /* [n_expert]: slots of the wave that are not yet delivered */
     uint32_t n_wave;
     uint32_t n_delivered;
-    bool *is_kept;   /* [n_layer * n_expert] pinned beyond passes */
-    bool *in_flight; /* [n_slots]: of a device with a link, requests that hold a host slot */
+    bool *is_kept;   /* [n_layer * n_expert] pinned from pass to pass */
+    bool *in_flight; /* [n_slots]: requests that hold a host slot, on a device with a link */
 
     /* Experts of the layer that the host computes. */
     moe_host_split split;
@@ -52,7 +53,8 @@ struct moe_expert_store {
     uint32_t n_host;
     uint64_t n_host_computed;
 
-    /* Who brought a key last, ahead of need, and for which pass (1 + its number; 0: nobody). */
+    /* The cause that last brought a key ahead of need, and the pass it was for (1 + its number; 0:
+     * none). */
     uint64_t *brought_pass;     /* [n_layer * n_expert] */
     moe_move_cause *brought_by; /* likewise */
     uint64_t bytes_verify[MOE_VERIFY_STATES];
@@ -67,7 +69,7 @@ struct moe_expert_store {
     uint32_t n_loans;
     uint32_t loan_capacity;
 
-    bool warming; /* some of them are of a warm start, and nothing has been asked for since */
+    bool warming; /* some prefetches are a warm start's, and no layer has begun since */
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
     uint32_t n_prefetching;
@@ -83,47 +85,47 @@ static inline bool moe_store_is_settled(moe_slot_state state)
     return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
 }
 
-/* The view of an expert whose parts are at data. */
+/* Fills in the view of an expert whose parts are at data. */
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view);
-/* A key is brought into its slot. False, and nothing is asked for, when that needs a slot of the
+/* Requests the move of a key into its slot. False, without a request, when that needs a slot of the
  * host tier and all of those are in use. */
 bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
                       const moe_policy_access *access, moe_move_cause cause);
-/* A request has settled or was cancelled: its host slot is free to go. Once for each; harmless for
- * others. */
+/* Releases the host slot of a request that has settled or was cancelled. Call once for each; a call
+ * for another slot does nothing. */
 void moe_store_settle_host(moe_expert_store *store, uint32_t slot);
 /* Returns when one of the slots has settled, or with an error that names an expert that hangs. */
 int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err);
-/* Reads what is to be kept for good, and leaves it pinned. */
+/* Reads the experts that are kept for good, and leaves them pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err);
-/* Brings a key into the device's slots ahead of need. False when no slot may be had. */
+/* Moves a key into the device's slots ahead of need. False when no slot is available. */
 bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
                             moe_move_cause cause);
-/* Protection of a layer's experts ends; of all for layer MOE_ALL_LAYERS. */
+/* Ends the protection of a layer's experts; of all layers for MOE_ALL_LAYERS. */
 #define MOE_ALL_LAYERS UINT32_MAX
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
-/* A key leaves its slot, whatever it was pinned for. */
+/* Takes a key out of its slot, whatever it was pinned for. */
 void moe_store_drop_unused(moe_expert_store *store, uint32_t key);
-/* Likewise, of a slot whose request has settled: its bytes are nobody's. What is under way is never
- * dropped: it is pinned. */
+/* Does so for a slot whose request has settled without valid bytes. A request under way is pinned
+ * and never dropped. */
 void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot);
-/* The key has left its slot, and its pins with it. */
+/* Clears the protection of a key that has left its slot, and lost its pins with it. */
 void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
-/* A key is being brought ahead of need, for a pass. */
+/* Notes that a key is being brought ahead of need, for a pass. */
 void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
                             moe_move_cause cause);
-/* Of a verification's wave, before its moves are raised: how far each expert is. */
+/* Counts how far each expert of a verification's wave is, before its moves are raised. */
 void moe_store_count_verified(moe_expert_store *store);
-/* Prefetches that have settled are unpinned, those that failed dropped. */
+/* Unpins prefetches that have settled, and drops those that failed. */
 void moe_store_settle_prefetches(moe_expert_store *store);
-/* Likewise, and those that have not begun are taken back. */
+/* Does the same, and cancels those that have not begun. */
 void moe_store_cancel_prefetches(moe_expert_store *store);
-/* Nothing is under way any more: what has not begun is taken back, the rest is waited for. */
+/* Cancels what has not begun and waits for the rest: nothing is under way afterwards. */
 int moe_store_quiesce(moe_expert_store *store, moe_error *err);
-/* Experts that a draft keeps are pinned no more, until a draft names them again. */
+/* Unpins the experts that a draft keeps, until a draft names them again. */
 void moe_store_release_kept(moe_expert_store *store);
-/* Something is asked for: what a warm start has not begun is taken back. */
+/* Cancels the reads of a warm start that have not begun, because something is requested. */
 void moe_store_stop_warming(moe_expert_store *store);
 /* Carries out request.keep, at the end of its layer. */
 void moe_store_update_kept(moe_expert_store *store);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Experts that are brought to the device when the store opens, and stay. */
+/* Loads experts onto the device when the store opens, where they stay. */
 #include "offload/expert_store_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* A class whose slots were all kept would have none left for the experts that come and go. */
+/* A class whose slots are all kept would have none for the experts that come and go. */
 static int check_kept_fit(const moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -29,7 +29,7 @@ static int check_kept_fit(const moe_expert_store *store, moe_error *err)
                           o->n_kept, (unsigned long long)n_more, (unsigned long long)bytes_more);
 }
 
-/* The first n of them. */
+/* Waits for the first n of them. */
 static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -52,7 +52,8 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Reads them and leaves them pinned; as demands, because a failed prefetch is nobody's error. */
+/* Reads the experts as demands, because a failed prefetch is not reported, and leaves them pinned.
+ */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -68,7 +69,7 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         moe_expert_cache_pin(store->cache, key);
         store->is_kept[key] = true;
         if (!moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND)) {
-            /* The host tier is smaller: what is under way makes room. */
+            /* The host tier is smaller; requests under way free its slots. */
             status = await_kept(store, i, err);
             (void)moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND);
         }

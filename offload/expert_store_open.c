@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing an expert store, and telling what it did. */
+/* Opens and closes an expert store, and reports its statistics. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,14 +14,16 @@ static size_t buffer_bytes(const void *reader, uint64_t part_bytes)
     return (moe_range_buffer_bytes(reader, part_bytes) + 63) & ~(size_t)63;
 }
 
-/* What O_DIRECT may ask for on any disk in use: an aligned superset on 4 KiB boundaries. */
+/* The largest buffer that O_DIRECT needs on any common disk: an aligned superset on 4 KiB
+ * boundaries. */
 static size_t assumed_buffer_bytes(const void *context, uint64_t part_bytes)
 {
     (void)context;
     return (size_t)((part_bytes + 2 * 4096 - 1) & ~(uint64_t)4095);
 }
 
-/* Slots of a device behind a link are filled by copies: they need no room for aligned supersets. */
+/* Copies fill the slots of a device behind a link, so the slots need no room for aligned supersets.
+ */
 static size_t device_buffer_bytes(const void *context, uint64_t part_bytes)
 {
     (void)context;
@@ -59,7 +61,8 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
                                             &sizes->host_slot_bytes, &sizes->n_classes, err);
 }
 
-/* As long as a wait may take, but somebody is waiting for the program to end. */
+/* As long as a wait may take, but at most MOST_CLOSE_MS: somebody is waiting for the program to
+ * end. */
 static uint32_t close_timeout_ms(const moe_expert_store_options *options)
 {
     uint64_t ms = options->io_timeout_ns / 1000000u + 1;
@@ -143,8 +146,8 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     return MOE_OK;
 }
 
-/* Where every expert has a slot each is read once at most, and pinning its pages for that one read
- * costs what registering them would. */
+/* Registers the arena with the reader, unless every expert has a slot. Each is then read at most
+ * once, and registration would cost what pinning its pages for that one read costs. */
 static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
 {
     const moe_slot_arena *arena =
@@ -210,7 +213,7 @@ int moe_expert_store_open(moe_expert_store **out, const moe_expert_store_options
     return MOE_OK;
 }
 
-/* The slots' memory may be written to for ever. */
+/* Leaves the slots' memory allocated, because the device may still write to it. */
 static void leave_memory(moe_expert_store *store)
 {
     if (store->options.log != NULL) {

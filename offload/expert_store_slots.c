@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What all parts of the store do to slots: bring a key into one, ahead of need too, see what became
- * of it, and let it go. */
+/* What all parts of the store do to slots: bring a key into a slot (on demand or ahead), check what
+ * became of it, and release it. */
 #include "offload/expert_store_internal.h"
 #include "runtime/base/error.h"
 
@@ -19,8 +19,6 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
     }
 }
 
-/* A key is brought into its slot. False, and nothing is asked for, when that needs a slot of the
- * host tier and all of those are in use. */
 bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
                       const moe_policy_access *access, moe_move_cause cause)
 {
@@ -48,7 +46,6 @@ bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
     return true;
 }
 
-/* A request has settled or was cancelled: its host slot is free to go. Once for each. */
 void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
 {
     if (!store->in_flight[slot]) {
@@ -72,7 +69,6 @@ void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
     }
 }
 
-/* A key leaves its slot, whatever it was pinned for. */
 void moe_store_drop_unused(moe_expert_store *store, uint32_t key)
 {
     moe_store_forget_protection(store, key);
@@ -94,8 +90,8 @@ void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass
 
 /* ---- Prefetches ---- */
 
-/* Looks at what has become of them: those that settled are unpinned, those that failed are dropped
- * (a demand will meet the error itself), those that have not begun are cancelled when `cancel`. */
+/* Checks the prefetches: unpins those that settled, drops those that failed (a demand will meet the
+ * error itself) and, if `cancel`, cancels those that have not begun. */
 static void settle_prefetches(moe_expert_store *store, bool cancel)
 {
     uint32_t n_left = 0;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Filling empty slots while nobody asks for anything: prefetches that no layer waits for. All of
- * them are handed to the mover at once, which works them off in its own time, so no thread is
- * needed. They cost a demand nothing but what is already being read when it comes: they never
- * evict, and the first layer that is asked for takes back what has not begun (a slot that waits for
- * its turn is pinned, so leaving them would take slots from the layer). */
+/* Fills empty slots while no layer is at work, by prefetches that no layer waits for. The store
+ * hands all of them to the mover at once, which needs no thread of its own for them. They cost a
+ * demand only the reads that are already under way: they never evict, and the first layer cancels
+ * those that have not begun. (A slot in the queue is pinned, so leaving it there would take slots
+ * from the layer.) */
 #include "offload/expert_store_internal.h"
 #include "runtime/base/error.h"
 
-/* A key that is nowhere in the cache, and for which nothing would be evicted. */
+/* True when the key is not in the cache and finds an empty slot. */
 static bool has_place(const moe_expert_store *store, uint32_t key)
 {
     return moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
            moe_expert_cache_has_room(store->cache, key);
 }
 
-/* False: the host tier's slots are all on their way. */
+/* False when all of the host tier's slots are in use by reads under way. */
 static bool ask_for(moe_expert_store *store, uint32_t key)
 {
     moe_policy_access access = {.layer = key / store->options.map->n_expert};
@@ -44,7 +44,8 @@ typedef struct filling {
     void *user;
 } filling;
 
-/* At least one of those under way comes to its end; so many keys are behind us or under way. */
+/* Waits until at least one request under way ends. The first n keys have been handled or are under
+ * way. */
 static int await_one(moe_expert_store *store, const filling *f, uint32_t n_begun, moe_error *err)
 {
     int status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);

@@ -14,7 +14,7 @@ void moe_file_watch_init(moe_file_watch *watch, const moe_gguf *gguf, moe_log_fn
     *watch = (moe_file_watch){.gguf = gguf, .log = log, .user = user, .last_look_ns = moe_now_ns()};
 }
 
-/* A file that cannot be looked at has not changed, as far as is known: reading it will tell. */
+/* A file that cannot be examined counts as unchanged; reading it will report the error. */
 static int look_at_content(const moe_gguf_file *file, moe_error *err)
 {
     struct stat now;
@@ -73,7 +73,7 @@ int moe_file_watch_look(moe_file_watch *watch, bool now, moe_error *err)
             tell_replaced(watch, file);
         }
     }
-    /* A change that was seen is seen at every step. */
+    /* Once a change is seen, every step sees it. */
     watch->last_look_ns = status == MOE_OK ? time_ns : 0;
     return status;
 }

@@ -3,8 +3,8 @@
 
 /* Weight of the newest measurement. */
 #define NEWEST_WEIGHT 0.125
-/* One decision in so many tries the side that it would leave idle, so that its time is known when
- * the machine's load changes. */
+/* One decision in this many tries the side that would stay idle, so that its time is known when the
+ * machine's load changes. */
 #define TRY_EVERY 64u
 
 void moe_host_split_init(moe_host_split *split, uint64_t link_bytes_per_s, uint64_t link_latency_ns)
@@ -51,8 +51,9 @@ void moe_host_split_note_link(moe_host_split *split, double ns_per_byte)
     split->link_latency_ns = 0.0;
 }
 
-/* The time of one expert with so many rows: measured, or scaled from the nearest bucket that is.
- * More rows cost at most in proportion; fewer are taken to cost as much. 0 when nothing is known.
+/* Estimates the time of one expert with so many rows: the measured one, or one scaled from the
+ * nearest measured bucket. More rows cost at most in proportion; fewer are assumed to cost the
+ * same. 0 when nothing is known.
  */
 static double estimate(const double *times, double rows)
 {
@@ -70,7 +71,7 @@ static double estimate(const double *times, double rows)
     return 0.0;
 }
 
-/* When both are done if the host takes the first n_host experts. */
+/* The time until both sides are done if the host takes the first n_host experts. */
 static double time_of(const moe_host_split *split, const moe_split_work *work, uint32_t n_host)
 {
     double host_ns = 0.0;
@@ -113,7 +114,7 @@ uint32_t moe_host_split_choose(moe_host_split *split, const moe_split_work *work
     bool try_link = split->n_decisions % TRY_EVERY == TRY_EVERY / 2;
     split->n_decisions++;
     if (estimate(split->host_ns, work->n_rows[0]) == 0.0) {
-        best = try_host ? 1 : 0; /* nothing is known of the host: one expert tells */
+        best = try_host ? 1 : 0; /* no host time is known: measure with one expert */
         split->n_host_forced += best;
     } else if (best == 0 && try_host) {
         best = 1;

@@ -69,7 +69,7 @@ void moe_host_tier_close(moe_host_tier **tier_ptr)
     *tier_ptr = NULL;
 }
 
-/* The slot of a key that need not be resident; MOE_SLOT_NONE when all are pinned. */
+/* Finds the key's slot, or takes one for it; MOE_SLOT_NONE when all are pinned. */
 static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                           bool prefetch, bool *present)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The tier between a device with a link and the files: expert slots in host memory, with a cache
+/* The tier between the files and a device with a link: expert slots in host memory, with a cache
  * policy of their own. An expert's host slot is pinned while something uses it: a read into it, a
- * copy from it, a computation on it. Used by the expert store only, on its thread. */
+ * copy from it, a computation on it. Only the expert store uses it, on its thread. */
 #ifndef MOE_OFFLOAD_HOST_TIER_H
 #define MOE_OFFLOAD_HOST_TIER_H
 
@@ -25,37 +25,37 @@ typedef struct moe_host_tier_options {
 } moe_host_tier_options;
 
 typedef struct moe_host_tier_stats {
-    uint64_t hits, misses; /* experts that the device asked for: in host memory, to be read */
+    uint64_t hits, misses; /* experts that the device requested: in host memory; read from disk */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t policy_faults;
 } moe_host_tier_stats;
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *options, moe_error *err);
 void moe_host_tier_close(moe_host_tier **tier);
-/* close() leaves the slots' memory allocated. */
+/* Makes close() leave the slots' memory allocated. */
 void moe_host_tier_leave(moe_host_tier *tier);
 
-/* Pins the expert and says in move where its bytes are, or are to be read to. False when every slot
- * is pinned. A prefetch is no access to the policy, unless it inserts. */
+/* Pins the expert and sets in *move where its bytes are, or where to read them to. False when every
+ * slot is pinned. A prefetch does not count as an access for the policy, unless it inserts. */
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                         bool prefetch, moe_move *move);
-/* What take() was for is over, or was cancelled; data is where the parts are, NULL entries when
+/* Ends what take() was for, completed or cancelled. data: where the parts are; NULL entries when
  * they were not read. */
 void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
                           const uint8_t *const data[MOE_EXPERT_PARTS]);
 
-/* In host memory, complete. */
+/* True when the expert is complete in host memory. */
 bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key);
-/* Pins one that has() holds of, until release(). */
+/* Pins an expert for which has() is true, until release(). */
 void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_access *access);
-/* Where the parts of one that is held are. */
+/* Where the parts of a held expert are. */
 const uint8_t *const *moe_host_tier_data(const moe_host_tier *tier, uint32_t key);
 void moe_host_tier_release(moe_host_tier *tier, uint32_t key);
 /* The slots' memory. */
 const moe_slot_arena *moe_host_tier_arena(const moe_host_tier *tier);
 /* Which experts the slots hold. */
 moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier);
-/* Slots in use that experts of a layer share. */
+/* How many slots the experts of a layer can use. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);

@@ -34,7 +34,7 @@ void moe_layer_plan_free(moe_layer_plan *plan)
     *plan = (moe_layer_plan){0};
 }
 
-/* A counting sort of (row, rank) by expert. */
+/* A counting sort of the (row, rank) pairs by expert. */
 void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t n_rows,
                           uint32_t n_used)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan of one layer and pass: which distinct experts its rows chose, and which rows chose each.
- * Every expert stands in it once, so it is fetched once and its weights are read once. */
+/* The plan of one layer in one pass: the distinct experts that its rows chose, and for each expert
+ * the rows that chose it. Every expert is listed once, so it is fetched once and its weights are
+ * read once. */
 #ifndef MOE_OFFLOAD_LAYER_PLAN_H
 #define MOE_OFFLOAD_LAYER_PLAN_H
 
@@ -9,7 +10,7 @@
 
 #include <moe/status.h>
 
-/* A rank that no expert serves: it is in nobody's rows, and its weight must be 0. */
+/* Marks a rank without an expert: it adds no row to the plan, and its weight must be 0. */
 #define MOE_PLAN_NO_EXPERT UINT32_MAX
 
 typedef struct moe_layer_plan {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "offload/model_open.h"
 
-/* A thread does the reading, into memory of its own: where it hangs, it and that memory are left
- * behind, and the header's memory can be freed. */
+/* A thread reads into memory of its own. If it hangs, it and that memory are left behind, and the
+ * header's memory can be freed. */
 static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size,
                        void *user, moe_error *err)
 {
     const moe_model_reader_options *reading = user;
-    /* The name in messages: moe_gguf_open_by() puts the file's before it. */
+    /* The name in messages; moe_gguf_open_by() puts the file's before it. */
     const moe_range_file header = {"the header", file->fd, file->size};
     moe_model_reader_options options = {.files = &header,
                                         .n_files = 1,

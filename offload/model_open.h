@@ -5,9 +5,10 @@
 
 #include "offload/model_reader.h"
 
-/* As moe_gguf_open(), with the headers read by a model reader: the call fails when no byte arrives
- * for reading->io_timeout_ns, and ends with MOE_ERR_CANCELLED when reading->is_cancelled says so.
- * The other options of `reading` are not used: headers come through the page cache. NULL: 30 s. */
+/* Like moe_gguf_open(), but a model reader reads the headers: the call fails when no byte arrives
+ * for reading->io_timeout_ns, and ends with MOE_ERR_CANCELLED when reading->is_cancelled() returns
+ * true. Other options of `reading` are not used, since headers come through the page cache. NULL:
+ * 30 s. */
 int moe_model_open(moe_gguf **out, const char *path, const moe_model_reader_options *reading,
                    moe_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pieces form a ring: they are submitted at its tail, and used, in the same order, at its head. */
+/* The pieces form a ring: submitted at its tail, used in the same order at its head. */
 #include "offload/model_reader.h"
 
 #include <errno.h>
@@ -17,14 +17,14 @@
 #define PAGE            4096u
 #define DEFAULT_TIMEOUT 30000000000u
 #define LOOK_NS         20000000  /* between two looks at is_cancelled() */
-#define CLOSE_NS        50000000u /* waited for a read that is not wanted any more */
+#define CLOSE_NS        50000000u /* how long close() waits for a read that is no longer wanted */
 #define N_PROBES        64u
 
 typedef struct piece {
     moe_model_range range;
     uint8_t *buffer;
     const uint8_t *data;
-    size_t used; /* bytes of it that were handed over */
+    size_t used; /* bytes of the piece that were handed over */
     int status;
     bool done;
     moe_error error;
@@ -39,7 +39,7 @@ struct moe_model_reader {
     size_t memory_bytes;
     const moe_model_range *ranges;
     size_t n_ranges;
-    size_t at_range; /* the next to be submitted, from at_offset of it on */
+    size_t at_range; /* the next range to submit, from at_offset on */
     uint64_t at_offset;
     piece pieces[N_PIECES];
     uint32_t head, n; /* pieces in the ring: submitted, not used up */
@@ -105,7 +105,7 @@ static uint64_t total_bytes(const moe_model_range *ranges, size_t n)
     return bytes;
 }
 
-/* A byte that can be had without waiting is in the page cache. */
+/* True when the byte can be read without waiting, that is, from the page cache. */
 static bool is_cached(const moe_model_reader *r, uint32_t file, uint64_t offset)
 {
     uint8_t byte;
@@ -113,7 +113,7 @@ static bool is_cached(const moe_model_reader *r, uint32_t file, uint64_t offset)
     return preadv2(r->files[file].fd, &to, 1, (off_t)offset, RWF_NOWAIT) == 1;
 }
 
-/* Whether most of the ranges is in the page cache, as far as some bytes at equal distances tell. */
+/* Whether the page cache holds most of the ranges, judged by sampled bytes at equal distances. */
 static bool are_cached(const moe_model_reader *r, const moe_model_range *ranges, size_t n)
 {
     uint64_t step = total_bytes(ranges, n) / N_PROBES + 1;
@@ -134,7 +134,7 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
 {
     const moe_model_reader_options *o = &r->options;
     bool cached = !o->buffered && are_cached(r, ranges, n);
-    /* What is cached is copied by the kernel: by threads, beside what is done with the bytes. */
+    /* Threads suit cached bytes: the kernel copies them while the caller uses the ones before. */
     bool threads = o->io == MOE_IO_SYNC || (o->io == MOE_IO_AUTO && (cached || o->buffered));
     moe_range_reader_options options = {.kind = threads ? MOE_IO_THREADS : o->io,
                                         .engine = o->io_engine,
@@ -167,7 +167,7 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
 
 /* ---- Pieces ---- */
 
-/* The next piece of the ranges: it ends at a page of the file, so that no page is read twice. */
+/* Cuts the next piece of the ranges. It ends at a page of the file, so no page is read twice. */
 static bool cut_piece(moe_model_reader *r, moe_model_range *out)
 {
     while (r->at_range < r->n_ranges && r->at_offset == r->ranges[r->at_range].size) {
@@ -208,7 +208,7 @@ static void submit_pieces(moe_model_reader *r)
     }
 }
 
-/* Takes note of what has arrived, having waited a moment for it. */
+/* Waits a moment, and records what has arrived. */
 static void collect(moe_model_reader *r)
 {
     moe_range_done done[N_PIECES];
@@ -233,7 +233,7 @@ static bool is_cancelled(const moe_model_reader *r)
     return r->options.is_cancelled != NULL && r->options.is_cancelled(r->options.cancel_user);
 }
 
-/* Waits for the piece. Whatever ends the wait before leaves reads under way. */
+/* Waits for the piece. A wait that ends early leaves reads under way. */
 static int await_piece(moe_model_reader *r, const piece *p, moe_error *err)
 {
     int status = MOE_OK;
@@ -260,7 +260,7 @@ static int await_piece(moe_model_reader *r, const piece *p, moe_error *err)
     return status;
 }
 
-/* What is under way arrives, or is waited for in vain. */
+/* Waits for all reads under way, or until the time-out. */
 static int drain(moe_model_reader *r, moe_error *err)
 {
     int status = MOE_OK;
@@ -290,7 +290,7 @@ int moe_model_reader_begin(moe_model_reader *r, const moe_model_range *ranges, s
     return MOE_OK;
 }
 
-/* The piece at the head has been used up. */
+/* Removes the used piece at the head. */
 static void drop_head(moe_model_reader *r)
 {
     r->head = (r->head + 1) % N_PIECES;

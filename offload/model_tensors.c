@@ -3,7 +3,7 @@
 
 #include "runtime/base/error.h"
 
-#define MOST_SHOWN 80 /* bytes of a name */
+#define MOST_SHOWN 80 /* bytes of a tensor's name in a message */
 
 bool moe_model_tensor_at(const moe_gguf *gguf, const moe_model_range *range, size_t *index)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests to the mover, and what it tells: called by everybody but its thread. */
+/* The mover's requests and reports: functions for every thread except the mover's own. */
 #include "offload/mover.h"
 
 #include "offload/mover_internal.h"
@@ -21,7 +21,7 @@ void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
     moe_mover_wake(mover);
 }
 
-/* Under the lock: takes a request that waits out of its queue. */
+/* Takes a waiting request out of its queue. Under the lock. */
 static bool take_out(moe_mover *mover, uint32_t index, moe_mover_stage *stage)
 {
     moe_slot_state state = moe_mover_get_state(&mover->slots[index]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover: one thread that brings experts from the files into slots. Everybody else asks, and
- * sees a slot's state:
+/* The mover: one thread that brings experts from the files into slots. All other code sends
+ * requests and sees a slot's state:
  *
  *            submit           mover takes it         all parts read
  *   ABSENT ----------> QUEUED ---------------> LOADING --------------> READY
@@ -12,19 +12,20 @@
  *    |                         mover takes it     +------> COPYING ------+ |
  *    +<------------------------- reset of READY or FAILED -----------------+
  *
- * Nothing is waited for without end. When neither disk nor link has moved a byte for the io timeout
- * while somebody waits, or who waits is cancelled, the wait gives up. What is under way stays
- * LOADING or COPYING, since its memory may still be written to; should it come after all, it
- * becomes READY, and the mover goes on.
+ * No wait is endless. A wait gives up when neither disk nor link has moved a byte for the I/O
+ * time-out, or when the waiting step is cancelled. A request under way stays LOADING or COPYING,
+ * since its memory may still be written to. If its bytes arrive after all, it becomes READY and the
+ * mover goes on.
  *
- * A mover without a device ends with the bytes in host memory. With one, there is a second stage:
- * the host memory's bytes travel over the device's link; both stages go on at the same time.
+ * A mover without a device ends with the bytes in host memory. With a device there is a second
+ * stage, which copies the bytes from host memory over the device's link. Both stages run at the
+ * same time.
  *
- * Queues are per stage and cause: demand before verification before prefetch. A queued request can
- * be raised to a more urgent cause (duplicates merge that way) or cancelled. Prefetches are handed
- * to the disk, and copies to the link, a few at a time, so that a demand never waits behind more
- * than those. A slot has at most one request, so the queue is bounded by the slots and nothing is
- * allocated. */
+ * Each stage has a queue for each cause: demand before verification before prefetch. A queued
+ * request can be cancelled, or raised to a more urgent cause (duplicates merge that way). The mover
+ * hands only a few prefetches to the disk, and copies to the link, at a time, so that a demand
+ * never waits behind more than those. A slot has at most one request, so the slots bound the queue
+ * and nothing is allocated. */
 #ifndef MOE_OFFLOAD_MOVER_H
 #define MOE_OFFLOAD_MOVER_H
 
@@ -54,7 +55,7 @@ typedef enum moe_slot_state {
 typedef struct moe_move {
     const moe_expert_ref *expert;
     /* Host memory to read into, each buffer long enough for its part's aligned superset; or, when
-     * in_memory, where the parts are already. It must stay until the request has settled. */
+     * in_memory, where the parts already are. It must stay until the request has settled. */
     bool in_memory;
     uint8_t *buffers[MOE_EXPERT_PARTS];
     uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
@@ -63,10 +64,10 @@ typedef struct moe_move {
 } moe_move;
 
 typedef struct moe_mover_options {
-    moe_range_reader *reader; /* the mover's from here on; closed with it */
-    moe_device *device;       /* that has a link; NULL: slots are in host memory */
+    moe_range_reader *reader; /* owned by the mover from here on, and closed with it */
+    moe_device *device;       /* a device with a link; NULL: slots are in host memory */
     uint32_t n_slots;
-    uint32_t max_prefetches; /* handed to the disk at once; 0: 2 */
+    uint32_t max_prefetches; /* how many are handed to the disk at once; 0: 2 */
     uint64_t io_timeout_ns;  /* 0: 30 s */
 } moe_mover_options;
 
@@ -76,60 +77,63 @@ typedef struct moe_mover_stats {
     uint64_t bytes_disk[MOE_CAUSE_COUNT]; /* expert bytes read from the files */
     uint64_t bytes_link;                  /* expert bytes copied over the link */
     uint64_t bytes_read;  /* from the disk, aligned supersets and retries included */
-    uint64_t n_cancelled; /* but for demands, of a pass that was given up */
+    uint64_t n_cancelled; /* demands count only if their pass was given up */
     uint64_t n_failed;
     uint64_t n_checksum_retries;
-    uint64_t n_retries;      /* reads of files that were asked for again, whole or for the rest */
+    uint64_t n_retries;      /* repeated reads, whole or for the rest */
     uint64_t n_timeouts;     /* waits that ended because disk or link gave no sign of life */
     double link_ns_per_byte; /* of copies, moving average; 0 before the first */
-    uint64_t wait_ns;        /* that callers of moe_mover_wait() spent waiting */
+    uint64_t wait_ns;        /* time that callers of moe_mover_wait() spent waiting */
 } moe_mover_stats;
 
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
-/* Cancels what is queued and waits for what is being read and copied, but no longer than twice the
- * io timeout; a quarter of it when a wait has given up, a second when one was cancelled, and
- * nothing has arrived since. False when something hangs: buffers that were given to the mover may
- * be written to for ever after, and must be neither used nor freed. */
+/* Cancels queued requests and waits for reads and copies under way: at most twice the I/O time-out;
+ * a quarter of it if a wait has timed out and nothing has arrived since, a second if one was
+ * cancelled. False when something hangs: the device may then write into buffers given to the mover
+ * at any time later, so they must be neither used nor freed. */
 bool moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
-/* A QUEUED or STAGED request becomes as urgent as cause; anything else is left alone. */
+/* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. */
 void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
-/* A QUEUED or STAGED request is taken back and the slot is ABSENT: true. Otherwise false. */
+/* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise false.
+ */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
-/* How many requests have become READY or FAILED; counted after they have. */
+/* How many requests have become READY or FAILED; counted after the state changes. */
 uint64_t moe_mover_n_finished(const moe_mover *mover);
-/* Where part p of a READY slot begins, on the device if there is one. */
+/* Where part p of a READY slot begins: on the device if there is one, else in host memory. */
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
-/* Where part p is in host memory, for a request that has settled; NULL when it did not get there.
- */
+/* Where part p is in host memory, for a request that has settled; NULL when it was not read. */
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
-/* The pages of [memory, memory + bytes) of the arena that the reader was given go back to the
- * system, or will be used again. Nothing is queued or under way. False: they are still held. */
+/* Says that the pages of [memory, memory + bytes), in the arena that the reader was given, go back
+ * to the system (away) or will be used again. Nothing may be queued or under way. False: the kernel
+ * still holds them. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
-/* READY or FAILED becomes ABSENT. */
+/* Makes a READY or FAILED slot ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
-/* Asked now and then while somebody waits; true: the wait ends. Must be quick and not call back.
- * is_cancelled may be NULL: never. */
+/* Called now and then during a wait; when it returns true the wait ends. It must be quick and not
+ * call back. is_cancelled may be NULL: never. */
 typedef struct moe_wait_cancel {
     bool (*is_cancelled)(void *user);
     void *user;
 } moe_wait_cancel;
 
-/* Returns when at least one of the slots is READY or FAILED; or with MOE_ERR_IO when the disk or
- * the link hangs, soon if that is known already: *hung is the slot that err tells of. Or with
- * MOE_ERR_CANCELLED, within a fiftieth of a second; what is under way stays so, as after a hang. */
+/* Returns when at least one of the slots is READY or FAILED. Returns MOE_ERR_IO when the disk or
+ * the link hangs, soon if that is already known; *hung is the slot that err names. Returns
+ * MOE_ERR_CANCELLED within a fiftieth of a second of cancelling. After both, requests under way
+ * stay so. */
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
-/* Who waited has cancelled: until something arrives, closing waits half a second at most. */
+/* Notes that the waiting step was cancelled: until something arrives, closing waits half a second
+ * at most. */
 void moe_mover_abandon(moe_mover *mover);
-/* The last failure that was not a prefetch's: status, slot, and its line. */
+/* The last failure of a request other than a prefetch: status, slot, and message. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);
-/* Nothing is queued or being read for demand or verification. */
+/* True when nothing is queued or being read for demand or verification. */
 bool moe_mover_is_idle(const moe_mover *mover);
 void moe_mover_get_stats(moe_mover *mover, moe_mover_stats *stats);
 void moe_mover_describe(const moe_mover *mover, char *out, size_t size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the mover alone. Each calls only those before it: mover_state.c (queues
- * and ends), mover_link.c (the stage that copies to a device), mover_wait.c (those who wait),
- * mover_thread.c (the thread, and the stage that reads), mover.c (requests), mover_open.c. */
+/* Shared by the mover's own files. Each calls only those before it: mover_state.c (queues and
+ * ends), mover_link.c (the stage that copies to a device), mover_wait.c (waits), mover_thread.c
+ * (the thread, and the stage that reads), mover.c (requests), mover_open.c. */
 #ifndef MOE_OFFLOAD_MOVER_INTERNAL_H
 #define MOE_OFFLOAD_MOVER_INTERNAL_H
 
@@ -11,10 +11,9 @@
 #include "offload/mover.h"
 
 #define MOE_MOVER_NONE UINT32_MAX
-/* Copies handed to the link at once: one on its way, and the next so that the link does not idle.
- */
+/* Copies handed to the link at once: one under way, and the next so that the link does not idle. */
 #define MOE_MOVER_COPIES 2u
-/* What is known to hang is waited for this many times shorter. */
+/* Waits for a disk or link that is known to hang are shorter by this factor. */
 #define MOE_MOVER_STALLED_DIVISOR 8u
 
 typedef enum moe_mover_stage { MOE_STAGE_READ, MOE_STAGE_COPY, MOE_STAGE_COUNT } moe_mover_stage;
@@ -25,7 +24,7 @@ typedef struct moe_mover_slot {
     moe_move move;
     /* Links of its queue, under the lock. */
     uint32_t next, previous;
-    /* The mover's alone from LOADING on; data is everybody's when READY. */
+    /* Only the mover touches these from LOADING on; anyone may read data once READY. */
     uint8_t n_parts_left;
     uint8_t retried; /* a bit for each part */
     int status;
@@ -43,12 +42,12 @@ typedef struct moe_mover_copy {
     uint32_t slot;
 } moe_mover_copy;
 
-/* What the owner of the slots asks the thread to tell the reader. */
+/* The owner's request to the thread to call the reader's set_away(). */
 typedef struct moe_mover_away {
-    void *memory; /* NULL: nothing is asked */
+    void *memory; /* NULL: no request */
     size_t bytes;
     bool away;
-    bool done; /* what the reader answered */
+    bool done; /* the reader's answer */
 } moe_mover_away;
 
 struct moe_mover {
@@ -67,26 +66,26 @@ struct moe_mover {
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
     bool stop;
     moe_mover_away away;
-    uint64_t last_progress_ns; /* when something last arrived */
+    uint64_t last_progress_ns; /* when bytes last arrived */
     bool stalled;              /* a wait has given up since */
     bool abandoned;            /* a wait was cancelled since */
-    bool ended;                /* the thread has; something was in flight all the same: */
+    bool ended;                /* the thread has ended; hangs: with something in flight */
     bool hangs;
     moe_mover_stats stats;
     int last_status;
     uint32_t last_failed; /* its slot */
     moe_error last_error;
 
-    _Atomic uint32_t n_urgent; /* demand and verification, queued or loading */
+    _Atomic uint32_t n_urgent; /* demands and verifications, queued or loading */
     _Atomic uint64_t n_finished;
 
-    /* The mover's alone. */
+    /* Only the mover's thread touches these. */
     uint32_t n_ranges;                       /* in flight */
     uint32_t n_prefetches;                   /* in flight */
     moe_mover_copy copies[MOE_MOVER_COPIES]; /* on the link, oldest first */
     uint32_t n_copies;
-    uint64_t last_copy_ns; /* when one was last seen to be done */
-    uint64_t n_bytes_seen; /* that the reader had read when it was last asked */
+    uint64_t last_copy_ns; /* when the last finished copy was seen */
+    uint64_t n_bytes_seen; /* that the reader had read when last asked */
 
     moe_mover_slot *slots; /* [n_slots] */
 };
@@ -101,35 +100,36 @@ static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
     return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
 }
 
-/* Under the lock: at the end of its queue, and out of it. */
+/* Puts a request at the end of its queue, and takes it out. Under the lock. */
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
-/* Demands and verifications that are queued or under way are counted. */
+/* Counts demands and verifications that are queued or under way. */
 void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot);
 void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot);
-/* The request has come to its end, slot->status says how. */
+/* Ends the request; slot->status says how. */
 void moe_mover_finish(moe_mover *mover, uint32_t index);
 /* The mover's thread. */
 void *moe_mover_main(void *mover);
-/* It looks at its queues again. By the owner before it closes the mover, or under the lock, without
- * which the reader might just be closed. */
+/* Makes the thread look at its queues again. Called by the owner before it closes the mover, or
+ * under the lock, since otherwise the reader might just be closed. */
 void moe_mover_wake(moe_mover *mover);
-/* Copies send no more news. */
+/* Stops the link's notices of finished copies. */
 void moe_mover_leave_link(moe_mover *mover);
-/* Something has arrived: whoever waits goes on waiting. Under the lock. */
+/* Notes that bytes have arrived, so waits go on. Under the lock. */
 void moe_mover_note_progress(moe_mover *mover);
-/* How long closing waits for a sign of life. Under the lock. */
+/* How long closing waits without progress. Under the lock. */
 uint64_t moe_mover_closing_patience(const moe_mover *mover);
 /* pthread_cond_timedwait() for conditions made by moe_mover_open(). */
 void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns);
 /* Keeps slot->status and its line as the last error. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error);
 
-/* Second stage, on the mover's thread, under the lock. The oldest copy if it is done, taken off the
- * list; the most urgent STAGED request, COPYING from here on, when the link may have one more. */
+/* The second stage, on the mover's thread, under the lock. take_done_copy() takes the oldest copy
+ * off the list if it is done; take_staged() makes the most urgent STAGED request COPYING, if the
+ * link has room for one more. */
 uint32_t moe_mover_take_done_copy(moe_mover *mover);
 uint32_t moe_mover_take_staged(moe_mover *mover);
-/* Without the lock: hands a request to the link. */
+/* Hands a request to the link, without the lock. */
 void moe_mover_start_copy(moe_mover *mover, uint32_t index);
 
 #endif

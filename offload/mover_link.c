@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover's second stage: from host memory over the link into the device's. */
+/* The mover's second stage: copies from host memory over the link into the device's memory. */
 #include "offload/mover_internal.h"
 #include "runtime/base/clock.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing a mover. */
+/* Opens and closes a mover. */
 #include <stdlib.h>
 
 #include "offload/mover_internal.h"
@@ -11,7 +11,8 @@
 #define DEFAULT_IO_TIMEOUT_NS  30000000000u
 #define JOIN_SLACK_NS          1000000000u
 
-/* The link has news. The lock is taken so that the mover is either asleep or still to look. */
+/* Wakes the mover when the link has news. Takes the lock, so that the mover is either asleep or has
+ * not yet looked. */
 static void copy_notice(void *user)
 {
     moe_mover *mover = user;
@@ -27,7 +28,7 @@ static void listen_to_link(moe_mover *mover)
     }
 }
 
-/* Its time-outs are of the clock that moe_now_ns() reads. */
+/* Makes time-outs use the clock of moe_now_ns(). */
 static void init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -77,8 +78,8 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
     return MOE_OK;
 }
 
-/* The thread ends by itself, unless a read that it makes itself hangs (the engine that is called
- * "sync"): then it is left alone with all that it may still use. */
+/* Waits for the thread to end. It may hang in a read of its own (the engine named "sync"); then it
+ * is left behind with all memory that it may still use. */
 static bool join(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What every part of the mover does to requests: queue them, end them, keep their errors; and what
- * it tells those who wait. */
+/* What all parts of the mover do to requests: queue them, end them, keep their errors, and wake
+ * those who wait. */
 #include "offload/mover_internal.h"
 #include "runtime/base/clock.h"
 
 #define NONE MOE_MOVER_NONE
-/* Somebody who cancelled wants to be gone: closing waits so long for a sign of life, and no longer.
+/* How long closing waits for progress after a cancellation, since the user wants the program to
+ * end.
  */
 #define ABANDONED_NS 500000000u
 
@@ -53,7 +54,7 @@ void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
     }
 }
 
-/* A failed prefetch is nobody's error: who needs the expert asks again. */
+/* A failed prefetch is not an error; whoever needs the expert requests it again. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error)
 {
     if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {

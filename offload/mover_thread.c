@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover's thread: it hands requests to the reader and to the link, checks what has been read,
- * and closes the reader when it ends. */
+/* The mover's thread. It hands requests to the reader and the link, checks the bytes read, and
+ * closes the reader when it ends. */
 #include <xxhash.h>
 
 #include "offload/mover_internal.h"
@@ -12,7 +12,8 @@
 #define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
 #define LOOKS_PER_TIMEOUT    8u
 
-/* The most urgent request that may be handed to the disk now, LOADING; NONE when there is none. */
+/* Takes the most urgent request that may go to the disk now, and makes it LOADING; NONE if there is
+ * none. */
 static uint32_t take_request(moe_mover *mover)
 {
     uint32_t index = NONE;
@@ -51,7 +52,7 @@ static void submit_part(moe_mover *mover, uint32_t index, int part)
     }
 }
 
-/* All parts have been read, or given up: the first stage is over. */
+/* Ends the first stage: all parts have been read or given up. */
 static void finish_reading(moe_mover *mover, uint32_t index)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -91,8 +92,8 @@ static void start_slot(moe_mover *mover, uint32_t index)
     }
 }
 
-/* False when the part's bytes are not those that the checksum was taken of: they are read once
- * more, and then given up. */
+/* Checks the part's checksum. False when the bytes do not match: they are read once more, and then
+ * given up. */
 static bool verify_part(moe_mover *mover, uint32_t index, int part)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -138,7 +139,7 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
     }
 }
 
-/* Under the lock: the pages of slots that go or come back. */
+/* Carries out a set_away() request. Under the lock. */
 static void answer_away(moe_mover *mover)
 {
     moe_mover_away *a = &mover->away;
@@ -149,8 +150,8 @@ static void answer_away(moe_mover *mover)
     }
 }
 
-/* Hands requests to the link and to the reader; sleeps when the reader has nothing to wait for.
- * False to stop. */
+/* Hands requests to the link and to the reader. Sleeps when the reader has nothing to wait for.
+ * False when the thread should stop. */
 static bool take_requests(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);
@@ -175,7 +176,7 @@ static bool take_requests(moe_mover *mover)
             return false;
         } else if (mover->n_ranges > 0) {
             break;
-        } else if (mover->n_copies > 0) { /* in case the link forgets to tell */
+        } else if (mover->n_copies > 0) { /* in case the link fails to notify */
             moe_mover_wait_until(mover, &mover->requested,
                                  moe_now_ns() + mover->io_timeout_ns / LOOKS_PER_TIMEOUT);
         } else {
@@ -186,7 +187,7 @@ static bool take_requests(moe_mover *mover)
     return true;
 }
 
-/* A large expert on a slow disk takes long; its blocks are progress too. */
+/* A large expert on a slow disk takes long, so each finished block counts as progress. */
 static void look_for_progress(moe_mover *mover)
 {
     moe_range_reader_stats reads;
@@ -199,7 +200,7 @@ static void look_for_progress(moe_mover *mover)
     }
 }
 
-/* Copies on the link come to their end, or the time is over. */
+/* Waits until the copies on the link end, or the time is over. */
 static bool await_copies(moe_mover *mover, uint64_t patience_ns)
 {
     uint64_t deadline = moe_now_ns() + patience_ns;
@@ -214,7 +215,7 @@ static bool await_copies(moe_mover *mover, uint64_t patience_ns)
     return ended;
 }
 
-/* The thread owns the reader, so it closes it: that waits for what is being read. */
+/* The thread owns the reader, so it closes it, which waits for reads under way. */
 void *moe_mover_main(void *arg)
 {
     moe_mover *mover = arg;
@@ -231,7 +232,7 @@ void *moe_mover_main(void *arg)
     uint64_t patience_ns = moe_mover_closing_patience(mover);
     pthread_mutex_unlock(&mover->lock);
     bool copied = await_copies(mover, patience_ns);
-    moe_mover_leave_link(mover); /* whose news would wake the reader */
+    moe_mover_leave_link(mover); /* since its notices would wake the closed reader */
     moe_range_reader_hurry(mover->reader, patience_ns);
     bool read = moe_range_reader_close(&mover->reader);
     pthread_mutex_lock(&mover->lock);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for slots, and noticing that what they wait for hangs. */
+/* Waits for slots, and detects a disk or link that hangs. */
 #include "offload/mover_internal.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* A cancellation may come from a signal handler, which can wake nobody: it is looked for. */
+/* A cancellation may come from a signal handler, which can wake nobody, so waits look for it this
+ * often. */
 #define CANCEL_LOOK_NS 20000000u
 
 static bool is_under_way(const moe_mover *mover, uint32_t slot)
@@ -13,7 +14,8 @@ static bool is_under_way(const moe_mover *mover, uint32_t slot)
     return state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
 }
 
-/* One of the slots that is with the disk or the link; else of all, which the others are behind. */
+/* Finds one of these slots that the disk or link is working on. If there is none, finds any such
+ * slot of the mover, since these queue behind it. */
 static uint32_t find_hung(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -58,7 +60,8 @@ static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t 
     return false;
 }
 
-/* Less while it is known to hang, but enough for a part of it that does not. */
+/* How long a wait lasts: shorter while a hang is known, but enough for a part that does not hang.
+ */
 static uint64_t patience(const moe_mover *mover)
 {
     return mover->stalled ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
@@ -69,7 +72,7 @@ static bool is_cancelled(const moe_wait_cancel *cancel)
     return cancel->is_cancelled != NULL && cancel->is_cancelled(cancel->user);
 }
 
-/* Until something finishes, or it is time to look again. */
+/* Waits until something finishes, or it is time to look again. */
 static void wait_a_while(moe_mover *mover, const moe_wait_cancel *cancel, uint64_t deadline)
 {
     uint64_t look = moe_now_ns() + CANCEL_LOOK_NS;

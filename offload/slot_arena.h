@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory of expert slots, on a device or in the host memory that its link reads. Layers whose
- * experts' parts are of the same sizes form a size class; each class has its run of slots, numbered
- * through the classes. A slot has a buffer for each part, aligned and long enough for the aligned
- * superset that direct I/O reads. */
+ * experts have parts of the same sizes form a size class. Each class has a run of slots; slots are
+ * numbered through the classes. A slot has a buffer for each part, aligned and long enough for the
+ * aligned superset that direct I/O reads. */
 #ifndef MOE_OFFLOAD_SLOT_ARENA_H
 #define MOE_OFFLOAD_SLOT_ARENA_H
 
@@ -11,7 +11,7 @@
 #include "runtime/model/tensor_map.h"
 
 typedef struct moe_slot_class {
-    uint64_t part_bytes[MOE_EXPERT_PARTS];  /* of the experts */
+    uint64_t part_bytes[MOE_EXPERT_PARTS];  /* of an expert */
     size_t buffer_offset[MOE_EXPERT_PARTS]; /* in a slot */
     size_t slot_bytes;
     uint64_t n_experts; /* of the model, in this class */
@@ -32,43 +32,46 @@ typedef struct moe_slot_arena {
     size_t bytes;
 } moe_slot_arena;
 
-/* Sorts layers into classes; nothing is allocated for slots yet. buffer_bytes gives a part's buffer
- * for its bytes (a multiple of 64). */
+/* Sorts layers into classes; allocates no slots yet. buffer_bytes returns the size of a part's
+ * buffer for the part's bytes (a multiple of 64). */
 int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_tensor_map *map,
                         size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
                         const void *context, moe_error *err);
 
 /* Bytes of slots for every expert. */
 uint64_t moe_slot_arena_full_bytes(const moe_slot_arena *arena);
-/* Bytes of the least that can work: one slot of every class. */
+/* Bytes of the smallest arena that works: one slot of every class. */
 uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 
 /* Bytes of the largest slot. */
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 
-/* On the host: of the device's link. Shares budget_bytes between the classes in proportion to their
- * experts' bytes (each gets at least one slot) and allocates. MOE_ERR_BUDGET below the floor, which
- * the message names. */
+/* Divides budget_bytes among the classes in proportion to their experts' bytes (each gets at least
+ * one slot) and allocates. on_host: in host memory that the device's link reads. MOE_ERR_BUDGET
+ * below the floor, which the message names. */
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
                             moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);
-/* From here on the memory belongs to nobody: free() leaves it allocated. */
+/* Makes free() leave the memory allocated. */
 void moe_slot_arena_leave(moe_slot_arena *arena);
 
 uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part);
 /* Bytes of the slot in the arena. */
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot);
 
-/* The pages that lie wholly in the slot: where they begin and how many bytes; 0: none do. */
+/* The pages that lie wholly in the slot: where they begin, and their bytes (0 if there are none).
+ */
 size_t moe_slot_arena_pages(const moe_slot_arena *arena, uint32_t slot, uint8_t **memory);
-/* The system takes pages of the slots back: they are neither a device's nor page-locked. */
+/* True when the system can take back pages of the slots: they are neither on a device nor
+ * page-locked. */
 bool moe_slot_arena_shrinks(const moe_slot_arena *arena);
-/* Those pages go back to the system, and the slot's bytes are lost. False: the device cannot. */
+/* Returns those pages to the system; the slot's bytes are lost. False: the device cannot. */
 bool moe_slot_arena_give_up(const moe_slot_arena *arena, uint32_t slot);
-/* The slot will be used again. */
+/* Says that the slot will be used again. */
 void moe_slot_arena_take_back(const moe_slot_arena *arena, uint32_t slot);
 
-/* A cache over the arena's slots. options: policy, seed and the like; sizes are filled in here. */
+/* Creates a cache over the arena's slots. options: policy, seed and the like; this function fills
+ * in the sizes. */
 int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_map *map,
                                 moe_expert_cache_options *options, moe_expert_cache **cache,
                                 moe_error *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The contract of an I/O engine: block reads are submitted and complete in any order. Splitting,
- * alignment, retries and accounting are the range reader's; an engine only carries reads out and
- * says what became of each, exactly once, as the kernel said it.
+/* The contract of an I/O engine: the reader submits block reads, and they complete in any order. An
+ * engine carries reads out and reports the result of each exactly once, as the kernel gave it.
+ * Splitting, alignment, retries and accounting are the range reader's work.
  *
  * Between open() and close() one thread calls submit() and wait(): the first that does. wake() may
  * be called by any thread. close() is called by that thread, or by another one once nothing is in
- * flight. The reader keeps no more than `depth` reads in flight; an engine has room for those. */
+ * flight. The reader keeps at most `depth` reads in flight; an engine has room for those. */
 #ifndef MOE_OFFLOAD_IO_ENGINE_H
 #define MOE_OFFLOAD_IO_ENGINE_H
 
@@ -20,7 +20,7 @@ typedef struct moe_io_read {
     uint32_t size;
     uint64_t offset;
     uint8_t *dst;
-    uint64_t user_data; /* handed back; not UINT64_MAX nor the number below */
+    uint64_t user_data; /* returned with the completion; not UINT64_MAX nor the number below */
 } moe_io_read;
 
 typedef struct moe_io_completion {
@@ -39,24 +39,25 @@ typedef struct moe_io_params {
 
 typedef struct moe_io_ops {
     const char *name;
-    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine has not got it. */
+    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine does not have it. */
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
-    /* Most buffers will lie there. Once, before the first read. */
+    /* Says where most buffers will lie. Called once, before the first read. */
     void (*use_arena)(void *engine, void *arena, size_t bytes);
-    /* The pages of a part of the arena go back to the system (away) or will be used again. By the
-     * owner, while no read is in flight. False: the kernel still holds the pages. */
+    /* Says that the pages of a part of the arena go back to the system (away) or will be used
+     * again. The owner calls it while no read is in flight. False: the kernel still holds the
+     * pages. */
     bool (*set_away)(void *engine, void *memory, size_t bytes, bool away);
-    /* Waits for the reads in flight, but no longer than timeout_ns, then abandons them and returns
-     * false: the kernel may write into their buffers for ever after. */
+    /* Waits for the reads in flight, but no longer than timeout_ns. Then abandons them and returns
+     * false: the kernel may write into their buffers at any time later. */
     bool (*close)(void *engine, uint64_t timeout_ns);
-    /* Returns how many of the reads, from the first on, were taken. */
+    /* Submits the reads in order and returns how many the engine took. */
     uint32_t (*submit)(void *engine, const moe_io_read *reads, uint32_t n);
     /* Waits for a completion, wake() or the timeout (< 0: none); may also return 0 for no reason.
-     * *woken becomes true when a wake() was consumed and is left alone otherwise. */
+     * Sets *woken to true when it consumed a wake(), and otherwise leaves it alone. */
     uint32_t (*wait)(void *engine, moe_io_completion *done, uint32_t capacity, int64_t timeout_ns,
                      bool *woken);
     void (*wake)(void *engine);
-    /* What is to be known beside the name: "registered buffers", or "". */
+    /* A detail beside the name: "registered buffers", or "". */
     const char *(*detail)(const void *engine);
 } moe_io_ops;
 

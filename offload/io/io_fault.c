@@ -31,7 +31,7 @@ typedef struct fault_engine {
     fault_read *reads; /* [depth]; the index is the inner engine's user_data */
     held *held;        /* [4 * depth] */
     uint32_t n_held;
-    uint32_t n_passed; /* with the inner engine */
+    uint32_t n_passed; /* reads that the inner engine has */
     uint32_t n_lost;
     uint32_t n_stuck;
 } fault_engine;
@@ -76,7 +76,7 @@ static bool fault_set_away(void *engine, void *memory, size_t bytes, bool away)
     return e->plan->inner->set_away(e->inner, memory, bytes, away);
 }
 
-/* Stuck reads are waited for, as a kernel's would be; those let go by then are dropped. */
+/* Waits for stuck reads, as for a kernel's; drops those that are let go in that time. */
 static void await_stuck(fault_engine *e, uint64_t timeout_ns)
 {
     uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
@@ -165,7 +165,7 @@ static uint32_t fault_submit(void *engine, const moe_io_read *reads, uint32_t n)
     return taken;
 }
 
-/* What the inner engine reported of a read, changed by the read's fault, goes to the held ones. */
+/* Changes the inner engine's report of a read by the read's fault, and adds it to the held ones. */
 static void apply(fault_engine *e, const moe_io_completion *completion)
 {
     fault_read *entry = &e->reads[completion->user_data];

@@ -10,8 +10,8 @@
 /* False when the system has no room for another one. */
 bool moe_io_condition_init(pthread_cond_t *condition);
 
-/* Waits, the lock held, until signalled or until the monotonic time is deadline_ns (UINT64_MAX: no
- * deadline). False once the deadline has passed. May return true for no reason. */
+/* Waits, with the lock held, until signalled or until the monotonic time is deadline_ns
+ * (UINT64_MAX: no deadline). False once the deadline has passed. May return true for no reason. */
 bool moe_io_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t deadline_ns);
 
 /* now + timeout; UINT64_MAX when there is no timeout (< 0). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The plainest engine: a read is done when it is submitted, wait() hands over the results. It is
- * the yardstick for the others and the last resort where not even a thread can be started. */
+/* The simplest engine: submit() carries a read out at once, and wait() hands over the results. The
+ * others are measured against it, and it still works where not even a thread can be started. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 typedef struct sync_engine {
     const int *fds; /* set at open */
     uint32_t depth;
-    moe_io_completion *done; /* [depth]; the owner's */
+    moe_io_completion *done; /* [depth]; only the owner touches it */
     uint32_t n_done;
     pthread_mutex_t lock; /* guards woken */
     pthread_cond_t condition;
@@ -47,7 +47,7 @@ static void sync_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
-/* No page is held between reads. */
+/* The engine holds no page between reads. */
 static bool sync_set_away(void *engine, void *memory, size_t bytes, bool away)
 {
     (void)engine;

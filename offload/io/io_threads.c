@@ -25,7 +25,7 @@ typedef struct threads_engine {
     uint32_t depth;
     pthread_t *threads;
     uint32_t n_threads;
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t work;  /* the queue has something, or stop */
     pthread_cond_t news;  /* something is done, woken, or a worker has ended */
     moe_io_read *queue;
@@ -34,7 +34,7 @@ typedef struct threads_engine {
     moe_io_completion *done;
     uint32_t done_head;
     uint32_t n_done;
-    uint32_t n_reading; /* with the workers */
+    uint32_t n_reading; /* reads that workers carry out */
     uint32_t n_running; /* workers */
     bool woken;
     bool stop;
@@ -85,7 +85,7 @@ static void release(threads_engine *e)
     free(e);
 }
 
-/* The workers take no signals: those are for the program's own threads. */
+/* The workers block all signals, which are for the program's own threads. */
 static void start_workers(threads_engine *e, uint32_t n)
 {
     sigset_t all;
@@ -136,7 +136,7 @@ static void threads_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
-/* No page is held between reads. */
+/* The engine holds no page between reads. */
 static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away)
 {
     (void)engine;
@@ -146,8 +146,8 @@ static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away
     return true;
 }
 
-/* Queued reads are dropped; those with the workers are waited for. A worker that the kernel does
- * not give back is left behind, and with it all that it may still touch. */
+/* Drops queued reads, and waits for those that workers carry out. A worker that hangs in the kernel
+ * is left behind, with all memory that it may still touch. */
 static bool threads_close(void *engine, uint64_t timeout_ns)
 {
     threads_engine *e = engine;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads by io_uring: one ring, its files and buffers registered, completions run only when the
- * owner enters the kernel (DEFER_TASKRUN), so that no interrupt breaks into its work.
+/* Reads by io_uring: one ring with registered files and buffers. Completions run only when the
+ * owner enters the kernel (DEFER_TASKRUN), so no interrupt breaks into its work.
  *
- *   submit(): reads -> SQ -> kernel          wait(): CQ -> completions
- *   wake():   eventfd, which the ring itself polls
+ *  submit(): reads -> SQ -> kernel          wait(): CQ -> completions
+ *  wake():   eventfd, which the ring itself polls
  *
- * The CQ has room for every read in flight, the eventfd's and a cancellation, so it cannot
- * overflow. What the kernel refuses to take is taken back out of the SQ and completed with the
- * refusal: nothing is left behind that nobody will ever complete.
+ * The CQ has room for every read in flight, the eventfd's poll and a cancellation, so it cannot
+ * overflow. If the kernel refuses entries, the engine takes them out of the SQ and completes them
+ * with the refusal, so that every read completes.
  *
- * The ring belongs to the thread that first uses it, which need not be the one that opened it: it
- * is set up disabled and enabled by the first submit() or wait(). */
+ * The ring belongs to the thread that first uses it, which may differ from the one that opened it:
+ * the ring is set up disabled, and the first submit() or wait() enables it. */
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
@@ -29,7 +29,7 @@
 
 #define WAKE_DATA   UINT64_MAX
 #define CANCEL_DATA (UINT64_MAX - 1)
-/* SQ entries beside the reads: the eventfd's and the cancellation. */
+/* SQ entries beside the reads: the eventfd's poll and the cancellation. */
 #define EXTRA_ENTRIES 2u
 
 typedef struct uring_engine {
@@ -42,7 +42,7 @@ typedef struct uring_engine {
     bool starts_disabled;
     moe_log_fn log;
     void *user;
-    /* the owner's */
+    /* only the owner touches these */
     moe_uring_buffers buffers;
     bool enabled;
     pid_t owner;
@@ -52,7 +52,7 @@ typedef struct uring_engine {
     uint32_t n_refused;
 } uring_engine;
 
-/* Newest first; an older kernel refuses flags it does not know. */
+/* Tries the newest flags first, since an older kernel refuses flags that it does not know. */
 static int set_up_ring(uring_engine *e)
 {
     static const unsigned flags[] = {
@@ -71,7 +71,8 @@ static int set_up_ring(uring_engine *e)
     if (rc < 0) {
         return rc;
     }
-    /* Waiting with a timeout must not need an entry; and CLAMP may have made the ring smaller. */
+    /* A wait with a timeout must not need an entry (EXT_ARG); CLAMP may have made the ring smaller.
+     */
     if ((e->ring.features & IORING_FEAT_EXT_ARG) == 0 ||
         e->ring.sq.ring_entries < e->depth + EXTRA_ENTRIES ||
         e->ring.cq.ring_entries < e->depth + EXTRA_ENTRIES) {
@@ -107,7 +108,7 @@ static int uring_open(void **out, const moe_io_params *params, moe_error *err)
                         strerror(-rc),
                         rc == -EPERM ? " (see the sysctl kernel.io_uring_disabled)" : "");
     }
-    /* The child of a fork shares nothing of the ring. */
+    /* The child of a fork gets no part of the ring. */
     io_uring_ring_dontfork(&e->ring);
     e->fixed_files = io_uring_register_files(&e->ring, e->fds, params->n_fds) == 0;
     *out = e;
@@ -138,7 +139,8 @@ static void enable(uring_engine *e)
     }
 }
 
-/* Empties the SQ of what the kernel has not taken. */
+/* Empties the SQ of the entries that the kernel has not taken, and completes them with the error.
+ */
 static void take_back(uring_engine *e, int error)
 {
     struct io_uring_sq *sq = &e->ring.sq;
@@ -157,8 +159,8 @@ static void take_back(uring_engine *e, int error)
     io_uring_smp_store_release(sq->ktail, head);
 }
 
-/* An entry that fails to submit does not wait either, so what it left in the SQ must not stay
- * there: the next one would fail just the same, and nothing would ever be reaped. */
+/* A call that fails to submit does not wait either. The entry that failed must leave the SQ: every
+ * later call would fail on it, and no completion would ever be reaped. */
 static void check_submitted(uring_engine *e, int rc)
 {
     if (rc < 0 && rc != -EINTR && rc != -ETIME) {
@@ -207,8 +209,8 @@ static void arm_wake(uring_engine *e)
     }
 }
 
-/* Completions are matched by user_data: an entry into the kernel that returns without any, as
- * signals make happen, is no event. */
+/* Completions are matched by user_data. A call into the kernel may return without any, for instance
+ * after a signal. */
 static uint32_t reap(uring_engine *e, moe_io_completion *done, uint32_t capacity, bool *woken)
 {
     uint32_t n = 0;
@@ -262,12 +264,13 @@ static void uring_wake(void *engine)
 {
     uring_engine *e = engine;
     uint64_t one = 1;
-    /* Fails only when the counter is full of wakes that were not consumed: then it is readable. */
+    /* Fails only when the counter is full of unconsumed wakes; the eventfd is then readable anyway.
+     */
     ssize_t written = write(e->wake_fd, &one, sizeof one);
     (void)written;
 }
 
-/* Direct reads cannot be cancelled, but those that wait for a worker of the kernel's can. */
+/* Direct reads cannot be cancelled, but reads that wait for one of the kernel's workers can. */
 static void cancel_all(uring_engine *e)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
@@ -281,7 +284,7 @@ static bool uring_close(void *engine, uint64_t timeout_ns)
 {
     uring_engine *e = engine;
     bool drained = e->in_flight == 0;
-    /* A thread that is not the ring's owner cannot reap what is in flight. */
+    /* Only the ring's owner can reap what is in flight. */
     if (!drained && e->owner == gettid()) {
         uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
         cancel_all(e);

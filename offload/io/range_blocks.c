@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What happens to a range between submission and report: cutting into blocks, and for each block
- * what the engine's answer means (done, the rest again, the same again, or given up). */
+/* What happens to a range between submission and report: it is cut into blocks, and each answer of
+ * the engine decides about a block (done, read the rest, read again, or given up). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* Answers in a row without a byte, after which a block is given up. Transient errors are waited
- * out for about half a second in all; what the device says is broken is asked a few times more. */
+/* Consecutive answers without a byte after which a block is given up. Transient errors are retried
+ * for about half a second in all; hard errors of the device a few times. */
 #define MAX_TRANSIENT   16u
 #define MAX_HARD        4u
 #define MAX_EMPTY       4u
@@ -85,7 +85,7 @@ static void end_block(moe_range_reader *r, moe_block *block)
     finish_if_done(r, block->range);
 }
 
-/* Of a failed or cancelled range nothing is asked again. */
+/* Blocks of a failed or cancelled range are not read again. */
 static bool is_given_up(const moe_range_state *range)
 {
     return range->status != MOE_OK || range->cancelled;
@@ -100,7 +100,7 @@ static void ask_again(moe_range_reader *r, moe_block *block, uint64_t delay_ns)
 
 static void fail(moe_range_reader *r, moe_block *block)
 {
-    /* The block still counts, so that the range is reported after its other blocks have ended. */
+    /* The block still counts, so the range is reported after its other blocks have ended. */
     moe_range_stop(r, block->range, MOE_ERR_IO);
     end_block(r, block);
 }
@@ -126,7 +126,7 @@ static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const cha
     }
 }
 
-/* The end of the file, or less than a sector: neither is progress. */
+/* Handles the end of the file, or less than a sector: neither is progress. */
 static void on_nothing(moe_range_reader *r, moe_block *block)
 {
     moe_range_state *range = &r->ranges[block->range];
@@ -165,7 +165,7 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
         return;
     }
     r->stats.n_short++;
-    /* A direct read goes on at an aligned offset: what lies behind the last one is read again. */
+    /* A direct read goes on at an aligned offset; bytes behind the last one are read again. */
     uint32_t kept = block->direct ? have & ~((uint32_t)r->files.alignment - 1) : have;
     if (kept == block->done) {
         on_nothing(r, block);
@@ -214,7 +214,7 @@ void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion
 {
     uint64_t slot = completion->user_data & UINT32_MAX;
     moe_block *block = &r->blocks[slot < r->depth ? slot : 0];
-    /* An answer that nothing in flight waits for, a second one for instance, is no answer. */
+    /* Ignores an answer that no block in flight waits for, for instance a second one. */
     if (slot >= r->depth || block->generation != (uint32_t)(completion->user_data >> 32)) {
         return;
     }
@@ -240,7 +240,8 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r)
     return first;
 }
 
-/* A block of the retry list whose time has come. Those that nobody wants any more end here. */
+/* Takes a block off the retry list whose time has come. Ends blocks of ranges that failed or were
+ * cancelled. */
 static moe_block *take_retry(moe_range_reader *r)
 {
     uint64_t now = r->retries == MOE_IO_NONE ? 0 : moe_now_ns();
@@ -263,7 +264,7 @@ static moe_block *take_retry(moe_range_reader *r)
     return NULL;
 }
 
-/* Cuts the next block off the range at the head of the queue. */
+/* Cuts the next block from the range at the head of the queue. */
 static moe_block *cut_block(moe_range_reader *r)
 {
     uint32_t index = r->queue.first;
@@ -313,7 +314,7 @@ void moe_blocks_dispatch(moe_range_reader *r)
     }
     uint32_t taken = n == 0 ? 0 : r->ops->submit(r->engine, r->batch, n);
     r->stats.n_reads += taken;
-    /* An engine that is full for the moment gets the rest later. */
+    /* The rest is submitted later when the engine is full. */
     for (uint32_t i = taken; i < n; i++) {
         moe_block *block = &r->blocks[(uint32_t)r->batch[i].user_data];
         ask_again(r, block, FIRST_BACKOFF);

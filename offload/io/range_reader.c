@@ -44,7 +44,8 @@ static int check_options(const moe_range_reader_options *options, moe_error *err
     return MOE_OK;
 }
 
-/* The engine asked for, then, when the choice is ours, what works on every machine. */
+/* Opens the engine that the options name. If they leave the choice, falls back on engines that work
+ * on every machine. */
 static int open_engine(moe_range_reader *r, const moe_range_reader_options *options, moe_error *err)
 {
     static const moe_io_ops *const by_kind[] = {
@@ -60,7 +61,7 @@ static int open_engine(moe_range_reader *r, const moe_range_reader_options *opti
                             .user = options->user,
                             .context = options->engine_context};
     r->ops = options->engine != NULL ? options->engine : by_kind[options->kind];
-    moe_error reason; /* of the first refusal: the one to act on */
+    moe_error reason; /* of the first refusal, which the user can act on */
     moe_error later;
     int rc = r->ops->open(&r->engine, &params, &reason);
     const moe_io_ops *others[] = {&moe_io_threads_ops, &moe_io_sync_ops};
@@ -200,7 +201,7 @@ size_t moe_range_reader_alignment(const moe_range_reader *reader)
 
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes)
 {
-    /* The worst case begins at the last byte of an aligned unit. */
+    /* In the worst case the range begins at the last byte of an aligned unit. */
     uint64_t alignment = reader->files.alignment;
     return (size_t)round_up(alignment - 1 + range_bytes, alignment);
 }
@@ -231,7 +232,7 @@ static bool is_valid(const moe_range_reader *r, moe_range_state *state)
     return true;
 }
 
-/* Pieces of one size, near to block_bytes: a short last one would cost a whole request. */
+/* The size of equal pieces, close to block_bytes: a short last one would cost a whole request. */
 static uint32_t piece_bytes(const moe_range_reader *r, uint64_t bytes)
 {
     uint64_t n = (bytes + r->block_bytes / 2) / r->block_bytes;
@@ -311,8 +312,8 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
     return n;
 }
 
-/* How long the engine may wait: no longer than the caller, or the next retry; not at all when there
- * is something to report. */
+/* How long the engine may wait: until the caller's deadline or the next retry; 0 when there is
+ * something to report. */
 static int64_t engine_timeout(const moe_range_reader *r, uint64_t deadline)
 {
     if (r->finished.first != MOE_IO_NONE) {
@@ -341,7 +342,7 @@ uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, u
             moe_block_complete(r, &r->results[i]);
         }
         if (n > 0) {
-            moe_blocks_dispatch(r); /* the device is kept busy while the caller works */
+            moe_blocks_dispatch(r); /* keeps the device busy while the caller works */
         }
         if (woken || r->finished.first != MOE_IO_NONE ||
             (deadline != UINT64_MAX && moe_now_ns() >= deadline)) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads byte ranges of the model's files, many at a time, through one of the I/O engines.
  *
- * With O_DIRECT the aligned superset of a range is read straight into the caller's buffer and the
- * range is used where it falls in it: no copy per byte. The reader splits ranges into blocks, keeps
- * `depth` blocks in flight, continues short reads, retries transient errors (EAGAIN, EINTR) and,
- * a bounded number of times, EIO, falls back to buffered reads where O_DIRECT is refused, and
- * reports each range exactly once. One thread owns a reader, but for moe_range_reader_wake(): the
- * first that submits or waits. Nothing is allocated between open and close. */
+ * With O_DIRECT the reader reads the aligned superset of a range straight into the caller's buffer,
+ * and the caller uses the range where it lies in the buffer: no byte is copied. The reader splits
+ * ranges into blocks, keeps `depth` blocks in flight, continues short reads, retries transient
+ * errors (EAGAIN, EINTR) and, a bounded number of times, EIO, falls back to buffered reads where
+ * O_DIRECT is refused, and reports each range exactly once. One thread owns a reader: the first
+ * that submits or waits. Only moe_range_reader_wake() may be called by others. Nothing is allocated
+ * between open and close. */
 #ifndef MOE_OFFLOAD_RANGE_READER_H
 #define MOE_OFFLOAD_RANGE_READER_H
 
@@ -23,48 +24,48 @@ typedef enum moe_io_kind { MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYN
 
 typedef struct moe_range_file {
     const char *path;
-    int fd; /* the reader makes its own descriptors of it, the direct one by /proc/self/fd; it may
-             * be closed after open() */
+    int fd; /* may be closed after open(): the reader opens its own descriptors of the file, the
+             * direct one through /proc/self/fd */
     uint64_t size;
 } moe_range_file;
 
 typedef struct moe_range_reader_options {
     moe_io_kind kind;         /* AUTO: io_uring, else threads */
-    const moe_io_ops *engine; /* not NULL: tried first (fault injection in tests) */
+    const moe_io_ops *engine; /* not NULL: used first (fault injection in tests) */
     void *engine_context;
     const moe_range_file *files;
     uint32_t n_files;
     bool buffered;             /* do not try O_DIRECT */
     uint32_t block_bytes;      /* 0: 1 MiB */
     uint32_t depth;            /* blocks in flight; 0: 16 */
-    uint32_t max_ranges;       /* submitted and not reported; 0: 256 */
+    uint32_t max_ranges;       /* ranges submitted and not yet reported; 0: 256 */
     uint32_t close_timeout_ms; /* how long close() waits for reads in flight; 0: 10 s */
-    moe_log_fn log;            /* fallbacks are told once; may be NULL */
+    moe_log_fn log;            /* is told of each kind of fallback once; may be NULL */
     void *user;
 } moe_range_reader_options;
 
 int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options *options,
                           moe_error *err);
-/* Waits for what is in flight, reports nothing. False when the device did not complete a read in
- * time: the kernel may still write into its buffer, which must then not be used nor freed. The
+/* Waits for reads in flight and reports nothing. False when the device did not complete a read in
+ * time: the kernel may still write into its buffer, which must then be neither used nor freed. The
  * owner calls it, or another thread once nothing is in flight. */
 bool moe_range_reader_close(moe_range_reader **reader);
-/* close() will wait no longer than this. */
+/* Makes close() wait no longer than this. */
 void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
 
-/* Most buffers will lie in [arena, arena + bytes): an engine that can registers that memory with
- * the kernel, part by part as it is read into, which saves work at every read. Once at most, before
- * the first range, by the thread that opened the reader. The memory stays until close(); children
- * of a fork do not get it. */
+/* Says that most buffers will lie in [arena, arena + bytes). An engine that can registers that
+ * memory with the kernel, part by part when it is first read into, which saves work at every read.
+ * Call at most once, before the first range, on the thread that opened the reader. The memory stays
+ * until close(); children of a fork do not get it. */
 void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
-/* The pages of a part of the arena go back to the system (away), or will be used again. By the
- * owner, while nothing is under way. False: the kernel still holds them. */
+/* Says that the pages of a part of the arena go back to the system (away), or will be used again.
+ * The owner calls it while nothing is under way. False: the kernel still holds them. */
 bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
 
 /* The path of a file, as it was given. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
-/* Alignment of buffers; and the bytes that a buffer for a range of so many bytes must have. */
+/* The alignment of buffers, and how many bytes a buffer needs for a range of so many bytes. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
 
@@ -72,8 +73,9 @@ typedef struct moe_range {
     uint32_t file;
     uint64_t offset;
     uint64_t size;
-    uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader's until reported */
-    uint64_t tag;    /* the caller's; different for all that are under way */
+    uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader uses it until it
+                      * reports the range */
+    uint64_t tag;    /* chosen by the caller; unique among the ranges under way */
 } moe_range;
 
 typedef struct moe_range_done {
@@ -85,23 +87,23 @@ typedef struct moe_range_done {
 
 /* False when max_ranges are under way. */
 bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range);
-/* Blocks of the range that have not been handed to the kernel are not read; it is still reported,
- * with MOE_ERR_CANCELLED unless everything had been read. */
+/* Stops reading the range: blocks that the kernel has not been given are not read. The range is
+ * still reported, with MOE_ERR_CANCELLED unless everything had been read. */
 void moe_range_reader_cancel(moe_range_reader *reader, uint64_t tag);
 /* Reports finished ranges: waits for at least one, for wake(), or for the timeout (< 0: none).
  * Returns how many. */
 uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, uint32_t capacity,
                                int64_t timeout_ns);
-/* Any thread: the wait that is running, or the next one, returns. */
+/* Makes the current wait, or the next one, return. Any thread may call it. */
 void moe_range_reader_wake(moe_range_reader *reader);
 
 typedef struct moe_range_reader_stats {
     uint64_t bytes_requested; /* of ranges submitted */
     uint64_t bytes_read;      /* of supersets, retries included */
-    uint64_t n_reads;         /* handed to the engine */
-    uint64_t n_short;         /* that brought less than was needed */
-    uint64_t n_retries;       /* of n_reads: the same or the rest asked again */
-    uint64_t n_errors;        /* ranges reported with an error; cancelled ones are none */
+    uint64_t n_reads;         /* reads handed to the engine */
+    uint64_t n_short;         /* reads that brought less than was needed */
+    uint64_t n_retries;       /* of n_reads: repeated, whole or for the rest */
+    uint64_t n_errors;        /* ranges reported with an error, other than cancelled */
 } moe_range_reader_stats;
 void moe_range_reader_get_stats(const moe_range_reader *reader, moe_range_reader_stats *stats);
 /* "io_uring, O_DIRECT, 16 x 1 MiB, registered buffers" */

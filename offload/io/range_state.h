@@ -28,26 +28,27 @@ typedef struct moe_range_state {
     uint64_t end;      /* of the range, in the file */
     uint64_t superset; /* where the aligned superset begins */
     uint64_t superset_end;
-    uint64_t cursor;      /* the superset before it is in blocks */
+    uint64_t cursor;      /* where the next block begins in the superset */
     uint32_t piece_bytes; /* of a block */
     uint32_t n_blocks;    /* with the engine or in the retry list */
     bool cancelled;
-    int status; /* not MOE_OK: its blocks are not asked again */
+    int status; /* not MOE_OK: its blocks are not retried */
     uint32_t next;
     moe_error error;
 } moe_range_state;
 
 typedef struct moe_block {
     uint32_t range;
-    uint32_t generation; /* answers so far: tells a second one to the same read from the first */
+    uint32_t generation; /* number of answers so far; tells a second answer to the same read from
+                          * the first */
     uint64_t offset;     /* in the file */
     uint8_t *dst;
-    uint32_t size;       /* to be asked for: aligned */
-    uint32_t need;       /* of size, what the range needs: less at its end */
+    uint32_t size;       /* bytes to read: aligned */
+    uint32_t need;       /* bytes of size that the range needs: less at its end */
     uint32_t done;       /* read so far; a multiple of the alignment while direct */
     uint32_t tries;      /* transient errors, or answers without a byte, in a row */
-    uint32_t hard_tries; /* other errors, likewise */
-    bool direct;         /* how it was asked last */
+    uint32_t hard_tries; /* other errors in a row */
+    bool direct;         /* whether it was last read with O_DIRECT */
     uint64_t retry_at_ns;
     uint32_t next; /* in the free or the retry list */
 } moe_block;
@@ -67,8 +68,8 @@ struct moe_range_reader {
     uint64_t close_timeout_ns;
     moe_log_fn log;
     void *user;
-    moe_reader_files files; /* but for `direct` of each */
-    /* the owner's */
+    moe_reader_files files; /* changes only in `direct` of each */
+    /* Only the owner touches these. */
     moe_range_state *ranges; /* [max_ranges] */
     uint32_t free_ranges;    /* list */
     moe_range_list queue;
@@ -85,15 +86,15 @@ struct moe_range_reader {
 void moe_range_list_push(moe_range_reader *r, moe_range_list *list, uint32_t index);
 uint32_t moe_range_list_pop(moe_range_reader *r, moe_range_list *list);
 
-/* Hands as many blocks to the engine as there is room for. */
+/* Hands the engine as many blocks as it has room for. */
 void moe_blocks_dispatch(moe_range_reader *r);
 void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion);
-/* When the first block of the retry list is to be asked again; UINT64_MAX: there is none. */
+/* When the first block of the retry list is due; UINT64_MAX when the list is empty. */
 uint64_t moe_blocks_next_retry(const moe_range_reader *r);
 
-/* No further blocks of the range are cut; it finishes when those that exist have ended. */
+/* Cuts no further blocks of the range, which finishes when its existing blocks have ended. */
 void moe_range_stop(moe_range_reader *r, uint32_t index, int status);
-/* Tells once, however many files, that reads go through the page cache. */
+/* Logs once, for all files, that reads go through the page cache. */
 void moe_range_reader_tell_buffered(moe_range_reader *r, const char *reason);
 
 #endif

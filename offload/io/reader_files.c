@@ -12,11 +12,12 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* A larger one would be no alignment but a mistake of the file system's. */
+/* A larger alignment must be a mistake of the file system's. */
 #define MAX_ALIGNMENT (1u << 20)
 
-/* The alignment that direct reads of the file need; 0: it has none. A kernel (before 6.1) or file
- * system that does not say is taken at a page, and at its word if a read then fails. */
+/* The alignment that direct reads of the file need; 0: the file has no direct reads. If kernel
+ * (before 6.1) or file system do not tell, a page is assumed, and the first refused read corrects
+ * it. */
 static uint32_t direct_alignment(int fd)
 {
     struct statx state;
@@ -39,7 +40,7 @@ static void refuse(moe_reader_files *files, const char *path, const char *reason
     }
 }
 
-/* By /proc/self/fd it is the very file that the caller has open, whatever its path leads to now. */
+/* Opens the caller's own file through /proc/self/fd, whatever its path leads to now. */
 static int open_direct(moe_reader_files *files, const moe_range_file *file)
 {
     uint32_t alignment = direct_alignment(file->fd);

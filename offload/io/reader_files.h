@@ -9,15 +9,16 @@
 typedef struct moe_reader_file {
     char *path; /* for messages */
     uint64_t size;
-    bool direct; /* read with O_DIRECT until that turns out not to work */
+    bool direct; /* read with O_DIRECT until that fails */
 } moe_reader_file;
 
 typedef struct moe_reader_files {
     uint32_t n_files;
     moe_reader_file *files; /* [n_files] */
-    int *fds; /* [2 * n_files]: for direct reads (buffered where there is none), then buffered */
+    int *fds; /* [2 * n_files]: descriptors for direct reads (buffered where a file has none), then
+               * for buffered reads */
     size_t alignment;  /* of buffers, offsets and sizes; a power of two */
-    char refusal[256]; /* why the first file without direct reads has none; "" */
+    char refusal[256]; /* why the first file without direct reads has none, or "" */
 } moe_reader_files;
 
 /* Least alignment: a page. The kernel often allows 512 bytes, but the device's own block is mostly
@@ -28,7 +29,7 @@ int moe_reader_files_open(moe_reader_files *out, const moe_range_file *files, ui
                           bool buffered, moe_error *err);
 void moe_reader_files_close(moe_reader_files *files);
 
-/* The file's size now: less than when it was opened if somebody truncated it. */
+/* The file's current size: smaller than at opening if somebody truncated it. */
 uint64_t moe_reader_files_size_now(const moe_reader_files *files, uint32_t file);
 
 #endif

@@ -110,8 +110,8 @@ bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, con
 void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool drained)
 {
     if (b->arena != NULL) {
-        /* The ring's end would do it too, but some time after. Kernels before 6.13 wait here for
-         * reads in flight, without end. */
+        /* Closing the ring would unregister too, but some time later. Kernels before 6.13 wait here
+         * for reads in flight, possibly for ever. */
         if (drained) {
             (void)io_uring_unregister_buffers(ring);
         }
