@@ -3,8 +3,13 @@
 
 #include <string.h>
 
+#include <moe/calibrate.h>
+#include <moe/lab.h>
+#include <moe/model_file.h>
 #include <moe/moe.h>
+#include <moe/speed.h>
 #include <moe/trace.h>
+#include <moe/verify.h>
 
 #include "runtime/base/error.h"
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/calibrate.h>
+
 #include "cli_buffer.h"
 #include "cli_engine.h"
 #include "cli_format.h"

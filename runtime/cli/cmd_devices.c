@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <json-c/json.h>
+#include <moe/machine.h>
 #include <moe/moe.h>
 
 #include "cli_engine.h"

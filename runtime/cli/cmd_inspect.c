@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/model_file.h>
 #include <moe/moe.h>
 
 #include "cli_engine.h"

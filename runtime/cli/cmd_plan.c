@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <moe/moe.h>
+#include <moe/speed.h>
 
 #include "cli_engine.h"
 #include "cli_format.h"

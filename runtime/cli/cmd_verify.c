@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include <moe/moe.h>
+#include <moe/verify.h>
 
 #include "cli_engine.h"
 #include "cli_format.h"

@@ -4,6 +4,8 @@
  * the caches. */
 #include <string.h>
 
+#include <moe/lab.h>
+
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"

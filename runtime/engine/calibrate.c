@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <moe/calibrate.h>
+
 #include "cpu/gram.h"
 #include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"

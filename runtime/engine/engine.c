@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/calibrate.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include <moe/calibrate.h>
 #include <moe/moe.h>
 #include <moe/trace.h>
 

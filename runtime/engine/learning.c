@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <moe/calibrate.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include <json-c/json.h>
+#include <moe/lab.h>
+#include <moe/machine.h>
 #include <moe/moe.h>
 
 #include "cpu/kernels/cpu_features.h"

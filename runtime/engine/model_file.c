@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/model_file.h>
 #include <moe/moe.h>
 
 #include "runtime/base/alloc.h"

@@ -2,6 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/lab.h>
+#include <moe/speed.h>
+
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <moe/moe.h>
+#include <moe/verify.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

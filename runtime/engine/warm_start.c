@@ -4,6 +4,8 @@
  * expert_store_warm.c. Where all experts fit a GPU, all are there before the engine is open. */
 #include <stdlib.h>
 
+#include <moe/calibrate.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <moe/machine.h>
+#include <moe/lab.h>
 
 #include "runtime/base/error.h"
 #include "offload/model_open.h"

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <moe/lab.h>
 #include <moe/machine.h>
 
 #include "offload/io/range_reader.h"

@@ -4,8 +4,9 @@
 # arguments. check() is told what those return that return a status. Arguments: header...
 set -eu
 echo '/* SPDX-License-Identifier: MIT */'
-echo '#include <moe/moe.h>'
-echo '#include <moe/trace.h>'
+for header in "$@"; do
+    echo "#include <moe/${header##*/}>"
+done
 echo '#include "null_calls.h"'
 echo 'void call_all_with_null(void (*check)(const char *name, int status))'
 echo '{'

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <moe/lab.h>
 #include <moe/moe.h>
 
 #include "null_calls.h"

@@ -9,7 +9,11 @@
 
 #include <cmocka.h>
 
+#include <moe/calibrate.h>
+#include <moe/lab.h>
+#include <moe/model_file.h>
 #include <moe/moe.h>
+#include <moe/speed.h>
 #include <moe/trace.h>
 
 #define OLDER_STRUCTS_ONLY

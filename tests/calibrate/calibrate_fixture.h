@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include <moe/calibrate.h>
+
 #include "cpu/kernels/matmul.h"
 #include "runtime/sidecar/calibration.h"
 #include "runtime/model/gguf.h"

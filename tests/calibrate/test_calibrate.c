@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include <moe/calibrate.h>
+
 #include "cache/trace_rows.h"
 
 #define N_KILLS 24

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include <moe/calibrate.h>
+
 #include "runtime/sidecar/calibration.h"
 #include "tests/engine/engine_fixture.h"
 

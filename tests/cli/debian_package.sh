@@ -28,10 +28,10 @@ fail() {
     status=1
 }
 
-for package in moe-offload libmoe-offload0 libmoe-offload-dev; do
+for package in moe-offload libmoe-offload1 libmoe-offload-dev; do
     dpkg-deb -x "$packages/${package}"_*.deb "$root"
 done
-dpkg-deb -f "$packages"/libmoe-offload0_*.deb Depends | grep -q libhwloc ||
+dpkg-deb -f "$packages"/libmoe-offload1_*.deb Depends | grep -q libhwloc ||
     fail "the library's package does not depend on hwloc's"
 for file in usr/bin/moe-offload usr/include/moe/moe.h usr/share/man/man1/moe-offload.1.gz \
     usr/share/bash-completion/completions/moe-offload.bash \
@@ -49,7 +49,7 @@ ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$source/examples/two_ses
     $(pkg-config --define-variable=prefix="$prefix" --cflags --libs moe-offload) -o "$scratch/two"
 LD_LIBRARY_PATH=$libdir
 export LD_LIBRARY_PATH
-ldd "$scratch/two" | grep -q "=> $libdir/libmoe_offload.so.0" || fail 'the program links another library'
+ldd "$scratch/two" | grep -q "=> $libdir/libmoe_offload.so.1" || fail 'the program links another library'
 
 # Two sessions: the second one is cancelled after 4 tokens, the first has all that it has alone.
 run() {

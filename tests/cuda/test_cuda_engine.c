@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <moe/lab.h>
+
 #include "../engine/engine_fixture.h"
 #include "fake_module.h"
 

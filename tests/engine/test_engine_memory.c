@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/model_file.h>
+
 #include "engine_fixture.h"
 
 static const char *model_path;

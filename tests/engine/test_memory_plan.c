@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <moe/speed.h>
+
 #include "engine_fixture.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"

@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include <moe/model_file.h>
+
 #include "engine_fixture.h"
 
 #define N_PROMPT      29

@@ -14,6 +14,10 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include <moe/calibrate.h>
+#include <moe/lab.h>
+#include <moe/model_file.h>
+
 #include "engine_fixture.h"
 
 /* Headers are read in pieces of this many bytes. */

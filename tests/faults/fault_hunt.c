@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <moe/model_file.h>
 #include <moe/moe.h>
 
 #include "tests/faults/fault_page.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <moe/lab.h>
 #include <moe/moe.h>
 
 #include "tests/io/io_fixture.h"

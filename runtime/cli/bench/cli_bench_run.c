@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include <moe/lab.h>
 #include <moe/moe.h>
 
 #include "cli_engine.h"

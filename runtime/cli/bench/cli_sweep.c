@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/machine.h>
+#include <moe/model_file.h>
 #include <moe/moe.h>
 
 #include "cli_bench_log.h"

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include <json-c/json.h>
+#include <moe/lab.h>
+#include <moe/machine.h>
 #include <moe/moe.h>
 
 #include "cli_bench_tokens.h"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <moe/model_file.h>
 #include <moe/moe.h>
 #include <moe/trace.h>
 

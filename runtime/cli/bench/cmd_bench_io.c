@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include <json-c/json.h>
+#include <moe/lab.h>
+#include <moe/model_file.h>
 #include <moe/moe.h>
 
 #include "cli_engine.h"

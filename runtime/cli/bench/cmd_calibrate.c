@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include <moe/calibrate.h>
 #include <moe/moe.h>
 
 #include "cli_engine.h"

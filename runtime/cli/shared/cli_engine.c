@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <moe/model_file.h>
+
 #include "cli_format.h"
 #include "cli_interrupt.h"
 #include "cli_library_words.h"

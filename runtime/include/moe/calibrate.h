@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What is measured of a model once and kept beside it, in its sidecar: by a calibration on a text,
- * and by what conversations add. Threads, errors and ownership are as in moe.h, which includes
- * this: it is the one header to include. */
+ * and by what conversations add. Errors, ownership and sizes of structs are as in moe.h.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free:    moe_calibrate_options_init_sized, moe_calibrate_options_init
+ *   in turn: moe_calibrate, moe_learn_begin, moe_learn_save, moe_engine_warm */
 #ifndef MOE_CALIBRATE_H
 #define MOE_CALIBRATE_H
 

@@ -4,16 +4,30 @@
  * Two nouns. An *engine* is an opened model: immutable weights, the expert tiers, a team of worker
  * threads. A *session* is one token timeline on an engine: its tokens, its KV cache, its sampler.
  *
- * Threads. An engine runs one pass at a time: moe_step() and every function that takes a session or
- * a moe_engine that is not const may be called from any thread, but not at the same time for one
- * engine; nor moe_engine_get_stats() with them. Exceptions, callable at any time from any thread:
- * moe_session_cancel(); moe_tokenize(), moe_chat_tokens(), moe_token_piece(), moe_token_is_end(),
- * moe_text_create(), moe_engine_get_info(); moe_text_push(), moe_text_finish() and
- * moe_text_close(), where a moe_text belongs to one thread at a time. What takes a moe_file does
- * not change it and may be called from any thread, moe_file_close() excepted, which like
- * moe_engine_close() comes after all other calls. What takes none of these (init functions,
- * moe_engine_open(), moe_plan_memory(), moe_plan_speed(), moe_speed_measure(), moe_version(),
- * names) may be called at any time.
+ * Threads. Every function of every header belongs to one of five groups. The header that declares
+ * it lists it by name:
+ *   free     from any thread, at any time, beside anything.
+ *   reading  from any thread, beside every call except a `last` one with the same object.
+ *   in turn  from any thread; for one engine and all its sessions only one such call at a time.
+ *   own      from any thread; for one object only one such call at a time, beside all others.
+ *   last     from any thread, after every other call with the object has returned.
+ * Callbacks must not make `in turn` or `last` calls with the engine or session that calls them.
+ *
+ * Threads of this header:
+ *   free:    moe_version, moe_free, moe_engine_options_init_sized, moe_engine_options_init,
+ *            moe_engine_open, moe_plan_memory, moe_sampling_init_sized, moe_sampling_init,
+ *            moe_session_options_init_sized, moe_session_options_init
+ *   reading: moe_engine_get_info, moe_tokenize, moe_token_piece, moe_token_is_end,
+ *            moe_text_create, moe_chat_tokens, moe_session_cancel (also in signal handlers)
+ *   in turn: moe_engine_get_stats, moe_session_create, moe_session_close, moe_session_feed,
+ *            moe_step, moe_session_take, moe_session_n_tokens, moe_session_n_pending,
+ *            moe_session_tokens, moe_session_is_full, moe_session_logits, moe_session_score,
+ *            moe_session_truncate, moe_session_fork, moe_session_set_sampling, moe_session_save,
+ *            moe_session_load, moe_session_was_cancelled
+ *   own:     moe_text_push, moe_text_finish, moe_text_close
+ *   last:    moe_engine_close
+ * A session's moe_session_close is for moe_session_cancel what `last` is: no cancel runs beside it
+ * or comes after it.
  *
  * Errors. Functions return MOE_OK or a negative moe_status; `err` (may be NULL) receives one line
  * that names the thing and the remedy. Constructors write *out on success and NULL otherwise.
@@ -49,7 +63,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/machine.h>
+#include <moe/plan.h>
 #include <moe/statistics.h>
 #include <moe/status.h>
 #include <moe/version.h>
@@ -251,54 +265,6 @@ MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options,
  * it are closed, too: until then they stay what they are, in any order of closing. */
 MOE_API void moe_engine_close(moe_engine **engine);
 
-/* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
- * allocated. */
-typedef struct moe_memory_plan {
-    size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
-    uint64_t budget;        /* the ceiling, of RAM */
-    bool budget_is_default; /* not given: derived from machine and cgroup */
-    uint64_t process;       /* what the process takes without any of the below */
-    uint64_t resident;      /* weights that are not experts */
-    uint64_t kv_cache;      /* of one session with a full context */
-    uint64_t scratch;       /* of one pass, and of reading */
-    uint64_t floor;         /* all the above and the fewest expert slots that can work */
-    uint64_t expert_cache;  /* expert slots */
-    uint64_t expert_slots;  /* experts that they hold */
-    uint64_t experts;       /* experts that the model has */
-    uint64_t expert_bytes;  /* of all of them */
-    uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
-    uint32_t context;
-    /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
-     * budget, floor and total are those of RAM: process + scratch + host_cache + device_in_host.
-     * Else all below is 0. */
-    bool has_device_memory;
-    uint64_t device_budget;
-    uint64_t device_scratch; /* of one pass */
-    uint64_t device_floor;
-    uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
-    uint64_t host_cache;   /* expert slots in RAM */
-    uint64_t host_slots;   /* experts that they hold */
-    /* Of a simulated device device_total: it lies in this machine's RAM after all. Else 0. */
-    uint64_t device_in_host;
-    /* Of the experts that a token asks the device's slots for, the share found there: what keeping
-     * the hottest experts of the calibration text would give on such a text (policies that follow
-     * the text do better), or, without a calibration, the share of the experts that fit, which even
-     * routing without any locality reaches. */
-    double expected_hit_rate;
-    bool hit_rate_is_calibrated;
-    double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
-    uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
-    /* Sessions. The plan has room for one with a full context; more of them take memory from the
-     * expert slots as they grow, the coldest first, and give it back when they end. session_state
-     * is part of `total`, and of `floor`; always RAM. */
-    uint64_t session_state;  /* of one session: logits, sampler, tokens, drafts */
-    uint64_t sessions;       /* as many as the options ask for, all with a full context: */
-    uint64_t sessions_bytes; /* what they hold, KV caches and states */
-    uint64_t sessions_slots; /* experts that the device's slots still hold then */
-    uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
-    uint64_t reserved[25];   /* 0 */
-} moe_memory_plan;
-
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
  * filled all the same). */
 MOE_API int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan,
@@ -337,11 +303,6 @@ MOE_API int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
 /* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. All are 0 with
  * vocabulary_only. */
 MOE_API int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
-
-/* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
- * it; MOE_ERR_BUDGET where the plan leaves no room), best of three: with active_bytes the bound of
- * decoding one sequence from memory. MOE_ERR_UNSUPPORTED on a GPU, whose threads they are not. */
-MOE_API int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err);
 
 /* ---- Text --------------------------------------------------------------------------------- */
 
@@ -483,90 +444,8 @@ MOE_API void moe_session_cancel(moe_session *session);
  * cancelled. */
 MOE_API bool moe_session_was_cancelled(const moe_session *session);
 
-/* ---- What is in a file --------------------------------------------------------------------- */
-
-/* A model file's header alone: nothing is loaded. */
-typedef struct moe_file moe_file;
-
-typedef enum moe_tensor_kind {
-    MOE_KIND_EMBEDDING,
-    MOE_KIND_OUTPUT,
-    MOE_KIND_NORM,
-    MOE_KIND_ATTENTION,
-    MOE_KIND_ROUTER,
-    MOE_KIND_DENSE_FFN,
-    MOE_KIND_SHARED_EXPERT,
-    MOE_KIND_EXPERT,
-    MOE_KIND_OTHER,
-    MOE_KIND_COUNT
-} moe_tensor_kind;
-
-typedef struct moe_file_tensor {
-    size_t struct_size; /* set by the program: sizeof(moe_file_tensor) */
-    const char *name;   /* strings live as long as the moe_file */
-    const char *type;   /* "Q4_K" */
-    moe_tensor_kind kind;
-    uint32_t n_dims;
-    uint64_t dims[4];
-    uint64_t n_bytes;
-    uint64_t offset; /* in its file */
-    uint32_t file_index;
-    uint32_t reserved; /* 0 */
-} moe_file_tensor;
-
-typedef struct moe_file_summary {
-    size_t struct_size; /* set by the program: sizeof(moe_file_summary) */
-    uint32_t gguf_version;
-    uint32_t n_files;
-    uint64_t file_bytes;
-    uint64_t n_metadata;
-    uint64_t n_tensors;
-    bool runnable; /* the engine can open it; else `why_not` says why */
-    char why_not[MOE_ERROR_MESSAGE_SIZE];
-    const char *architecture;
-    const char *family; /* "" when not runnable, and the numbers below are 0 */
-    uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
-    uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
-    uint64_t n_parameters, n_parameters_active;
-    uint64_t resident_bytes, expert_bytes;
-    uint64_t smallest_expert_bytes, largest_expert_bytes;
-    uint64_t kv_bytes_per_token_f16;
-} moe_file_summary;
-
-/* It fails when the disk does not answer for 30 s; so do moe_file_fingerprint() and
- * moe_file_cache_drop(). They cannot be cancelled. */
-MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
-MOE_API void moe_file_close(moe_file **file);
-MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
-/* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its
- * value as one line of text, long ones shortened to fit. */
-MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
-                                  char *type, size_t type_size, char *value, size_t value_size);
-
-/* How an entry of the metadata counts when the engine runs the model. */
-typedef enum moe_metadata_use {
-    MOE_METADATA_OTHER,    /* its key does not begin with the architecture's name */
-    MOE_METADATA_READ,     /* it sets what is computed */
-    MOE_METADATA_HARMLESS, /* it, or the value it has here, changes nothing */
-    MOE_METADATA_REFUSED,  /* it asks for what the engine cannot do: the file does not run */
-    MOE_METADATA_UNKNOWN   /* this version does not know it; the text may differ */
-} moe_metadata_use;
-
-/* *why (NULL: not wanted) gets what the key is about, or "" when that is not known. In a file of an
- * architecture that is not supported every entry is MOE_METADATA_OTHER. */
-MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
-                                      const char **why);
-MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
-MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
-/* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
-MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);
-
 #ifdef __cplusplus
 }
 #endif
-
-#include <moe/calibrate.h>
-#include <moe/speed.h>
-#include <moe/verify.h>
 
 #endif

@@ -10,7 +10,12 @@
  * is 1, keys are numbers of experts, the layer of an access is 0.
  *
  * A plug-in is a shared object that defines moe_policy_plugin() and is loaded by
- * `--policy ./mine.so` (examples/policy_plugin.c is one). Calls come from one thread at a time. */
+ * `--policy ./mine.so` (examples/policy_plugin.c is one).
+ *
+ * Threads (the groups are explained in moe.h). The library is the caller here:
+ *   free: moe_policy_plugin
+ * It calls create() and destroy() from any thread, and the functions with one state one at a time.
+ * Two engines or simulations of one process may call with two states at the same time. */
 #ifndef MOE_POLICY_H
 #define MOE_POLICY_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Status codes and the caller-owned error message: the one error rule of the library. */
+/* Status codes and the caller-owned error message: the one error rule of the library.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free: moe_status_name */
 #ifndef MOE_STATUS_H
 #define MOE_STATUS_H
 

@@ -4,8 +4,14 @@
  * but the reading and writing of files touches the machine: the same trace and options give the
  * same numbers everywhere.
  *
- * A trace is immutable once made and may be used from any number of threads. Errors and ownership
- * are as in moe.h. */
+ * A trace never changes once it is made. Errors, ownership and sizes of structs are as in moe.h.
+ *
+ * Threads (the groups are explained in moe.h; the objects are traces and analyses):
+ *   free:    moe_trace_open_options_init_sized, moe_trace_open_options_init, moe_trace_open,
+ *            moe_trace_generator_init_sized, moe_trace_generator_init, moe_trace_generate,
+ *            moe_policy_name, moe_policy_needs, moe_simulation_init_sized, moe_simulation_init
+ *   reading: moe_trace_save, moe_trace_get_info, moe_simulate, moe_analyze, moe_analysis_amdahl
+ *   last:    moe_trace_close, moe_analysis_free */
 #ifndef MOE_TRACE_H
 #define MOE_TRACE_H
 

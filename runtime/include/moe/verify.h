@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a model's files are whole. Threads, errors and ownership are as in moe.h, which includes
- * this: it is the one header to include. */
+/* Whether a model's files are whole. Errors, ownership and sizes of structs are as in moe.h.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify
+ * Of the callbacks, progress and on_damage run in the caller's thread, log in any. */
 #ifndef MOE_VERIFY_H
 #define MOE_VERIFY_H
 

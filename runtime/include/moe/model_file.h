@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* What is in a model file: its header's metadata and tensors. No weights are loaded, no engine is
+ * needed. Errors, ownership and sizes of structs are as in moe.h.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free:    moe_file_open, moe_tensor_kind_name
+ *   reading: moe_file_get_summary, moe_file_get_metadata, moe_file_get_metadata_use,
+ *            moe_file_get_tensor, moe_file_fingerprint
+ *   last:    moe_file_close */
+#ifndef MOE_MODEL_FILE_H
+#define MOE_MODEL_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An opened model file, all parts of a split one. */
+typedef struct moe_file moe_file;
+
+typedef enum moe_tensor_kind {
+    MOE_KIND_EMBEDDING,
+    MOE_KIND_OUTPUT,
+    MOE_KIND_NORM,
+    MOE_KIND_ATTENTION,
+    MOE_KIND_ROUTER,
+    MOE_KIND_DENSE_FFN,
+    MOE_KIND_SHARED_EXPERT,
+    MOE_KIND_EXPERT,
+    MOE_KIND_OTHER,
+    MOE_KIND_COUNT
+} moe_tensor_kind;
+
+typedef struct moe_file_tensor {
+    size_t struct_size; /* set by the program: sizeof(moe_file_tensor) */
+    const char *name;   /* strings live as long as the moe_file */
+    const char *type;   /* "Q4_K" */
+    moe_tensor_kind kind;
+    uint32_t n_dims;
+    uint64_t dims[4];
+    uint64_t n_bytes;
+    uint64_t offset; /* in its file */
+    uint32_t file_index;
+    uint32_t reserved; /* 0 */
+} moe_file_tensor;
+
+typedef struct moe_file_summary {
+    size_t struct_size; /* set by the program: sizeof(moe_file_summary) */
+    uint32_t gguf_version;
+    uint32_t n_files;
+    uint64_t file_bytes;
+    uint64_t n_metadata;
+    uint64_t n_tensors;
+    bool runnable; /* the engine can open it; else `why_not` says why */
+    char why_not[MOE_ERROR_MESSAGE_SIZE];
+    const char *architecture;
+    const char *family; /* "" when not runnable, and the numbers below are 0 */
+    uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
+    uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
+    uint64_t n_parameters, n_parameters_active;
+    uint64_t resident_bytes, expert_bytes;
+    uint64_t smallest_expert_bytes, largest_expert_bytes;
+    uint64_t kv_bytes_per_token_f16;
+} moe_file_summary;
+
+/* Reads the header. Fails when the disk does not answer for 30 s, and so does
+ * moe_file_fingerprint(). Neither can be cancelled. */
+MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
+MOE_API void moe_file_close(moe_file **file);
+MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
+/* Entry `index` of the metadata: its key, the name of its type ("u32", "string[4096]") and its
+ * value as one line of text, long ones shortened to fit. */
+MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
+                                  char *type, size_t type_size, char *value, size_t value_size);
+
+/* How an entry of the metadata counts when the engine runs the model. */
+typedef enum moe_metadata_use {
+    MOE_METADATA_OTHER,    /* its key does not begin with the architecture's name */
+    MOE_METADATA_READ,     /* it sets what is computed */
+    MOE_METADATA_HARMLESS, /* it, or the value it has here, changes nothing */
+    MOE_METADATA_REFUSED,  /* it asks for what the engine cannot do: the file does not run */
+    MOE_METADATA_UNKNOWN   /* this version does not know it; the text may differ */
+} moe_metadata_use;
+
+/* *why (NULL: not wanted) gets what the key is about, or "" when that is not known. In a file of an
+ * architecture that is not supported every entry is MOE_METADATA_OTHER. */
+MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
+                                      const char **why);
+MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
+MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
+/* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
+MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Where an engine's memory goes: filled by moe_plan_memory() and moe_engine_get_info() of moe.h,
+ * which includes this. It declares no functions. */
+#ifndef MOE_PLAN_H
+#define MOE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
+ * allocated. */
+typedef struct moe_memory_plan {
+    size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
+    uint64_t budget;        /* the ceiling, of RAM */
+    bool budget_is_default; /* not given: derived from machine and cgroup */
+    uint64_t process;       /* what the process takes without any of the below */
+    uint64_t resident;      /* weights that are not experts */
+    uint64_t kv_cache;      /* of one session with a full context */
+    uint64_t scratch;       /* of one pass, and of reading */
+    uint64_t floor;         /* all the above and the fewest expert slots that can work */
+    uint64_t expert_cache;  /* expert slots */
+    uint64_t expert_slots;  /* experts that they hold */
+    uint64_t experts;       /* experts that the model has */
+    uint64_t expert_bytes;  /* of all of them */
+    uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
+    uint32_t context;
+    /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
+     * budget, floor and total are those of RAM: process + scratch + host_cache + device_in_host.
+     * Else all below is 0. */
+    bool has_device_memory;
+    uint64_t device_budget;
+    uint64_t device_scratch; /* of one pass */
+    uint64_t device_floor;
+    uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
+    uint64_t host_cache;   /* expert slots in RAM */
+    uint64_t host_slots;   /* experts that they hold */
+    /* Of a simulated device device_total: it lies in this machine's RAM after all. Else 0. */
+    uint64_t device_in_host;
+    /* Of the experts that a token asks the device's slots for, the share found there: what keeping
+     * the hottest experts of the calibration text would give on such a text (policies that follow
+     * the text do better), or, without a calibration, the share of the experts that fit, which even
+     * routing without any locality reaches. */
+    double expected_hit_rate;
+    bool hit_rate_is_calibrated;
+    double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
+    uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
+    /* Sessions. The plan has room for one with a full context; more of them take memory from the
+     * expert slots as they grow, the coldest first, and give it back when they end. session_state
+     * is part of `total`, and of `floor`; always RAM. */
+    uint64_t session_state;  /* of one session: logits, sampler, tokens, drafts */
+    uint64_t sessions;       /* as many as the options ask for, all with a full context: */
+    uint64_t sessions_bytes; /* what they hold, KV caches and states */
+    uint64_t sessions_slots; /* experts that the device's slots still hold then */
+    uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
+    uint64_t reserved[25];   /* 0 */
+} moe_memory_plan;
+
+#endif
