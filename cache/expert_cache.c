@@ -4,18 +4,9 @@
  * policy's domain and not pinned.
  */
 #include "cache/expert_cache_state.h"
+#include "runtime/base/moe_assert.h"
 
 /* ---- Lookup ---- */
-
-/* NULL for a key outside the model, or of a layer without experts. */
-static moe_cache_domain *domain_of(const moe_expert_cache *cache, uint32_t key)
-{
-    if (key >= cache->n_keys) {
-        return NULL;
-    }
-    uint32_t domain = cache->domain_of_layer[key / cache->n_expert];
-    return domain == MOE_DOMAIN_NONE ? NULL : &cache->domains[domain];
-}
 
 uint32_t moe_expert_cache_find(const moe_expert_cache *cache, uint32_t key)
 {
@@ -42,7 +33,11 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
 
 void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key)
 {
+    MOE_ASSERT(moe_cache_domain_of(cache, key) == domain);
+    MOE_ASSERT(cache->slot_of_key[key] != MOE_SLOT_NONE && cache->pins[key] == 0);
     uint32_t slot = cache->slot_of_key[key];
+    MOE_ASSERT(cache->key_of_slot[slot] == key && !cache->closed[slot]);
+    MOE_ASSERT(domain->n_free < domain->n_open && cache->n_resident > 0);
     cache->policy->evict(domain->state, key - domain->first_key);
     cache->slot_of_key[key] = MOE_SLOT_NONE;
     cache->key_of_slot[slot] = MOE_KEY_NONE;
@@ -50,6 +45,7 @@ void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, ui
     cache->prefetched[key] = false;
     cache->n_changes++;
     cache->n_resident--;
+    MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
 /* The moe_policy_evictable of a domain. seen_key may be any number, since a plug-in may pass it. */
@@ -61,7 +57,7 @@ static bool evictable(void *context, uint32_t seen_key)
     if (key >= cache->n_keys || cache->slot_of_key[key] == MOE_SLOT_NONE || cache->pins[key] > 0) {
         return false;
     }
-    return domain_of(cache, (uint32_t)key) == domain;
+    return moe_cache_domain_of(cache, (uint32_t)key) == domain;
 }
 
 /* Returns the policy's choice, or the first evictable slot if the policy breaks its contract. */
@@ -86,6 +82,8 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
 static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key,
                           const moe_policy_access *access, uint32_t *evicted)
 {
+    MOE_ASSERT(moe_cache_domain_of(cache, key) == domain);
+    MOE_ASSERT(cache->slot_of_key[key] == MOE_SLOT_NONE && cache->pins[key] == 0);
     *evicted = MOE_KEY_NONE;
     if (domain->n_pinned == domain->n_open) {
         return MOE_SLOT_NONE;
@@ -95,25 +93,29 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
         if (victim == MOE_KEY_NONE) {
             return MOE_SLOT_NONE;
         }
+        MOE_ASSERT(moe_cache_domain_of(cache, victim) == domain && cache->pins[victim] == 0);
         cache->stats.evictions++;
         cache->stats.prefetch_wasted += cache->prefetched[victim];
         moe_cache_make_absent(cache, domain, victim);
         *evicted = victim;
     }
     uint32_t slot = cache->free_slots[domain->first_slot + --domain->n_free];
+    MOE_ASSERT(slot >= domain->first_slot && slot - domain->first_slot < domain->n_slots);
+    MOE_ASSERT(cache->key_of_slot[slot] == MOE_KEY_NONE && !cache->closed[slot]);
     cache->slot_of_key[key] = slot;
     cache->key_of_slot[slot] = key;
     cache->n_changes++;
     cache->n_resident++;
     moe_policy_access seen = seen_access(domain, access);
     cache->policy->insert(domain->state, key - domain->first_key, &seen);
+    MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
     return slot;
 }
 
 uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
                                  const moe_policy_access *access, bool *hit, uint32_t *evicted)
 {
-    moe_cache_domain *domain = domain_of(cache, key);
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
     *hit = false;
     *evicted = MOE_KEY_NONE;
     if (domain == NULL) {
@@ -121,6 +123,7 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
     }
     uint32_t slot = cache->slot_of_key[key];
     if (slot != MOE_SLOT_NONE) {
+        MOE_ASSERT(cache->key_of_slot[slot] == key);
         *hit = true;
         cache->stats.hits++;
         cache->stats.prefetch_used += cache->prefetched[key];
@@ -130,6 +133,7 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
         return slot;
     }
     slot = give_slot(cache, domain, key, access, evicted);
+    MOE_ASSERT(slot != MOE_SLOT_NONE || *evicted == MOE_KEY_NONE);
     cache->stats.misses += slot != MOE_SLOT_NONE;
     return slot;
 }
@@ -137,7 +141,7 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted)
 {
-    moe_cache_domain *domain = domain_of(cache, key);
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
     *evicted = MOE_KEY_NONE;
     if (domain == NULL || cache->slot_of_key[key] != MOE_SLOT_NONE) {
         return MOE_SLOT_NONE;
@@ -152,10 +156,11 @@ uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
 
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key)
 {
-    moe_cache_domain *domain = domain_of(cache, key);
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
     if (domain == NULL || cache->slot_of_key[key] == MOE_SLOT_NONE) {
         return;
     }
+    MOE_ASSERT(cache->pins[key] == 0 || domain->n_pinned > 0);
     domain->n_pinned -= cache->pins[key] > 0;
     cache->pins[key] = 0;
     cache->stats.prefetch_dropped += cache->prefetched[key];
@@ -164,18 +169,19 @@ void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key)
 
 void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key)
 {
-    moe_cache_domain *domain = domain_of(cache, key);
-    if (domain != NULL && cache->slot_of_key[key] != MOE_SLOT_NONE) {
-        domain->n_pinned += cache->pins[key]++ == 0;
-    }
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
+    MOE_ASSERT(domain != NULL && cache->slot_of_key[key] != MOE_SLOT_NONE);
+    MOE_ASSERT(cache->pins[key] < UINT32_MAX);
+    domain->n_pinned += cache->pins[key]++ == 0;
+    MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
 void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key)
 {
-    moe_cache_domain *domain = domain_of(cache, key);
-    if (domain != NULL && cache->pins[key] > 0) {
-        domain->n_pinned -= --cache->pins[key] == 0;
-    }
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
+    MOE_ASSERT(domain != NULL && cache->pins[key] > 0 && domain->n_pinned > 0);
+    domain->n_pinned -= --cache->pins[key] == 0;
+    MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass)
@@ -183,13 +189,14 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass)
     for (uint32_t d = 0; d < cache->n_domains; d++) {
         cache->policy->end_pass(cache->domains[d].state, pass);
     }
+    MOE_ASSERT(moe_expert_cache_is_sane(cache));
 }
 
 /* ---- Telling ---- */
 
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key)
 {
-    const moe_cache_domain *domain = domain_of(cache, key);
+    const moe_cache_domain *domain = moe_cache_domain_of(cache, key);
     return domain != NULL && domain->n_free > 0;
 }
 
@@ -211,64 +218,4 @@ uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache)
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats)
 {
     *stats = cache->stats;
-}
-
-static bool check_domain(const moe_expert_cache *cache, const moe_cache_domain *domain)
-{
-    uint32_t n_empty = 0;
-    uint32_t n_pinned = 0;
-    uint32_t n_closed = 0;
-    for (uint32_t i = 0; i < domain->n_slots; i++) {
-        uint32_t slot = domain->first_slot + i;
-        uint32_t key = cache->key_of_slot[slot];
-        n_closed += cache->closed[slot];
-        if (key == MOE_KEY_NONE) {
-            n_empty += !cache->closed[slot];
-            continue;
-        }
-        if (cache->closed[slot] || key >= cache->n_keys || cache->slot_of_key[key] != slot ||
-            domain_of(cache, key) != domain) {
-            return false;
-        }
-        n_pinned += cache->pins[key] > 0;
-    }
-    for (uint32_t i = 0; i < domain->n_free; i++) {
-        uint32_t slot = cache->free_slots[domain->first_slot + i];
-        if (slot < domain->first_slot || slot >= domain->first_slot + domain->n_slots ||
-            cache->key_of_slot[slot] != MOE_KEY_NONE || cache->closed[slot]) {
-            return false;
-        }
-    }
-    return n_empty == domain->n_free && n_pinned == domain->n_pinned &&
-           n_closed == domain->n_slots - domain->n_open;
-}
-
-bool moe_expert_cache_check(const moe_expert_cache *cache)
-{
-    uint32_t n_resident = 0;
-    uint64_t n_prefetched = 0;
-    for (uint32_t key = 0; key < cache->n_keys; key++) {
-        uint32_t slot = cache->slot_of_key[key];
-        if (slot == MOE_SLOT_NONE) {
-            if (cache->pins[key] > 0 || cache->prefetched[key]) {
-                return false;
-            }
-            continue;
-        }
-        if (slot >= cache->n_slots || cache->key_of_slot[slot] != key) {
-            return false;
-        }
-        n_resident++;
-        n_prefetched += cache->prefetched[key];
-    }
-    for (uint32_t d = 0; d < cache->n_domains; d++) {
-        if (!check_domain(cache, &cache->domains[d])) {
-            return false;
-        }
-    }
-    const moe_expert_cache_stats *s = &cache->stats;
-    return n_resident == cache->n_resident &&
-           s->prefetch_inserts ==
-               s->prefetch_used + s->prefetch_wasted + s->prefetch_dropped + n_prefetched &&
-           s->evictions <= s->misses + s->prefetch_inserts;
 }

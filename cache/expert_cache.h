@@ -100,9 +100,9 @@ uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
 /* How often any key has been given a slot or has left one. */
 uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
-/* Whole-structure check for the tests' assertions: true when lookup, slots, pins and counts agree.
+/* Lookup, slots, pins, domains and counts agree: what must hold between two calls. O(keys + slots).
  */
-bool moe_expert_cache_check(const moe_expert_cache *cache);
+bool moe_expert_cache_is_sane(const moe_expert_cache *cache);
 
 /* A policy by name ("lru", "lfru", ...) or from a plug-in (a name that ends in ".so"). *plugin is a
  * handle to give to moe_policy_release() (NULL for built-in ones). The error lists the names. */

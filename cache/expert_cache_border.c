@@ -3,6 +3,7 @@
  * else needs their memory. A closed slot holds no key and is not on its domain's free stack, so no
  * key can be given it. */
 #include "cache/expert_cache_state.h"
+#include "runtime/base/moe_assert.h"
 
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d, moe_cache_domain_size *size)
 {
@@ -24,6 +25,7 @@ typedef struct run_search {
 
 static uint32_t run_of_slot(const run_search *s, uint32_t slot)
 {
+    MOE_ASSERT(slot >= s->domain->first_slot);
     uint32_t at = slot - s->domain->first_slot;
     return s->domain->first_slot + at / s->n_run * s->n_run;
 }
@@ -107,10 +109,12 @@ static void leave_stack(moe_expert_cache *cache, moe_cache_domain *domain, uint3
             return;
         }
     }
+    MOE_ASSERT(!"the slot is on the stack");
 }
 
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first)
 {
+    MOE_ASSERT(d < cache->n_domains && n_run > 0);
     moe_cache_domain *domain = &cache->domains[d];
     run_search s = {.cache = cache, .domain = domain, .n_run = n_run};
     *first = domain->n_free >= n_run ? find_run(&s, true) : MOE_SLOT_NONE;
@@ -128,26 +132,33 @@ bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run,
             moe_cache_make_absent(cache, domain, key);
         }
         leave_stack(cache, domain, slot);
+        MOE_ASSERT(!cache->closed[slot] && domain->n_open > 0);
         cache->closed[slot] = true;
         domain->n_open--;
     }
     cache->n_changes++;
+    MOE_ASSERT(moe_expert_cache_is_sane(cache));
     return true;
 }
 
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run)
 {
+    MOE_ASSERT(first < cache->n_slots && n_run <= cache->n_slots - first);
     uint32_t d = 0;
     while (first >= cache->domains[d].first_slot + cache->domains[d].n_slots) {
         d++;
     }
     moe_cache_domain *domain = &cache->domains[d];
+    MOE_ASSERT(first >= domain->first_slot &&
+               first + n_run <= domain->first_slot + domain->n_slots);
     for (uint32_t slot = first; slot < first + n_run; slot++) {
+        MOE_ASSERT(cache->closed[slot] && cache->key_of_slot[slot] == MOE_KEY_NONE);
         cache->closed[slot] = false;
         domain->n_open++;
         cache->free_slots[domain->first_slot + domain->n_free++] = slot;
     }
     cache->n_changes++;
+    MOE_ASSERT(moe_expert_cache_is_sane(cache));
 }
 
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache)
@@ -161,5 +172,6 @@ uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache)
 
 bool moe_expert_cache_is_closed(const moe_expert_cache *cache, uint32_t slot)
 {
+    MOE_ASSERT(slot < cache->n_slots);
     return cache->closed[slot];
 }

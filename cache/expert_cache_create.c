@@ -8,6 +8,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 static uint32_t class_of_layer(const moe_expert_cache_options *o, uint32_t layer)
 {
@@ -110,6 +111,7 @@ static int make_domains(moe_expert_cache *cache, const moe_expert_cache_options 
                     .first_key = o->per_layer ? layer * o->n_expert : 0,
                 };
             }
+            MOE_ASSERT(cache->n_domains <= n_most);
             cache->domain_of_layer[layer] = domain;
             cache->domains[domain].n_layers++;
         }
@@ -148,7 +150,9 @@ static int size_domains(moe_expert_cache *cache, const moe_expert_cache_options 
             slot += domain->n_slots;
         }
         first_slot += o->slots_of_class[c];
+        MOE_ASSERT(n_domains == 0 || slot == first_slot);
     }
+    MOE_ASSERT(d == cache->n_domains && first_slot == cache->n_slots);
     return MOE_OK;
 }
 
@@ -210,6 +214,7 @@ int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_optio
     if (status != MOE_OK) {
         goto fail;
     }
+    MOE_ASSERT(moe_expert_cache_is_sane(cache));
     *out = cache;
     return MOE_OK;
 fail:

@@ -15,6 +15,8 @@
 #ifndef MOE_CACHE_EXPERT_CACHE_STATE_H
 #define MOE_CACHE_EXPERT_CACHE_STATE_H
 
+#include <stddef.h>
+
 #include "cache/expert_cache.h"
 
 #define MOE_DOMAIN_NONE UINT32_MAX
@@ -54,6 +56,21 @@ struct moe_expert_cache {
     uint64_t n_changes;
     moe_expert_cache_stats stats;
 };
+
+/* NULL for a key outside the model, or of a layer without experts. */
+static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cache, uint32_t key)
+{
+    if (key >= cache->n_keys) {
+        return NULL;
+    }
+    uint32_t domain = cache->domain_of_layer[key / cache->n_expert];
+    return domain == MOE_DOMAIN_NONE ? NULL : &cache->domains[domain];
+}
+
+/* The counts of a domain are possible beside each other: O(1), after every change. The whole is
+ * moe_expert_cache_is_sane(). */
+bool moe_cache_domain_counts_are_sane(const moe_expert_cache *cache,
+                                      const moe_cache_domain *domain);
 
 /* Takes the key out of its slot and puts the slot on its domain's free stack. */
 void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 bool moe_key_heap_init(moe_key_heap *heap, uint32_t n_keys)
 {
@@ -52,6 +53,7 @@ static bool before(const moe_key_heap *heap, uint32_t a, uint32_t b)
 
 static void place(moe_key_heap *heap, uint32_t position, uint32_t key)
 {
+    MOE_ASSERT(position < heap->n);
     heap->keys[position] = key;
     heap->position[key] = position;
 }
@@ -85,8 +87,19 @@ static void sift_down(moe_key_heap *heap, uint32_t position, uint32_t key)
     place(heap, position, key);
 }
 
+/* The key is where it says, not before its parent, and not after its children. */
+static bool is_ordered_at(const moe_key_heap *heap, uint32_t key)
+{
+    uint32_t at = heap->position[key];
+    return at < heap->n && heap->keys[at] == key &&
+           (at == 0 || !before(heap, key, heap->keys[(at - 1) / 2])) &&
+           (2 * at + 1 >= heap->n || !before(heap, heap->keys[2 * at + 1], key)) &&
+           (2 * at + 2 >= heap->n || !before(heap, heap->keys[2 * at + 2], key));
+}
+
 void moe_key_heap_set(moe_key_heap *heap, uint32_t key, double priority, uint64_t order)
 {
+    MOE_ASSERT(priority == priority); /* no NaN: the order is total */
     if (!moe_key_heap_contains(heap, key)) {
         place(heap, heap->n++, key);
     }
@@ -94,16 +107,19 @@ void moe_key_heap_set(moe_key_heap *heap, uint32_t key, double priority, uint64_
     heap->order[key] = order;
     sift_up(heap, heap->position[key], key);
     sift_down(heap, heap->position[key], key);
+    MOE_ASSERT(is_ordered_at(heap, key));
 }
 
 void moe_key_heap_remove(moe_key_heap *heap, uint32_t key)
 {
+    MOE_ASSERT(moe_key_heap_contains(heap, key) && heap->keys[heap->position[key]] == key);
     uint32_t hole = heap->position[key];
     uint32_t last = heap->keys[--heap->n];
     heap->position[key] = MOE_KEY_NONE;
     if (last != key) {
         sift_up(heap, hole, last);
         sift_down(heap, heap->position[last], last);
+        MOE_ASSERT(is_ordered_at(heap, last));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 bool moe_key_list_init(moe_key_list *lists, uint32_t n_keys, uint32_t n_lists)
 {
@@ -30,13 +31,17 @@ void moe_key_list_release(moe_key_list *lists)
 
 bool moe_key_list_contains(const moe_key_list *lists, uint32_t key)
 {
+    MOE_ASSERT(key < lists->n_keys);
+    MOE_ASSERT((lists->next[key] == MOE_KEY_NONE) == (lists->prev[key] == MOE_KEY_NONE));
     return lists->next[key] != MOE_KEY_NONE;
 }
 
 void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key)
 {
+    MOE_ASSERT(list < lists->n_lists && !moe_key_list_contains(lists, key));
     uint32_t sentinel = lists->n_keys + list;
     uint32_t first = lists->next[sentinel];
+    MOE_ASSERT(lists->prev[first] == sentinel);
     lists->prev[key] = sentinel;
     lists->next[key] = first;
     lists->prev[first] = key;
@@ -45,6 +50,8 @@ void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key)
 
 void moe_key_list_remove(moe_key_list *lists, uint32_t key)
 {
+    MOE_ASSERT(moe_key_list_contains(lists, key));
+    MOE_ASSERT(lists->next[lists->prev[key]] == key && lists->prev[lists->next[key]] == key);
     lists->next[lists->prev[key]] = lists->next[key];
     lists->prev[lists->next[key]] = lists->prev[key];
     lists->prev[key] = lists->next[key] = MOE_KEY_NONE;
@@ -52,12 +59,14 @@ void moe_key_list_remove(moe_key_list *lists, uint32_t key)
 
 uint32_t moe_key_list_last(const moe_key_list *lists, uint32_t list)
 {
+    MOE_ASSERT(list < lists->n_lists);
     uint32_t key = lists->prev[lists->n_keys + list];
     return key < lists->n_keys ? key : MOE_KEY_NONE;
 }
 
 uint32_t moe_key_list_before(const moe_key_list *lists, uint32_t key)
 {
+    MOE_ASSERT(moe_key_list_contains(lists, key));
     uint32_t before = lists->prev[key];
     return before < lists->n_keys ? before : MOE_KEY_NONE;
 }

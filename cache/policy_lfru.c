@@ -22,6 +22,7 @@
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 /* Chosen on the recorded trace of OLMoE and on synthetic traces; see
  * bench/results/cache-policies.md. */
@@ -139,6 +140,7 @@ static void settle(lfru_state *lfru)
                       (*slow_rows + lfru->prior_rows);
         double p = FAST_SHARE * lfru->fast[key] + (1.0 - FAST_SHARE) * slow;
         lfru->p[key] = fmin(fmax(p, LEAST_P), 1.0);
+        MOE_ASSERT(lfru->p[key] >= LEAST_P && lfru->p[key] <= 1.0);
         if (moe_key_heap_contains(heap, e)) {
             moe_key_heap_set(heap, e, lfru->p[key], heap->order[e]);
         }
@@ -151,6 +153,7 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     uint32_t layer = key / lfru->n_expert;
     uint32_t expert = key % lfru->n_expert;
     double p = lfru->p[key];
+    MOE_ASSERT(layer < lfru->n_layer);
     if (access->n_rows == 0) {
         p = 1.0; /* a prefetch knows more than the past; p stays 1 until its layer is settled */
     } else {
@@ -199,6 +202,7 @@ static uint32_t lfru_victim(void *state, uint32_t for_key, moe_policy_evictable 
             continue;
         }
         uint32_t distance = (layer + n_layer - lfru->layer - 1) % n_layer + 1;
+        MOE_ASSERT(distance >= 1 && distance <= n_layer);
         double wait = distance + n_layer * (1.0 / heap->priority[expert] - 1.0);
         if (wait > longest) {
             longest = wait;

@@ -6,6 +6,7 @@
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 typedef struct random_state {
     uint64_t generator;
@@ -56,6 +57,8 @@ static void random_insert(void *state, uint32_t key, const moe_policy_access *ac
 static void random_evict(void *state, uint32_t key)
 {
     random_state *random = state;
+    MOE_ASSERT(random->n > 0 && random->position[key] < random->n);
+    MOE_ASSERT(random->keys[random->position[key]] == key);
     uint32_t last = random->keys[--random->n];
     random->keys[random->position[key]] = last;
     random->position[last] = random->position[key];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 /* In passes. On the recorded traces, half-lives of 8 to 32 differ by less than half a point of
  * hits. */
@@ -59,11 +60,13 @@ void moe_ranked_place(moe_ranked *ranked, uint32_t key)
 
 void moe_ranked_add_fading(moe_ranked *ranked, uint32_t key, double log2_weight, uint64_t pass)
 {
+    MOE_ASSERT(isfinite(log2_weight));
     double a = ranked->score[key];
     double b = log2_weight + (double)pass / HALF_LIFE;
     double high = a > b ? a : b;
     double low = a > b ? b : a;
     ranked->score[key] = high + log2(1.0 + exp2(low - high));
+    MOE_ASSERT(isfinite(ranked->score[key]));
 }
 
 void moe_policy_ignore_pass(void *state, uint64_t pass)

@@ -14,6 +14,7 @@
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 enum { SMALL, MAIN, GHOST, N_QUEUES };
 
@@ -60,6 +61,7 @@ static void *s3_fifo_create(const moe_policy_config *config)
 
 static void push(s3_fifo_state *s3, uint8_t queue, uint32_t key)
 {
+    MOE_ASSERT(queue < N_QUEUES);
     moe_key_list_push_front(&s3->queues, queue, key);
     s3->queue[key] = queue;
     s3->n[queue]++;
@@ -67,12 +69,14 @@ static void push(s3_fifo_state *s3, uint8_t queue, uint32_t key)
 
 static void take(s3_fifo_state *s3, uint32_t key)
 {
+    MOE_ASSERT(s3->n[s3->queue[key]] > 0);
     moe_key_list_remove(&s3->queues, key);
     s3->n[s3->queue[key]]--;
 }
 
 static void s3_fifo_hit(void *state, uint32_t key, const moe_policy_access *access)
 {
+    MOE_ASSERT(moe_key_list_contains(&((s3_fifo_state *)state)->queues, key));
     s3_fifo_state *s3 = state;
     (void)access;
     s3->uses[key] += s3->uses[key] < MAX_USES;
@@ -84,6 +88,7 @@ static void s3_fifo_insert(void *state, uint32_t key, const moe_policy_access *a
     (void)access;
     bool remembered = moe_key_list_contains(&s3->queues, key);
     if (remembered) {
+        MOE_ASSERT(s3->queue[key] == GHOST); /* else it would be resident */
         take(s3, key);
     }
     s3->uses[key] = 0;
@@ -94,6 +99,7 @@ static void s3_fifo_evict(void *state, uint32_t key)
 {
     s3_fifo_state *s3 = state;
     bool was_small = s3->queue[key] == SMALL;
+    MOE_ASSERT(s3->queue[key] != GHOST);
     take(s3, key);
     if (was_small && s3->ghost_slots > 0) {
         if (s3->n[GHOST] == s3->ghost_slots) {
@@ -101,6 +107,7 @@ static void s3_fifo_evict(void *state, uint32_t key)
         }
         push(s3, GHOST, key);
     }
+    MOE_ASSERT(s3->n[GHOST] <= s3->ghost_slots);
 }
 
 /* The first evictable key from the end of a queue. Moves keys that were used often enough to main,

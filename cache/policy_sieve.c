@@ -9,6 +9,7 @@
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 typedef struct sieve_state {
     moe_key_list queue; /* the last inserted in front */
@@ -59,6 +60,7 @@ static void sieve_insert(void *state, uint32_t key, const moe_policy_access *acc
 static void sieve_evict(void *state, uint32_t key)
 {
     sieve_state *sieve = state;
+    MOE_ASSERT(sieve->n > 0);
     if (sieve->hand == key) {
         sieve->hand = moe_key_list_before(&sieve->queue, key);
     }
@@ -78,6 +80,7 @@ static uint32_t sieve_victim(void *state, uint32_t for_key, moe_policy_evictable
             sieve->hand = moe_key_list_last(&sieve->queue, 0);
         }
         uint32_t key = sieve->hand;
+        MOE_ASSERT(key != MOE_KEY_NONE); /* n > 0: the queue has a last key */
         if (evictable(context, key)) {
             if (!sieve->visited[key]) {
                 return key;

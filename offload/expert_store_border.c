@@ -344,8 +344,9 @@ bool moe_expert_store_check(const moe_expert_store *store)
     for (uint32_t i = 0; i < store->n_loans; i++) {
         n_lent += store->loans[i].n_run;
     }
-    bool lent = store->host == NULL ? n_lent == 0
-                                    : n_lent == moe_expert_cache_n_closed(store->cache) &&
-                                          moe_expert_cache_check(moe_host_tier_cache(store->host));
-    return lent && moe_expert_cache_check(store->cache);
+    bool lent = store->host == NULL
+                    ? n_lent == 0
+                    : n_lent == moe_expert_cache_n_closed(store->cache) &&
+                          moe_expert_cache_is_sane(moe_host_tier_cache(store->host));
+    return lent && moe_expert_cache_is_sane(store->cache);
 }
