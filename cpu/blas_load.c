@@ -16,7 +16,7 @@ int moe_blas_load_from(moe_blas *out, const char *const *files, size_t n, moe_er
         moe_blas found;
         *(void **)&found.sgemm = dlsym(handle, "cblas_sgemm");
         *(void **)&found.ssyrk = dlsym(handle, "cblas_ssyrk");
-        (void)dlclose(handle); /* it stays mapped: RTLD_NODELETE */
+        (void)dlclose(handle); /* the object stays mapped: RTLD_NODELETE */
         if (found.sgemm == NULL || found.ssyrk == NULL) {
             return moe_fail(err, MOE_ERR_UNSUPPORTED,
                             "%s lacks functions of CBLAS; install OpenBLAS with them", files[i]);

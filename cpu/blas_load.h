@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenBLAS, loaded when it is first asked for and never linked. It starts a thread for every core
- * as soon as it is in a process, and where threads cannot be had (an address space of 100 MB) it
- * tries for ever; most processes have no use for it. */
+/* OpenBLAS, loaded on first use and never linked. On loading it starts a thread for every core, and
+ * if threads cannot be started (an address space of 100 MB) it tries for ever; most processes do
+ * not need it. */
 #ifndef MOE_CPU_BLAS_LOAD_H
 #define MOE_CPU_BLAS_LOAD_H
 
@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* Of cblas.h, whose header is not needed for it. */
+/* The values of cblas.h, repeated so that the build does not need that header. */
 enum moe_blas_choice {
     MOE_BLAS_ROW_MAJOR = 101,
     MOE_BLAS_NO_TRANSPOSE = 111,
@@ -17,7 +17,7 @@ enum moe_blas_choice {
     MOE_BLAS_UPPER = 121
 };
 
-/* All NULL: not loaded. Callable from any thread. */
+/* All NULL until loaded. Callable from any thread. */
 typedef struct moe_blas {
     /* c = alpha * op(a) op(b) + beta * c; op(a): [m][k], op(b): [k][n], c: [m][n] */
     void (*sgemm)(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
@@ -28,9 +28,9 @@ typedef struct moe_blas {
                   int stride_a, float beta, float *c, int stride_c);
 } moe_blas;
 
-/* MOE_ERR_UNSUPPORTED where it is not installed. It stays in the process. */
+/* MOE_ERR_UNSUPPORTED if OpenBLAS is not installed. It stays loaded. */
 int moe_blas_load(moe_blas *out, moe_error *err);
-/* From the first of these files that can be loaded. */
+/* Loads the first of these files that can be loaded. */
 int moe_blas_load_from(moe_blas *out, const char *const *files, size_t n, moe_error *err);
 
 #endif

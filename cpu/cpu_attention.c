@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention over the paged KV cache. A task is one row, one KV head and some of the query heads
- * that share it; pages are folded in ascending order into the task's running state, so the
- * reduction order depends on logical positions alone. A logical page that a row's path takes from
- * several places is handed to the kernel as a list of its rows. */
+ * that share it. The task folds pages in ascending order into its running state, so the order of
+ * reduction depends on logical positions alone. If a row's path takes a logical page from several
+ * places, the kernel gets a list of the page's rows. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
 
-/* Query heads of one task: sharing loads of K and V pays up to here. */
+/* Query heads of one task: up to here, sharing the loads of K and V pays. */
 #define MAX_TASK_HEADS 16u
 
 typedef struct attention_job {
@@ -22,7 +22,7 @@ typedef struct attention_job {
     moe_task_queue queue;
 } attention_job;
 
-/* Where the keys and values of a logical page are. */
+/* Where a logical page's keys and values are. */
 typedef struct page_rows {
     const void *k[MOE_KV_PAGE];
     const void *v[MOE_KV_PAGE];
@@ -158,7 +158,7 @@ int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_
     return MOE_OK;
 }
 
-/* One position's rows of one layer, all heads. */
+/* Moves one position's rows of one layer, all heads. */
 static void move_rows(const moe_kv_move *move, uint32_t i, uint32_t n_head, size_t offset,
                       size_t row_bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening, memory and scratch of the CPU device. Arithmetic is in cpu_linear.c (products),
- * cpu_experts.c (feed-forward networks), cpu_attention.c and cpu_elementwise.c. */
+/* Opens the CPU device, and manages its memory and scratch. Arithmetic is in cpu_linear.c
+ * (products), cpu_experts.c (feed-forward networks), cpu_attention.c and cpu_elementwise.c. */
 #include "cpu/cpu_device.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static void cpu_free(moe_device *device, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
-/* A huge page must not bring the neighbours' memory back, so the part is taken out of them. */
+/* A huge page would bring the neighbours' memory back, so the part is taken out of huge pages. */
 static bool cpu_give_up(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -75,7 +75,7 @@ static int cpu_sync(moe_device *device, moe_error *err)
     return MOE_OK;
 }
 
-/* Host arrays are read where they lie. */
+/* The kernels read host arrays in place. */
 static int cpu_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err)
 {
     (void)device;

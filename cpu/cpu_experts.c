@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Feed-forward networks of many experts at once, in three steps that all workers share:
  *
- *   gate and up products of every (expert, slice of rows) -> silu(gate) * up, quantised -> down
+ *  gate and up products of every (expert, slice of rows) -> silu(gate) * up, quantised -> down
  *
- * Inner rows are numbered through all works. */
+ * Inner rows are numbered consecutively over all works. */
 #include <stdlib.h>
 
 #include "cpu/cpu_internal.h"
@@ -29,7 +29,7 @@ static void activate_range(void *context, uint32_t begin, uint32_t end)
     }
 }
 
-/* Two products a work: gate and up. Returns the inner rows of all works. */
+/* Lists two products for each work, gate and up. Returns the number of inner rows of all works. */
 static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t n_in,
                              const moe_q8_rows *x_q8, const moe_expert_work *works,
                              uint32_t n_works, moe_cpu_product *products)
@@ -78,7 +78,8 @@ static bool is_quantized(const moe_weight *weight)
     return !moe_dtype_info_of(weight->type)->is_float;
 }
 
-/* All works of a call are experts of one layer: their shapes and types are the first one's. */
+/* All works of a call are experts of one layer, so the first one's shapes and types hold for all.
+ */
 int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                     const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
                     moe_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the CPU device; nobody else includes it. */
+/* Shared by the files of the CPU device; no other file includes it. */
 #ifndef MOE_CPU_INTERNAL_H
 #define MOE_CPU_INTERNAL_H
 
@@ -12,7 +12,7 @@ typedef struct moe_cpu_device {
     moe_device base;
     /* Set at open, never changed. */
     moe_team *team;
-    moe_blas blas; /* loaded where float weights in prefill are its */
+    moe_blas blas; /* loaded if it multiplies float weights in prefill */
     moe_matmul_kernels matmul;
     moe_vector_kernels vector;
     /* Set by reserve. */
@@ -38,7 +38,7 @@ void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_
 void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
                       uint32_t n_in, void *memory, moe_q8_rows *rows);
 
-/* The rows from `first` on, as a view. Float weights have no quantised rows. */
+/* A view of the rows from `first` on. Float weights have no quantised rows. */
 static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t first)
 {
     size_t n = (size_t)first * rows->n_in_padded;
@@ -55,8 +55,8 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
     return view;
 }
 
-/* One weight times rows. Of args: n_rows, x, x_stride, x_index, out, out_stride, out_index; the
- * rest comes from weight. */
+/* One weight times rows. Of args, the caller sets n_rows, x, x_stride, x_index, out, out_stride and
+ * out_index; the rest comes from weight. */
 typedef struct moe_cpu_product {
     moe_weight weight;
     moe_q8_rows x_q8; /* for quantised weights */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Linear maps: several weights with the same input, and one weight a head. */
+/* Linear maps: several weights with the same input, and one weight for each head. */
 #include <stdlib.h>
 
 #include "cpu/cpu_internal.h"

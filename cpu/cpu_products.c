@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Many products at once. The weight rows of all products stand in one line, in units of UNIT_ROWS;
- * workers take runs of units from its front, long ones first and shorter ones towards the end, so
- * that streams are long and yet all finish together. A run that spans products is cut at their
- * borders. Each output is computed whole by one worker: who takes what never shows in the result.
+/* Many products at once. The weight rows of all products form one queue, in units of UNIT_ROWS.
+ * Workers take runs of units from its front: long runs first, for long streams, and shorter ones
+ * towards the end, so that all workers finish together. A run that spans products is cut at their
+ * borders. One worker computes each output whole, so the result does not depend on who took which
+ * run.
  */
 #include "cpu/cpu_internal.h"
 
 #define UNIT_ROWS 32u
-/* A worker takes this part of its fair share of what is left... */
+/* A worker takes this part of its fair share of the remaining units... */
 #define SHARE_DIVISOR 2u
-/* ... but at least so many bytes: every run starts the hardware's prefetchers anew. */
+/* ... but at least so many bytes, because every run restarts the hardware's prefetchers. */
 #define MIN_RUN_BYTES (128u << 10)
-/* Below this many multiply-adds a call is done by the caller alone: waking the team costs more. */
+/* The caller alone computes calls with fewer multiply-adds: waking the team costs more. */
 #define ALONE_MACS (1u << 15)
-/* Rows from which OpenBLAS pays on float weights. */
+/* From this many rows on, OpenBLAS pays for float weights. */
 #define BLAS_MIN_ROWS 16u
 
 typedef struct products_job {
@@ -43,7 +44,7 @@ static bool blas_matmul(const moe_cpu_device *cpu, const moe_matmul_args *args)
     return true;
 }
 
-/* Units [begin, end) of one product. */
+/* Runs units [begin, end) of one product. */
 static void run_product(const products_job *job, const moe_cpu_product *product, uint32_t begin,
                         uint32_t end)
 {

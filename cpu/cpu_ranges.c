@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranges of rows or elements, shared out among the team. */
+/* Divides ranges of rows or elements among the team. */
 #include "cpu/cpu_internal.h"
 
 typedef struct range_job {

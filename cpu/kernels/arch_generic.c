@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* For processors without kernels of their own: reference C is what runs. */
+/* For processors without kernels of their own: reference C runs there. */
 #include "cpu/kernels/arch_kernels.h"
 
 unsigned moe_cpu_features_detect(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Reference attention over one page, and the fold of pages into a running state.
  *
- * Both products read the page in pieces of 32 elements through moe_kv_load_c(), so a cache type has
- * one definition: what its rows load as. */
+ * Both products read the page in pieces of 32 elements through moe_kv_load_c(), so that function
+ * alone defines how a cache type's rows load. */
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>

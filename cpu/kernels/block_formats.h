@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Elements of a K-quant block; other types are worked on in runs of as many. */
+/* Elements of a K-quant block; kernels handle other types in runs of the same length. */
 #define MOE_GROUP 256
 
 /* 32 elements. A nibble array holds element j in the low half of byte j, element j + 16 in the high

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The definition of the block formats in plain C. Products of a block's scale and a sub-block's are
- * rounded once, before they meet a code, as the contract of matmul.h demands. */
+/* The definition of the block formats in plain C. The product of a block's scale and a sub-block's
+ * is rounded once, before it is multiplied with a code, as the contract of matmul.h demands. */
 #include "cpu/kernels/block_unpack.h"
 
 static const int8_t iq4_codes[16] = {MOE_IQ4_CODES};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks of every quantised type taken apart into the same parts: integer codes, scales, minima.
- * The reference product and the dequantisers are built on this; the ISA kernels must agree with it.
+/* Takes blocks of every quantised type apart into the same parts: integer codes, scales, minima.
+ * The reference product and the dequantisers use this; the ISA kernels must agree with it.
  *
- *   value of element i = scale[i / 16] * (float)code[i] + min[i / run] */
+ *  value of element i = scale[i / 16] * (float)code[i] + min[i / run] */
 #ifndef MOE_CPU_BLOCK_UNPACK_H
 #define MOE_CPU_BLOCK_UNPACK_H
 
@@ -14,7 +14,7 @@
 typedef struct moe_unpacked {
     int8_t code[MOE_GROUP];
     float scale[MOE_GROUP / 16];
-    float min[MOE_GROUP / 16]; /* one a run, with the sign it is added by */
+    float min[MOE_GROUP / 16]; /* one for each run, with the sign it is added by */
 } moe_unpacked;
 
 /* n elements, a multiple of the type's block and at most MOE_GROUP. */
@@ -23,10 +23,10 @@ typedef void (*moe_unpack_fn)(const void *blocks, uint32_t n, moe_unpacked *out)
 typedef struct moe_block_format {
     moe_unpack_fn unpack;
     uint32_t run;  /* elements that share a scale: 16 or 32 */
-    bool has_mins; /* and a minimum */
+    bool has_mins; /* runs also have a minimum */
 } moe_block_format;
 
-/* NULL for float types and numbers that are no type. */
+/* NULL for float types and for numbers without a type. */
 const moe_block_format *moe_block_format_of(moe_dtype type);
 
 #endif

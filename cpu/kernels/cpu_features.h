@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the processor can do, apart from the mask of what may be used (which callers pass around, so
- * that tests can run the reference tables on any machine). */
+/* What the processor can do. The mask of features to use is separate: callers pass it around, so
+ * that tests can run the reference tables on any machine. */
 #ifndef MOE_CPU_FEATURES_H
 #define MOE_CPU_FEATURES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of every type to float32, bit-equal to the formats' definition: scale * code, rounded, then
- * the minimum. */
+/* Converts rows of every type to float32, bit-equal to the formats' definition: scale * code,
+ * rounded, then the minimum. */
 #include "cpu/kernels/block_unpack.h"
 #include "cpu/kernels/matmul_reference.h"
 
@@ -18,7 +18,7 @@ static void dequantize_blocks(moe_dtype type, const uint8_t *row, float *out, ui
     }
 }
 
-/* The table's functions are not told their type, so each type has its own. */
+/* The table's functions do not receive a type, so each type has its own function. */
 #define DEQUANTIZE(name, type)                                                                     \
     static void dequantize_##name(const void *row, float *out, uint32_t n)                         \
     {                                                                                              \

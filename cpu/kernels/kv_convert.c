@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of the KV cache: float32 to the cache's type and back. */
+/* Converts rows of the KV cache: float32 to the cache's type and back. */
 #include "cpu/kernels/kv_half.h"
 #include "cpu/kernels/vector_reference.h"
 
@@ -27,8 +27,8 @@ static void store_f16(const float *x, uint8_t *row, uint32_t n)
 
 static void store_q8_block(const float *x, uint8_t *block)
 {
-    /* The bits of |x| order as |x| does, with infinity and then NaNs on top, so that one maximum
-     * finds both the scale and what cannot be scaled. */
+    /* The bits of |x| order as |x| does, with infinity and then NaNs on top, so one maximum finds
+     * both the scale and a value that cannot be scaled. */
     uint32_t top = 0;
     for (uint32_t i = 0; i < MOE_KV_Q8_BLOCK; i++) {
         uint32_t bits;

@@ -52,7 +52,7 @@ typedef void (*moe_quantize_rows_fn)(const float *x, size_t x_stride, uint32_t n
                                      uint32_t n_in, moe_q8_rows *out, uint32_t first_row);
 
 typedef struct moe_matmul_kernels {
-    moe_matmul_fn matmul[MOE_DTYPE_LIMIT];         /* NULL for numbers that are no type */
+    moe_matmul_fn matmul[MOE_DTYPE_LIMIT];         /* NULL for numbers without a type */
     moe_dequantize_fn dequantize[MOE_DTYPE_LIMIT]; /* bit-equal to the format's definition */
     /* Rows x[0..n_rows) to out rows first_row.. */
     moe_quantize_rows_fn quantize_rows;

@@ -11,7 +11,7 @@ static size_t padded(uint32_t n_in)
     return ((size_t)n_in + 255) / 256 * 256;
 }
 
-/* Bytes of an array of count 4-byte elements, such that the next one starts on 64 bytes again. */
+/* Bytes of an array of count 4-byte elements, padded so that the next array starts on 64 bytes. */
 static size_t array_bytes(size_t count)
 {
     return (count * 4 + 63) / 64 * 64;
@@ -58,7 +58,7 @@ static void quantize_block(const float *x, const moe_q8_row *row, size_t b)
     int32_t *sum16 = row->sum16 + 2 * b;
     sum16[0] = sum16[1] = 0;
     for (int i = 0; i < MOE_Q8_BLOCK; i++) {
-        /* Adding 1.5 * 2^23 rounds to the nearest even integer, which the low byte then is. */
+        /* Adding 1.5 * 2^23 rounds to the nearest even integer, which is then in the low byte. */
         const float shifted = x[i] * inverse + 0x1.8p23f;
         memcpy(&q[i], &shifted, 1);
         sum16[i / 16] += q[i];

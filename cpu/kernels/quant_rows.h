@@ -23,9 +23,9 @@ extern "C" {
 
 #define MOE_Q8_BLOCK 32
 
-/* Storage for n_rows rows; every array starts on a 64-byte boundary, a row's q is padded with zeros
+/* Storage for n_rows rows. Every array starts on a 64-byte boundary. A row's q is padded with zeros
  * to a multiple of 256 elements (so whole vectors may be read), and the other arrays accordingly.
- * Whoever fills a row writes its padding too. */
+ * Code that fills a row writes its padding too. */
 typedef struct moe_q8_rows {
     uint32_t n_rows;
     uint32_t n_in;        /* elements of a row; a multiple of 32 */
@@ -53,7 +53,7 @@ typedef struct moe_q8_row {
     float *dsum32;
 } moe_q8_row;
 
-/* For the quantisers: zeros in the padding of a row, whose parts it returns. */
+/* For the quantisers: writes zeros to the padding of a row and returns the row's parts. */
 moe_q8_row moe_q8_row_clear_padding(moe_q8_rows *rows, size_t row);
 
 #ifdef __cplusplus

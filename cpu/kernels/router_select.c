@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Selection keeps a short sorted list and walks the candidates in ascending id: most fail one
- * comparison with the list's last entry, and equal values keep their order by themselves. */
+/* Selection keeps a short sorted list and walks the candidates in ascending id. Most candidates
+ * fail one comparison with the list's last entry, and equal values keep their order. */
 #include "cpu/kernels/router_select.h"
 #include "cpu/kernels/vector_reference.h"
 

@@ -2,20 +2,20 @@
 /* From a router's logits to the experts that a token uses and their weights.
  *
  * Definition, for one row of n_expert logits:
- *   p        the probabilities: softmax of the logits over all experts, or their sigmoids
- *   r        what selects: p (the logits for SOFTMAX_SELECTED), plus bias where there is one; a NaN
- *            counts as -infinity
- *   groups   with n_group > 1 the experts fall into n_group runs of n_expert / n_group. A group's
- *            score is its greatest r, or the sum of its two greatest (of its one, if it has one).
- *            The n_group_used best groups stay, the others' experts cannot be selected.
- *   ids      the n_expert_used greatest r, in descending order; of equals the lower id comes first
- *            (and of groups the lower group)
- *   weights  p of the selected, without bias, in that order. renormalise: divided by (their sum,
- * added in that order, + 1e-20f): the addend is DeepSeek-V3's guard, which no softmax feels.
- *            SOFTMAX_SELECTED: softmax over the selected logits instead, renormalise is ignored.
- *            At the end each is multiplied by scale.
- * Softmax, sigmoid and exponential are those of vector_ops.h, so the result is the same bits with
- * every table of kernels. */
+ *  p        the probabilities: softmax of the logits over all experts, or their sigmoids
+ *  r        what is ranked: p (the logits for SOFTMAX_SELECTED), plus the bias if there is one;
+ *           a NaN counts as -infinity
+ *  groups   with n_group > 1 the experts form n_group runs of n_expert / n_group. A group's score
+ *           is its greatest r, or the sum of its two greatest (of its one, if it has one). Only
+ *           experts of the n_group_used best groups can be selected.
+ *  ids      the n_expert_used greatest r, in descending order; of equals the lower id comes first
+ *           (and of groups the lower group)
+ *  weights  p of the selected, without bias, in that order. renormalise: divided by (their sum,
+ *           added in that order, + 1e-20f). DeepSeek-V3 adds this guard; it does not change a
+ *           softmax. SOFTMAX_SELECTED: softmax over the selected logits instead, and renormalise
+ *           is ignored. At the end each weight is multiplied by scale.
+ * Softmax, sigmoid and exponential are those of vector_ops.h, so every table of kernels gives the
+ * same bits. */
 #ifndef MOE_CPU_ROUTER_SELECT_H
 #define MOE_CPU_ROUTER_SELECT_H
 
@@ -37,8 +37,8 @@ typedef enum moe_router_group_score {
     MOE_ROUTER_GROUP_TOP2_SUM = 1
 } moe_router_group_score;
 
-/* Read from the model once and not checked again: n_expert_used <= n_expert / n_group *
- * n_group_used, n_expert a multiple of n_group, and the limits above. */
+/* Validated when the model is opened and not checked again: n_expert_used <= n_expert / n_group *
+ * n_group_used, n_expert is a multiple of n_group, and the limits above hold. */
 typedef struct moe_router_gate {
     moe_router_kind kind;
     uint32_t n_expert;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reference C of what attention and routers also use: sigmoid, maximum, softmax. */
+/* Reference C of functions that attention and routers share: sigmoid, maximum, softmax. */
 #include <math.h>
 
 #include "cpu/kernels/vector_reference.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reference C of the vector kernels, the definition that the others are held to; and the choice of
+/* Reference C of the vector kernels, which defines the results of all others, and the choice of
  * kernels for a processor. */
 #include "cpu/kernels/vector_reference.h"
 

@@ -56,11 +56,12 @@ typedef struct moe_attend_args {
     const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA); unused with v_rows */
     size_t k_row_bytes;
     size_t v_row_bytes;
-    /* Where position j's key and value are, for j < n_valid: a page whose positions lie in several
-     * pages of the cache. NULL, both: in order from k and v. Same bits either way. */
+    /* Where position j's key and value are, for j < n_valid, of a page whose positions lie in
+     * several pages of the cache. If both are NULL, positions are in order in k and v. The bits are
+     * the same either way. */
     const void *const *k_rows;
     const void *const *v_rows; /* may alias k_rows */
-    uint32_t k_dim;            /* multiples of 32 are fast, any value is right */
+    uint32_t k_dim;            /* multiples of 32 are fast, any value is correct */
     uint32_t v_dim;
     uint32_t n_valid; /* 1..MOE_KV_PAGE positions are attended to */
     uint32_t n_q;     /* any number, a multiple of 4 is fast */
@@ -102,9 +103,9 @@ typedef struct moe_vector_kernels {
     /* ln softmax(logits)[index], for perplexity: sum in double, in order, with libm's exp and log.
      */
     double (*log_softmax_at)(const float *logits, uint32_t n, uint32_t index);
-    /* Lowest index of the greatest value; NaNs never win; 0 when there is no other. */
+    /* Lowest index of the greatest value. NaNs never win; 0 if all values are NaN. */
     uint32_t (*argmax)(const float *x, uint32_t n);
-    /* Conversion of a row to the cache's type and back. */
+    /* Convert a row to the cache's type and back. */
     void (*kv_store)(moe_kv_type type, const float *x, void *row, uint32_t n);
     void (*kv_load)(moe_kv_type type, const void *row, float *x, uint32_t n);
     void (*attend_page)(const moe_attend_args *args);

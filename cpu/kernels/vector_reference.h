@@ -7,7 +7,7 @@
 
 #define MOE_LANES 16
 
-/* Sixteen accumulators folded in the fixed order, h = 8, 4, 2, 1. Destroys lanes. */
+/* Folds sixteen accumulators in the fixed order h = 8, 4, 2, 1. Destroys lanes. */
 static inline float moe_lanes_reduce(float lanes[MOE_LANES])
 {
     for (uint32_t h = MOE_LANES / 2; h > 0; h /= 2)
@@ -16,8 +16,8 @@ static inline float moe_lanes_reduce(float lanes[MOE_LANES])
     return lanes[0];
 }
 
-/* The greatest value; NaNs are passed over; -infinity when nothing is left. A zero may have either
- * sign. */
+/* The greatest value, ignoring NaNs; -infinity if there is no other. A zero may have either sign.
+ */
 float moe_vector_max_c(const float *x, uint32_t n);
 
 void moe_sigmoid_c(float *x, uint32_t n);
@@ -29,7 +29,7 @@ void moe_attend_page_c(const moe_attend_args *args);
 void moe_attend_merge_c(float *max, float *sum, float *out, float page_max, float page_sum,
                         const float *page_out, uint32_t v_dim);
 
-/* Overrides the entries for which this processor's family has better ones. */
+/* Replaces the entries for which the processor's architecture has faster kernels. */
 void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features);
 
 #endif

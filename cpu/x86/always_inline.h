@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Kernels are written once for all types and shapes; inlined with constants, each instance becomes
- * a loop of its own. Sanitizers see nothing more in the many instances than in the one function,
- * but compilers take ten times as long over them, so sanitizer builds leave inlining to the
- * compiler. */
+/* Kernels are written once for all types and shapes. Inlined with constants, each instance becomes
+ * a loop of its own. In sanitizer builds the compiler decides about inlining: the instances would
+ * show sanitizers nothing more than the one function does, and compile ten times slower. */
 #ifndef MOE_X86_ALWAYS_INLINE_H
 #define MOE_X86_ALWAYS_INLINE_H
 

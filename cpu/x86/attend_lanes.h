@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over one page on the sixteen lanes of lanes16_*.h, which is included first: the body of
- * one file per instruction set, included nowhere else.
+/* Attention over one page on the sixteen lanes of lanes16_*.h, which is included first. This is the
+ * body of one file for each instruction set; no other file includes it.
  *
  * Queries are taken in groups of up to GROUP, whose scores fit on the stack. Two products dominate:
  *
- *   scores   a tile is L16_TILE dot products, n_q queries x n_positions, one register each; a piece
- * of a key is converted once and meets every query of the tile. Where the lanes take two registers,
- * the tile is walked once for each half of the lanes, which leaves registers for twice as many
- * products. At the end the lanes of all are folded together. values   a tile is n_q queries x
- * n_chunks * 16 dimensions in registers and walks down the positions; a piece of a value is
- * converted once and meets every query of the tile.
+ *  scores   A tile is L16_TILE dot products, n_q queries x n_positions, with one register each.
+ *           A piece of a key is converted once and used by every query of the tile. If the lanes
+ *           take two registers, the tile is walked once for each half of the lanes, which leaves
+ *           registers for twice as many products. At the end all lanes are folded together.
+ *  values   A tile is n_q queries x n_chunks * 16 dimensions in registers, and walks down the
+ *           positions. A piece of a value is converted once and used by every query of the tile.
  *
- * The tiles are inlined with constant shapes; only what is left behind a row's last whole block
- * takes the slow path. */
+ * The tiles are inlined with constant shapes. Only the elements behind a row's last whole block
+ * take the slow path. */
 #ifndef MOE_X86_ATTEND_LANES_H
 #define MOE_X86_ATTEND_LANES_H
 
@@ -44,8 +44,8 @@ MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint
     return l16_mul(l16_set_half(block), l16_load_int8(block + 2 + half * 16));
 }
 
-/* The elements behind a row's last whole block, n < 32 of them, as two chunks padded with zeros.
- * There are none in Q8_0. */
+/* Loads the elements behind a row's last whole block, n < 32 of them, as two chunks padded with
+ * zeros. Q8_0 has no such elements. */
 static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t n, l16 rest[2])
 {
     uint8_t bytes[BLOCK * sizeof(float)] = {0};
@@ -56,8 +56,8 @@ static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t
                                         : l16_load((const void *)(bytes + 64 * half));
 }
 
-/* Lanes behind the row's end are not left untouched here but add 0 * 0: that could turn a -0 into
- * +0, and the sign of a zero score shows in no result. */
+/* Lanes behind the row's end add 0 * 0 here. This could turn a -0 into +0, but no result depends on
+ * the sign of a zero score. */
 static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
 {
     float padded[BLOCK] = {0};
@@ -65,7 +65,7 @@ static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
     return l16_fma(l16_load(padded + 16), rest[1], l16_fma(l16_load(padded), rest[0], acc));
 }
 
-/* The rest of every row of a tile, added to its lanes. */
+/* Adds the rest of every row of a tile to its lanes. */
 static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
                       const float *q, uint32_t k_dim, uint32_t n_q, l16 acc[L16_TILE])
 {
@@ -103,7 +103,8 @@ MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
         }
     }
     if (k_dim % BLOCK > 0) {
-        l16 with_rest[L16_TILE]; /* so that acc itself has no address and lives in registers */
+        l16 with_rest[L16_TILE]; /* a copy, so that acc itself has no address and stays in registers
+                                  */
         UNROLL
         for (uint32_t i = 0; i < L16_TILE; i++)
             with_rest[i] = acc[i];
@@ -138,9 +139,9 @@ MOE_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, co
     }
 }
 
-/* v_bytes > 0: the first queries' tiles fetch so much of the positions' values ahead. Tiles of four
- * and more queries walk down long values in columns, which the processor's own prefetcher does not
- * follow; rows that it does follow are better left to it (measured). */
+/* v_bytes > 0: the first queries' tiles prefetch this many bytes of the positions' values. Tiles of
+ * four and more queries walk down long values in columns, which the processor's own prefetcher does
+ * not follow. Rows that it does follow are faster without this (measured). */
 MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
                             size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n, float scale,
                             float *scores)
@@ -159,7 +160,7 @@ MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_
     }
 }
 
-/* Scores to weights exp(s - max), the positions behind n_valid to 0. */
+/* Turns scores into weights exp(s - max); positions from n_valid on get 0. */
 static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum)
 {
     for (uint32_t j = n_valid; j < MOE_KV_PAGE; j++)
@@ -168,8 +169,8 @@ static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum
     for (uint32_t j = 0; j < MOE_KV_PAGE; j += 16)
         greatest = l16_max(l16_load(scores + j), greatest);
     *max = l16_reduce_max(greatest) + 0.0f;
-    /* The padding adds +0 to sums that are never -0; if the maximum is -infinity it adds a NaN, but
-     * then so did the first position. */
+    /* The padding adds +0 to sums that are never -0. If the maximum is -infinity it adds a NaN, but
+     * then the first position has already done so. */
     l16 acc = l16_zero();
     for (uint32_t j = 0; j < MOE_KV_PAGE; j += 16) {
         l16 weights = l16_exp(l16_sub(l16_load(scores + j), l16_set(*max)));
@@ -283,7 +284,7 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
 static void attend_page_lanes(const moe_attend_args *args)
 {
     page_rows rows;
-    /* A tile of scores may reach beyond n_valid: there the last position is repeated. */
+    /* A tile of scores may extend beyond n_valid; the last position is repeated there. */
     for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
         uint32_t position = j < args->n_valid ? j : args->n_valid - 1;
         if (args->k_rows != NULL) {

@@ -41,7 +41,7 @@ static inline __mmask16 l16_mask(uint32_t n)
     return (__mmask16)((1u << n) - 1);
 }
 
-/* The first n < 16 lanes; zeros above. Nothing behind them is read. */
+/* Loads the first n < 16 lanes, with zeros above. Reads nothing behind them. */
 static inline l16 l16_load_part(const float *x, uint32_t n)
 {
     return _mm512_maskz_loadu_ps(l16_mask(n), x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of quantised weights with AVX-512 VNNI, of few and of many activation rows. vpdpbusd
- * multiplies unsigned codes by signed activations; what a type's offset makes the integer sums too
- * large by is taken off before they become floats. */
+/* Products of quantised weights with AVX-512 VNNI, for few and for many activation rows. vpdpbusd
+ * multiplies unsigned codes by signed activations. The excess that a type's offset adds to the
+ * integer sums is subtracted before they become floats. */
 #ifndef MOE_X86_MATMUL_AVX512_VNNI_H
 #define MOE_X86_MATMUL_AVX512_VNNI_H
 
@@ -9,8 +9,8 @@
 #include "cpu/x86/quant_direct_avx512.h"
 #include "cpu/x86/quant_panel_avx512.h"
 
-/* Up to how many rows folding sums for each of them costs less than transposing the weights once.
- * A panel gets the weights of large types from memory later than tiles do. */
+/* Up to this many rows, folding sums for each row costs less than transposing the weights once. For
+ * large types a panel's weights arrive from memory later than a tile's. */
 MOE_INLINE uint32_t max_direct_rows(moe_dtype type)
 {
     return type == MOE_DTYPE_Q8_0 ? 8 : 4;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-512 VNNI products of the types with blocks of 256: a file for each half of the types, as
- * compilers take minutes over all. */
+/* AVX-512 VNNI products of the types with blocks of 256. Each half of the types has a file, because
+ * compilers take minutes for all. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
 MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, matmul)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of F32, F16 and BF16 weights with AVX2. An output's 16 lanes are two registers, of even
- * and of odd runs of eight elements.
+/* Products of F32, F16 and BF16 weights with AVX2. An output's 16 lanes are two registers: one of
+ * even and one of odd runs of eight elements.
  *
- * One or two activation rows read the weights where they are. For more, TILE_OUT weight rows are
- * widened, PANEL elements at a time, into a panel in the L1 cache that all activation rows then go
- * over, first for lanes 0..7, then for 8..15: half the accumulators, so that a larger tile fits 16
- * registers. A tile that hangs over the last weight row repeats that row and does not store it. */
+ * One or two activation rows read the weights in place. For more rows, TILE_OUT weight rows are
+ * widened, PANEL elements at a time, into a panel in the L1 cache. All activation rows then go over
+ * the panel, first for lanes 0..7, then for 8..15: this halves the accumulators, so a larger tile
+ * fits 16 registers. A tile that extends beyond the last weight row repeats that row and does not
+ * store it. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_types.h"
@@ -60,7 +61,7 @@ static float one_weight(moe_dtype type, const uint8_t *row, size_t i)
     return type == MOE_DTYPE_F16 ? _cvtsh_ss(half) : moe_bfloat_to_float(half);
 }
 
-/* Elements first .. n - 1, fewer than 16, to their lanes. */
+/* Adds elements first .. n - 1, fewer than 16, to their lanes. */
 static void add_tail(moe_dtype type, const uint8_t *row, const float *x, size_t first, size_t n,
                      lanes_avx2 *acc)
 {
@@ -184,7 +185,7 @@ static void panel_rows(const moe_matmul_args *args, const float (*panel)[PANEL],
     }
 }
 
-/* Asks for the bytes `prefetch` further on, too: the next tile's. */
+/* Also prefetches the bytes `prefetch` further on, which the next tile needs. */
 MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, size_t n, float *out,
                       size_t prefetch)
 {

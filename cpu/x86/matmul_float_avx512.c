@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of F32, F16 and BF16 weights with AVX-512: tiles of weight rows by up to TILE_ROWS
- * activation rows, a zmm accumulator each, lane l of the contract in lane l.
+ * activation rows. Each pair has one zmm accumulator, with lane l of the contract in lane l.
  *
- * Few rows read the weights where they are, DIRECT_OUT weight rows at a time: the memory is what
- * limits them, and four streams keep it busier than eight. For many rows TILE_OUT weight rows are
- * widened, PANEL elements at a time, into an aligned panel in the L1 cache that all activation rows
- * then go over.
- * A tile that hangs over the last weight row repeats that row and does not store it. */
+ * Few rows read the weights in place, DIRECT_OUT weight rows at a time: memory limits them, and
+ * four streams keep it busier than eight. For many rows TILE_OUT weight rows are widened, PANEL
+ * elements at a time, into an aligned panel in the L1 cache, which all activation rows then go
+ * over. A tile that extends beyond the last weight row repeats that row and does not store it. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_types.h"
@@ -50,7 +49,7 @@ MOE_INLINE __m512 load_weights(moe_dtype type, const uint8_t *row, size_t i, __m
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* Adds n elements of each pair; prefetch: how many bytes ahead to ask for, 0 for weights in cache.
+/* Adds n elements of each pair. prefetch: how many bytes ahead to prefetch, 0 for weights in cache.
  */
 MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const *x, int n_out,
                      int n_rows, size_t n, size_t prefetch, row_sums *sums)
@@ -112,7 +111,7 @@ MOE_INLINE void tile_rows(moe_dtype type, const uint8_t *const *w, const float *
     }
 }
 
-/* Four outputs of a row, or those of them that exist. */
+/* Stores four outputs of a row, or fewer at its end. */
 static void store_outputs(const moe_matmul_args *args, uint32_t o, uint32_t r, const __m512 *acc)
 {
     if (o >= args->n_out) {
@@ -150,7 +149,7 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
     }
 }
 
-/* Asks for the bytes `prefetch` further on, too: the next tile's. */
+/* Also prefetches the bytes `prefetch` further on, which the next tile needs. */
 MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, uint32_t n, float *out,
                       size_t prefetch)
 {

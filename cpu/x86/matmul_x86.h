@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each instruction set's files put into the kernel table. */
+/* The functions with which each instruction set's files fill the kernel table. */
 #ifndef MOE_X86_MATMUL_X86_H
 #define MOE_X86_MATMUL_X86_H
 
@@ -28,8 +28,8 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(q6_k, Q6_K, with)                                                                            \
     X(iq4_xs, IQ4_XS, with)
 
-/* A function a type, in which the type is a constant, and its entry in the table. (One function
- * with all their loops inlined takes compilers minutes and gigabytes.) */
+/* A function for each type, in which the type is a constant, and its entry in the table. (One
+ * function with all their loops inlined takes compilers minutes and gigabytes.) */
 #define MOE_QUANT_MATMUL(name, TYPE, multiply)                                                     \
     static void matmul_##name(const moe_matmul_args *args)                                         \
     {                                                                                              \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Few activation rows with weights that come from memory: one weight row after another, a group of
- * 256 at a time. A run of 32 becomes a register of eight partial sums; a tree of additions folds
+ * 256 at a time. A run of 32 becomes a register of eight partial sums. A tree of additions folds
  * the eight registers of a group into one (for runs of 16: two) with a run in each lane, so that
- * scales and minima meet sums eight runs at a time. All activation rows share the unpacked codes.
+ * scales and minima multiply sums of eight runs at a time. All activation rows share the unpacked
+ * codes.
  */
 #ifndef MOE_X86_QUANT_DIRECT_AVX2_H
 #define MOE_X86_QUANT_DIRECT_AVX2_H
@@ -104,7 +105,7 @@ MOE_INLINE void direct_group(moe_dtype type, vnni_dot dot, const uint8_t *group,
     }
 }
 
-/* DIRECT_OUT outputs from o on of all n_rows rows. */
+/* Computes DIRECT_OUT outputs from o on of all n_rows rows. */
 MOE_INLINE void direct_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o,
                             int n_rows)
 {

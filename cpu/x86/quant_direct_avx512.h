@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights with few activation rows, AVX-512 VNNI.
  *
- *   two weight rows a, b     codes (4 chunks of 64 each)
- *   a group of 256 each  ->  x one activation row: 8 registers of 16 sums of four products
- *                        ->  folded by a tree into the sums of runs: 8 of a and 8 of b, or 16 of a
- *                            and 16 of b
- *                        ->  lanes of the contract: one multiplication, one fmaf
+ *  two weight rows a, b     codes (4 chunks of 64 each)
+ *  a group of 256 each  ->  x one activation row: 8 registers of 16 sums of four products
+ *                       ->  folded by a tree into the sums of runs: 8 of a and 8 of b, or 16 of a
+ *                           and 16 of b
+ *                       ->  lanes of the contract: one multiplication, one fmaf
  *
- * Unpacked codes stay in registers for all activation rows of the tile. The next tile's weights are
- * asked for while this one's are worked on: four short streams are too irregular for the
- * processor's own prefetch (without, decoding reads memory at half the speed). A tile that hangs
- * over the last weight row repeats that row and does not store it. */
+ * Unpacked codes stay in registers for all activation rows of the tile. While one tile is computed,
+ * the next tile's weights are prefetched: four short streams are too irregular for the processor's
+ * own prefetcher (without this, decoding reads memory at half the speed). A tile that extends
+ * beyond the last weight row repeats that row and does not store it. */
 #ifndef MOE_X86_QUANT_DIRECT_AVX512_H
 #define MOE_X86_QUANT_DIRECT_AVX512_H
 
@@ -100,7 +100,7 @@ typedef struct x_group {
     __m512i q[4];
     __m512 d;
     __m512 dsum;
-    __m512i offset; /* what unsigned codes make the sums too large by */
+    __m512i offset; /* the excess of the sums due to unsigned codes */
 } x_group;
 
 MOE_INLINE x_group load_group(quant_type t, const x_row *x, size_t g)
@@ -137,7 +137,7 @@ MOE_INLINE __m512 add_runs(quant_type t, __m512 acc, __m512i sums, __m512 scales
     return t.has_mins ? _mm512_fmadd_ps(mins, x->dsum, acc) : acc;
 }
 
-/* Group g of two weight rows with every activation row of the tile. */
+/* Multiplies group g of two weight rows with every activation row of the tile. */
 MOE_INLINE void add_pair(moe_dtype type, direct_tile *tile, int p, int n_rows, size_t g, uint32_t n)
 {
     const quant_type t = quant_type_of(type);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Many activation rows: PANEL_OUT weight rows in the lanes of a register. Up to PANEL elements of
- * them are transposed into a panel in the L1 cache, four codes of each row after another; four
- * activations in every lane then make a run's sums of eight outputs without any folding, and
- * scales, minima and the reduction tree work on eight outputs alike.
+ * them are transposed into a panel in the L1 cache, four codes of each row after another. With four
+ * activations broadcast to every lane, a run's sums of eight outputs need no folding, and scales,
+ * minima and the reduction tree work on eight outputs at once.
  *
  * A tile is TILE_PANELS panels by up to TILE_ROWS activation rows. Lanes of the contract are taken
- * one after the other, with their runs inside: a tile's accumulators of one lane are all that
- * registers must hold.
+ * one after the other, with their runs inside, so that registers hold only a tile's accumulators of
+ * one lane.
  *
  * The offset of unsigned codes costs nothing: sums start at -offset * sum(q). Signed codes c (no
- * VNNI, offset 128) are multiplied as |c| with q where c >= 0 and with ~q = -q - 1 where c < 0; the
- * sums start at what the -1 lacks, the sum of |c| over c < 0. */
+ * VNNI, offset 128) are multiplied as |c| with q where c >= 0 and with ~q = -q - 1 where c < 0. The
+ * sums start at the amount that the -1 lacks: the sum of |c| over c < 0. */
 #ifndef MOE_X86_QUANT_PANEL_AVX2_H
 #define MOE_X86_QUANT_PANEL_AVX2_H
 
@@ -94,8 +94,8 @@ MOE_INLINE __m256i negative_sums(const uint8_t codes[8][PANEL_OUT][4])
     return _mm256_madd_epi16(words, _mm256_set1_epi16(-1));
 }
 
-/* n elements of PANEL_OUT weight rows from o on, from the k-th on, a multiple of PANEL, asking for
- * those of the next tile. */
+/* Unpacks n elements of PANEL_OUT weight rows from o on, from the k-th on (a multiple of PANEL),
+ * and prefetches those of the next tile. */
 MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o,
                              uint32_t k, uint32_t n, weight_panel *panel)
 {
@@ -168,8 +168,8 @@ MOE_INLINE __m256i broadcast_4(const int8_t *q)
     return _mm256_set1_epi32(word);
 }
 
-/* The value, which compilers must not take into sums in another order: for a tree of additions
- * there are not registers enough. */
+/* Returns the value through a barrier, so that compilers do not reorder the sums: a tree of
+ * additions would need more registers than there are. */
 MOE_INLINE __m256i in_order(__m256i value)
 {
     __asm__("" : "+x"(value));

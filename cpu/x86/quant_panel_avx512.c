@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The products of panels (quant_panel_avx512.h). They know nothing of a type but its runs and
- * whether it has minima or an offset (it has one or the other), so types share them, and compilers
+/* The products of panels (quant_panel_avx512.h). They depend on a type only through its runs and
+ * whether it has minima or an offset (it has one or the other), so types share them and compilers
  * see them once. */
 #include "cpu/x86/quant_panel_avx512.h"
 
@@ -23,7 +23,7 @@ typedef struct x_tile {
     float dsum[TILE_ROWS][PANEL / 16];    /* by run */
 } x_tile;
 
-/* Padding of a row counts up to a whole group. */
+/* The padding of a row counts up to a whole group. */
 MOE_INLINE void load_tile(tile_shape shape, const moe_matmul_args *args, uint32_t r, uint32_t k,
                           uint32_t n, x_tile *tile)
 {
@@ -104,13 +104,13 @@ MOE_INLINE void add_run(tile_shape shape, const weight_panel *const *panels, con
     }
 }
 
-/* Asks for a part of the next panels' weights: unpacking alone would wait for memory. They come a
- * few at a time, so that they do not stand in each other's way. */
+/* Prefetches a part of the next panels' weights, since unpacking alone would wait for memory. It
+ * prefetches a few at a time, because many requests at once delay each other. */
 typedef struct fetcher {
     const char *row;
     uint32_t line; /* of the row's n_lines */
     uint32_t n_lines;
-    uint32_t n_rows; /* that are left */
+    uint32_t n_rows; /* rows left */
     uint32_t at_a_time;
 } fetcher;
 
@@ -139,7 +139,7 @@ MOE_INLINE void fetch(fetcher *f, size_t row_bytes)
     }
 }
 
-/* The rows x, whose sums begin at row `row` of the block. */
+/* Multiplies the rows x, whose sums begin at row `row` of the block. */
 MOE_INLINE void panel_tile(tile_shape shape, const moe_matmul_args *args,
                            const weight_panel *const *panels, const x_tile *x,
                            const row_block *block, fetcher *next, panel_sums *sums, size_t row)
@@ -201,7 +201,7 @@ MOE_INLINE void panel_rows(tile_shape shape, const moe_matmul_args *args,
     }
 }
 
-/* The tiles know nothing of a type but its runs and whether it has minima or an offset, so types
+/* The tiles depend on a type only through its runs and whether it has minima or an offset, so types
  * share them. */
 typedef void panel_rows_fn(const moe_matmul_args *args, const weight_panel *const *panels,
                            const row_block *block, panel_sums *sums);

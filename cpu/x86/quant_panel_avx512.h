@@ -2,14 +2,14 @@
 /* Products of quantised weights with many activation rows, AVX-512 VNNI.
  *
  * 16 weight rows by up to PANEL elements are unpacked into a panel in the L1 cache, transposed: a
- * register has four neighbouring codes of each of the 16 rows, so that four broadcast activations
- * meet all of them in one instruction and a run's sum needs no folding. Two panels side by side by
- * TILE_ROWS activation rows are a tile: as many integer and as many float accumulators.
+ * register has four neighbouring codes of each of the 16 rows. One instruction then multiplies four
+ * broadcast activations with all of them, and a run's sum needs no folding. A tile is two panels
+ * side by side by TILE_ROWS activation rows: as many integer and as many float accumulators.
  *
- *     for each panel    (k)    for each tile of rows    for each lane of the contract
- *         for each run of the lane:  integer sums  ->  one multiplication, one fmaf
+ *    for each panel    (k)    for each tile of rows    for each lane of the contract
+ *        for each run of the lane:  integer sums  ->  one multiplication, one fmaf
  *
- * A lane's float sums rest in memory between panels. */
+ * A lane's float sums are kept in memory between panels. */
 #ifndef MOE_X86_QUANT_PANEL_AVX512_H
 #define MOE_X86_QUANT_PANEL_AVX512_H
 
@@ -113,7 +113,7 @@ MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight
 typedef struct row_block {
     uint32_t r0, n_rows;
     uint32_t k, n;
-    const char *next; /* what the next panels will be made of: bytes of a row, of n_next rows */
+    const char *next; /* the weights of the next panels: bytes of a row, of n_next rows */
     uint32_t next_bytes, n_next;
 } row_block;
 
@@ -154,7 +154,7 @@ MOE_INLINE void store_sums(quant_type t, const moe_matmul_args *args, uint32_t o
     }
 }
 
-/* What follows element k of the weight rows from o on: the same rows, or the next ones. */
+/* Finds what follows element k of the weight rows from o on: the same rows, or the next ones. */
 MOE_INLINE void find_next(moe_dtype type, const moe_matmul_args *args, uint32_t o, row_block *block)
 {
     const quant_type t = quant_type_of(type);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What both ways of multiplying in quant_tiles_avx2.h share: the instruction sets' difference, and
- * the bounds of codes. */
+/* Shared by both ways of multiplying in quant_tiles_avx2.h: the difference between the instruction
+ * sets, and the bounds of codes. */
 #ifndef MOE_X86_QUANT_ROWS_AVX2_H
 #define MOE_X86_QUANT_ROWS_AVX2_H
 
@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-/* What the instruction sets differ in: start + the sums of four products of any unsigned codes with
- * q; NULL without VNNI. Inlined as a constant. */
+/* The operation in which the instruction sets differ: start + the sums of four products of any
+ * unsigned codes with q; NULL without VNNI. Inlined as a constant. */
 typedef __m256i (*vnni_dot)(__m256i start, __m256i codes, __m256i q);
 
 MOE_INLINE bool codes_are_signed(moe_dtype type, vnni_dot dot)
@@ -19,7 +19,7 @@ MOE_INLINE bool codes_are_signed(moe_dtype type, vnni_dot dot)
     return dot == NULL && quant_type_of(type).offset_shift == 7;
 }
 
-/* What every code is above its value. */
+/* By how much every code exceeds its value. */
 MOE_INLINE bool has_offset(moe_dtype type, vnni_dot dot)
 {
     return quant_type_of(type).offset_shift >= 0 && !codes_are_signed(type, dot);
@@ -50,7 +50,7 @@ MOE_INLINE int max_code(moe_dtype type)
     }
 }
 
-/* How many products of such a code with an activation, of at most 127, a 16-bit word holds. */
+/* How many products of such a code with an activation (at most 127) fit a 16-bit word. */
 MOE_INLINE int products_in_16_bits(moe_dtype type, vnni_dot dot)
 {
     return 32767 / 127 / (codes_are_signed(type, dot) ? 128 : max_code(type));

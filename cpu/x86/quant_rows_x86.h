@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What products of quantised weights need on every instruction set: where rows are, and whole
+/* Parts that products of quantised weights need on every instruction set: where rows are, and whole
  * groups at the end of a row. */
 #ifndef MOE_X86_QUANT_ROWS_X86_H
 #define MOE_X86_QUANT_ROWS_X86_H
@@ -27,7 +27,7 @@ MOE_INLINE x_row x_row_of(const moe_matmul_args *args, uint32_t r, uint32_t k, u
                    (run == 16 ? x->dsum16 : x->dsum32) + at / run};
 }
 
-/* Rows past the last are the last. */
+/* Rows beyond the last repeat the last. */
 MOE_INLINE const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
 {
     const uint32_t row = o < args->n_out ? o : args->n_out - 1;
@@ -45,14 +45,15 @@ MOE_INLINE size_t group_bytes_of(moe_dtype type)
     return MOE_GROUP / t.block_elems * t.block_bytes;
 }
 
-/* Room for a group of blocks of 32 that a row does not have all of. */
+/* Room for a group whose blocks of 32 extend beyond the row's end. */
 typedef struct group_copy {
     _Alignas(16) uint8_t bytes[8 * sizeof(moe_block_q8_0)];
 } group_copy;
 
-/* The group at `blocks`, with n_elems elements left in the row. Of a group that is cut short, its
- * blocks in `copy` before blocks whose scales and minima are negative, which with the zeros of the
- * activations make -0: added, that changes no bit. Nothing behind the row is read. */
+/* The group at `blocks`, with n_elems elements left in the row. A group that the row's end cuts
+ * short is copied to `copy` and filled up with blocks whose scales and minima are negative: with
+ * the activations' zeros these make -0, which changes no bit when added. Reads nothing behind the
+ * row. */
 MOE_INLINE const uint8_t *whole_group(moe_dtype type, const uint8_t *blocks, uint32_t n_elems,
                                       group_copy *copy)
 {
@@ -65,7 +66,7 @@ MOE_INLINE const uint8_t *whole_group(moe_dtype type, const uint8_t *blocks, uin
     return copy->bytes;
 }
 
-/* Asks for what is `prefetch` bytes behind a group. */
+/* Prefetches the bytes `prefetch` behind a group. */
 MOE_INLINE void prefetch_group(moe_dtype type, const uint8_t *group, size_t prefetch)
 {
     for (size_t line = 0; line < group_bytes_of(type); line += 64) {

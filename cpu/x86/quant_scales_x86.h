@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The integers that types of 256 elements pack as their scales and minima, in 128 bits (256 where
- * they are eight of 32 bits); AVX2 suffices. Every instruction set makes floats of them in
- * registers of its own. The arithmetic is that of block_unpack.c. */
+/* Unpacks the integers that types of 256 elements store as scales and minima, into 128 bits (256
+ * for eight integers of 32 bits). AVX2 suffices. Every instruction set converts them to floats in
+ * its own registers. The arithmetic is that of block_unpack.c. */
 #ifndef MOE_X86_QUANT_SCALES_X86_H
 #define MOE_X86_QUANT_SCALES_X86_H
 
@@ -10,8 +10,8 @@
 
 #include <immintrin.h>
 
-/* Q4_K and Q5_K, which begin with d, dmin and the 12 bytes of scales: those 16 bytes. Eight scales,
- * then eight minima, unsigned. */
+/* Q4_K and Q5_K, whose blocks begin with d, dmin and the 12 bytes of scales; head: those 16 bytes.
+ * Gives eight scales, then eight minima, unsigned. */
 MOE_INLINE __m128i packed_scales_q4_k(__m128i head)
 {
     const __m128i low = _mm_shuffle_epi8(
@@ -34,8 +34,8 @@ MOE_INLINE __m128i packed_scales_q2_k(const moe_block_q2_k *block, __m128i *mins
     return _mm_and_si128(both, mask);
 }
 
-/* Q3_K has sixteen, signed: the low nibbles come out, and in *pairs the bytes whose bits 2i and
- * 2i + 1 are, in dword i, bits 4 and 5 of the scales. */
+/* Q3_K has sixteen, signed. Returns the low nibbles, and in *pairs the bytes whose bits 2i and 2i +
+ * 1 are, in dword i, bits 4 and 5 of the scales. */
 MOE_INLINE __m128i packed_scales_q3_k(const moe_block_q3_k *block, __m128i *pairs)
 {
     /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */

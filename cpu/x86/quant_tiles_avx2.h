@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of quantised weights on 256-bit registers, for AVX2 and for AVX-VNNI: few activation
- * rows as in quant_direct_avx2.h, which folds each row's sums, more as in quant_panel_avx2.h, which
- * transposes weights so that nothing need be folded. A panel takes as long to fill as the products
- * of some five rows with it; up to MAX_DIRECT_ROWS folding is cheaper.
+/* Products of quantised weights on 256-bit registers, for AVX2 and for AVX-VNNI. Few activation
+ * rows use quant_direct_avx2.h, which folds each row's sums; more rows use quant_panel_avx2.h,
+ * which transposes weights so that no sums are folded. Filling a panel takes as long as the
+ * products of about five rows with it; up to MAX_DIRECT_ROWS folding is cheaper.
  *
- * Either way a run's sum is an exact integer and every lane sees its runs in order, hence equal
- * bits. Rows past the last weight row repeat it and are not stored. A group that the row's end cuts
- * short is worked on in a copy whose other blocks change nothing. */
+ * Either way a run's sum is an exact integer and every lane adds its runs in order, so the bits are
+ * equal. Rows beyond the last weight row repeat it and are not stored. A group that the row's end
+ * cuts short is handled in a copy whose other blocks change nothing. */
 #ifndef MOE_X86_QUANT_TILES_AVX2_H
 #define MOE_X86_QUANT_TILES_AVX2_H
 

@@ -16,7 +16,7 @@ typedef struct quant_type {
     uint32_t block_bytes;
     int offset_shift; /* unsigned codes are 1 << offset_shift above their value; -1: equal to it */
     uint32_t run;     /* elements that share a scale */
-    int has_mins;     /* and a minimum */
+    int has_mins;     /* runs also have a minimum */
 } quant_type;
 
 MOE_INLINE quant_type quant_type_of(moe_dtype type)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Groups of 256 elements taken apart with AVX2: their scales and minima by run, and 32 codes at a
+/* Takes groups of 256 elements apart with AVX2: their scales and minima by run, and 32 codes at a
  * time.
  *
- * Codes are unsigned, the type's offset above their value. Without VNNI there is no product of all
- * 256 unsigned values with signed ones that cannot saturate, so types with offset 128 then give
- * their values themselves ("is_signed"). */
+ * Codes are unsigned: the value plus the type's offset. Without VNNI, no product of all 256
+ * unsigned values with signed ones is safe from saturation, so types with offset 128 then give the
+ * signed values themselves ("is_signed"). */
 #ifndef MOE_X86_QUANT_UNPACK_AVX2_H
 #define MOE_X86_QUANT_UNPACK_AVX2_H
 

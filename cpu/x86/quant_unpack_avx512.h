@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks taken apart with AVX-512, a group of 256 elements at a time: begin_group() gives the scale
+/* Takes blocks apart with AVX-512, a group of 256 elements at a time: begin_group() gives the scale
  * and the minimum of each run, codes_of_chunk() 64 unsigned codes. */
 #ifndef MOE_X86_QUANT_UNPACK_AVX512_H
 #define MOE_X86_QUANT_UNPACK_AVX512_H
@@ -86,9 +86,9 @@ MOE_INLINE short word_at(size_t b, size_t stride, size_t word, size_t base)
     return (short)((b * stride + 2 * word - base) / 2);
 }
 
-/* Of eight blocks the word that begins the block, then the eight next ones. (With an odd stride:
- * the aligned word that the block begins in.) Two words of four blocks lie within 128 bytes, which
- * one permutation sees. */
+/* Of eight blocks: the word that begins the block, then the eight following words. (With an odd
+ * stride: the aligned word that the block begins in.) Two words of four blocks lie within 128
+ * bytes, which one permutation can reach. */
 MOE_INLINE __m256i first_words(const uint8_t *group, size_t stride)
 {
     const size_t s = stride;

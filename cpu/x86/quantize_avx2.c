@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Activations to 8 bits with AVX2, a block of 32 at a time; the contract is that of quant_rows.h. A
- * row is a few thousand elements against the millions of its products: wider vectors gain nothing.
+/* Quantises activations to 8 bits with AVX2, a block of 32 at a time, by the contract of
+ * quant_rows.h. A row is a few thousand elements and has millions of products, so wider vectors
+ * gain nothing here.
  */
 #include "cpu/x86/matmul_x86.h"
 

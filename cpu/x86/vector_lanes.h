@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The vector kernels on the sixteen lanes of lanes16_*.h, which is included first: the body of one
- * file per instruction set, included nowhere else.
+/* The vector kernels on the sixteen lanes of lanes16_*.h, which is included first. This is the body
+ * of one file for each instruction set; no other file includes it.
  *
- * Loops run over whole chunks of 16; what is left goes through the same arithmetic on a partial
- * load, with accumulator lanes that have no element kept as they are. */
+ * Loops run over whole chunks of 16. The remaining elements go through the same arithmetic on a
+ * partial load, and accumulator lanes without an element keep their values. */
 #ifndef MOE_X86_VECTOR_LANES_H
 #define MOE_X86_VECTOR_LANES_H
 
@@ -144,7 +144,7 @@ static void clamp_lanes(float limit, float *x, uint32_t n)
         l16_store_part(x + whole, clamp_of(l16_load_part(x + whole, rest), high, low), rest);
 }
 
-/* Four running maxima, since one would wait for itself. */
+/* Four running maxima, since a single one would wait for its own result. */
 static float max_lanes(const float *x, uint32_t n)
 {
     l16 max[4];

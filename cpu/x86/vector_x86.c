@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Picks among the instruction sets of x86. Compiled for the baseline processor. */
+/* Chooses among the instruction sets of x86. Compiled for the baseline processor. */
 #include "cpu/x86/vector_x86.h"
 
 #include "cpu/kernels/cpu_features.h"

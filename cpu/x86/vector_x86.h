@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of each instruction set hand to vector_x86.c. */
+/* The functions that the files of each instruction set give to vector_x86.c. */
 #ifndef MOE_X86_VECTOR_X86_H
 #define MOE_X86_VECTOR_X86_H
 

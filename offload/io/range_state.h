@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Inside the range reader: ranges, the blocks they are cut into, and where each stands.
+/* The state inside the range reader: ranges, and the blocks that they are cut into.
  *
- *   range:  FREE -submit()-> WAITING -all blocks cut-> READING -last block ends-> FINISHED
- * -wait()-> FREE;  WAITING -cancel() or a block fails-> READING (no more blocks are cut) block:
- * free -moe_blocks_dispatch()-> with the engine -completed-> free with the engine -short,
- * transient-> retry list -> again
+ *   range:  FREE -submit()-> WAITING
+ *           WAITING -all blocks cut-> READING
+ *           WAITING -cancel(), or a block fails-> READING (no more blocks are cut)
+ *           READING -last block ends-> FINISHED -wait()-> FREE
+ *
+ *   block:  free -moe_blocks_dispatch()-> with the engine
+ *           with the engine -completed-> free
+ *           with the engine -short or transient-> retry list -moe_blocks_dispatch()-> the engine
  */
 #ifndef MOE_OFFLOAD_RANGE_STATE_H
 #define MOE_OFFLOAD_RANGE_STATE_H
