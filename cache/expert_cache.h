@@ -69,6 +69,13 @@ void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
+/* Whether forecasts change what a policy nominates. */
+bool moe_policy_looks_ahead(const moe_policy *policy);
+/* Passes forecasts on to the policy, which forgets earlier ones. Keys outside the model are left
+ * out. When memory is short, or the policy does not look ahead, it is told nothing. */
+void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
+                                const moe_policy_forecast *uses, size_t n);
+
 /* ---- The border between expert slots and other uses of memory (expert_cache_border.c) ---- */
 
 /* A domain: slots of one size that its keys share, governed by one policy object. */

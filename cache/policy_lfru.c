@@ -12,12 +12,17 @@
  * estimate in place of the known future. Plain recency and frequency lack d. LRU in a cache smaller
  * than a pass's working set hits nothing, because it always evicts what the next layers need.
  *
+ * Forecasts of what the next passes use (lookahead()) take the place of 1/p - 1 for those passes:
+ * what they name is expected at that pass with its chance, and what they do not name is less likely
+ * than p, by as much as the forecasts are reliable (forecast_table.h).
+ *
  * The estimates of a layer change once a pass has been through it; they are updated when the pass
  * has gone on to the next layer: O(experts of the layer). Each layer keeps its resident experts in
  * a heap by p, so choosing a victim costs O(layers). */
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/forecast_table.h"
 #include "cache/key_heap.h"
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
@@ -48,6 +53,8 @@ typedef struct lfru_state {
     uint32_t layer;      /* at work */
     uint64_t pass;
     uint64_t n_uses; /* breaks ties by recency */
+    moe_forecast_table ahead;
+    uint64_t *next_pass; /* [n_layer] the pass that the layer's next access belongs to */
 } lfru_state;
 
 static void lfru_destroy(void *state)
@@ -63,6 +70,8 @@ static void lfru_destroy(void *state)
     free(lfru->p);
     free(lfru->slow_rows);
     free(lfru->rows);
+    free(lfru->next_pass);
+    moe_forecast_table_release(&lfru->ahead);
     free(lfru);
 }
 
@@ -75,8 +84,10 @@ static bool lfru_allocate(lfru_state *lfru, uint32_t n_keys)
     lfru->p = moe_calloc(n_keys, sizeof *lfru->p);
     lfru->slow_rows = moe_calloc(lfru->n_layer, sizeof *lfru->slow_rows);
     lfru->rows = moe_calloc(lfru->n_expert, sizeof *lfru->rows);
+    lfru->next_pass = moe_calloc(lfru->n_layer, sizeof *lfru->next_pass);
     if (lfru->heaps == NULL || lfru->fast == NULL || lfru->slow == NULL || lfru->prior == NULL ||
-        lfru->p == NULL || lfru->slow_rows == NULL || lfru->rows == NULL) {
+        lfru->p == NULL || lfru->slow_rows == NULL || lfru->rows == NULL ||
+        lfru->next_pass == NULL) {
         return false;
     }
     for (uint32_t layer = 0; layer < lfru->n_layer; layer++) {
@@ -96,6 +107,8 @@ static void *lfru_create(const moe_policy_config *config)
     lfru->n_layer = config->n_layer;
     lfru->n_expert = config->n_expert;
     lfru->n_expert_used = config->n_expert_used > 0 ? config->n_expert_used : 1;
+    lfru->pass = UINT64_MAX; /* none yet: the first access begins a layer */
+    moe_forecast_table_init(&lfru->ahead, config->n_layer, config->n_expert);
     if (!lfru_allocate(lfru, config->n_keys)) {
         lfru_destroy(lfru);
         return NULL;
@@ -108,6 +121,29 @@ static void *lfru_create(const moe_policy_config *config)
         lfru->p[key] = fmax(lfru->prior[key], LEAST_P);
     }
     return lfru;
+}
+
+/* Orders a layer's keys: p, or with forecasts the p that would let the key wait as long as they
+ * say. */
+static double rank_of(const lfru_state *lfru, uint32_t key)
+{
+    double p = lfru->p[key];
+    if (lfru->ahead.n_passes == 0) {
+        return p;
+    }
+    uint64_t next_pass = lfru->next_pass[key / lfru->n_expert];
+    return 1 / (1 + moe_forecast_table_wait(&lfru->ahead, key, next_pass, p));
+}
+
+/* Places a layer's resident experts anew. */
+static void rank_layer(lfru_state *lfru, uint32_t layer)
+{
+    moe_key_heap *heap = &lfru->heaps[layer];
+    for (uint32_t e = 0; e < lfru->n_expert; e++) {
+        if (moe_key_heap_contains(heap, e)) {
+            moe_key_heap_set(heap, e, rank_of(lfru, layer * lfru->n_expert + e), heap->order[e]);
+        }
+    }
 }
 
 /* Updates the estimates of the layer that the pass has just left. A pass of many rows is more
@@ -129,7 +165,6 @@ static void settle(lfru_state *lfru)
     double slow_new = (1.0 - slow_kept) / (1.0 - exp2(-1.0 / SLOW_HALF_LIFE));
     double *slow_rows = &lfru->slow_rows[lfru->layer];
     *slow_rows = *slow_rows * slow_kept + slow_new;
-    moe_key_heap *heap = &lfru->heaps[lfru->layer];
     for (uint32_t e = 0; e < lfru->n_expert; e++) {
         uint32_t key = first + e;
         double uses = fmin(lfru->rows[e] / n_rows, 1.0);
@@ -141,9 +176,18 @@ static void settle(lfru_state *lfru)
         double p = FAST_SHARE * lfru->fast[key] + (1.0 - FAST_SHARE) * slow;
         lfru->p[key] = fmin(fmax(p, LEAST_P), 1.0);
         MOE_ASSERT(lfru->p[key] >= LEAST_P && lfru->p[key] <= 1.0);
-        if (moe_key_heap_contains(heap, e)) {
-            moe_key_heap_set(heap, e, lfru->p[key], heap->order[e]);
-        }
+    }
+    rank_layer(lfru, lfru->layer);
+}
+
+/* A pass has come to a layer: the next access after this one is a later pass's. */
+static void begin_layer(lfru_state *lfru, uint32_t layer, uint64_t pass)
+{
+    lfru->layer = layer;
+    lfru->pass = pass;
+    lfru->next_pass[layer] = pass + 1;
+    if (lfru->ahead.n_passes > 0) {
+        rank_layer(lfru, layer);
     }
 }
 
@@ -152,19 +196,20 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     lfru_state *lfru = state;
     uint32_t layer = key / lfru->n_expert;
     uint32_t expert = key % lfru->n_expert;
-    double p = lfru->p[key];
+    double rank = 1.0;
     MOE_ASSERT(layer < lfru->n_layer);
-    if (access->n_rows == 0) {
-        p = 1.0; /* a prefetch knows more than the past; p stays 1 until its layer is settled */
-    } else {
+
+    /* A prefetch, which has no rows, knows more than the past: rank 1 until its layer is settled.
+     */
+    if (access->n_rows > 0) {
         if (layer != lfru->layer || access->pass != lfru->pass) {
             settle(lfru);
-            lfru->layer = layer;
-            lfru->pass = access->pass;
+            begin_layer(lfru, layer, access->pass);
         }
         lfru->rows[expert] += access->n_rows;
+        rank = rank_of(lfru, key);
     }
-    moe_key_heap_set(&lfru->heaps[layer], expert, p, ++lfru->n_uses);
+    moe_key_heap_set(&lfru->heaps[layer], expert, rank, ++lfru->n_uses);
 }
 
 static void lfru_evict(void *state, uint32_t key)
@@ -212,6 +257,17 @@ static uint32_t lfru_victim(void *state, uint32_t for_key, moe_policy_evictable 
     return victim;
 }
 
+static void lfru_lookahead(void *state, uint64_t first_pass, const moe_policy_forecast *uses,
+                           size_t n)
+{
+    lfru_state *lfru = state;
+    settle(lfru);
+    moe_forecast_table_set(&lfru->ahead, first_pass, uses, n);
+    for (uint32_t layer = 0; layer < lfru->n_layer; layer++) {
+        rank_layer(lfru, layer);
+    }
+}
+
 const moe_policy moe_policy_lfru = {
     .abi = MOE_POLICY_ABI,
     .name = "lfru",
@@ -222,4 +278,5 @@ const moe_policy moe_policy_lfru = {
     .evict = lfru_evict,
     .victim = lfru_victim,
     .end_pass = moe_policy_ignore_pass,
+    .lookahead = lfru_lookahead,
 };

@@ -63,7 +63,7 @@ static int check_plugin(const moe_policy *policy, const char *path, moe_error *e
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.200s: moe_policy_plugin() returned NULL",
                         path);
     }
-    if (policy->abi != MOE_POLICY_ABI) {
+    if (policy->abi == 0 || policy->abi > MOE_POLICY_ABI) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "%.200s: built for version %u of the policy interface, this library has "
                         "%u; rebuild it with the installed moe/policy.h",

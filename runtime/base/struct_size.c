@@ -47,7 +47,7 @@ WHOLE(verify_options, model_path, user);
 WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
-WHOLE(simulation, policy, compute_s);
+WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
 WHOLE(engine_stats, passes, policy_faults);
 WITH_RESERVED(memory_plan, budget);

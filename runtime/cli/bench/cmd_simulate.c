@@ -143,6 +143,12 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     simulation.calibration = o->calibrate_percent / 100;
     simulation.warm_up = o->warm_up;
     simulation.prefetch_recall = o->prefetch_recall;
+    if (strcmp(policy, "belady") != 0) { /* the bound knows the future anyway */
+        simulation.lookahead = (int32_t)o->lookahead;
+        simulation.lookahead_stands = o->lookahead_stands;
+        simulation.lookahead_recall = o->lookahead_recall;
+        simulation.lookahead_recall_wrong = o->lookahead_recall_wrong;
+    }
     simulation.expert_bytes = o->expert_bytes;
     simulation.bytes_per_s = o->disk_bandwidth;
     simulation.latency_s = o->disk_latency;

@@ -364,6 +364,18 @@ const cli_option_row cli_option_rows[] = {
     {{"--prefetch-recall"}, "R", "prefetch the next layer, this share of it right "
      "(default: no prefetch)", .offset = AT(prefetch_recall), .kind = OPTION_REAL, .min = 0,
      .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
+    {{"--lookahead"}, "N", "a draft tells the policy which experts this pass and N more (0 to 31) "
+     "will use (default: no draft)", .offset = AT(lookahead), .kind = OPTION_REAL, .min = 0,
+     .max = 31, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
+    {{"--lookahead-stands"}, "P", "chance that a further token of that draft is right, if those "
+     "before are (default 0.69)", .offset = AT(lookahead_stands), .kind = OPTION_REAL, .min = 0,
+     .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
+    {{"--lookahead-recall"}, "R", "share of a right token's experts that it names (default 0.91)",
+     .offset = AT(lookahead_recall), .kind = OPTION_REAL, .min = 0, .max = 1,
+     .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
+    {{"--lookahead-recall-wrong"}, "R", "share of a wrong token's experts that it names "
+     "(default 0.56)", .offset = AT(lookahead_recall_wrong), .kind = OPTION_REAL, .min = 0,
+     .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
     {{"--expert-bytes"}, "N", "bytes of an expert (default 1048576)", .offset = AT(expert_bytes),
      .kind = OPTION_COUNT, .min = 1, .max = UINT32_MAX, .commands = TRACES,
      .subject = SUBJECT_READING},
@@ -444,6 +456,10 @@ const cli_options cli_option_defaults = {
     .expert_bytes = 1 << 20,
     .io_depth = 16,
     .prefetch_recall = -1,
+    .lookahead = -1,
+    .lookahead_stands = 0.69,
+    .lookahead_recall = 0.91,
+    .lookahead_recall_wrong = 0.56,
     .disk_bandwidth = 3e9,
     .disk_latency = 1e-4,
     .load_share = 0.3,

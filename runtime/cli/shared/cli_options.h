@@ -157,6 +157,10 @@ typedef struct cli_options {
     unsigned format; /* table, csv, json, gnuplot */
     double calibrate_percent;
     double prefetch_recall; /* -1: no prefetch */
+    double lookahead;       /* passes; -1: no draft */
+    double lookahead_stands;
+    double lookahead_recall;
+    double lookahead_recall_wrong;
     double disk_bandwidth;
     double disk_latency;
     double compute_time;

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define MOE_POLICY_ABI 1
+#define MOE_POLICY_ABI 2 /* 1: without lookahead(); still loaded */
 #define MOE_KEY_NONE   UINT32_MAX
 
 /* What a policy cannot do without, or-ed into moe_policy.needs; a cache that cannot supply it
@@ -61,6 +61,13 @@ typedef struct moe_policy_access {
     uint64_t next_use;
 } moe_policy_access;
 
+/* A use that a draft model, or whoever else looks ahead, expects. */
+typedef struct moe_policy_forecast {
+    uint32_t key;
+    float chance;  /* (0, 1]: the probability that the pass uses the expert */
+    uint64_t pass; /* as in moe_policy_access */
+} moe_policy_forecast;
+
 /* Whether a key may be evicted now (it is resident and nothing pins it). */
 typedef bool (*moe_policy_evictable)(void *context, uint32_t key);
 
@@ -85,6 +92,11 @@ typedef struct moe_policy {
                        void *context);
     /* The pass is over. */
     void (*end_pass)(void *state, uint64_t pass);
+    /* Optional; NULL: the policy looks at the past alone. What the passes from first_pass on are
+     * expected to use, at most once for each pass and key, in any order; it replaces what was
+     * forecast before. n = 0: nothing is known of the future any more. Wrong forecasts may cost
+     * hits, nothing else. */
+    void (*lookahead)(void *state, uint64_t first_pass, const moe_policy_forecast *uses, size_t n);
 } moe_policy;
 
 /* Defined by a plug-in, not by the library: its policy, valid while the plug-in is loaded. */

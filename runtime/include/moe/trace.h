@@ -143,6 +143,14 @@ typedef struct moe_simulation {
     double latency_s;      /* default 100e-6 */
     uint32_t depth;        /* default 16 */
     double compute_s;      /* default 0 */
+
+    /* The lookahead model: before each pass a draft names the experts of that pass and of
+     * `lookahead` more, and the policy is told with which chance each is used. The policy must look
+     * ahead (MOE_ERR_UNSUPPORTED). */
+    int32_t lookahead;       /* at most 31; 0: the pass at hand alone; -1 (default): no draft */
+    double lookahead_stands; /* a further token is the right one, if those before are; 0.69 */
+    double lookahead_recall; /* share of a right token's experts that are named; 0.91 */
+    double lookahead_recall_wrong; /* of a wrong token's; 0.56 */
 } moe_simulation;
 
 typedef struct moe_simulation_result {
