@@ -196,11 +196,8 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     lfru_state *lfru = state;
     uint32_t layer = key / lfru->n_expert;
     uint32_t expert = key % lfru->n_expert;
-    double rank = 1.0;
+    double rank = 1.0; /* of a prefetch, which knows more than the past, until its layer settles */
     MOE_ASSERT(layer < lfru->n_layer);
-
-    /* A prefetch, which has no rows, knows more than the past: rank 1 until its layer is settled.
-     */
     if (access->n_rows > 0) {
         if (layer != lfru->layer || access->pass != lfru->pass) {
             settle(lfru);

@@ -240,7 +240,7 @@ static void test_lies(void **state)
                                      MOE_SLOT_NONE);
             }
             moe_expert_cache_end_pass(cache, pass);
-            assert_true(moe_expert_cache_check(cache));
+            assert_true(moe_expert_cache_is_sane(cache));
         }
         moe_expert_cache_stats stats;
         moe_expert_cache_get_stats(cache, &stats);
