@@ -38,7 +38,10 @@ static void print_session_rows(const moe_memory_plan *plan)
     char note[128];
     print_row("resident weights", plan->resident, "");
     snprintf(note, sizeof note, "one session of %u tokens", plan->context);
-    print_row("KV cache", plan->kv_cache, note);
+    print_row("KV cache", plan->kv_cache - plan->layer_states, note);
+    if (plan->layer_states > 0) {
+        print_row("recurrent layers", plan->layer_states, "the same session, of any length");
+    }
 }
 
 /* Always in RAM. */
@@ -181,6 +184,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "process_bytes", plan->process);
     cli_json_u64(object, "resident_bytes", plan->resident);
     cli_json_u64(object, "kv_cache_bytes", plan->kv_cache);
+    cli_json_u64(object, "layer_states_bytes", plan->layer_states);
     cli_json_u64(object, "session_bytes", plan->session_state);
     cli_json_u64(object, "sessions", plan->sessions);
     if (fits) {

@@ -79,12 +79,17 @@ static int run_level(moe_engine *engine, level *l, moe_error *err)
         s->pass_depths[r] = node->depth;
         s->pass_kv[r] = moe_speculation_row(row->session, row->node);
         s->pass_logit_rows[r] = r;
+        s->pass_states[r] = moe_state_table_run(&row->session->states, r, 1, true);
+        s->pass_states[r].n_logged = node->depth;
+        s->pass_states[r].to = NULL;
     }
     moe_pass pass = {.kind = MOE_PASS_DRAFT,
                      .n_rows = l->n_rows,
                      .tokens = s->pass_tokens,
                      .kv_rows = s->pass_kv,
                      .depths = s->pass_depths,
+                     .state_runs = s->pass_states,
+                     .n_state_runs = l->n_rows,
                      .logit_rows = s->pass_logit_rows,
                      .n_logit_rows = l->n_rows,
                      .on_logits = expand_row,

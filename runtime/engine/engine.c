@@ -51,6 +51,7 @@ static void destroy(moe_engine *engine)
         moe_weights_free(&engine->weights, engine->device);
         moe_pass_buffers_free(&engine->runner.buffers, engine->device);
         moe_kv_pool_free(&engine->kv);
+        moe_state_pool_free(&engine->states);
         engine->device->ops->close(engine->device);
     }
     moe_team_destroy(&engine->team);
@@ -104,6 +105,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
                                   .weights = &engine->weights,
                                   .plan = &engine->plan,
                                   .kv = &engine->kv,
+                                  .states = &engine->states,
                                   .log = options->log,
                                   .user = options->user};
     engine->progress = options->progress;

@@ -78,6 +78,7 @@ struct moe_engine {
     /* Changed by passes; one runs at a time. */
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
     moe_kv_pool kv;
+    moe_state_pool states;
     moe_runner runner;
     moe_memory_border border;
     moe_file_watch files;
@@ -111,14 +112,25 @@ struct moe_session {
     bool evaluate_only;
     moe_sampler sampler;
     moe_kv_table kv;
+    moe_state_table states; /* of recurrent layers, at n_evaluated */
+    /* Tokens before this position have been evaluated once, and are again where n_evaluated stands
+     * before it: the timeline was cut back to where there is a state, not to where it was asked. */
+    uint32_t replay_end;
     float *logits;            /* [n_vocab]; NULL before the first */
-    bool has_logits;          /* they are those of position n_evaluated - 1 */
+    bool has_logits;          /* they are those of position max(n_evaluated, replay_end) - 1 */
     _Atomic bool cancelled;   /* asked for, and no step has answered yet */
     bool was_cancelled;       /* the last step did without this session */
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     uint64_t granted_tokens;  /* for which memory has been granted */
 };
+
+/* Tokens that the next passes evaluate, those again among them that moe_session_n_pending() leaves
+ * out. */
+static inline uint32_t moe_session_n_unevaluated(const moe_session *session)
+{
+    return session->n_tokens - session->n_evaluated;
+}
 
 /* Gets the memory for a timeline of n_tokens that are evaluated up to `end`: MOE_ERR_BUDGET, and
  * nothing has changed, when it cannot be had. */

@@ -244,8 +244,11 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
         return status;
     }
     moe_cpu_features_describe(cpu_features, engine->kernels, sizeof engine->kernels);
-    return moe_kv_pool_init(&engine->kv, engine->device, &engine->config, (moe_kv_type)o->kv_cache,
-                            err);
+    status = moe_kv_pool_init(&engine->kv, engine->device, &engine->config,
+                              (moe_kv_type)o->kv_cache, err);
+    return status != MOE_OK ? status
+                            : moe_state_pool_init(&engine->states, engine->device, &engine->config,
+                                                  moe_speculation_chain_rows(o), err);
 }
 
 static bool computes_on_host(const moe_engine *engine, const moe_engine_options *o)
@@ -353,6 +356,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .limit_bytes = moe_memory_limit(),
         .resident_bytes = moe_weights_bytes(c, &engine->map),
         .kv_bytes_per_page = engine->kv.page_bytes,
+        .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
@@ -426,6 +430,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     }
     moe_memory_border_open(&engine->border, &engine->runner.experts, engine->device, &engine->plan);
     engine->kv.border = &engine->border;
+    engine->states.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
     /* What a replayed routing needs next, the model's own routers cannot foretell. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;

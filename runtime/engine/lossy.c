@@ -443,12 +443,19 @@ static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison
     }
     moe_kv_row *rows = moe_calloc(pass->n_rows, sizeof *rows);
     uint32_t *paths = moe_calloc(n_path, sizeof *paths);
+    moe_state_run *runs = moe_calloc(pass->n_state_runs + 1, sizeof *runs);
     int status = MOE_ERR_MEMORY;
-    if (rows != NULL && paths != NULL) {
+    if (rows != NULL && paths != NULL && runs != NULL) {
+        for (uint32_t i = 0; i < pass->n_state_runs; i++) {
+            runs[i] = pass->state_runs[i];
+            runs[i].to = NULL; /* the timeline goes on from the lossy pass */
+            runs[i].log = NULL;
+        }
         place_beside(pass, rows, paths);
         moe_pass exact = *pass;
         exact.kind = MOE_PASS_EXACT;
         exact.kv_rows = rows;
+        exact.state_runs = runs;
         exact.on_logits = compare_exact;
         exact.user = c;
         status = moe_pass_run(&engine->runner, &exact, err);
@@ -457,6 +464,7 @@ static int run_exact_beside(moe_engine *engine, const moe_pass *pass, comparison
     }
     free(rows);
     free(paths);
+    free(runs);
     return status;
 }
 

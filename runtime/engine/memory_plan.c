@@ -19,7 +19,8 @@
 
 static uint64_t kv_bytes(const moe_plan_input *in)
 {
-    return (((uint64_t)in->context + MOE_KV_PAGE - 1) / MOE_KV_PAGE) * in->kv_bytes_per_page;
+    uint64_t n_pages = ((uint64_t)in->context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    return n_pages * in->kv_bytes_per_page + in->state_bytes;
 }
 
 /* The experts of one token in one layer: fewer slots would take waves to decode. */
@@ -319,6 +320,7 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
         .process = in->process_bytes,
         .resident = in->resident_bytes,
         .kv_cache = kv_bytes(in),
+        .layer_states = in->state_bytes,
         .scratch = in->scratch_bytes,
         .expert_bytes = in->map->expert_bytes,
         .context = in->context,

@@ -19,6 +19,7 @@ typedef struct moe_plan_input {
     uint64_t limit_bytes;     /* ... and what they have; UINT64_MAX: not known */
     uint64_t resident_bytes;
     uint64_t kv_bytes_per_page;
+    uint64_t state_bytes;          /* of one session: states of recurrent layers */
     uint64_t session_bytes;        /* RAM of one session with a full context, KV cache apart */
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */

@@ -392,8 +392,8 @@ int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
 {
     const moe_speculation *s = engine->speculation;
     int status = MOE_OK;
-    if (engine->device->recording == NULL) {
-        return MOE_OK;
+    if (engine->device->recording == NULL || engine->states.state_bytes > 0) {
+        return MOE_OK; /* a recording is of one place of a state */
     }
     if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
         s->fill != MOE_DRAFT_FILL_RANDOM) {

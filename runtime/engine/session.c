@@ -79,6 +79,7 @@ void moe_session_close(moe_session **session_ptr)
     }
     const moe_engine *engine = session->engine;
     moe_kv_table_free(&session->engine->kv, &session->kv);
+    moe_state_table_free(&session->engine->states, &session->states);
     moe_sampler_free(&session->sampler);
     if (session->draft != NULL) {
         moe_session_close(&session->draft->mirror);
@@ -151,6 +152,7 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
     if (status == MOE_OK && n > 0) {
         memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
         session->n_tokens += (uint32_t)n;
+        session->states.begins_turn |= n > 1;
     }
     return status;
 }
@@ -200,9 +202,15 @@ size_t moe_session_n_tokens(const moe_session *session)
     return session != NULL ? session->n_tokens : 0;
 }
 
+/* Tokens that have been evaluated at least once. */
+static uint32_t n_seen(const moe_session *session)
+{
+    return session->n_evaluated > session->replay_end ? session->n_evaluated : session->replay_end;
+}
+
 size_t moe_session_n_pending(const moe_session *session)
 {
-    return session != NULL ? session->n_tokens - session->n_evaluated : 0;
+    return session != NULL ? session->n_tokens - n_seen(session) : 0;
 }
 
 const int32_t *moe_session_tokens(const moe_session *session)
@@ -218,6 +226,19 @@ bool moe_session_is_full(const moe_session *session)
 const float *moe_session_logits(const moe_session *session)
 {
     return session != NULL && session->has_logits ? session->logits : NULL;
+}
+
+/* Where there is a state of recurrent layers: the tokens from there to n are evaluated again. */
+static void cut_back(moe_session *session, uint32_t n)
+{
+    moe_engine *engine = session->engine;
+    if (session->n_evaluated > n) {
+        session->n_evaluated = moe_state_table_rewind(&engine->states, &session->states, n);
+    }
+    session->replay_end = n;
+    session->has_logits = false;
+    moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
+    moe_session_give_back_pages(engine);
 }
 
 int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
@@ -239,14 +260,11 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     while (session->n_sampled > 0 && session->sampled[session->n_sampled - 1] >= n) {
         session->n_sampled--;
     }
-    if (session->n_evaluated >= n) {
+    if (n_seen(session) >= n) {
         session->n_sampled_pending = 0; /* it stood at n_evaluated */
     }
-    if (session->n_evaluated > n) {
-        session->n_evaluated = (uint32_t)n;
-        session->has_logits = false;
-        moe_kv_table_truncate(&session->engine->kv, &session->kv, (uint32_t)n);
-        moe_session_give_back_pages(session->engine);
+    if (n_seen(session) > n) {
+        cut_back(session, (uint32_t)n);
     }
     return MOE_OK;
 }
@@ -290,13 +308,16 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     moe_session *fork = *out;
     status = moe_kv_table_share(&fork->kv, &session->kv, err);
     if (status == MOE_OK) {
+        moe_state_table_share(&fork->states, &session->states);
         fork->n_evaluated = session->n_evaluated;
+        fork->replay_end = session->replay_end;
         status = copy_timeline(fork, session, err);
     }
     if (status != MOE_OK) {
         moe_session_close(out);
         return status;
     }
+    fork->states.begins_turn = session->states.begins_turn;
     fork->sampler.random = session->sampler.random;
     if (fork->draft != NULL) {
         fork->draft->random = session->draft->random;

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/pass/mixers.h"
 
 /* ---- Rows ---- */
 
@@ -116,6 +117,26 @@ static int move_accepted(moe_session *session, moe_error *err)
     return moe_kv_table_move(&session->engine->kv, &session->kv, from, to, n + 1, err);
 }
 
+/* Of layers with a state: the pass left one that has seen all of the chain. Where less of it was
+ * accepted, the state before the pass is advanced over that. */
+static int settle_states(moe_session *session, uint32_t n_accepted, moe_error *err)
+{
+    moe_engine *engine = session->engine;
+    const moe_model_config *c = &engine->config;
+    bool is_whole = n_accepted == session->draft->tree.n;
+    int status = MOE_OK;
+    moe_state_run run = moe_state_table_run(&session->states, 0, n_accepted, true);
+    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK && !is_whole; l++) {
+        const moe_mixer *mixer = moe_mixer_of(c->layers[l].mixer);
+        status = mixer->advance != NULL ? mixer->advance(&engine->runner, &run, l, err) : MOE_OK;
+    }
+    if (status == MOE_OK) {
+        moe_state_table_commit(&engine->states, &session->states,
+                               session->n_evaluated + n_accepted);
+    }
+    return status;
+}
+
 int moe_speculation_settle(moe_session *session, moe_error *err)
 {
     moe_session_draft *d = session->draft;
@@ -123,6 +144,7 @@ int moe_speculation_settle(moe_session *session, moe_error *err)
     moe_speculation_stats *stats = &engine->speculation->stats;
     uint32_t depth = d->tree.nodes[d->current].depth;
     int status = move_accepted(session, err);
+    status = status == MOE_OK ? settle_states(session, depth + 1, err) : status;
     if (status != MOE_OK) {
         return status;
     }

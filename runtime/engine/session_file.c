@@ -2,7 +2,8 @@
 /* A saved session:
  *
  *   header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
- *          | KV pages [n_pages][page_bytes] | logits [n_vocab] when has_logits
+ *          | KV pages [n_pages][page_bytes] | state of recurrent layers [state_bytes] when
+ *          n_evaluated > 0 | logits [n_vocab] when has_logits
  *          | XXH3 of everything before
  *
  * Whenever the process ends, there is the old file or the new one. */
@@ -19,7 +20,7 @@
 #include "runtime/engine/engine_internal.h"
 
 #define MAGIC   "MOESESS"
-#define VERSION 2u
+#define VERSION 3u
 /* A moe_sampling up to its seed, which is all that this version of the file has of it. */
 #define SAMPLING_WORDS 5u
 
@@ -38,6 +39,9 @@ typedef struct session_header {
     uint64_t sampling[SAMPLING_WORDS];
     uint64_t random_state[4];
     uint64_t draft_random_state[4]; /* 0: the session did not speculate */
+    uint64_t state_bytes;           /* of recurrent layers; 0: the model has none */
+    uint32_t replay_end;
+    uint32_t reserved;
 } session_header;
 
 typedef struct checked_file {
@@ -92,13 +96,31 @@ static int put_pages(checked_file *out, const moe_session *session)
     return status;
 }
 
+static int put_state(checked_file *out, const moe_session *session)
+{
+    moe_engine *engine = session->engine;
+    size_t size = engine->states.state_bytes;
+    if (size == 0 || session->n_evaluated == 0) {
+        return MOE_OK;
+    }
+    void *state = moe_calloc_aligned(size, 1);
+    if (state == NULL) {
+        return moe_fail(out->err, MOE_ERR_MEMORY, "no memory to save a state");
+    }
+    int status = engine->device->ops->download(engine->device, state,
+                                               session->states.current->memory, size, out->err);
+    status = status == MOE_OK ? put(out, state, size) : status;
+    free(state);
+    return status;
+}
+
 static int put_session(checked_file *out, const moe_session *s)
 {
     session_header header;
     memset(&header, 0, sizeof header);
     memcpy(header.magic, MAGIC, sizeof MAGIC);
     header.version = VERSION;
-    header.kv_type = (uint32_t)s->engine->kv.layers[0].type;
+    header.kv_type = (uint32_t)s->engine->kv.type;
     header.fingerprint = s->engine->fingerprint;
     header.page_bytes = s->engine->kv.page_bytes;
     header.n_tokens = s->n_tokens;
@@ -107,6 +129,8 @@ static int put_session(checked_file *out, const moe_session *s)
     header.n_sampled_pending = s->n_sampled_pending;
     header.has_logits = s->has_logits;
     header.evaluate_only = s->evaluate_only;
+    header.state_bytes = s->engine->states.state_bytes;
+    header.replay_end = s->replay_end;
     moe_struct_init(&moe_kind_sampling, header.sampling, sizeof header.sampling,
                     &s->sampler.settings);
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
@@ -122,6 +146,9 @@ static int put_session(checked_file *out, const moe_session *s)
     }
     if (status == MOE_OK) {
         status = put_pages(out, s);
+    }
+    if (status == MOE_OK) {
+        status = put_state(out, s);
     }
     if (status == MOE_OK && s->has_logits) {
         status = put(out, s->logits, s->engine->config.n_vocab * sizeof *s->logits);
@@ -181,8 +208,8 @@ static int check_header(const session_header *h, const moe_engine *engine, check
                         in->path, (unsigned long long)h->fingerprint,
                         (unsigned long long)engine->fingerprint);
     }
-    if (h->kv_type != (uint32_t)engine->kv.layers[0].type ||
-        h->page_bytes != engine->kv.page_bytes) {
+    if (h->kv_type != (uint32_t)engine->kv.type || h->page_bytes != engine->kv.page_bytes ||
+        h->state_bytes != engine->states.state_bytes) {
         return moe_fail(in->err, MOE_ERR_MISMATCH,
                         "%s was saved with another type of KV cache; open the model with that one",
                         in->path);
@@ -197,7 +224,8 @@ static int check_header(const session_header *h, const moe_engine *engine, check
     moe_error reason;
     if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens ||
         h->n_sampled_pending > h->n_tokens - h->n_evaluated || h->n_sampled_pending > 1 ||
-        h->has_logits > 1 || (h->has_logits == 1 && h->n_evaluated == 0) || h->evaluate_only > 1) {
+        h->replay_end > h->n_tokens || h->has_logits > 1 ||
+        (h->has_logits == 1 && h->n_evaluated == 0 && h->replay_end == 0) || h->evaluate_only > 1) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
     }
     if ((random[0] | random[1] | random[2] | random[3]) == 0) {
@@ -226,6 +254,26 @@ static int get_pages(checked_file *in, moe_session *session, uint32_t n_evaluate
         }
     }
     free(page);
+    return status;
+}
+
+static int get_state(checked_file *in, moe_session *session)
+{
+    moe_engine *engine = session->engine;
+    size_t size = engine->states.state_bytes;
+    if (size == 0 || session->n_evaluated == 0) {
+        return MOE_OK;
+    }
+    void *state = moe_calloc_aligned(size, 1);
+    if (state == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a state");
+    }
+    int status = get(in, state, size);
+    if (status == MOE_OK) {
+        status = moe_state_table_upload(&engine->states, &session->states, state,
+                                        session->n_evaluated, in->err);
+    }
+    free(state);
     return status;
 }
 
@@ -288,7 +336,11 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
         s->n_sampled = s->n_sampled_capacity = h->n_sampled;
         s->n_sampled_pending = h->n_sampled_pending;
         s->n_evaluated = h->n_evaluated;
+        s->replay_end = h->replay_end;
         status = get_pages(in, s, h->n_evaluated);
+    }
+    if (status == MOE_OK) {
+        status = get_state(in, s);
     }
     if (status == MOE_OK && h->has_logits) {
         status = get_logits(in, s);

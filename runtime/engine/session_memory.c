@@ -73,7 +73,10 @@ int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe
         moe_memory_border_give(&engine->border, tokens_bytes(session, session->granted_tokens));
         session->granted_tokens = n;
     }
-    return moe_kv_table_promise(&engine->kv, &session->kv, session->n_evaluated, end, err);
+    int status = moe_state_table_reserve(&engine->states, &session->states, err);
+    return status != MOE_OK
+               ? status
+               : moe_kv_table_promise(&engine->kv, &session->kv, session->n_evaluated, end, err);
 }
 
 void moe_session_give_back_pages(moe_engine *engine)

@@ -25,7 +25,7 @@ static uint32_t rows_for_drafts(const moe_engine *engine, moe_session *const *se
     uint32_t n_busy = 0;
     *n_writing = 0;
     for (size_t i = 0; i < n; i++) {
-        n_busy += moe_session_n_pending(sessions[i]) > 0;
+        n_busy += moe_session_n_unevaluated(sessions[i]) > 0;
         *n_writing += is_writing(sessions[i]);
     }
     uint32_t most = engine->prefill_chunk;

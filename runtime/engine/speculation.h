@@ -122,6 +122,7 @@ typedef struct moe_speculation {
     uint32_t *pass_depths;
     moe_kv_row *pass_kv;
     uint32_t *pass_logit_rows;
+    moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
     moe_speculation_stats stats;
 } moe_speculation;
@@ -139,6 +140,8 @@ int moe_speculation_check(const moe_engine_options *options, moe_error *err);
  * unless it is asked for by name, so that residency, drafts and their lengths are the same in every
  * run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
+/* Rows that a session's chain may have in a pass, its root among them; 0: no drafts. */
+uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
 /* Whether the options may give a self draft, and one with a table of affinities. */
 bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
 /* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */

@@ -239,9 +239,10 @@ static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err
     s->pass_depths = moe_calloc(n_rows, sizeof *s->pass_depths);
     s->pass_kv = moe_calloc(n_rows, sizeof *s->pass_kv);
     s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
+    s->pass_states = moe_calloc(n_rows, sizeof *s->pass_states);
     if (s->score == NULL || s->pinned == NULL || s->n_pinned == NULL || s->standing == NULL ||
         s->rows == NULL || s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
-        s->pass_logit_rows == NULL) {
+        s->pass_logit_rows == NULL || s->pass_states == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
     return moe_foresight_init(&s->foresees, c->n_layer, c->n_expert, err);
@@ -295,6 +296,22 @@ static int open_costs(moe_speculation *s, const moe_engine *engine, const moe_en
     return moe_miss_model_open(&s->misses, &options, err);
 }
 
+uint32_t moe_speculation_chain_rows(const moe_engine_options *o)
+{
+    return is_off(o) ? 0 : 1 + (o->draft_max != 0 ? o->draft_max : DEFAULT_DRAFT_MAX);
+}
+
+static int check_layers(const moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    if (o->tree_nodes > 0 && engine->states.state_bytes > 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "options.tree_nodes of %u cannot act: this model has recurrent layers, "
+                        "whose state does not branch; without it chains are drafted",
+                        o->tree_nodes);
+    }
+    return MOE_OK;
+}
+
 static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_options *o,
                       moe_error *err)
 {
@@ -304,7 +321,10 @@ static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_o
     }
     s->pin = (moe_draft_pin)value;
     choose_drafters(s, engine, o);
-    int status = allocate(s, engine, err);
+    int status = check_layers(engine, o, err);
+    if (status == MOE_OK) {
+        status = allocate(s, engine, err);
+    }
     if (status == MOE_OK) {
         status = check_draft_experts(s, engine, err);
     }
@@ -376,6 +396,7 @@ void moe_speculation_close(moe_speculation **speculation)
     free(s->pass_depths);
     free(s->pass_kv);
     free(s->pass_logit_rows);
+    free(s->pass_states);
     free(s);
     *speculation = NULL;
 }

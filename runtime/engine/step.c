@@ -25,13 +25,10 @@ typedef struct step {
     moe_row_id *row_ids;
     uint32_t *logit_rows;
     uint32_t n_logit_rows;
-    size_t *session_of; /* [n_rows] */
+    size_t *session_of;        /* [n_rows] */
+    moe_state_run *state_runs; /* [n_sessions] */
+    uint32_t n_state_runs;
 } step;
-
-static uint32_t n_pending(const moe_session *session)
-{
-    return session->n_tokens - session->n_evaluated;
-}
 
 /* The session's rows are its token tree's. */
 static bool has_tree(const moe_session *session)
@@ -42,7 +39,7 @@ static bool has_tree(const moe_session *session)
 /* Rows that a session must have in this step. */
 static uint32_t n_due(const moe_session *session)
 {
-    return has_tree(session) ? session->draft->tree.n : n_pending(session) > 0;
+    return has_tree(session) ? session->draft->tree.n : moe_session_n_unevaluated(session) > 0;
 }
 
 /* Every session is one of this engine, and stands in the list once. */
@@ -83,7 +80,9 @@ static int share_rows(step *s, moe_error *err)
     }
     uint32_t left = max_rows - n_active;
     for (size_t i = 0; i < s->n_sessions; i++) {
-        uint32_t more = has_tree(s->sessions[i]) ? 0 : n_pending(s->sessions[i]) - s->n_rows_of[i];
+        uint32_t more = has_tree(s->sessions[i])
+                            ? 0
+                            : moe_session_n_unevaluated(s->sessions[i]) - s->n_rows_of[i];
         more = more < left ? more : left;
         s->first_row[i] = s->n_rows;
         s->n_rows_of[i] += more;
@@ -159,6 +158,10 @@ static void fill_rows(step *s, bool all_logits)
     for (size_t i = 0; i < s->n_sessions; i++) {
         const moe_session *session = s->sessions[i];
         uint32_t row = s->first_row[i];
+        if (s->n_rows_of[i] > 0) {
+            s->state_runs[s->n_state_runs++] = moe_state_table_run(
+                &s->sessions[i]->states, row, s->n_rows_of[i], has_tree(session));
+        }
         if (has_tree(session)) {
             fill_tree_rows(s, i);
             continue;
@@ -169,7 +172,8 @@ static void fill_rows(step *s, bool all_logits)
             s->kv_rows[row] = moe_kv_row_at(session->kv.addresses, position);
             s->row_ids[row] = (moe_row_id){session->number, position};
             s->session_of[row] = i;
-            if (all_logits || position + 1 == session->n_tokens) {
+            if (position >= session->replay_end &&
+                (all_logits || position + 1 == session->n_tokens)) {
                 s->logit_rows[s->n_logit_rows++] = row;
             }
         }
@@ -186,6 +190,7 @@ static void step_free(step *s)
     free(s->row_ids);
     free(s->logit_rows);
     free(s->session_of);
+    free(s->state_runs);
 }
 
 static int step_prepare(step *s, bool all_logits, moe_error *err)
@@ -205,8 +210,9 @@ static int step_prepare(step *s, bool all_logits, moe_error *err)
     s->logit_rows = moe_calloc(s->n_rows, sizeof *s->logit_rows);
     s->session_of = moe_calloc(s->n_rows, sizeof *s->session_of);
     s->depths = moe_calloc(s->n_rows, sizeof *s->depths);
-    if (s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL || s->row_ids == NULL ||
-        s->logit_rows == NULL || s->session_of == NULL) {
+    s->state_runs = moe_calloc(s->n_sessions, sizeof *s->state_runs);
+    if (s->state_runs == NULL || s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL ||
+        s->row_ids == NULL || s->logit_rows == NULL || s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
     status = grant_memory(s, err);
@@ -289,7 +295,10 @@ static int advance(step *s, moe_error *err)
         uint32_t n_sampled = session->n_sampled_pending;
         session->n_sampled_pending = 0;
         session->n_evaluated += n;
-        session->has_logits = n_pending(session) == 0;
+        moe_state_table_commit(&s->engine->states, &session->states, session->n_evaluated);
+        if (session->n_evaluated > session->replay_end) {
+            session->has_logits = moe_session_n_unevaluated(session) == 0;
+        }
         s->engine->n_decode_tokens += n_sampled;
         s->engine->n_prompt_tokens += n - n_sampled;
     }
@@ -302,8 +311,8 @@ static int sample(step *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
-        if (!session->has_logits || n_pending(session) > 0 || session->evaluate_only ||
-            moe_session_is_full(session)) {
+        if (!session->has_logits || moe_session_n_unevaluated(session) > 0 ||
+            session->evaluate_only || moe_session_is_full(session)) {
             continue;
         }
         int32_t token = moe_sampler_next(&session->sampler, session->logits, session->tokens,
@@ -322,7 +331,7 @@ static bool is_decoding(const step *s)
     for (size_t i = 0; i < s->n_sessions; i++) {
         const moe_session *session = s->sessions[i];
         if (s->n_rows_of[i] > 0 && !has_tree(session) &&
-            (session->n_sampled_pending == 0 || n_pending(session) != 1)) {
+            (session->n_sampled_pending == 0 || moe_session_n_unevaluated(session) != 1)) {
             return false;
         }
     }
@@ -401,6 +410,8 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
                      .kv_rows = s->kv_rows,
                      .row_ids = s->row_ids,
                      .depths = s->depths,
+                     .state_runs = s->state_runs,
+                     .n_state_runs = s->n_state_runs,
                      .logit_rows = s->logit_rows,
                      .n_logit_rows = s->n_logit_rows,
                      .on_logits = on_logits,
@@ -530,17 +541,17 @@ int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe
     if (session == NULL || visit == NULL || (tokens == NULL && n > 0)) {
         return moe_fail_null(err, "moe_session_score", "session, tokens or visit");
     }
-    if (n_pending(session) > 0) {
+    if (moe_session_n_pending(session) > 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "the session has %u tokens that are not evaluated; step it first",
-                        n_pending(session));
+                        "the session has %zu tokens that are not evaluated; step it first",
+                        moe_session_n_pending(session));
     }
     int status = moe_session_feed(session, tokens, n, err);
     if (status == MOE_OK && leave_out_cancelled(&session, 1) == 0) {
         status = moe_fail(err, MOE_ERR_CANCELLED, "scoring was cancelled");
     }
     scoring scores = {.visit = visit, .user = user};
-    while (status == MOE_OK && n_pending(session) > 0 && !scores.stopped) {
+    while (status == MOE_OK && moe_session_n_unevaluated(session) > 0 && !scores.stopped) {
         step s = {.engine = session->engine, .sessions = &session, .n_sessions = 1};
         scores.step = &s;
         status = run_step(&s, true, visit_logits, &scores, err);
@@ -553,8 +564,8 @@ int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe
         /* The pass went on behind the position that was the last to be wanted. */
         moe_session_truncate(session, scores.n_visited, NULL);
         session->has_logits = true;
-    } else if (n_pending(session) > 0) {
-        moe_session_truncate(session, session->n_evaluated, NULL);
+    } else if (moe_session_n_pending(session) > 0) {
+        moe_session_truncate(session, session->n_tokens - moe_session_n_pending(session), NULL);
     }
     return status;
 }

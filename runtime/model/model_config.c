@@ -370,6 +370,26 @@ static void read_feed_forward(moe_config_reader *r, moe_model_config *config)
     read_gate(r, config);
 }
 
+static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uint32_t layer)
+{
+    bool routed = config->n_expert > 0 && layer >= config->n_dense_lead &&
+                  (layer - config->n_dense_lead) % config->moe_every == 0;
+    return !routed                   ? MOE_FEED_FORWARD_DENSE
+           : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
+                                     : MOE_FEED_FORWARD_ROUTED;
+}
+
+/* After the checks, which bound the number of layers. */
+static void set_layers(moe_model_config *config)
+{
+    bool latent = config->attention == MOE_ATTENTION_MLA;
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        config->layers[l] =
+            (moe_layer_kind){.mixer = latent ? MOE_MIXER_LATENT : MOE_MIXER_ATTENTION,
+                             .feed_forward = feed_forward_of(config, l)};
+    }
+}
+
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     *config = (moe_model_config){0};
@@ -383,5 +403,9 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     read_rope(&r, config);
     read_feed_forward(&r, config);
     moe_metadata_refuse_keys(&r);
-    return r.status == MOE_OK ? moe_config_check(config, err) : r.status;
+    status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
+    if (status == MOE_OK) {
+        set_layers(config);
+    }
+    return status;
 }

@@ -10,6 +10,7 @@
 #include <moe/status.h>
 
 #include "runtime/model/gguf.h"
+#include "runtime/model/layer_kinds.h"
 
 typedef enum moe_attention_kind {
     MOE_ATTENTION_GQA, /* separate keys and values; n_head a multiple of n_head_kv */
@@ -108,6 +109,9 @@ typedef struct moe_model_config {
     uint32_t n_group;         /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;
+
+    moe_recurrence recurrence;             /* of the recurrent layers; zeros: there are none */
+    moe_layer_kind layers[MOE_MAX_LAYERS]; /* [n_layer], the rest zeros */
 } moe_model_config;
 
 /* Reads, derives and validates. Unknown architectures and missing or contradictory keys are errors
@@ -120,8 +124,17 @@ void moe_rope_frequencies(const moe_model_config *config, const float *factors, 
 
 static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)
 {
-    return config->n_expert > 0 && layer >= config->n_dense_lead &&
-           (layer - config->n_dense_lead) % config->moe_every == 0;
+    return config->layers[layer].feed_forward != MOE_FEED_FORWARD_DENSE;
+}
+
+/* How many layers have this mixer. */
+static inline uint32_t moe_count_mixers(const moe_model_config *config, moe_mixer_kind mixer)
+{
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        n += config->layers[l].mixer == mixer;
+    }
+    return n;
 }
 
 #endif

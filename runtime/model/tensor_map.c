@@ -286,7 +286,7 @@ static int map_layer(builder *b, uint32_t index)
     char name[NAME_ROOM];
     moe_layer_map *layer = &b->map->layers[index];
     unsigned traits = moe_layer_traits(b->config, index);
-    if (b->config->attention == MOE_ATTENTION_MLA) {
+    if (b->config->layers[index].mixer == MOE_MIXER_LATENT) {
         traits |= kv_trait(b, index);
     }
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {

@@ -77,19 +77,23 @@ void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT
     dims[MOE_DIM_EXPERTS] = config->n_expert;
 }
 
-unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
+static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
 {
-    bool mla = config->attention == MOE_ATTENTION_MLA;
+    bool mla = mixer == MOE_MIXER_LATENT;
     unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
-    if (config->qk_norm != MOE_QK_NORM_NONE) {
-        traits |= MOE_TRAIT_QK_NORM;
-    }
-    if (!moe_layer_has_experts(config, layer)) {
+    return config->qk_norm != MOE_QK_NORM_NONE ? traits | MOE_TRAIT_QK_NORM : traits;
+}
+
+unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
+{
+    const moe_layer_kind *kind = &config->layers[layer];
+    unsigned traits = mixer_traits(config, kind->mixer);
+    if (kind->feed_forward == MOE_FEED_FORWARD_DENSE) {
         return traits | MOE_TRAIT_DENSE;
     }
     traits |= MOE_TRAIT_EXPERTS;
-    if (config->n_ff_shared > 0) {
+    if (kind->feed_forward == MOE_FEED_FORWARD_BOTH) {
         traits |=
             config->shared_gated ? MOE_TRAIT_SHARED | MOE_TRAIT_SHARED_GATED : MOE_TRAIT_SHARED;
     }

@@ -239,13 +239,7 @@ static int run_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
         status = pass->kind == MOE_PASS_DRAFT ? run_draft_experts(runner, layer, n_rows, err)
                                               : run_routed_experts(runner, pass, layer, err);
     }
-    if (status == MOE_OK) {
-        status = moe_hooks_after_experts(runner, pass, layer, err);
-    }
-    if (status == MOE_OK && runner->config->n_ff_shared > 0) {
-        status = add_shared_expert(runner, layer, n_rows, err);
-    }
-    return status;
+    return status != MOE_OK ? status : moe_hooks_after_experts(runner, pass, layer, err);
 }
 
 /* branch to x. */
@@ -259,33 +253,72 @@ static int add_branch(moe_runner *runner, uint32_t n_rows, moe_error *err)
     return status != MOE_OK ? status : ops->add(runner->device, b->x, b->branch, b->x, n, err);
 }
 
+/* ---- Kinds ---- */
+
+/* Each in two: what waits for no routing, and the rest. */
+typedef struct feed_forward {
+    int (*begin)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+    int (*end)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+} feed_forward;
+
+static int begin_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_FFN_GATE),
+                           moe_layer_weight(runner, layer, MOE_LAYER_FFN_UP),
+                           moe_layer_weight(runner, layer, MOE_LAYER_FFN_DOWN), pass->n_rows,
+                           runner->buffers.branch, err);
+    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+}
+
+static int end_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    (void)runner;
+    (void)pass;
+    (void)layer;
+    (void)err;
+    return MOE_OK;
+}
+
+static int begin_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    return moe_queue_router(runner, layer, runner->buffers.norm, pass->n_rows, err);
+}
+
+static int end_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = run_experts(runner, pass, layer, err);
+    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+}
+
+static int end_both(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = run_experts(runner, pass, layer, err);
+    if (status == MOE_OK) {
+        status = add_shared_expert(runner, layer, pass->n_rows, err);
+    }
+    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+}
+
+static const feed_forward kinds[MOE_FEED_FORWARDS] = {
+    [MOE_FEED_FORWARD_DENSE] = {begin_dense, end_dense},
+    [MOE_FEED_FORWARD_ROUTED] = {begin_routed, end_routed},
+    [MOE_FEED_FORWARD_BOTH] = {begin_routed, end_both},
+};
+
 int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    uint32_t n_rows = pass->n_rows;
     int status = runner->device->ops->rms_norm(
         runner->device, b->x, moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM)->data, b->norm,
-        n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
-    if (status == MOE_OK && moe_layer_has_experts(c, layer)) {
-        return moe_queue_router(runner, layer, b->norm, n_rows, err);
-    }
-    if (status == MOE_OK) {
-        status =
-            run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_FFN_GATE),
-                      moe_layer_weight(runner, layer, MOE_LAYER_FFN_UP),
-                      moe_layer_weight(runner, layer, MOE_LAYER_FFN_DOWN), n_rows, b->branch, err);
-    }
-    return status != MOE_OK ? status : add_branch(runner, n_rows, err);
+        pass->n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
+    return status != MOE_OK ? status
+                            : kinds[c->layers[layer].feed_forward].begin(runner, pass, layer, err);
 }
 
 int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    if (!moe_layer_has_experts(runner->config, layer)) {
-        return MOE_OK;
-    }
-    int status = run_experts(runner, pass, layer, err);
-    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+    return kinds[runner->config->layers[layer].feed_forward].end(runner, pass, layer, err);
 }
 
 int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)

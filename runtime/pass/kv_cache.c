@@ -22,9 +22,14 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
     }
     pool->n_layer = config->n_layer;
+    pool->type = type;
     size_t offset = 0;
     for (uint32_t l = 0; l < config->n_layer; l++) {
         moe_kv_layout *layout = &pool->layers[l];
+        if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
+            layout->v_in_k = true; /* of no heads: nothing is stored */
+            continue;
+        }
         *layout = (moe_kv_layout){
             .type = type,
             .n_head_kv = config->n_head_kv,
@@ -45,7 +50,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
             offset = moe_align64(offset + positions * layout->v_row_bytes);
         }
     }
-    pool->page_bytes = offset;
+    pool->page_bytes = offset > 0 ? offset : 64;
     return MOE_OK;
 }
 

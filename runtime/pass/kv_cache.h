@@ -20,6 +20,7 @@ typedef struct moe_kv_pool {
     moe_device *device;
     moe_kv_layout *layers; /* [n_layer] */
     uint32_t n_layer;
+    moe_kv_type type;
     size_t page_bytes;
     moe_memory_border *border; /* grants pages */
     moe_kv_page *free_pages;

@@ -171,7 +171,7 @@ static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
 static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_recording_ops *recording = runner->device->recording;
-    bool has = recording != NULL && !runner->fronts_refused &&
+    bool has = recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
                pass->n_rows <= recording->max_rows && pass->serve_layer == NULL;
     for (uint32_t r = 0; has && r < pass->n_rows; r++) {
         has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;

@@ -84,6 +84,21 @@ typedef struct moe_row_id {
     uint32_t position;
 } moe_row_id;
 
+/* Rows of a pass that are one sequence's, in the order of its tokens, for layers that keep a state:
+ * what such a layer starts from and leaves behind. A state is of the moe_state_pool's layout and is
+ * of all layers; a pass never writes to the one that it starts from, so a pass that failed or was
+ * a draft leaves nothing behind. */
+typedef struct moe_state_run {
+    uint32_t first_row;
+    uint32_t n_rows;
+    uint32_t n_logged; /* rows of the log between `from` and the first row: a draft's ancestors */
+    const void *from;  /* device: the state before all of them; NULL: of an empty sequence */
+    void *to;          /* device: out, the state after the last row; NULL: not wanted */
+    /* Device: inputs of rows since `from`, from row 0 on; the rows of this pass are added behind
+     * the n_logged. NULL: not wanted, and n_logged is 0. */
+    void *log;
+} moe_state_run;
+
 typedef struct moe_runner moe_runner;
 
 typedef struct moe_pass {
@@ -92,8 +107,11 @@ typedef struct moe_pass {
     const int32_t *tokens;     /* [n_rows] */
     const moe_kv_row *kv_rows; /* [n_rows] */
     const moe_row_id *row_ids; /* [n_rows]: for hooks; NULL in a draft */
-    const uint32_t *depths;    /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
-    bool rehearses; /* it will be run again: only hooks that ask for rehearsals take part */
+    /* [n_state_runs], of every row just one; not looked at where no layer has a state. */
+    const moe_state_run *state_runs;
+    uint32_t n_state_runs;
+    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
+    bool rehearses;         /* it will be run again: only hooks that ask for rehearsals take part */
     /* Not NULL: computes the routed experts of a layer from the router's logits, instead of the
      * host's routing. For a pass that is being recorded as a whole. */
     int (*serve_layer)(void *serve_user, moe_runner *runner, uint32_t layer, moe_error *err);

@@ -17,6 +17,15 @@ static uint32_t query_dim(const moe_model_config *c)
     return c->attention == MOE_ATTENTION_MLA ? c->qk_nope_dim + c->n_rot : c->head_dim_k;
 }
 
+static bool has_dense_layers(const moe_model_config *c)
+{
+    bool has = false;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        has |= c->layers[l].feed_forward == MOE_FEED_FORWARD_DENSE;
+    }
+    return has;
+}
+
 void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_device_limits *limits)
 {
     bool mla = c->attention == MOE_ATTENTION_MLA;
@@ -27,7 +36,7 @@ void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_de
         .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
         .ff = {{max_rows * c->n_expert_used, c->n_ff_expert},
                {max_rows, c->n_ff_shared},
-               {max_rows, c->n_dense_lead > 0 || c->moe_every > 1 ? c->n_ff_dense : 0}},
+               {max_rows, has_dense_layers(c) ? c->n_ff_dense : 0}},
         .max_v_dim = c->head_dim_v,
         .max_head_group = c->n_head / c->n_head_kv,
     };

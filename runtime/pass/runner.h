@@ -14,6 +14,7 @@
 #include "runtime/pass/kv_cache.h"
 #include "runtime/pass/pass.h"
 #include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/state_pool.h"
 #include "runtime/pass/trial_gate.h"
 #include "runtime/pass/weights.h"
 
@@ -32,6 +33,7 @@ struct moe_runner {
     const float *rope_frequencies; /* [n_rot / 2] */
     const moe_memory_plan *plan;
     moe_kv_pool *kv;
+    const moe_state_pool *states;
     moe_expert_store *experts;
     moe_host_compute *host; /* NULL: experts are computed on the device only */
     moe_prefetch_mode prefetch;

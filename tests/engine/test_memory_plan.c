@@ -33,8 +33,10 @@ static moe_tensor_map map;
 static moe_plan_input make_input(void)
 {
     moe_engine_options_init(&options);
-    config = (moe_model_config){
-        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_expert_used = N_USED, .moe_every = 1};
+    config = (moe_model_config){.n_layer = N_LAYER, .n_expert = N_EXPERT, .n_expert_used = N_USED};
+    for (uint32_t l = 0; l < N_LAYER; l++) {
+        config.layers[l].feed_forward = MOE_FEED_FORWARD_ROUTED;
+    }
     map = (moe_tensor_map){.n_layer = N_LAYER, .n_expert = N_EXPERT, .expert_bytes = 64 * MIB};
     return (moe_plan_input){
         .options = &options,

@@ -20,7 +20,7 @@
 #define N_TOKENS    70
 #define N_EVALUATED 66
 #define N_SAMPLED   5
-#define HEADER      160
+#define HEADER      176
 
 static const char *folder;
 
@@ -147,7 +147,7 @@ static void every_field(void **state)
     } cases[] = {
         {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
         {8, 1, MOE_ERR_FORMAT},          /* version */
-        {8, 3, MOE_ERR_FORMAT},
+        {8, 4, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -166,13 +166,15 @@ static void every_field(void **state)
         {44, 2, MOE_ERR_FORMAT}, /* sampled and pending */
         {48, 0, MOE_ERR_FORMAT}, /* has logits: the sum stands elsewhere then */
         {48, 2, MOE_ERR_FORMAT},
-        {52, 2, MOE_ERR_FORMAT},          /* evaluate only */
-        {56, 1, MOE_ERR_FORMAT},          /* the sampling's own size */
-        {64, 0x7fc00000, MOE_ERR_FORMAT}, /* temperature: NaN */
-        {72, 0x40000000, MOE_ERR_FORMAT}, /* top-p: 2 */
-        {76, 0xbf800000, MOE_ERR_FORMAT}, /* min-p: -1 */
-        {80, 0, MOE_ERR_FORMAT},          /* repetition penalty: 0 */
-        {HEADER, 288, MOE_ERR_FORMAT},    /* first token */
+        {52, 2, MOE_ERR_FORMAT},             /* evaluate only */
+        {56, 1, MOE_ERR_FORMAT},             /* the sampling's own size */
+        {64, 0x7fc00000, MOE_ERR_FORMAT},    /* temperature: NaN */
+        {72, 0x40000000, MOE_ERR_FORMAT},    /* top-p: 2 */
+        {76, 0xbf800000, MOE_ERR_FORMAT},    /* min-p: -1 */
+        {80, 0, MOE_ERR_FORMAT},             /* repetition penalty: 0 */
+        {160, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
+        {168, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
+        {HEADER, 288, MOE_ERR_FORMAT},       /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
         {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
         {HEADER + 4 * N_TOKENS + 4, 64, MOE_ERR_FORMAT},

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* What a layer is made of, as data: how it mixes positions, and its feed-forward network. The
+ * config has one moe_layer_kind for each layer; a pass looks the code of a kind up in a table
+ * (runtime/pass/mixers.h, feed_forward_block.c). */
+#ifndef MOE_MODEL_LAYER_KINDS_H
+#define MOE_MODEL_LAYER_KINDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum moe_mixer_kind {
+    MOE_MIXER_ATTENTION, /* keys and values of grouped heads */
+    MOE_MIXER_LATENT,    /* one latent per position (DeepSeek-V2), in its absorbed form */
+    MOE_MIXER_RECURRENT, /* a state of fixed size in place of keys and values */
+    MOE_MIXERS
+} moe_mixer_kind;
+
+typedef enum moe_feed_forward_kind {
+    MOE_FEED_FORWARD_DENSE,
+    MOE_FEED_FORWARD_ROUTED,
+    MOE_FEED_FORWARD_BOTH, /* routed experts, and beside them one that every row passes through */
+    MOE_FEED_FORWARDS
+} moe_feed_forward_kind;
+
+typedef struct moe_layer_kind {
+    moe_mixer_kind mixer;
+    moe_feed_forward_kind feed_forward;
+} moe_layer_kind;
+
+/* Sizes of a recurrent layer. A sequence has of each such layer
+ *
+ *     state [n_head][key_dim][value_dim] | tail [conv_kernel - 1][conv_channels]     floats
+ *
+ * where the tail is what the short convolution still needs of the last tokens. A token brings
+ * conv_channels + n_gates floats, from which state and tail can be advanced without the rest of the
+ * model.
+ *
+ * Gated delta rule: key_dim and value_dim are those of a value head, conv_channels is the width of
+ * queries, keys and values together, and n_gates is 2 * n_head (decay and beta).
+ * Mamba-2: key_dim is the size of the state, value_dim a head's width, conv_channels is
+ * d_inner + 2 * n_groups * d_state, and n_gates is n_head (the time step). */
+typedef struct moe_recurrence {
+    uint32_t n_head;
+    uint32_t key_dim;
+    uint32_t value_dim;
+    uint32_t conv_kernel;
+    uint32_t conv_channels;
+    uint32_t n_gates;
+} moe_recurrence;
+
+static inline size_t moe_recurrence_state_floats(const moe_recurrence *r)
+{
+    size_t tail = r->conv_kernel > 0 ? (size_t)(r->conv_kernel - 1) * r->conv_channels : 0;
+    return (size_t)r->n_head * r->key_dim * r->value_dim + tail;
+}
+
+static inline size_t moe_recurrence_input_floats(const moe_recurrence *r)
+{
+    return (size_t)r->conv_channels + r->n_gates;
+}
+
+#endif

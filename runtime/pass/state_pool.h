@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* What a session has of recurrent layers, beside its KV pages: states of fixed size, each of all
+ * such layers at one position of the timeline.
+ *
+ *     snapshots ... current          next
+ *       p0 < p1 ...  n_evaluated     where a pass leaves its own; it becomes current when the
+ *                                    pass has succeeded
+ *
+ * A state cannot be cut back, so a timeline is: to a snapshot before the place, from which on its
+ * tokens are evaluated again. The bits are those of before, since a state depends on the tokens
+ * alone. A rejected draft costs less: its rows' inputs are in the log, and `current` is advanced
+ * over those of the accepted ones (moe_mixer.advance).
+ *
+ * Memory is bounded: a session has at most MOE_STATES_MOST states and one log, which the memory
+ * plan counts. Forks share states and never write to a shared one. */
+#ifndef MOE_PASS_STATE_POOL_H
+#define MOE_PASS_STATE_POOL_H
+
+#include "runtime/device/device.h"
+#include "runtime/model/model_config.h"
+#include "runtime/pass/memory_border.h"
+#include "runtime/pass/pass.h"
+
+#define MOE_STATE_SNAPSHOTS 3u
+#define MOE_STATES_MOST     (MOE_STATE_SNAPSHOTS + 2u)
+/* Positions between snapshots, at least; where a turn begins there is one whatever the distance. */
+#define MOE_STATE_INTERVAL 256u
+
+/* One layer's place in a state and in a log. */
+typedef struct moe_state_layout {
+    size_t offset, bytes;         /* in the state; bytes 0: the layer has none */
+    size_t log_offset, row_bytes; /* in the log: so many bytes for each row */
+} moe_state_layout;
+
+typedef struct moe_state_pool {
+    moe_device *device;
+    moe_state_layout *layers;  /* [n_layer] */
+    size_t state_bytes;        /* 0: no layer has a state, and nothing below does anything */
+    size_t log_bytes;          /* 0: no drafts */
+    moe_memory_border *border; /* grants states */
+} moe_state_pool;
+
+typedef struct moe_state {
+    void *memory; /* device */
+    bool lent;    /* it lies in expert slots */
+    uint32_t n_users;
+    uint32_t position; /* tokens that it has seen; UINT32_MAX: a pass may have written to it */
+    bool begins_turn;
+} moe_state;
+
+/* A session's. */
+typedef struct moe_state_table {
+    moe_state *current;                        /* NULL: of an empty timeline */
+    moe_state *next;                           /* its own, once reserved */
+    moe_state *snapshots[MOE_STATE_SNAPSHOTS]; /* ascending positions */
+    uint32_t n_snapshots;
+    moe_state *log;   /* memory of another size */
+    bool begins_turn; /* current is where a turn begins */
+} moe_state_table;
+
+/* n_log_rows: drafted rows in one pass, their root among them; 0: there are no drafts. */
+int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_model_config *config,
+                        uint32_t n_log_rows, moe_error *err);
+void moe_state_pool_free(moe_state_pool *pool);
+/* The most that one session takes of the device's memory. */
+uint64_t moe_state_pool_session_bytes(const moe_state_pool *pool);
+
+/* Gets what a pass will write to. MOE_ERR_BUDGET: it cannot be had, and nothing has changed. */
+int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *table, moe_error *err);
+/* What a pass is given of a session's rows; drafts log theirs. After moe_state_table_reserve(). */
+moe_state_run moe_state_table_run(moe_state_table *table, uint32_t first_row, uint32_t n_rows,
+                                  bool logs);
+/* The pass has succeeded: `next` is the state at this position. */
+void moe_state_table_commit(moe_state_pool *pool, moe_state_table *table, uint32_t position);
+/* Goes back to the latest state of at most n tokens; returns how many it has seen. */
+uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *table, uint32_t n);
+/* Makes out share the states of table. */
+void moe_state_table_share(moe_state_table *out, const moe_state_table *table);
+/* After moe_state_table_reserve(): the data [state_bytes] becomes the state at this position. */
+int moe_state_table_upload(moe_state_pool *pool, moe_state_table *table, const void *data,
+                           uint32_t position, moe_error *err);
+void moe_state_table_free(moe_state_pool *pool, moe_state_table *table);
+/* Assert of tests: positions ascend, counts are in range, nothing is shared that is written to. */
+bool moe_state_table_check(const moe_state_table *table, uint32_t n_evaluated);
+
+#endif

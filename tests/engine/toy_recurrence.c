@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+#include "toy_recurrence.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/base/error.h"
+#include "runtime/pass/mixers.h"
+
+#define CHANNELS 8u
+#define GATES    4u
+#define INPUT    (CHANNELS + GATES)
+#define STATE    24u
+#define TAIL     2u /* rows of the convolution */
+#define FLOATS   (STATE + TAIL * CHANNELS)
+#define MODULUS  65521.0f
+
+uint32_t toy_layers;
+uint32_t toy_fails_in;
+
+const moe_mixer *__real_moe_mixer_of(moe_mixer_kind kind);
+const moe_mixer *__wrap_moe_mixer_of(moe_mixer_kind kind);
+int __real_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                                moe_error *err);
+int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                                moe_error *err);
+
+/* Every operation is exact (the first two) or rounds in a stated order. */
+static float next_checksum(float checksum, float token)
+{
+    return fmodf(checksum * 31.0f + token + 7.0f, MODULUS);
+}
+
+static void take_input(const float *input, float *state)
+{
+    float *tail = state + STATE;
+    state[0] += 1.0f;
+    state[1] = next_checksum(state[1], input[CHANNELS]);
+    for (uint32_t i = 2; i < STATE; i++) {
+        float mixed = input[i % CHANNELS] + 0.5f * tail[i % (TAIL * CHANNELS)];
+        state[i] = fmaf(0.8f, state[i], 0.2f * mixed + 0.05f * input[CHANNELS + 1 + i % 3]);
+    }
+    memmove(tail, tail + CHANNELS, (TAIL - 1) * CHANNELS * sizeof *tail);
+    memcpy(tail + (TAIL - 1) * CHANNELS, input, CHANNELS * sizeof *tail);
+}
+
+static void give_output(const float *state, float *out, uint32_t n)
+{
+    float sum = state[1] / MODULUS - 0.5f;
+    for (uint32_t e = 0; e < n; e++) {
+        out[e] = 0.3f * state[2 + e % (STATE - 2)] + (e % 5 == 0 ? 0.2f * sum : 0.0f);
+    }
+}
+
+static void read_row(const moe_pass *pass, const float *norm, uint32_t row, uint32_t n_embd,
+                     float *input)
+{
+    memcpy(input, norm + (size_t)row * n_embd, INPUT * sizeof *input);
+    input[CHANNELS] = (float)pass->tokens[row];
+}
+
+static void begin_state(const moe_state_run *run, const moe_state_layout *at, float *state)
+{
+    memset(state, 0, FLOATS * sizeof *state);
+    if (run->from != NULL) {
+        memcpy(state, (const uint8_t *)run->from + at->offset, at->bytes);
+    }
+}
+
+static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint32_t row)
+{
+    return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
+}
+
+static void end_state(const moe_state_run *run, const moe_state_layout *at, const float *state)
+{
+    if (run->to != NULL) {
+        memcpy((uint8_t *)run->to + at->offset, state, at->bytes);
+    }
+}
+
+static void run_rows(moe_runner *runner, const moe_pass *pass, const moe_state_run *run,
+                     const moe_state_layout *at)
+{
+    uint32_t n_embd = runner->config->n_embd;
+    moe_pass_buffers *b = &runner->buffers;
+    float state[FLOATS];
+    float input[INPUT];
+    begin_state(run, at, state);
+    for (uint32_t i = 0; i < run->n_logged; i++) {
+        take_input(log_row(run, at, i), state);
+    }
+    for (uint32_t i = 0; i < run->n_rows; i++) {
+        uint32_t row = run->first_row + i;
+        read_row(pass, b->norm, row, n_embd, input);
+        if (run->log != NULL) {
+            memcpy(log_row(run, at, run->n_logged + i), input, sizeof input);
+        }
+        take_input(input, state);
+        give_output(state, b->branch + (size_t)row * n_embd, n_embd);
+    }
+    end_state(run, at, state);
+}
+
+static int toy_run(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    const moe_state_layout *at = &runner->states->layers[layer];
+    uint32_t n_rows = 0;
+    assert_int_equal(at->bytes, FLOATS * sizeof(float));
+    for (uint32_t i = 0; i < pass->n_state_runs; i++) {
+        run_rows(runner, pass, &pass->state_runs[i], at);
+        n_rows += pass->state_runs[i].n_rows;
+    }
+    assert_int_equal(n_rows, pass->n_rows);
+    if (toy_fails_in > 0 && --toy_fails_in == 0) {
+        return moe_fail(err, MOE_ERR_IO, "the toy was told to fail");
+    }
+    return MOE_OK;
+}
+
+static int toy_advance(moe_runner *runner, const moe_state_run *run, uint32_t layer, moe_error *err)
+{
+    const moe_state_layout *at = &runner->states->layers[layer];
+    float state[FLOATS];
+    (void)err;
+    begin_state(run, at, state);
+    for (uint32_t i = 0; i < run->n_rows; i++) {
+        take_input(log_row(run, at, i), state);
+    }
+    end_state(run, at, state);
+    return MOE_OK;
+}
+
+static const moe_mixer toy = {"toy", toy_run, toy_advance};
+
+const moe_mixer *__wrap_moe_mixer_of(moe_mixer_kind kind)
+{
+    return kind == MOE_MIXER_RECURRENT ? &toy : __real_moe_mixer_of(kind);
+}
+
+/* The file's attention weights of those layers are loaded and not used. */
+int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                                moe_error *err)
+{
+    int status = __real_moe_tensor_map_build(map, config, gguf, err);
+    for (uint32_t l = 0; status == MOE_OK && l < config->n_layer; l++) {
+        if ((toy_layers >> l & 1) != 0) {
+            config->layers[l].mixer = MOE_MIXER_RECURRENT;
+            config->recurrence = (moe_recurrence){2, 3, 4, TAIL + 1, CHANNELS, GATES};
+        }
+    }
+    return status;
+}
+
+void toy_check_states(const moe_session *session)
+{
+    const moe_state_pool *pool = &session->engine->states;
+    assert_true(moe_state_table_check(&session->states, session->n_evaluated));
+    float checksum = 0.0f;
+    for (uint32_t i = 0; i < session->n_evaluated; i++) {
+        checksum = next_checksum(checksum, (float)session->tokens[i]);
+    }
+    for (uint32_t l = 0; session->n_evaluated > 0 && l < session->engine->config.n_layer; l++) {
+        const uint8_t *memory = session->states.current->memory;
+        const float *state = (const float *)(memory + pool->layers[l].offset);
+        if (pool->layers[l].bytes > 0) {
+            assert_true(state[0] == (float)session->n_evaluated);
+            assert_true(state[1] == checksum);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* A recurrent mixer for tests, in the place of the product's. Its state begins with two numbers
+ * that the test can compute from the tokens alone: how many there were, and a checksum of them. The
+ * rest depends on all hidden states so far, and so does what the layer adds to the stream.
+ *
+ * Linked with --wrap=moe_mixer_of and --wrap=moe_tensor_map_build: models that are opened while
+ * toy_layers is not 0 have recurrent layers where its bits are set. */
+#ifndef MOE_TESTS_TOY_RECURRENCE_H
+#define MOE_TESTS_TOY_RECURRENCE_H
+
+#include "runtime/engine/engine_internal.h"
+
+extern uint32_t toy_layers;   /* bit l: layer l is recurrent */
+extern uint32_t toy_fails_in; /* calls until the mixer fails once; 0: never */
+
+/* That every layer's state of the session is that of its first n_evaluated tokens. */
+void toy_check_states(const moe_session *session);
+
+#endif
