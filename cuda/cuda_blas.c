@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Products with float weights by cuBLAS.
  *
- * Matrices of rows are to it transposed matrices of columns, so out = x W^T is asked for as
- * out^T = W x^T. F32 weights are used where they lie. F16 and BF16 are widened first, by the kernel
- * of embeddings, as many rows at a time as the scratch holds: rounding the activations to their
- * type instead would cost far more than last bits. A bias is what the sums begin with. */
+ * cuBLAS stores matrices by columns, so it sees a matrix of rows as the transposed matrix. out = x
+ * W^T is therefore computed as out^T = W x^T. F32 weights are used in place. F16 and BF16 weights
+ * are widened first, by the embeddings' kernel, as many rows at a time as the scratch holds:
+ * rounding the activations to their type would cost far more than last bits. The sums begin with
+ * the bias. */
 #include "cuda/cuda_blas.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Of widened weights: rows of 8192 floats, a thousand at a time. */
+/* For widened weights: a thousand rows of 8192 floats at a time. */
 #define SCRATCH_BYTES ((size_t)32 << 20)
 
 struct moe_cuda_blas {
@@ -23,7 +24,7 @@ struct moe_cuda_blas {
     float *widened; /* device, SCRATCH_BYTES */
 };
 
-/* Its codes that say something to whoever reads them. */
+/* The names of those codes that help a reader. */
 static const char *name_of(int code)
 {
     switch (code) {
@@ -104,14 +105,14 @@ bool moe_cuda_blas_takes(const moe_cuda_blas *blas, const moe_weight *weight, ui
            weight->n_in * sizeof(float) <= SCRATCH_BYTES;
 }
 
-/* Whether the rows are arrays of floats as they lie. */
+/* Whether the rows can be used in place as arrays of floats. */
 static bool is_plain(const moe_weight *weight)
 {
     return weight->type == MOE_DTYPE_F32 && (uintptr_t)weight->data % sizeof(float) == 0 &&
            weight->row_bytes % sizeof(float) == 0;
 }
 
-/* Rows first .. first + n of the weight. */
+/* Multiplies rows first .. first + n of the weight. */
 static int run_part(moe_cuda_blas *blas, const moe_cuda_blas_product *product, uint32_t first,
                     uint32_t n, moe_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The KV cache and attention. Page tables and paths are host memory to the contract and device
- * memory to the kernels; rows that follow one another with the same table share its copy. */
+/* The KV cache and attention. The contract has page tables and paths in host memory, the kernels
+ * need them in device memory. Consecutive rows with the same table share its copy. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -17,7 +17,7 @@ static uint32_t path_length(const moe_kv_row *row)
     return row->path == NULL ? 0 : row->position - row->path_first + 1;
 }
 
-/* Entries of the page table that a row may look at. */
+/* How many entries of the page table a row may read. */
 static uint32_t pages_of(const moe_kv_row *row)
 {
     uint32_t last = max_u32(row->stored, row->path == NULL ? row->position : 0);
@@ -30,7 +30,7 @@ static uint32_t pages_of(const moe_kv_row *row)
     return last / MOE_KV_PAGE + 1;
 }
 
-/* The end of the run of rows from `first` on that have one page table; *n_pages: of that table. */
+/* The end of the run of rows from `first` on that share a page table; *n_pages: of that table. */
 static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first, uint32_t *n_pages)
 {
     uint32_t end = first;
@@ -83,7 +83,7 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
     return out;
 }
 
-/* Those of the step are there. */
+/* Rows of the step are already on the device. */
 static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_rows,
                       const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
 {
@@ -127,7 +127,7 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
     if (status != MOE_OK || move->n == 0 || move->n_layouts == 0) {
         return status;
     }
-    /* Ascending, and no target is behind its source. */
+    /* Moves are ascending, and no target is behind its source. */
     uint32_t n_pages = move->from[move->n - 1] / MOE_KV_PAGE + 1;
     uint32_t max_head_kv = 0;
     for (uint32_t l = 0; l < move->n_layouts; l++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the CUDA device; nobody else includes it.
+/* Shared by the files of the CUDA device; no other file includes it.
  *
- * Arithmetic is queued on one stream, copies of the link on another. Host arrays that an operation
- * is given go through a ring of page-locked memory (cuda_staging.c) and are read before the call
- * returns. What the host is given back waits for the stream. */
+ * Arithmetic is queued on one stream, copies of the link on another. An operation's host arrays go
+ * through a ring of page-locked memory (cuda_staging.c) and are read before the call returns.
+ * Operations that return results to the host wait for the stream. */
 #ifndef MOE_CUDA_INTERNAL_H
 #define MOE_CUDA_INTERNAL_H
 
@@ -24,12 +24,12 @@
 /* Host arrays on their way to the device. */
 typedef struct moe_cuda_ring {
     uint8_t *host;   /* page-locked, MOE_CUDA_STAGES * part_bytes */
-    uint8_t *device; /* as large */
+    uint8_t *device; /* the same size */
     size_t part_bytes;
-    size_t used; /* of the part that is being filled */
+    size_t used; /* bytes used of the current part */
     uint32_t part;
-    bool left[MOE_CUDA_STAGES];          /* the event of a part has been recorded */
-    cudaEvent_t passed[MOE_CUDA_STAGES]; /* the stream has passed the last use of a part */
+    bool left[MOE_CUDA_STAGES];          /* whether a part's event has been recorded */
+    cudaEvent_t passed[MOE_CUDA_STAGES]; /* the stream has passed a part's last use */
 } moe_cuda_ring;
 
 /* Host and device memory of one size, for results. */
@@ -60,23 +60,23 @@ typedef struct moe_cuda_block {
     bool is_sent;
 } moe_cuda_block;
 
-/* Steps of so many rows of one timeline, without paths: where their inputs are stays (cuda_step.c),
- * and operations of theirs are recorded as graphs (cuda_recording.c). */
+/* The fixed places of inputs for steps of so many rows of one timeline, without paths
+ * (cuda_step.c). Operations of such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
     moe_cuda_block block;
     uint32_t max_pages; /* that rows may see */
     size_t pages_at;
-    size_t recordings_at, recordings_used; /* arrays of recordings */
-    cudaGraphExec_t *execs;                /* [n_execs] by number; NULL: nothing is recorded */
+    size_t recordings_at, recordings_used; /* arrays that belong to recordings */
+    cudaGraphExec_t *execs;                /* [n_execs] by number; NULL: not recorded */
     uint32_t n_execs;
 } moe_cuda_steady;
 
 #define MOE_CUDA_STEADY_ROWS 8u
 
-/* The step at work. */
+/* The current step. */
 typedef struct moe_cuda_step {
     const moe_step_inputs *inputs; /* NULL: none */
-    moe_cuda_steady *at;           /* where its inputs are; NULL: in the other block */
+    moe_cuda_steady *at;           /* the block that holds its inputs; NULL: the other block */
     moe_cuda_steady steady[MOE_CUDA_STEADY_ROWS]; /* of 1, 2, .. rows */
     moe_cuda_block other;
     /* Where the inputs are on the device. */
@@ -86,18 +86,18 @@ typedef struct moe_cuda_step {
     uint32_t n_runs; /* of rows: page tables */
 } moe_cuda_step;
 
-/* The recording under way; of the step at work. */
+/* The recording under way, of the current step. */
 typedef struct moe_cuda_recording {
     bool under_way;
     uint32_t number;
-    size_t begin; /* of its arrays, among those of recordings */
+    size_t begin; /* where its arrays begin, among those of recordings */
 } moe_cuda_recording;
 
 typedef struct moe_cuda_host_block {
     struct moe_cuda_host_block *next;
     void *memory;
     size_t bytes;
-    bool registered; /* mapped by us and registered; else of cudaHostAlloc() */
+    bool registered; /* mapped here and registered; else from cudaHostAlloc() */
 } moe_cuda_host_block;
 
 typedef struct moe_cuda_device {
@@ -111,7 +111,7 @@ typedef struct moe_cuda_device {
     cudaStream_t copies; /* the link */
     moe_cuda_blas *blas; /* NULL: products are exact */
 
-    /* Of the thread that calls operations. */
+    /* Used only by the thread that calls operations. */
     moe_cuda_ring ring;
     moe_cuda_results results;
     moe_expert_work *works;
@@ -129,12 +129,12 @@ typedef struct moe_cuda_device {
 
     /* Under the lock. */
     pthread_mutex_t lock;
-    bool failed;       /* for good: everything but closing is refused */
+    bool failed;       /* for good: only closing is allowed */
     moe_error failure; /* why */
     moe_cuda_host_block *host_blocks;
     moe_cuda_use uses[MOE_CUDA_USES]; /* call u at u % MOE_CUDA_USES */
     uint64_t n_uses;                  /* calls of experts() so far */
-    uint64_t n_uses_done;             /* of which the stream has certainly passed */
+    uint64_t n_uses_done;             /* calls that the stream has certainly passed */
     uint64_t n_begun;                 /* copies */
     uint64_t first_failed;            /* ticket; UINT64_MAX: none */
     bool stop;
@@ -143,14 +143,14 @@ typedef struct moe_cuda_device {
     cudaEvent_t copied[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
 
     bool has_thread;
-    pthread_t thread; /* waits for copies */
+    pthread_t thread; /* the thread that waits for copies */
 
-    /* Held while telling, so that copy_notify() waits for the telling to end. */
+    /* Held during a notification, so that copy_notify() waits for it to end. */
     pthread_mutex_t notify_lock;
     moe_copy_notify_fn notify;
     void *notify_user;
 
-    _Atomic uint64_t n_done; /* copies: tickets below it are done */
+    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_cuda_device;
 
 static inline moe_cuda_device *moe_cuda_device_of(moe_device *device)
@@ -160,20 +160,21 @@ static inline moe_cuda_device *moe_cuda_device_of(moe_device *device)
 
 /* ---- cuda_status.c ---- */
 
-/* The library's status for CUDA's, with a message that names the call, what it was for and what
- * would help. Takes the code out of the thread's last error. */
+/* Translates CUDA's code into the library's status, with a message that names the call, its purpose
+ * and a remedy. Clears the thread's last error. */
 int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe_error *err);
-/* As translate, and the device has failed for good. */
+/* Translates likewise, and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
-/* Makes the device this thread's; refuses when it has failed. Every operation begins with it. */
+/* Makes the device current on this thread; refuses if it has failed. Every operation begins with
+ * it. */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
-/* MOE_OK, or gives up. */
+/* Returns MOE_OK, or gives the device up. */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                    moe_error *err);
-/* Whether the code is about recording, or short memory, not about the device. */
+/* Whether the code concerns recording or lack of memory, not the device itself. */
 bool moe_cuda_refuses_recording(cudaError_t code);
-/* As check, for kernels that have just been launched; MOE_ERR_UNSUPPORTED where they cannot be
+/* Like check, for kernels that have just been launched; MOE_ERR_UNSUPPORTED if they cannot be
  * recorded. */
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
 /* Waits for the stream of arithmetic. */
@@ -195,27 +196,28 @@ static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
     return (n * element_bytes + 63) / 64 * 64;
 }
 
-/* Page-locked memory of the host and as much of the device's; not being able to is no failure of
- * the device, and leaves neither. */
+/* Allocates page-locked host memory and as much device memory. A failure frees both and does not
+ * mark the device as failed. */
 int moe_cuda_both_alloc(uint8_t **host, uint8_t **device, size_t bytes, const char *what,
                         moe_error *err);
 void moe_cuda_both_free(uint8_t **host, uint8_t **device);
-/* Without times; likewise. */
+/* Creates an event without timing; failures are treated likewise. */
 int moe_cuda_event_create(cudaEvent_t *event, const char *what, moe_error *err);
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
 void moe_cuda_staging_close(moe_cuda_device *cuda);
-/* bytes: the sum of the rooms of what will be put. One parcel is filled at a time. */
+/* bytes: the sum of the rooms of all arrays that will be put. Only one parcel is filled at a time.
+ */
 int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                           moe_error *err);
-/* Copies an array into the parcel, or leaves room for one (src NULL) at *host; returns where it
- * will be on the device. */
+/* Copies an array into the parcel, or leaves room for one (src NULL) at *host; returns its future
+ * place on the device. */
 void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, size_t element_bytes,
                           void **host);
 int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, moe_error *err);
-/* One array, put and sent. */
+/* Puts and sends a single array. */
 int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **device,
                    moe_error *err);
-/* At least so many bytes of results.host and results.device; what was there is lost. */
+/* Makes results.host and results.device hold at least so many bytes; their contents are lost. */
 int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
 
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
@@ -232,21 +234,21 @@ void moe_cuda_step_close(moe_cuda_device *cuda);
 /* ---- cuda_recording.c ---- */
 
 void moe_cuda_recording_close(moe_cuda_steady *steady);
-/* What has been recorded is of no use any more. */
+/* Drops all recordings of the block. */
 int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_error *err);
 extern const moe_recording_ops moe_cuda_recording_ops;
 
 /* ---- cuda_link.c ---- */
 
 int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
-/* Ends the thread; copies under way are waited for. */
+/* Ends the thread after waiting for copies under way. */
 void moe_cuda_link_close(moe_cuda_device *cuda);
-/* Whether these bytes are of host_alloc(). */
+/* Whether these bytes lie in memory of host_alloc(). */
 bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
-/* experts() has been queued: later copies over what it reads wait for it. */
+/* Notes that experts() has been queued: later copies over the memory that it reads wait for it. */
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err);
-/* Of the device's memory and of page-locked memory alike: no part of it can go back. */
+/* For the device's memory and page-locked memory: parts of either cannot be freed. */
 bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 extern const moe_link_ops moe_cuda_link_ops;
@@ -263,7 +265,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
 
 /* cuda_products.c */
 bool moe_cuda_is_quantized(const moe_weight *weight);
-/* Rows of x to the scratch for quantised ones. */
+/* Quantises rows of x into the scratch for quantised rows. */
 void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
                          moe_q8_rows *rows);
 int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
@@ -281,8 +283,8 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                  moe_error *err);
 
 /* cuda_cache.c */
-/* Rows with their page tables and paths into a parcel, which has rows_room for them; returns where
- * they will be. *n_runs: how many page tables there are. */
+/* Puts rows with their page tables and paths into a parcel, which has rows_room for them; returns
+ * their future place. *n_runs: the number of page tables. */
 size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows);
 const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
                                          uint32_t n_rows, uint32_t *n_runs);

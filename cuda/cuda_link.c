@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The link: page-locked host memory, and a queue of copies on a stream of its own.
+/* The link: page-locked host memory, and a queue of copies on a separate stream.
  *
- *     copy_begin() -> [copies stream] -> event of the ticket -> waiting thread -> n_done, notify
+ *    copy_begin() -> [copies stream] -> event of the ticket -> waiting thread -> n_done, notify
  *
- * Copies run beside the arithmetic, with one exception. What is copied over, an expert's slot, may
- * still be read by kernels of an experts() call that is queued and not yet run. Such calls are
- * noted with the memory that they read and an event; a copy into that memory waits on the device
- * for the event. Calls that the stream has certainly passed (the host waits for it once a layer)
- * are forgotten, so mostly there is nothing to wait for. */
+ * Copies run in parallel with the arithmetic, with one exception: the kernels of a queued experts()
+ * call may still have to read the slot that a copy overwrites. Such calls are noted with an event
+ * and the memory that they read, and a copy into that memory waits for the event on the device.
+ * Calls that the stream has certainly passed (the host waits for it once a layer) are forgotten, so
+ * a copy rarely has to wait. */
 #include <errno.h>
 #include <string.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@
 
 /* ---- Host memory ---- */
 
-/* Pages near the GPU, huge where there are some, at one address for host and device, which memory
- * of cudaHostAlloc() always has. NULL when they cannot be mapped or locked. */
+/* Maps pages near the GPU, huge if possible, and locks them at one address for host and device, as
+ * memory of cudaHostAlloc() always has. NULL when that fails. */
 static void *map_locked(const moe_cuda_device *cuda, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -92,7 +92,8 @@ bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t 
     bool has = false;
     pthread_mutex_lock(&cuda->lock);
     for (const moe_cuda_host_block *b = cuda->host_blocks; b != NULL && !has; b = b->next) {
-        size_t at = (uintptr_t)memory - (uintptr_t)b->memory; /* past the end, if it is before */
+        size_t at = (uintptr_t)memory - (uintptr_t)b->memory; /* beyond the block's end if memory is
+                                                               * below it */
         has = at <= b->bytes && bytes <= b->bytes - at;
     }
     pthread_mutex_unlock(&cuda->lock);
@@ -123,11 +124,11 @@ static void link_host_free(moe_device *device, void *memory, size_t bytes)
     } else {
         (void)cudaFreeHost(block->memory);
     }
-    (void)cudaGetLastError(); /* or the next launch would be told */
+    (void)cudaGetLastError(); /* otherwise the next launch would report it */
     free(block);
 }
 
-/* Page-locked memory, and the device's, are given back as a whole. */
+/* Page-locked memory and device memory can only be freed as a whole. */
 bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -179,7 +180,7 @@ int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint3
                       moe_error *err)
 {
     if (cuda->recording.under_way) {
-        return MOE_OK; /* what a recording reads, its user keeps from being written */
+        return MOE_OK; /* whoever plays a recording keeps its memory from being overwritten */
     }
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_use *use = &cuda->uses[cuda->n_uses % MOE_CUDA_USES];
@@ -188,7 +189,7 @@ int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint3
     cuda->n_uses += written && code == cudaSuccess;
     pthread_mutex_unlock(&cuda->lock);
     if (!written) {
-        /* Nobody will know of this call, so it must be over. */
+        /* The call cannot be noted, so it must end now. */
         return moe_cuda_wait(cuda, "experts", err);
     }
     return moe_cuda_check(cuda, code, "cudaEventRecord", "experts", err);
@@ -207,8 +208,9 @@ static bool touches(const moe_cuda_use *use, const moe_copy_range *ranges, uint3
     return false;
 }
 
-/* Under the lock. Waiting for a call is waiting for all before it, so the newest that touches the
- * ranges is enough, and the oldest known one stands for those that are no longer known. */
+/* Under the lock. Waiting for a call includes all calls before it. It is therefore enough to wait
+ * for the newest that touches the ranges; the oldest noted call stands for those already forgotten.
+ */
 static cudaError_t wait_for_uses(moe_cuda_device *cuda, const moe_copy_range *ranges,
                                  uint32_t n_ranges)
 {
@@ -315,7 +317,7 @@ static void tell(moe_cuda_device *cuda)
     pthread_mutex_unlock(&cuda->notify_lock);
 }
 
-/* A copy that failed is done too: whoever waits is told why. */
+/* A failed copy counts as done too; whoever waits for it gets the error. */
 static void *link_main(void *arg)
 {
     moe_cuda_device *cuda = arg;

@@ -11,12 +11,12 @@
 
 #include "cuda/cuda_module.h"
 
-/* MOE_ERR_UNSUPPORTED says why there is none: not found, cannot be loaded, of another build. A
- * module stays until the process ends, because CUDA's runtime has threads and handlers of its own
- * in it; loading it again costs nothing. Any thread. */
+/* MOE_ERR_UNSUPPORTED says why there is no module: not found, cannot be loaded, or of another
+ * build. A module stays loaded until the process ends, because CUDA's runtime leaves threads and
+ * handlers in it; loading it again costs nothing. Any thread. */
 int moe_cuda_module_load(const moe_cuda_module **out, moe_error *err);
 
-/* Whether the machine seems to have an NVIDIA GPU, usable or not: its driver shows one. */
+/* Whether the driver shows an NVIDIA GPU, usable or not. */
 bool moe_cuda_gpu_seen(void);
 
 /* "cuda" is 0, "cuda:3" is 3; false for any other text. */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library and the CUDA module say to each other.
+/* The interface between the library and the CUDA module.
  *
- * All that needs CUDA is in a shared object of its own, so that the library starts where there is
- * no driver, and is built where there is no compiler for it. The module has one symbol,
- * MOE_CUDA_MODULE_ENTRY, a moe_cuda_module_fn; cuda_loader.h finds it. Both sides are built
- * together: the module is refused unless number, size and version below are the library's own. */
+ * Everything that needs CUDA is in a separate shared object. The library therefore starts without a
+ * driver and builds without a CUDA compiler. The module has one symbol, MOE_CUDA_MODULE_ENTRY, a
+ * moe_cuda_module_fn; cuda_loader.h finds it. Both sides are built together: the library refuses a
+ * module whose number, size and version differ from its own. */
 #ifndef MOE_CUDA_MODULE_H
 #define MOE_CUDA_MODULE_H
 
 #include "runtime/device/device.h"
 
-/* Goes up with every change to this file or to device.h. */
+/* Increases with every change to this file or to device.h. */
 #define MOE_CUDA_MODULE_ABI   5u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
@@ -37,7 +37,7 @@ typedef struct moe_cuda_device_list {
 
 typedef struct moe_cuda_device_options {
     uint32_t index; /* of list() */
-    /* Float weights by cuBLAS where many rows share them; not exact. MOE_ERR_UNSUPPORTED where it
+    /* cuBLAS multiplies float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if it
      * cannot be loaded. */
     bool blas_prefill;
 } moe_cuda_device_options;
@@ -47,7 +47,7 @@ typedef struct moe_cuda_module {
     uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
     const char *version; /* MOE_VERSION of <moe/version.h> */
     /* MOE_ERR_UNSUPPORTED, with the reason and a remedy, when there is no driver, one too old, or
-     * no device. Versions are filled in as far as they are known. Any thread. */
+     * no device. Fills in the versions that are known. Any thread. */
     int (*list)(moe_cuda_device_list *out, moe_error *err);
     int (*open)(moe_device **out, const moe_cuda_device_options *options, moe_error *err);
 } moe_cuda_module;

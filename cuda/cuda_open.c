@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening, memory and scratch of a CUDA device. */
+/* Opens a CUDA device, and manages its memory and scratch. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,11 +9,11 @@
 #include "runtime/base/error.h"
 
 #define MIB 1048576.0
-/* Of the free memory, one part in so many is left alone: kernels' code and stacks, pages that an
- * allocation is rounded up to, rings that grow. */
+/* This fraction of the free memory is not used: it covers kernels' code and stacks, the rounding of
+ * allocations to pages, and rings that grow. */
 #define HEADROOM_DIVISOR 32u
 #define LEAST_HEADROOM   (64u << 20)
-/* The link is measured at open by copies of so much, the best of a few. */
+/* Opening measures the link by copies of this size and takes the best of a few. */
 #define PROBE_BYTES   (16u << 20)
 #define PROBE_REPEATS 3
 #define TRIED_VALUES  64
@@ -28,7 +28,7 @@ static int device_alloc_memory(moe_device *device, size_t bytes, void **memory, 
     if (status != MOE_OK) {
         return status;
     }
-    /* Kernels read whole aligned pieces, also where an array ends within one. */
+    /* Kernels read whole aligned pieces, even where an array ends inside one. */
     cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : moe_align64(bytes));
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -47,7 +47,7 @@ static void device_free_memory(moe_device *device, void *memory, size_t bytes)
     (void)bytes;
     (void)cudaSetDevice(moe_cuda_device_of(device)->index);
     (void)cudaFree(memory);
-    (void)cudaGetLastError(); /* or the next launch would be told */
+    (void)cudaGetLastError(); /* otherwise the next launch would report it */
 }
 
 static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
@@ -124,7 +124,7 @@ static int device_reserve(moe_device *device, const moe_device_limits *limits, m
 
 /* ---- Opening ---- */
 
-/* Also of a device that is half open. What the stream still holds is waited for. */
+/* Also closes a half-open device. Waits for what is still queued on the stream. */
 static void device_close(moe_device *device)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -189,7 +189,7 @@ static const moe_device_ops cuda_ops = {
     .greatest = moe_cuda_op_greatest,
 };
 
-/* The link's copies come first where both want the engines: arithmetic waits for experts. */
+/* Gives the link's copies the higher priority, because arithmetic waits for experts. */
 static int open_streams(moe_cuda_device *cuda, moe_error *err)
 {
     int lowest = 0;
@@ -206,7 +206,7 @@ static int open_streams(moe_cuda_device *cuda, moe_error *err)
     return code == cudaSuccess ? MOE_OK : moe_cuda_translate(code, call, "opening the GPU", err);
 }
 
-/* Milliseconds of one copy to the device, by the device's clock. */
+/* Times one copy to the device by the device's clock, in milliseconds. */
 static cudaError_t time_copy(moe_cuda_device *cuda, const cudaEvent_t events[2], void *dst,
                              const void *src, size_t bytes, float *ms)
 {
@@ -238,7 +238,8 @@ static cudaError_t probe_link(moe_cuda_device *cuda, const cudaEvent_t events[2]
             small_ms = code == cudaSuccess && (i == 0 || ms < small_ms) ? ms : small_ms;
         }
     }
-    /* Between the events lies the latency too; a clock too coarse to see a copy is not believed. */
+    /* The time between the events includes the latency. If the clock is too coarse to see the copy,
+     * its result is not used. */
     double transfer_ms =
         (double)(whole_ms - small_ms) > 1e-3 ? (double)(whole_ms - small_ms) : 1e-3;
     cuda->base.link_bytes_per_s = (uint64_t)(PROBE_BYTES * 1e3 / transfer_ms);
@@ -278,7 +279,7 @@ static int measure_link(moe_cuda_device *cuda, moe_error *err)
     return status;
 }
 
-/* After everything that open allocates by itself. */
+/* Called after all other allocations of open. */
 static int measure_memory(moe_cuda_device *cuda, moe_error *err)
 {
     size_t free_bytes = 0;
@@ -299,8 +300,8 @@ static int measure_memory(moe_cuda_device *cuda, moe_error *err)
     return MOE_OK;
 }
 
-/* A kernel once, with its result: what the driver says of a device does not tell whether it has
- * code for it, or computes. */
+/* Runs a kernel once and checks its result: what the driver says of a device does not tell whether
+ * the module has code for it, or whether it computes. */
 static int try_kernel(moe_cuda_device *cuda, moe_error *err)
 {
     float values[TRIED_VALUES];
@@ -333,7 +334,7 @@ static int open_parts(moe_cuda_device *cuda, bool blas_prefill, moe_error *err)
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaSetDevice", "opening the GPU", err);
     }
-    /* What an earlier user of this thread left would be taken for a failed launch. */
+    /* An error left by an earlier user of this thread would be taken for a failed launch. */
     (void)cudaGetLastError();
     int status = open_streams(cuda, err);
     if (status == MOE_OK) {

@@ -104,7 +104,7 @@ static int need_works(moe_cuda_device *cuda, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* The works with their index lists on the device, and room for the list of products. */
+/* Puts the works with their index lists on the device, with room for the list of products. */
 static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                        moe_cuda_experts *experts, moe_cuda_parcel *parcel, moe_error *err)
 {
@@ -140,7 +140,7 @@ static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint
     return MOE_OK;
 }
 
-/* A network that all rows pass through, as they lie. */
+/* Whether this is a dense network: all rows pass through it, in order. */
 static bool is_dense_blas(const moe_cuda_device *cuda, const moe_expert_work *works,
                           uint32_t n_works)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Recordings as CUDA graphs: launches are captured once, and played with other inputs.
+/* Recordings as CUDA graphs: launches are captured once, and replayed with other inputs.
  *
- * An operation that is given an array of the step's inputs takes its place in their steady block
- * (cuda_step.c), as it does outside of recordings. Parcels (cuda_staging.c) are places behind the
- * inputs, sent when the recording is made: so graphs are of kernels alone. What a launch's shape
- * depends on besides is how many pages rows see: it is chosen for as many as the block has room
- * for. While a recording is under way nothing may wait or allocate. */
+ * If an operation uses an array of the step's inputs, it uses the array's place in their steady
+ * block (cuda_step.c), as it does outside of recordings. Parcels (cuda_staging.c) get places behind
+ * the inputs and are sent once, when the recording is made, so graphs contain only kernels. The
+ * shape of some launches also depends on how many pages rows see: it is chosen for as many as the
+ * block has room for. While a recording is under way nothing may wait or allocate. */
 #include <stdlib.h>
 
 #include "cuda/cuda_internal.h"
@@ -60,7 +60,7 @@ static int play(moe_device *device, uint32_t number, bool *played, moe_error *er
     return status;
 }
 
-/* What the device does not offer, or has no memory for, is no failure of it. */
+/* If the device does not offer recording, or lacks the memory, it has not failed. */
 static int refuse(cudaError_t code, const char *call, moe_error *err)
 {
     (void)moe_cuda_translate(code, call, what, err);
@@ -101,8 +101,9 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
         return status;
     }
     drop(steady, number);
-    /* Other threads go on with the link: what they call is not of the recording. Nor is this thread
-     * held to what is safe for certain: a kernel's code is loaded when it is first launched. */
+    /* Other threads keep using the link, whose calls are not part of the recording. The relaxed
+     * mode also allows calls that this thread needs, for instance loading a kernel's code at its
+     * first launch. */
     cudaError_t code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) {
         return moe_cuda_refuses_recording(code)
@@ -114,7 +115,7 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
     return MOE_OK;
 }
 
-/* The arrays of the recording's own, before it is played. */
+/* Sends the recording's own arrays before it is replayed. */
 static int send_arrays(moe_cuda_device *cuda, moe_error *err)
 {
     const moe_cuda_steady *steady = cuda->step.at;
@@ -152,7 +153,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
         steady->recordings_used = cuda->recording.begin;
     }
     if (status != MOE_OK) {
-        return status; /* and the capture may well have ended with an error for it */
+        return status; /* the error may well have ended the capture */
     }
     if (code != cudaSuccess) {
         return moe_cuda_refuses_recording(code) ? refuse(code, call, err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts of one row, all of which are in device memory: from the router's logits to the sum of
- * their outputs, without the host. Recordings (cuda_recording.c) are made of it. */
+/* The experts of one row, all of them in device memory: from the router's logits to the sum of
+ * their outputs, without the host. Recordings (cuda_recording.c) use it. */
 #include "cuda/cuda_internal.h"
 
 typedef struct routed_row {
@@ -12,7 +12,7 @@ typedef struct routed_row {
     moe_cuda_buddy_stats *stats;
 } routed_row;
 
-/* Scratch of the device, as far as the job has no place for it. */
+/* Uses the device's scratch where the job gives no place. */
 static int place_row(moe_cuda_device *cuda, const moe_resident_experts *job, routed_row *row,
                      moe_error *err)
 {
@@ -43,7 +43,7 @@ static int place_row(moe_cuda_device *cuda, const moe_resident_experts *job, rou
     return MOE_OK;
 }
 
-/* In chosen and mixed, which begin as the router's. What the kernel counts nobody reads. */
+/* Edits chosen and mixed, which begin as the router's. The kernel's counts are not read. */
 static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
                          const moe_cuda_route_edit *edit, const routed_row *row,
                          const uint32_t *picks)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Host arrays on their way to the device, and results on their way back.
+/* Sends host arrays to the device, and results back.
  *
  * The ring is in parts, each with an event:
  *
- *     | part 0 | part 1 | part 2 | part 3 |    page-locked on the host, and the same on the device
- *                  ^ used
+ *    | part 0 | part 1 | part 2 | part 3 |    page-locked on the host, and the same on the device
+ *                 ^ used
  *
  * An operation's arrays lie together in a part and are copied to the same place on the device, in
- * the order of the stream: on the device a place is written again only when the kernels that read
- * it are through. On the host the copy must be through, so a part that is entered again is waited
- * for by the event that was recorded when it was left. */
+ * stream order. On the device a place is therefore overwritten only after the kernels that read it.
+ * On the host the copy must be done first: before a part is reused, the host waits for the event
+ * that was recorded when the part was left. */
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
@@ -105,7 +105,7 @@ void moe_cuda_staging_close(moe_cuda_device *cuda)
     release_results(&cuda->results);
 }
 
-/* A larger ring in place of one that is in use. */
+/* Replaces a ring that is in use by a larger one. */
 static int grow_ring(moe_cuda_device *cuda, size_t bytes, moe_error *err)
 {
     size_t part_bytes = cuda->ring.part_bytes;
@@ -144,8 +144,8 @@ static int next_part(moe_cuda_device *cuda, moe_error *err)
                           "cudaEventSynchronize", what, err);
 }
 
-/* While a recording is under way: a place behind the inputs of the step's steady block, which stays
- * as long as the recording does. */
+/* During a recording: returns a place behind the inputs of the step's steady block, which lives as
+ * long as the recording. */
 static int begin_in_recording(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                               moe_error *err)
 {
@@ -204,7 +204,7 @@ void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, si
 int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, moe_error *err)
 {
     if (cuda->recording.under_way) {
-        return MOE_OK; /* when it ends */
+        return MOE_OK; /* the recording sends it when it ends */
     }
     return moe_cuda_check(cuda,
                           cudaMemcpyAsync(parcel->device, parcel->host, parcel->used,
@@ -242,8 +242,8 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err)
     return status;
 }
 
-/* By way of the ring, a part at a time: the caller's memory is free when this returns, and the
- * device takes one part while the next is filled. */
+/* Goes through the ring, a part at a time: the device copies one part while the host fills the
+ * next, and the caller's memory is free when this returns. */
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -291,7 +291,7 @@ int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size
     return status != MOE_OK ? status : begin_copy_back(cuda, dst, src, bytes, err);
 }
 
-/* Straight to memory that is page-locked, else by way of the buffer for results. */
+/* Copies straight to page-locked memory, else through the buffer for results. */
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* From CUDA's codes to the library's, and what becomes of a device that has failed.
+/* Translates CUDA's codes into the library's, and handles devices that have failed.
  *
- * Short memory is told and forgotten. Any other failure, of a call or of a kernel that ran before
- * it, leaves the context of the whole process unusable (CUDA calls such an error sticky), or may
- * have: the first one is kept, and whatever is asked of the device afterwards gives it again. */
+ * A lack of memory is reported and forgotten. Any other failure, of a call or of a kernel before
+ * it, leaves the context of the whole process unusable (CUDA calls such an error sticky), or may do
+ * so. The device keeps the first such failure and returns it for every later operation. */
 #include <string.h>
 
 #include "cuda/cuda_internal.h"

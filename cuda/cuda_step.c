@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* A step's inputs, sent once for all of its operations, as one block: page-locked on the host, and
- * the same on the device.
+/* A step's inputs, sent once for all its operations, as one block: page-locked on the host, and the
+ * same on the device.
  *
- *     | tokens | cos | sin | rows | pages and paths .. | room for pages | arrays of recordings |
- *     |<------------- sent by begin_step() ----------->|                | sent when recorded   |
+ *    | tokens | cos | sin | rows | pages and paths .. | room for pages | arrays of recordings |
+ *    |<------------- sent by begin_step() ----------->|                | sent when recorded   |
  *
- * Steps of one, two, .. rows of one timeline without paths have a block for each number of rows,
- * whose places stay where they are as the timeline grows: recordings (cuda_recording.c) read them
- * there, and keep their own arrays behind them. When the room for pages is used up, or angles are
- * of another size, the places move and the block's recordings are dropped. One more block is for
- * all other steps, and grows. */
+ * Steps of 1, 2, .. rows of one timeline without paths have a block for each number of rows. Its
+ * places stay fixed while the timeline grows, because recordings (cuda_recording.c) read them there
+ * and keep their own arrays behind them. When the room for pages is used up, or the angles change
+ * size, the places move and the block's recordings are dropped. One more block serves all other
+ * steps, and grows. */
 #include <string.h>
 
 #include "cpu/kernels/vector_ops.h"
 #include "cuda/cuda_internal.h"
 
-#define FIRST_BYTES  (2u << 20) /* one row, of which whole passes are recorded */
+#define FIRST_BYTES  (2u << 20) /* for one row, whose whole passes are recorded */
 #define STEADY_BYTES (512u << 10)
 #define OTHER_BYTES  (256u << 10)
 #define LEAST_PAGES  2u
@@ -62,7 +62,8 @@ int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)
     return status;
 }
 
-/* For so many bytes, and when the last copy of it is through: it will be written to. */
+/* Makes the block hold so many bytes, and waits until its last copy is done, because it will be
+ * overwritten. */
 static int prepare(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
 {
     if (bytes > block->bytes) {
@@ -91,7 +92,7 @@ static uint32_t pages_to_hold(uint32_t n_pages)
     return n;
 }
 
-/* The steady block for these inputs, if they are of its kind and it has room for them. */
+/* The steady block for these inputs, if they are of its kind and fit. */
 static moe_cuda_steady *steady_for(moe_cuda_step *step, const moe_step_inputs *inputs, size_t bytes)
 {
     uint32_t n = inputs->n_rows;
@@ -116,7 +117,7 @@ static uint32_t pages_seen(const moe_step_inputs *inputs)
     return last / MOE_KV_PAGE + 1;
 }
 
-/* The places of the block: as they are, or moved, and nothing that was recorded is of use. */
+/* Finds the block's places. If they move, drops what was recorded. */
 static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady,
                         const moe_step_inputs *inputs, size_t pages_at, moe_error *err)
 {

@@ -20,7 +20,7 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
     return moe_cuda_launched(cuda, "gathering rows", err);
 }
 
-/* Rows travel with their numbers, as many at a time as a part of the ring takes. */
+/* Rows travel with their numbers, as many at a time as fit a part of the ring. */
 int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                         uint32_t n_rows, float *out, moe_error *err)
 {
@@ -108,7 +108,7 @@ int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y
     return moe_cuda_launched(cuda, "an addition", err);
 }
 
-/* The tables of `rope`, [n] each, to the device. */
+/* Sends the tables of `rope`, [n] each, to the device. */
 static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_error *err)
 {
     moe_cuda_parcel parcel;
@@ -153,7 +153,7 @@ moe_router_gate moe_cuda_gate_of(const moe_route *route)
                              .scale = route->scale};
 }
 
-/* What comes back of a route: experts, weights, probabilities. */
+/* Bytes of a route's results: experts, weights, probabilities. */
 static size_t outcome_bytes(const moe_route *route, uint32_t n_rows)
 {
     size_t n_probs = route->probs != NULL ? (size_t)n_rows * route->n_expert : 0;
@@ -183,7 +183,7 @@ static void take_route(const moe_route *route, uint32_t n_rows, const uint8_t *o
     }
 }
 
-/* Outcomes lie one behind the other: one copy and one wait. */
+/* All results lie in one piece: one copy and one wait. */
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err)
 {

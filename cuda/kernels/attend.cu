@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention over the pages of the KV cache: attend_page and attend_merge of vector_ops.h.
  *
- * A block takes up to QUERIES query heads that share a KV head: of one row, or of neighbours. It
- * takes a page of 64 logical positions in three steps:
- *   - scores: four threads a position have four of the sixteen lanes each, for every query. A key
- *     is read once, by whoever needs it, and meets the queries in shared memory; the lanes then
- *     meet by shuffles that halve the queries a thread answers for.
- *   - weights: sixteen threads a query find maximum, exponentials, their sum, and how the page
- *     folds into what came before.
- *   - values: a thread has two columns and some of the queries, and goes down the positions.
+ * A block takes up to QUERIES query heads that share a KV head, of one row or of neighbouring rows.
+ * It takes a page of 64 logical positions in three steps:
+ *  - scores: four threads share a position; each has four of the sixteen lanes, for every query.
+ *    A thread reads its part of a key once, and multiplies it with the queries in shared memory.
+ *    Shuffles then add the lanes, and halve the queries that each thread answers for.
+ *  - weights: sixteen threads share a query. They compute the maximum, the exponentials, their
+ *    sum, and the factors that fold the page into the pages before it.
+ *  - values: a thread has two columns and some of the queries, and goes down the positions.
  *
  * The reduction is over fixed pages in ascending order, so a page's result does not depend on who
- * computes it. Either a block walks through all pages and folds as it goes (prompts: there are
- * blocks enough), or each page is a block of its own and leaves a part, and attend_fold.cu folds
- * the parts in order (few rows with long contexts).
+ * computes it. With enough blocks (prompts), each block walks through all pages and folds as it
+ * goes. Otherwise (few rows with long contexts) each page is a block of its own and leaves a part,
+ * and attend_fold.cu folds the parts in order.
  *
- * Rows of one timeline have the same pages: where all rows of a block find a page in one place it
- * is read once for all; where they do not (nodes of a tree of tokens) the rows take turns. */
+ * Rows of one timeline have the same pages. If all rows of a block find a page in one place, it is
+ * read once for all; if they do not (nodes of a tree of tokens), the rows take turns. */
 #include "cuda/kernels/attend_steps.cuh"
 
-#define SHARED_LIMIT (48u << 10) /* what a block may have without asking */
+#define SHARED_LIMIT (48u << 10) /* the shared memory that a block may have by default */
 #define MAX_GRID_Z   65535u
 #define LINE         128u /* bytes */
-/* With fewer blocks a multiprocessor than this, pages become blocks of their own, ... */
+/* With fewer blocks per multiprocessor than this, pages become blocks of their own, ... */
 #define FEW_BLOCKS 2u
-/* ... so many of them at once that the last ones' end weighs little. */
+/* ... so many at once that the idle time at the end of a wave matters little. */
 #define BLOCKS_A_WAVE 16u
 
 __device__ static inline query_tile tile_of_block(const moe_attend_job &job)
@@ -63,7 +63,7 @@ __device__ static inline bool page_is_common(const moe_attend_job &job, const qu
     return true;
 }
 
-/* This thread's position of the page: its key, or NULL where no query of the turn sees it. */
+/* The key of this thread's position in the page, or NULL when no query of the turn sees it. */
 __device__ static inline const uint8_t *place_position(const moe_attend_job &job,
                                                        const query_tile &tile, uint32_t page,
                                                        uint32_t first_row, uint32_t end_row,
@@ -84,7 +84,8 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
         uint32_t part = threadIdx.x % SCORE_THREADS;
         if (part == 0)
             shared->values[threadIdx.x / SCORE_THREADS] = values;
-        /* Few threads read values, and late: have them near by then. Of MLA they are in the key. */
+        /* Few threads read values, and late, so prefetch them now. In MLA they are part of the key.
+         */
         for (uint32_t b = LINE * part; b < job.v_bytes && !layout.v_in_k; b += LINE * SCORE_THREADS)
             MOE_PREFETCH(values + b);
         return base + layout.k_offset + slot * layout.k_row_bytes;
@@ -92,7 +93,7 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
     return NULL;
 }
 
-/* One page for the tile's rows first_row .. end_row. */
+/* Handles one page for the tile's rows first_row .. end_row. */
 template <int TYPE, int QUERIES>
 __device__ static inline void attend_turn(const moe_attend_job &job, const query_tile &tile,
                                           uint32_t page, uint32_t first_row, uint32_t end_row,
@@ -115,7 +116,7 @@ __device__ static inline void attend_turn(const moe_attend_job &job, const query
     __syncthreads();
 }
 
-/* Queries to shared memory, and where their results go. */
+/* Copies queries to shared memory, and notes where their results go. */
 template <int QUERIES>
 __device__ static inline void load_queries(const moe_attend_job &job, const query_tile &tile,
                                            float *q, attend_shared *shared)
@@ -210,14 +211,14 @@ static void launch_any(moe_cuda_stream stream, const moe_attend_job &job, uint32
         launch_type<MOE_KV_Q8_0>(stream, job, n_waved);
 }
 
-/* moe_kv_row_bytes(), which is C's. */
+/* moe_kv_row_bytes(), which is a function of C code. */
 static uint32_t bytes_of(int type, uint32_t n)
 {
     return type == MOE_KV_Q8_0 ? n / MOE_KV_Q8_BLOCK * MOE_KV_Q8_BYTES
                                : n * (type == MOE_KV_F32 ? 4 : 2);
 }
 
-/* Whether four elements of every key and value lie as one aligned word. Pages are 64-aligned. */
+/* Whether four elements of every key and value are one aligned word. Pages are 64-aligned. */
 static bool rows_are_wide(const moe_kv_layout *layout)
 {
     size_t word = layout->type == MOE_KV_F32 ? 16 : 8;
@@ -226,7 +227,7 @@ static bool rows_are_wide(const moe_kv_layout *layout)
            0;
 }
 
-/* The heads and rows of a block: as many as share pages, up to what shared memory holds. */
+/* Chooses the heads and rows of a block: as many as share pages and fit shared memory. */
 static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     uint32_t limit = MAX_QUERIES;
@@ -238,14 +239,14 @@ static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job
     job->tile_rows = rows < attention->n_rows ? rows : attention->n_rows;
 }
 
-/* Blocks that one page gives. */
+/* How many blocks one page gives. */
 static uint32_t blocks_a_page(const moe_attend_job *job)
 {
     uint32_t tiles = (job->group + job->tile_heads - 1) / job->tile_heads;
     return (job->n_rows + job->tile_rows - 1) / job->tile_rows * job->layout.n_head_kv * tiles;
 }
 
-/* The pages' parts and the running state share the workspace; as many pages are a wave as fit. */
+/* The pages' parts and the running state share the workspace; a wave has as many pages as fit. */
 static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     size_t heads = (size_t)job->n_rows * job->n_head;

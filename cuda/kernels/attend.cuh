@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the two halves of attention share: the job, and where pages leave their parts. */
+/* Shared by the two halves of attention: the job, and where pages leave their parts. */
 #ifndef MOE_CUDA_ATTEND_CUH
 #define MOE_CUDA_ATTEND_CUH
 
@@ -15,7 +15,7 @@ typedef struct moe_attend_job {
     float *part_max;             /* [n_rows][n_head][n_pages] */
     float *part_sum;             /* likewise */
     float *part_out;             /* [n_rows][n_head][n_pages][v_dim] */
-    float *state_max;            /* [n_rows][n_head]: what the waves before came to */
+    float *state_max;            /* [n_rows][n_head]: the result of the waves before */
     float *state_sum;
     uint32_t n_rows;
     uint32_t n_head;
@@ -38,7 +38,7 @@ __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint3
     return ((size_t)row * job.n_head + head) * job.n_pages + page;
 }
 
-/* exp(from - to), by which attend_merge brings a sum from one maximum to another. */
+/* exp(from - to): attend_merge's factor that rescales a sum from one maximum to another. */
 __device__ static inline float moe_fold_factor(float from, float to)
 {
     return from == -MOE_INFINITY ? 0.0f : moe_device_exp(from - to);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Folds the parts that pages left (attend.cu) into the running state of a row and head, in
- * ascending order: attend_merge of vector_ops.h, and at the end the division by the sum.
+ * ascending order, and at the end divides by the sum: attend_merge of vector_ops.h.
  *
- * The order is fixed, but the factors of a fold depend on maxima alone, and a maximum over the
- * pages so far is exact in any order: a block scans the maxima of 256 pages at once, has their
- * factors, and what is left for one thread to do in order is one product and one fmaf a page and
+ * The order is fixed, but the factors of a fold depend only on maxima, and a running maximum is
+ * exact in any order. A block therefore scans the maxima of 256 pages at once and has their
+ * factors; one thread then computes, in order, just one product and one fmaf for each page and
  * column. */
 #include "cuda/kernels/attend.cuh"
 
@@ -17,7 +17,7 @@ typedef struct fold_shared {
     float sum[THREADS];
 } fold_shared;
 
-/* Inclusive running maxima from `before` on; returns which of shared->max has them. */
+/* Computes inclusive running maxima from `before` on; returns which of shared->max has them. */
 __device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, float before)
 {
     uint32_t i = threadIdx.x;
@@ -35,7 +35,8 @@ __device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, fl
     return turn;
 }
 
-/* Factors and sums of up to THREADS pages from part `first` on; the maximum after them. */
+/* Loads factors and sums of up to THREADS pages from part `first` on, and returns the maximum after
+ * them. */
 __device__ static inline float load_parts(const moe_attend_job &job, size_t first, uint32_t count,
                                           float before, fold_shared *shared)
 {
@@ -52,7 +53,7 @@ __device__ static inline float load_parts(const moe_attend_job &job, size_t firs
     return after;
 }
 
-/* One row and head a block. */
+/* One row and head for each block. */
 __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
 {
     __shared__ fold_shared shared;

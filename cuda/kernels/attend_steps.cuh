@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The three steps in which a block of attend.cu takes a page: scores, weights, values. */
+/* The three steps of attend.cu for a page: scores, weights, values. */
 #ifndef MOE_CUDA_ATTEND_STEPS_CUH
 #define MOE_CUDA_ATTEND_STEPS_CUH
 
@@ -17,7 +17,7 @@ typedef struct attend_shared {
     const uint8_t *values[MOE_KV_PAGE]; /* each position's row of values */
     float max[MAX_QUERIES];             /* folded so far */
     float sum[MAX_QUERIES];
-    float keep[MAX_QUERIES];       /* factor of what came before */
+    float keep[MAX_QUERIES];       /* factor of the pages before */
     float take[MAX_QUERIES];       /* ... of this page */
     float *out[MAX_QUERIES];       /* where the query's result goes */
     uint32_t visible[MAX_QUERIES]; /* positions of the page that the query attends to, this turn */
@@ -72,8 +72,8 @@ __device__ static inline void score_lanes(const uint8_t *key, const float *q, ui
     }
 }
 
-/* One step of the fold between threads: with two queries and more each thread of a pair keeps half
- * of them. A sum of two lanes is the same whichever of the two threads forms it. */
+/* One step of the fold between threads: if there are several queries, each thread of a pair keeps
+ * half of them. A sum of two lanes has the same bits on either thread. */
 template <int QUERIES>
 __device__ static inline void fold_pair(float lanes[][4], int distance, bool upper)
 {
@@ -115,7 +115,7 @@ __device__ static inline void score_page(const moe_attend_job &job, const uint8_
     }
 }
 
-/* Scores to weights, and where the page stands among those before it. */
+/* Turns scores into weights, and computes the factors of the page and of those before it. */
 __device__ static inline void weigh_page(const moe_attend_job &job, const query_tile &tile,
                                          uint32_t page, float *weights, attend_shared *shared)
 {
@@ -199,7 +199,7 @@ __device__ static inline void weigh_values(const moe_attend_job &job, const atte
     }
 }
 
-/* A page's two columns of one query to where they belong: its part, or folded into the output. */
+/* Stores a page's two columns of one query: in the page's part, or folded into the output. */
 __device__ static inline void deliver(const moe_attend_job &job, const attend_shared *shared,
                                       uint32_t query, uint32_t page, uint32_t column,
                                       const float acc[2])
@@ -219,8 +219,8 @@ __device__ static inline void deliver(const moe_attend_job &job, const attend_sh
     }
 }
 
-/* The third step for all columns and queries. Threads are laid out with the columns running through
- * a warp; if there are fewer columns than threads, groups of threads share the queries. */
+/* The third step, for all columns and queries. Columns run along a warp's threads; if there are
+ * fewer columns than threads, groups of threads share the queries. */
 template <int TYPE, int QUERIES>
 __device__ static inline void values_page(const moe_attend_job &job, const attend_shared *shared,
                                           uint32_t page, const float *weights)

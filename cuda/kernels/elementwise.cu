@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations of the device contract that take elements or rows as they come. */
+/* Operations of the device contract that work on single elements or rows. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -43,7 +43,7 @@ __global__ __launch_bounds__(THREADS) void moe_silu_mul_elements(const float *g,
         y[i] = g[i] / (1.0f + moe_device_exp(-g[i])) * u[i];
 }
 
-/* From here on a block is (row, part of it), with as many threads as a short row needs. */
+/* In the kernels below, a block is (row, part of it), with as many threads as a short row needs. */
 __device__ static inline uint32_t column(void)
 {
     return blockIdx.y * blockDim.x + threadIdx.x;
@@ -84,7 +84,7 @@ __global__ __launch_bounds__(THREADS) void moe_copy_strided_rows(const float *sr
         dst[blockIdx.x * dst_stride + i] = src[blockIdx.x * src_stride + i];
 }
 
-/* The rows' experts added up in rank order; a rank of weight 0 is not read. */
+/* Adds up the rows' experts in rank order; does not read a rank of weight 0. */
 __global__ __launch_bounds__(THREADS) void moe_combine_rows(const float *outs, const float *weights,
                                                             uint32_t n_ranks, uint32_t n, float *y)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of the KV cache by element: what moe_kv_store_c() writes and moe_kv_load_c() reads, a few
- * elements at a time. A row may start at any address that its type may have. */
+/* Reads and writes rows of the KV cache a few elements at a time, as moe_kv_load_c() and
+ * moe_kv_store_c() do. A row may start at any address that its type allows. */
 #ifndef MOE_CUDA_KV_CELLS_CUH
 #define MOE_CUDA_KV_CELLS_CUH
 
@@ -24,8 +24,8 @@ template <int TYPE> __device__ static inline float moe_kv_load1(const uint8_t *r
            (float)(int8_t)block[2 + i % MOE_KV_Q8_BLOCK];
 }
 
-/* Elements i .. i + count, i a multiple of the power of two count (2 or 4). wide: the row lies such
- * that so many elements of F16 or F32 are one load. */
+/* Elements i .. i + count, where i is a multiple of the power of two count (2 or 4). wide: the row
+ * is aligned so that one load gets as many elements of F16 or F32. */
 template <int TYPE, int COUNT>
 __device__ static inline void moe_kv_load(const uint8_t *row, uint32_t i, bool wide, float *x)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing the KV cache: new rows of keys and values in the cache's type (kv_store of vector_ops.h),
- * and rows moved to other places.
+/* Writes the KV cache: stores new rows of keys and values in the cache's type (kv_store of
+ * vector_ops.h), and moves rows to other places.
  *
- * A warp stores 32 elements of one head, which for Q8_0 is a block: its scale comes of a maximum by
- * shuffles. */
+ * A warp stores 32 elements of one head. For Q8_0 these are a block, whose scale comes from a
+ * maximum by shuffles. */
 #include "cuda/kernels/kv_cells.cuh"
 #include "cuda/kernels/vector_launch.h"
 
@@ -19,7 +19,7 @@ typedef struct store_args {
     size_t v_stride;
 } store_args;
 
-/* Element `lane` of a block of 32, all of them by one warp. */
+/* Stores element `lane` of a block of 32; one warp stores them all. */
 __device__ static inline void store_q8(uint8_t *block, float x, uint32_t lane)
 {
     uint32_t top = moe_device_bits_of(x) & 0x7fffffffu;
@@ -82,8 +82,8 @@ typedef struct move_args {
     uint32_t n;
 } move_args;
 
-/* A thread moves one column of 16 bits, move after move, so that a place that is read before it is
- * written needs no other order. */
+/* A thread moves one column of 16 bits through all moves in order, so no place is overwritten
+ * before it is read. */
 __device__ static inline void move_column(const move_args &args, size_t at, size_t row_bytes)
 {
     for (uint32_t i = 0; i < args.n; i++) {
@@ -96,7 +96,7 @@ __device__ static inline void move_column(const move_args &args, size_t at, size
     }
 }
 
-/* Block (layer, head); heads beyond a layer's are none. */
+/* Block (layer, head). Heads beyond a layer's own do nothing. */
 __global__ __launch_bounds__(THREADS) void moe_kv_move_rows(move_args args)
 {
     const moe_kv_layout &layout = args.layouts[blockIdx.x];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is done to rows of logits: softmax in place, and the greatest with its share. */
+/* Operations on rows of logits: softmax in place, and the greatest logit with its share. */
 #include "cpu/kernels/vector_ops.h"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
@@ -16,10 +16,10 @@ __global__ __launch_bounds__(THREADS) void moe_softmax_rows(float *x, uint32_t n
 
 typedef struct candidate {
     float value;
-    uint32_t index; /* NONE: no number seen yet */
+    uint32_t index; /* NONE: all NaN so far */
 } candidate;
 
-/* The greater; of equals the one that stands first. */
+/* The greater of two; of equals the first. */
 __device__ static inline candidate better(candidate a, candidate b)
 {
     if (b.value > a.value || (b.value == a.value && b.index < a.index))
@@ -38,8 +38,8 @@ __device__ static inline candidate best_of_warp(candidate best)
     return best;
 }
 
-/* The best of what threads t, t + the block's threads, .. see. NaNs compare with nothing and so
- * never win. All threads of the block call it, and all have the result. */
+/* The best of the values that threads t, t + the block's threads, .. see. NaNs never win. All
+ * threads of the block call it, and all get the result. */
 __device__ static inline candidate best_of_row(const float *row, uint32_t n, candidate *winners)
 {
     candidate best = {-MOE_INFINITY, NONE};

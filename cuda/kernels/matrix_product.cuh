@@ -34,7 +34,7 @@
 #define MATRIX_THREADS (MATRIX_WARPS * MOE_WARP)
 #define MATRIX_STAGES  2u
 
-/* Where things lie in a stage, and behind the stages the scales that a warp's threads share. In
+/* Where data lies in a stage, and behind the stages the scales that a warp's threads share. In
  * bytes. COLUMNS: activation rows of a tile. */
 template <int TYPE, int COLUMNS> struct matrix_shape {
     typedef weight_slice<TYPE> slice;
@@ -42,27 +42,28 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
     static constexpr uint32_t tiles = 4 / runs; /* of 16 weight rows */
     static constexpr uint32_t outs = 16 * tiles;
     static constexpr uint32_t column_tiles = COLUMNS / 8;
-    static constexpr uint32_t row_threads = MATRIX_THREADS / outs; /* that copy a weight row */
+    static constexpr uint32_t row_threads = MATRIX_THREADS / outs; /* threads that copy a weight row
+                                                                    */
     static constexpr uint32_t column_threads = MATRIX_THREADS / COLUMNS;
     static constexpr uint32_t pieces = (slice::group_bytes + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;
     static constexpr uint32_t pitch = pieces * PIECE_BYTES;
-    /* d of a row's slices, and of formats with minima the sums of their runs. A plane has room that
-     * keeps the banks of slices apart. */
+    /* d of a row's slices, and for formats with minima the sums of their runs. Each plane is padded
+     * so that slices are in different banks. */
     static constexpr uint32_t planes = 1 + (slice::has_mins ? runs : 0);
     static constexpr uint32_t factor_pitch = (COLUMNS + 4) * sizeof(float);
     static constexpr uint32_t plane = MATRIX_WARPS * factor_pitch;
     static constexpr uint32_t codes = outs * pitch;
     static constexpr uint32_t factors = codes + COLUMNS * MOE_GROUP;
     static constexpr uint32_t stage = factors + planes * plane;
-    /* Formats that pack their scales: unpacked once for the four threads of a row. */
+    /* Formats with packed scales: unpacked once for the four threads of a row. */
     static constexpr bool shared_scales = slice::format::elems == MOE_GROUP;
-    /* Registers are short: factors are loaded where they are used. */
+    /* Registers are scarce: factors are loaded where they are used. */
     static constexpr bool lean =
         COLUMNS == 32 && (shared_scales ? TYPE != MOE_DTYPE_Q2_K : TYPE == MOE_DTYPE_Q5_1);
     static constexpr uint32_t row_scales = runs * (slice::has_mins ? 2 : 1);
     static constexpr uint32_t scales = MATRIX_STAGES * stage;
     static constexpr uint32_t warp_scales = shared_scales ? outs * row_scales * sizeof(float) : 0;
-    /* The lanes of so many rows at a time are added in the same memory. */
+    /* The lanes of this many rows at a time are added, in the same memory. */
     static constexpr uint32_t lanes = MATRIX_WARPS * runs;
     static constexpr uint32_t sum_outs = 32 / runs;
     static constexpr uint32_t sum_pitch = sum_outs + 4; /* in floats */
@@ -72,19 +73,19 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
                                           : sums_bytes;
 };
 
-/* A product's rows are for tiles of 64 up to here, or further; the others for tiles of 32, or for
- * one of 16 if it has room for them. */
+/* How many of a product's rows go to tiles of 64. The rest go to tiles of 32, or to one of 16 if
+ * they fit. */
 __host__ __device__ static inline uint32_t wide_rows_of(const moe_cuda_products &job,
                                                         uint32_t n_rows)
 {
     return n_rows >= job.wide_from ? (n_rows + 64 - job.wide_rest) / 64 * 64 : 0;
 }
 
-/* What a thread copies next, and where to: of a weight row every row_threads'th piece of the
- * group, of an activation row every column_threads'th piece and slice. */
+/* What a thread copies next, and where to: of a weight row every row_threads-th piece of the group,
+ * of an activation row every column_threads-th piece and slice. */
 typedef struct matrix_source {
     const uint8_t *weights; /* where the row's first piece begins; NULL: no row */
-    uint32_t at;            /* the group, from there on, and the row's end: below 4 GiB */
+    uint32_t at;            /* offset of the group from there, and of the row's end: below 4 GiB */
     uint32_t end;
     uint32_t code;           /* of the activations' arrays, in elements */
     uint32_t factor;         /* slices */
@@ -93,8 +94,8 @@ typedef struct matrix_source {
     uint32_t factors_target;
 } matrix_source;
 
-/* Pieces of activation rows lie where their number and the row's differ in each bit: what the
- * threads of a warp read at once is in different banks. */
+/* A piece of an activation row is stored at its number XOR the row's, so that a warp's threads read
+ * from different banks. */
 __device__ static inline uint32_t code_piece(uint32_t row, uint32_t piece)
 {
     return row * MOE_GROUP + (piece ^ row % 8) * PIECE_BYTES;
@@ -236,7 +237,7 @@ template <int TYPE> struct matrix_scales {
     float min[weight_slice<TYPE>::runs];
 };
 
-/* How far the group of a row begins behind a piece. row_step: what a row adds to that. */
+/* How far behind a piece's start a row's group begins. row_step: how much each row adds. */
 __device__ static inline uint32_t skew_of(uint32_t skew, uint32_t row_step, uint32_t row)
 {
     return (skew + row * row_step) & (PIECE_BYTES - 1);
@@ -316,7 +317,7 @@ __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TY
     typedef matrix_shape<TYPE, COLUMNS> shape;
 #pragma unroll
     for (uint32_t at = 0; at < shape::runs * shape::column_tiles; at++) {
-        /* In the order that takes the fewer registers. */
+        /* In the order that needs fewer registers. */
         uint32_t j = shape::lean ? at % shape::runs : at / shape::column_tiles;
         uint32_t n = shape::lean ? at / shape::runs : at % shape::column_tiles;
         product_factors<2> factor[shape::planes];
@@ -373,7 +374,7 @@ __device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uin
     }
 }
 
-/* The contract's tree: lane[0] of LEFT lanes, which 2 LEFT are added to, and so on. */
+/* The contract's tree: adds 2 LEFT lanes to LEFT lanes, down to lane[0]. */
 template <int LANES, int LEFT>
 __device__ static inline float add_lanes(const float *lane, uint32_t stride)
 {
@@ -453,7 +454,8 @@ __global__ __launch_bounds__(MATRIX_THREADS,
 #pragma unroll 1
     for (uint32_t first = 0; first < job.n_in; first += MOE_GROUP) {
         __pipeline_wait_prior(0);
-        __syncthreads(); /* what the others copied, and the stage that is filled next */
+        __syncthreads(); /* waits for the other threads' copies, and for the stage that is filled
+                          * next */
         if (first + MOE_GROUP < job.n_in)
             fetch_group<TYPE, COLUMNS>(job.x_q8, &source, memory + (shape::stage - stage));
         __pipeline_commit();
@@ -462,7 +464,7 @@ __global__ __launch_bounds__(MATRIX_THREADS,
         skew += shape::slice::group_bytes % PIECE_BYTES;
         stage = shape::stage - stage;
     }
-    /* Read again: its registers are the loop's. */
+    /* Read again, since its registers serve the loop. */
     store_tile<TYPE, COLUMNS>(job, product_of(job, blockIdx.z), first_out, first_row,
                               (float *)memory, sums);
 }
@@ -491,7 +493,7 @@ static void launch_matrix_type(moe_cuda_stream stream, const moe_cuda_products &
         launch_matrix_tiles<TYPE, 64>(stream, job, max_rows[2]);
 }
 
-/* One for each source of instances; false: the type is of another. */
+/* One function for each source of instances; false: another source has the type. */
 bool moe_cuda_matrix_blocks32(moe_cuda_stream stream, const moe_cuda_products &job,
                               const uint32_t *max_rows);
 bool moe_cuda_matrix_blocks256(moe_cuda_stream stream, const moe_cuda_products &job,

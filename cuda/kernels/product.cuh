@@ -46,9 +46,9 @@ template <int N> struct alignas(4 * N) product_factors {
     float v[N];
 };
 
-/* How a type's rows are cut. Segments are as long as makes 16 bytes a divisor, where that is not
- * too long: short ones cost a thread's time, long ones room. Pieces a row are odd in number, so
- * that the eight rows of a warp lie in different banks. */
+/* How a type's rows are cut. A segment is long enough to be a multiple of 16 bytes where that is
+ * not too long: short segments cost thread time, long ones shared memory. The number of pieces for
+ * each row is odd, so that a warp's eight rows lie in different banks. */
 template <int TYPE> struct product_shape {
     typedef weight_format<TYPE> format;
     static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;
@@ -94,15 +94,15 @@ __device__ static inline moe_cuda_product product_of(const moe_cuda_products &jo
     return product;
 }
 
-/* A weight row from the aligned piece on that it begins in. */
+/* A weight row, from the aligned piece in which it begins. */
 typedef struct product_row {
     const uint8_t *pieces; /* NULL for threads without a row */
-    uint32_t skew;         /* where the row begins in them, and behind its end: below 4 GiB */
+    uint32_t skew;         /* offsets in the pieces of the row's begin and end: below 4 GiB */
     uint32_t end;
 } product_row;
 
-/* Copies the row's segment number `segment` into a stage, if there is one. Either way the copies
- * so far are one more commitment. */
+/* Copies the row's segment number `segment` into a stage, if there is one. In either case closes a
+ * group of asynchronous copies. */
 template <int TYPE>
 __device__ static inline void fetch_segment(const product_row &row, uint32_t segment,
                                             uint8_t *stage, uint32_t t)
@@ -122,8 +122,8 @@ __device__ static inline void fetch_segment(const product_row &row, uint32_t seg
     __pipeline_commit();
 }
 
-/* A thread's part of a group with one activation row, whose 64 elements are the two blocks from
- * `block` of x on. */
+/* Multiplies a thread's part of a group with one activation row, whose 64 elements are the two
+ * blocks from `block` of x on. */
 template <typename FORMAT>
 __device__ static inline void add_part(const moe_q8_rows &x, uint32_t block,
                                        const weight_part &part, float *acc)
@@ -152,8 +152,8 @@ __device__ static inline void add_part(const moe_q8_rows &x, uint32_t block,
     }
 }
 
-/* The thread's parts of a segment that begins at element `first`. What a row lacks of its last
- * group is zeros, which change no sum: none is ever -0. */
+/* Multiplies the thread's parts of a segment that begins at element `first`. Elements beyond the
+ * row's end are zeros, which change no sum, because no sum is ever -0. */
 template <int TYPE, int ROWS>
 __device__ static inline void add_quantised(const moe_cuda_products &job, const uint8_t *bytes,
                                             uint32_t first, uint32_t t, const uint32_t *rows,
@@ -272,7 +272,8 @@ __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cu
         fetch_segment<TYPE>(row, s, stages + s * stage_bytes, t);
     for (uint32_t s = 0; s < segments; s++) {
         __pipeline_wait_prior(STAGES - 2);
-        __syncwarp(); /* what the others of the warp copied, and the stage that is filled next */
+        __syncwarp(); /* waits for the other threads' copies, and for the stage that is filled next
+                       */
         fetch_segment<TYPE>(row, s + STAGES - 1, stages + (s + STAGES - 1) % STAGES * stage_bytes,
                             t);
         uint32_t skew = (row.skew + s * shape::segment) & (PIECE_BYTES - 1);
@@ -360,7 +361,7 @@ static void launch_product_type(moe_cuda_stream stream, const moe_cuda_products 
         launch_product_class<TYPE, 8>(stream, job, warps, max_rows[3]);
 }
 
-/* One for each source of instances; false: the type is of another. */
+/* One function for each source of instances; false: another source has the type. */
 bool moe_cuda_product_floats(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
                              const uint32_t *max_rows);
 bool moe_cuda_product_blocks32(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,

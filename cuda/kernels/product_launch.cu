@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* From descriptors to launches: products of one type, linear maps, experts.
+/* Turns descriptors into launches: products of one type, linear maps, experts.
  *
- * Experts are three products over all works: gates and ups (the descriptors of all gates, then of
- * all ups), then silu(gate) * up quantised on the way, then down. Inner rows are numbered through
- * all works. Descriptors of neighbours that agree in type go together, so a layer of experts in one
- * type is one launch a step and class of row counts. */
+ * Experts are three steps over all works: gate and up products (the descriptors of all gates, then
+ * of all ups), then silu(gate) * up with quantisation, then down products. Inner rows are numbered
+ * through all works. Neighbouring descriptors of the same type share launches, so a layer of
+ * experts in one type takes one launch for each step and class of row counts. */
 #include "cuda/kernels/matrix_product.cuh"
 
-#define MAX_PRODUCTS 65535u /* of a grid's third side */
-/* Fewer warps than this leave multiprocessors idle if they come four a block. */
+#define MAX_PRODUCTS 65535u /* the limit of a grid's third dimension */
+/* With fewer warps than this, blocks of four warps leave multiprocessors idle. */
 #define MANY_WARPS 1024u
 
-/* Fewer blocks than this leave so many multiprocessors idle that twice as many with tiles of half
- * the rows are done earlier. With very many, rows left over are better off by themselves. */
+/* With fewer blocks than this, so many multiprocessors idle that twice as many blocks with half the
+ * rows finish earlier. With very many blocks, rows left over are better handled separately. */
 #define MANY_BLOCKS      66u
 #define VERY_MANY_BLOCKS 528u
 #define WIDE_ROWS        33u
@@ -30,7 +30,7 @@ static void raise(uint32_t *max, uint32_t n)
     *max = n > *max ? n : *max;
 }
 
-/* Adds a product's rows to the most of each class. */
+/* Raises the maximum of each class to a product's rows. */
 static void count_rows(const moe_cuda_products &job, uint32_t n_rows, uint32_t *max_rows)
 {
     if (n_rows >= job.matrix_from) {
@@ -53,8 +53,8 @@ template <int... TYPES> static bool reads_words(moe_dtype type)
     return ((type == TYPES && weight_slice<TYPES>::aligned) || ...);
 }
 
-/* matrix_product.cuh reads blocks that are whole words in words, which must be seen here, and
- * numbers activations by 32 bits. */
+/* matrix_product.cuh reads blocks of whole words as words, which alignment must allow, and numbers
+ * activations by 32 bits. */
 static bool suits_matrix_units(const moe_cuda_products &job)
 {
     if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
@@ -70,7 +70,7 @@ static bool suits_matrix_units(const moe_cuda_products &job)
     return addresses % 4 == 0;
 }
 
-/* Decides what the caller has left open. */
+/* Decides what the caller left open. */
 static void choose_classes(moe_cuda_products *job)
 {
     if (!suits_matrix_units(*job))
@@ -210,7 +210,7 @@ static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
     return step == 0 ? &work->gate : step == 1 ? &work->up : &work->down;
 }
 
-/* Descriptors begin .. end, neighbours of one type together. */
+/* Launches descriptors begin .. end, neighbours of one type together. */
 static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
                      const moe_q8_rows *x_q8, size_t x_stride, size_t out_stride, uint32_t begin,
                      uint32_t end)
@@ -234,7 +234,8 @@ static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
     }
 }
 
-/* Floats for down matrices of floats, in place of the gate; quantised rows for the others. */
+/* Activates: gives floats for float down matrices, in place of the gate; quantised rows for the
+ * others. */
 static void activate(moe_cuda_stream stream, const moe_cuda_experts *experts, uint32_t n_inner,
                      uint32_t n_ff, const moe_q8_rows *h_q8)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Activation rows to 8 bits by quant_rows.h, a warp a block of 32: an element a thread, maxima and
- * sums by shuffles. Maxima and integer sums are the same in any order. */
+/* Quantises activation rows to 8 bits by quant_rows.h: a warp for each block of 32, a thread for
+ * each element, maxima and sums by shuffles. Maxima and integer sums are the same in any order. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -37,7 +37,7 @@ __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda
     float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
     if (inverse == MOE_INFINITY)
         inverse = 0.0f;
-    /* Adding 1.5 * 2^23 rounds to the nearest even integer, which the low byte then is. */
+    /* Adding 1.5 * 2^23 rounds to the nearest even integer, which is then in the low byte. */
     int q = (int8_t)(moe_device_bits_of(x * inverse + 12582912.0f) & 255);
     int sum16 = q;
     for (int half = 1; half < 16; half *= 2)

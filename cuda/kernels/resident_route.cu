@@ -38,7 +38,7 @@ __device__ static inline bool is_missing(const moe_cuda_route_edit &edit, uint32
     return expert < edit.n_expert && !edit.resident[expert];
 }
 
-/* The row's choice into shared memory, and what is to be known of it. */
+/* Copies the row's choice into shared memory, and computes what the edits need of it. */
 __device__ static inline void begin_row(const moe_cuda_route_edit &edit, row_shared *row)
 {
     for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
@@ -74,8 +74,8 @@ __device__ static inline void end_row(const moe_cuda_route_edit &edit, const row
     }
 }
 
-/* The first of n experts in a list that is resident and does not serve the row, or none. By the
- * first warp, all of it; all its threads have the result. */
+/* The first of n experts in a list that is resident and does not serve the row, or none. All
+ * threads of the first warp call it, and all get the result. */
 __device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, const row_shared *row,
                                              const uint16_t *list, uint32_t n)
 {
@@ -94,7 +94,8 @@ __device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, co
     return MOE_CUDA_EXPERT_NONE;
 }
 
-/* The model's rule for mixing weights over what serves the row. One thread: the sum has an order.
+/* Computes the mixing weights of the experts that serve the row, by the model's rule. One thread,
+ * because the sum has an order.
  */
 __device__ static inline void mix(const moe_cuda_route_edit &edit, row_shared *row)
 {
@@ -114,7 +115,7 @@ __device__ static inline void mix(const moe_cuda_route_edit &edit, row_shared *r
 
 /* ---- The draft ---- */
 
-/* Resident picks to the front, in their order; returns how many. One thread. */
+/* Moves resident picks to the front, in their order; returns how many. One thread. */
 __device__ static inline uint32_t keep_resident(const moe_cuda_route_edit &edit, row_shared *row)
 {
     uint32_t n = 0;
@@ -128,7 +129,7 @@ __device__ static inline uint32_t keep_resident(const moe_cuda_route_edit &edit,
     return n;
 }
 
-/* Each of those behind n_kept goes before what is worse. One thread. */
+/* Inserts each expert behind n_kept before all worse ones. One thread. */
 __device__ static inline void put_in_order(const moe_cuda_route_edit &edit, row_shared *row)
 {
     for (uint32_t i = row->n_kept; i < edit.n_used; i++) {
@@ -142,15 +143,15 @@ __device__ static inline void put_in_order(const moe_cuda_route_edit &edit, row_
     }
 }
 
-/* Resident picks stay, the best of the other resident ones by what routers choose by fill the row;
- * ranks that are left over are dropped. */
+/* Keeps resident picks, and fills the row with the best other resident experts by the routers'
+ * ranking. Drops ranks that are left over. */
 __device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_shared *row)
 {
     const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
     for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
         float merit = edit.bias != NULL ? probs[e] + edit.bias[e] : probs[e];
         row->merit[e] = merit == merit ? merit : -MOE_INFINITY;
-        /* NaN: no candidate, and before or behind none. */
+        /* NaN: no candidate, and never compared. */
         bool candidate = edit.resident[e] && !has(row->taken, e);
         row->candidate[e] = candidate ? row->merit[e] : MOE_NAN;
     }
@@ -175,7 +176,8 @@ __device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_
     }
 }
 
-/* Resident picks keep their ranks; the others are served in rank order. By the first warp. */
+/* Resident picks keep their ranks; the other ranks get stand-ins in rank order. By the first warp.
+ */
 __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
                                        const moe_cuda_draft_routing &routing, row_shared *row)
 {
@@ -248,7 +250,7 @@ __device__ static inline void two_greatest(float p, float best[2])
     best[0] = p > best[0] ? p : best[0];
 }
 
-/* Between the two best picks, renormalised; of a lone pick over the whole router. */
+/* The margin between the two best picks, renormalised; for a single pick, over the whole router. */
 __device__ static inline double margin_of(const moe_cuda_route_edit &edit, const row_shared *row,
                                           const float *probs)
 {
@@ -266,7 +268,8 @@ __device__ static inline double margin_of(const moe_cuda_route_edit &edit, const
     return (double)(best[0] - best[1]) / (lone ? 1.0 : sum);
 }
 
-/* Whether a gate keeps the row as it is: it is too sure of its experts. One thread. */
+/* Whether a gate leaves the row unchanged, because the router is too sure of its experts. One
+ * thread. */
 __device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
                                        const moe_cuda_buddy_options &options, const row_shared *row)
 {
@@ -277,7 +280,8 @@ __device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
     return margin_of(edit, row, probs) >= options.margin_threshold;
 }
 
-/* Missing experts in rank order, each by the first of its buddies that is free. By the first warp.
+/* Replaces missing experts in rank order, each by the first of its buddies that is free. By the
+ * first warp.
  */
 __device__ static inline void take_buddies(const moe_cuda_route_edit &edit,
                                            const moe_cuda_buddy_options &options, row_shared *row)
@@ -321,8 +325,8 @@ typedef struct census {
     uint32_t n_distinct_missing;
 } census;
 
-/* Counts the whole layer before any row changes, and decides whether to leave it alone: by distinct
- * experts, which are what would move. One block. */
+/* Counts the whole layer before any row changes, and decides by the number of distinct experts
+ * (those that would move) whether to leave the layer alone. One block. */
 __global__ __launch_bounds__(THREADS) void moe_buddy_census(moe_cuda_route_edit edit,
                                                             moe_cuda_buddy_options options)
 {

@@ -2,14 +2,15 @@
 /* Root-mean-square norms of rows, by rms_norm of vector_ops.h.
  *
  * The sum of squares is sixteen chains of fmaf that nothing may shorten. Short rows (a head's norm)
- * take sixteen threads each, which read memory themselves. Of a long row the whole block brings a
- * piece at a time into shared memory, all loads at once, and sixteen threads run down it there. */
+ * take sixteen threads each, which read memory themselves. For a long row, the whole block loads a
+ * piece at a time into shared memory, with all loads at once, and sixteen threads add it up there.
+ */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
 #define THREADS 256u
 #define PIECE   4096u /* a multiple of MOE_LANES */
-/* Up to here a row is short: its chains are no longer than a turn of the block would take. */
+/* Rows up to this length are short: their chains take no longer than a turn of the block would. */
 #define SHORT_ROW    512u
 #define ROWS_A_BLOCK (THREADS / MOE_LANES)
 
@@ -32,7 +33,7 @@ __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 {
     uint32_t lane = threadIdx.x % MOE_LANES;
     uint32_t row = blockIdx.x * ROWS_A_BLOCK + threadIdx.x / MOE_LANES;
-    /* Threads without a row go along, for the others of their warp. */
+    /* Threads without a row run too, because the others of their warp need them. */
     uint32_t n = row < args.n_rows ? args.n : 0;
     const float *x = args.x + row * args.stride;
     float *y = args.y + row * args.stride;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rotary embedding in place, by rope_interleaved and rope_halves of vector_ops.h: a thread a pair.
- * Sines and cosines come in tables, so that host and device turn by the same angles. */
+/* Rotary embedding in place, by rope_interleaved and rope_halves of vector_ops.h, one thread for
+ * each pair. Sines and cosines come in tables, so that host and device use the same angles. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* From a router's logits to experts and weights: router_select.h, a block a row.
+/* From a router's logits to experts and weights (router_select.h), one block for each row.
  *
- * The chosen are found without sorting: an expert's rank is the number of those that come before
- * it, which each thread counts for its own expert and gives up on when there are more than are
- * used. Groups are few and one thread inserts them in order, as the reference does, whose outcome
- * depends on that order when a score is no number. */
+ * The experts are chosen without sorting. An expert's rank is the number of experts that come
+ * before it. Each thread counts this for its own expert, and stops when the count reaches the
+ * number used. Groups are few, and one thread inserts them in order, as the reference does: with a
+ * NaN score the outcome depends on that order. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
 #define THREADS 256u
-/* Experts compared between two looks at the rank. */
+/* Comparisons between two checks of the rank. */
 #define STRETCH 16u
 
 typedef struct route_args {
@@ -23,7 +23,7 @@ typedef struct route_args {
 
 typedef struct route_shared {
     float p[MOE_ROUTER_MAX_EXPERTS];
-    /* What selects; NaN for an expert that its group rules out, which compares with nothing. */
+    /* The value that is ranked; NaN for an expert of an excluded group, which never compares. */
     float ranking[MOE_ROUTER_MAX_EXPERTS];
     float scores[MOE_ROUTER_MAX_EXPERTS];    /* of groups */
     uint32_t groups[MOE_ROUTER_MAX_EXPERTS]; /* the best so far */
@@ -62,7 +62,7 @@ __device__ static inline float group_score(const moe_router_gate &gate, const fl
     return gate.group_score == MOE_ROUTER_GROUP_TOP2_SUM && n > 1 ? best + second : best;
 }
 
-/* The n_group_used best of the scores; equals in ascending order. */
+/* The n_group_used best scores; equals in ascending order. */
 __device__ static inline void choose_groups(const moe_router_gate &gate, route_shared *shared)
 {
     uint32_t count = 0;

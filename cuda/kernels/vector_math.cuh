@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The arithmetic that several kernels share: the exponential, the fold of sixteen lanes, maxima.
+/* Arithmetic that several kernels share: the exponential, the fold of sixteen lanes, maxima.
  *
- * Everything is the contract of cpu/kernels/vector_ops.h to the bit. The sources are compiled
- * without contraction of products and sums, so a fused operation is where fmaf() stands and nowhere
- * else.
+ * Every function gives the bits of the contract in cpu/kernels/vector_ops.h. The sources are
+ * compiled without contraction of products and sums, so the only fused operations are the calls of
+ * fmaf().
  *
  * A vector's sixteen lanes are sixteen neighbouring threads of a warp. The tree 8, 4, 2, 1 is then
- * a butterfly: every thread adds what its partner has, thread 0 of the sixteen ends with the sum
- * that the contract asks for, and, addition being commutative, so do the others. */
+ * a butterfly: every thread adds its partner's value. Thread 0 of the sixteen ends with the
+ * contract's sum, and so do the others, because addition is commutative. */
 #ifndef MOE_CUDA_VECTOR_MATH_CUH
 #define MOE_CUDA_VECTOR_MATH_CUH
 
@@ -46,13 +46,13 @@ __device__ static inline float moe_device_sigmoid(float x)
     return 1.0f / (1.0f + moe_device_exp(-x));
 }
 
-/* NaNs are passed over; begin with -infinity. */
+/* Ignores NaNs; begin with -infinity. */
 __device__ static inline float moe_greater(float x, float max)
 {
     return x > max ? x : max;
 }
 
-/* All threads of the warp call these; a result is that of the caller's sixteen threads. */
+/* All threads of the warp call these; a result belongs to the caller's sixteen threads. */
 __device__ static inline float moe_lanes_sum(float lane)
 {
     for (int half = 8; half > 0; half /= 2)
@@ -68,7 +68,7 @@ __device__ static inline float moe_lanes_max(float lane)
 }
 
 /* The greatest of every thread's value. scratch: MOE_WARP floats of shared memory, free again after
- * the next barrier. All threads of the block call it, and all have the result. */
+ * the next barrier. All threads of the block call it, and all get the result. */
 __device__ static inline float moe_block_max(float value, float *scratch)
 {
     value = moe_lanes_max(value);
@@ -83,7 +83,8 @@ __device__ static inline float moe_block_max(float value, float *scratch)
 }
 
 /* softmax of vector_ops.h over x[0..n) in shared or global memory, in place, by the whole block.
- * scratch: MOE_WARP + 1 floats of shared memory. What x holds is visible to all before and after.
+ * scratch: MOE_WARP + 1 floats of shared memory. All threads see the contents of x before and
+ * after.
  */
 __device__ static inline void moe_block_softmax(float *x, uint32_t n, float *scratch)
 {
@@ -95,7 +96,7 @@ __device__ static inline void moe_block_softmax(float *x, uint32_t n, float *scr
         x[i] = moe_device_exp(x[i] - max);
     __syncthreads();
     if (threadIdx.x < MOE_WARP) {
-        /* Both halves of the warp do the same: the fold is the whole warp's. */
+        /* Both halves of the warp compute the same, because the fold needs the whole warp. */
         float lane = 0.0f;
         for (uint32_t i = threadIdx.x % MOE_LANES; i < n; i += MOE_LANES)
             lane += x[i];

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The block formats, taken apart by the thread that multiplies.
+/* Block formats, taken apart by the thread that multiplies.
  *
- * Rows are cut into groups of 256 elements, and a group among four threads: thread t has the part
- * 64t .. 64t + 63, which is two runs of 32 or four of 16, all of each, so that its integer sum
- * needs no other thread. A part is also what shares its bytes: two blocks, or both nibbles of 32
- * bytes.
+ * Rows are cut into groups of 256 elements, and a group is divided among four threads. Thread t has
+ * the part 64t .. 64t + 63, which is two whole runs of 32 or four of 16, so its integer sums need
+ * no other thread. The elements of a part also share bytes: they are two blocks, or both nibbles of
+ * 32 bytes.
  *
- * unpack() gives part t of the group whose bytes begin at `group`: a signed byte a code, offsets
- * subtracted, in the order of the elements. Codes stay where in their byte they come cheapest:
- * those of half h (32 elements) are 2^zeros(h) times what the format means. Unsigned codes less
- * half their range are the same bits with the uppermost one turned over, if they end at the sign.
- * `whole` is false where a row ends after the part's first half; the other half then has scale and
- * minimum 0, and none of its bytes is read. */
+ * unpack() gives part t of the group whose bytes begin at `group`: one signed byte for each code,
+ * offsets subtracted, in the order of the elements. A code stays at the bit position in its byte
+ * where it is cheapest to get: codes of half h (32 elements) are 2^zeros(h) times their value. To
+ * subtract half the range from unsigned codes that end at the sign bit, the sign bit is inverted.
+ * `whole` is false if a row ends after the part's first half; the other half then has scale and
+ * minimum 0, and its bytes are not read. */
 #ifndef MOE_CUDA_WEIGHT_FORMATS_CUH
 #define MOE_CUDA_WEIGHT_FORMATS_CUH
 
@@ -25,7 +25,7 @@ typedef struct weight_part {
     float min[4];   /* likewise, with the sign it is added */
 } weight_part;
 
-/* n words from any address; reads no aligned word that has none of their bytes. */
+/* Reads n words from any address. Reads only aligned words that contain some of their bytes. */
 template <int N> __device__ static inline void words_at(const uint8_t *bytes, uint32_t *out)
 {
     uint32_t shift = (uint32_t)(uintptr_t)bytes & 3;
@@ -50,8 +50,8 @@ __device__ static inline float half_at(const uint8_t *bytes)
     return moe_device_half_to_float((uint16_t)half_bits_at(bytes));
 }
 
-/* Eight words, 16 bytes at once where they are aligned: in a matrix either everywhere or nowhere if
- * its blocks are a multiple of 16 long. */
+/* Eight words, read 16 bytes at once if they are aligned: for blocks whose size is a multiple of 16
+ * this holds everywhere in a matrix or nowhere. */
 struct alignas(16) weight_words {
     uint32_t v[4];
 };
@@ -71,13 +71,13 @@ __device__ static inline void aligned_words_at(const uint8_t *bytes, uint32_t *o
     }
 }
 
-/* Rotated, to the right for bits > 0, to the left for bits < 0. */
+/* Rotates a word: to the right for bits > 0, to the left for bits < 0. */
 __device__ static inline uint32_t turned(uint32_t word, int bits)
 {
     return __funnelshift_r(word, word, (uint32_t)bits);
 }
 
-/* The bits of `mask` from one word, the others from another. */
+/* Joins the bits of `mask` from one word with the other bits of another. */
 __device__ static inline uint32_t joined(uint32_t mask, uint32_t word, uint32_t other)
 {
     return (word & mask) | (other & ~mask);
@@ -88,9 +88,9 @@ __device__ static inline uint32_t codes_of(int a, int b, int c, int d)
     return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | (d & 255u) << 24;
 }
 
-/* Eight nibbles by a book of 16 signed bytes, those of four bytes' low halves and of their high
- * ones. Byte by byte out of either half of the book by the lower three bits, then out of the two by
- * the upper bit. */
+/* Looks eight nibbles up in a table of 16 signed bytes: those of four bytes' low halves, and those
+ * of the high halves. The lower three bits choose in either half of the table, then the upper bit
+ * chooses between the two. */
 __device__ static inline void look_up(uint32_t nibbles, const uint32_t *book, uint32_t *low,
                                       uint32_t *high)
 {
@@ -199,8 +199,8 @@ MOE_FORMAT_32(MOE_DTYPE_Q4_1, moe_block_q4_1, true, 0)
     nibbles_at(block + 4, code);
 }
 
-/* Word i's four of 32 fifth bits, each in its byte's bit `to` (a power of two); the other bits mean
- * nothing. */
+/* Puts each of word i's four fifth bits (of 32) into bit `to` of its byte (a power of two); the
+ * other bits are undefined. */
 __device__ static inline uint32_t fifth_bits(uint32_t bits, int i, uint32_t to)
 {
     return (bits >> 4 * i & 15) * (0x00204081u * to);
@@ -302,7 +302,8 @@ MOE_FORMAT_256(MOE_DTYPE_Q3_K, moe_block_q3_k, 4, false, 5, 5)
     }
 }
 
-/* Scales and minima of two neighbours of the eight that Q4_K and Q5_K pack alike. */
+/* Scales and minima of two neighbouring runs of the eight that Q4_K and Q5_K pack in the same way.
+ */
 __device__ static inline void scales_k(const uint8_t *group, uint32_t t, weight_part *part)
 {
     const uint8_t *packed = group + 4 + t % 2 * 2;

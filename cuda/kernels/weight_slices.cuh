@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The block formats, taken apart for the matrix units.
+/* Block formats, taken apart for the matrix units.
  *
- * Slice w of a group of 256 elements is its elements 32w .. 32w + 31: a run of 32 or two of 16.
- * The four threads of a weight row share it as fragments lie (matrix_units.cuh): thread t has
- * elements 4t .. 4t + 3 (`low`) and 16 + 4t .. (`high`), a signed byte each, 2^zeros times what the
- * format means, as in weight_formats.cuh. No code is taken apart twice, so nothing is kept for
- * others but the scales, and those only of formats that pack them.
+ * Slice w of a group of 256 elements is its elements 32w .. 32w + 31: a run of 32 or two of 16. The
+ * four threads of a weight row share it in the layout of fragments (matrix_units.cuh): thread t has
+ * elements 4t .. 4t + 3 (`low`) and 16 + 4t .. (`high`), one signed byte each, 2^zeros times its
+ * value, as in weight_formats.cuh. No code is taken apart twice, so threads share only scales, and
+ * only those of formats that pack them.
  *
- * Codes are read in words from `origin` on, the byte of the group that all arrays of a slice lie
- * multiples of four from: a row's words are turned into place by one distance. */
+ * Codes are read in words from `origin` on, the byte of the group from which all arrays of a slice
+ * are multiples of four away: one shift aligns all words of a row. */
 #ifndef MOE_CUDA_WEIGHT_SLICES_CUH
 #define MOE_CUDA_WEIGHT_SLICES_CUH
 
@@ -38,7 +38,7 @@ template <int TYPE> struct weight_slice;
         static constexpr uint32_t zeros = zero_bits;                                               \
         static constexpr bool has_mins = format::has_mins;                                         \
         static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;               \
-        /* Of blocks that are whole words, these are at whole words. */                            \
+        /* For blocks of whole words, these are aligned. */                                        \
         static constexpr bool aligned = format::bytes % 4 == 0;                                    \
         __device__ static inline uint32_t word(const slice_words &at, uint32_t i)                  \
         {                                                                                          \
@@ -209,7 +209,7 @@ MOE_SLICE_CODES(MOE_DTYPE_Q4_K)
     *high = word(at, first + 4) >> w % 2 * 4 & 0x0f0f0f0fu;
 }
 
-/* The scale and minimum of eight that Q4_K and Q5_K pack alike. */
+/* One scale and minimum of the eight that Q4_K and Q5_K pack in the same way. */
 __device__ static inline void slice_scale_k(const uint8_t *group, uint32_t w, float *scale,
                                             float *min)
 {
