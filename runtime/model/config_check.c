@@ -17,7 +17,7 @@ typedef struct range_row {
 static int check_ranges(const moe_model_config *config, moe_error *err)
 {
     bool mla = config->attention == MOE_ATTENTION_MLA;
-    uint32_t least_dense = config->n_dense_lead > 0;
+    uint32_t least_dense = config->n_dense_lead > 0 || config->moe_every > 1;
     const range_row rows[] = {
         {config->n_layer, 1, MOE_MAX_LAYERS, "block_count"},
         {config->n_embd, 1, MOE_CONFIG_MAX_DIMENSION, "embedding_length"},
@@ -46,6 +46,7 @@ static int check_ranges(const moe_model_config *config, moe_error *err)
         {config->n_ff_shared, config->shared_gated, MOE_CONFIG_MAX_DIMENSION,
          "expert_shared_feed_forward_length (or expert_shared_count)"},
         {config->n_dense_lead, 0, config->n_layer - 1, "leading_dense_block_count"},
+        {config->moe_every, 1, config->n_layer, "interleave_moe_layer_step"},
         {config->n_group, 1, config->n_expert, "expert_group_count"},
         {config->n_group_used, 1, config->n_group, "expert_group_used_count"},
     };

@@ -17,8 +17,9 @@ typedef enum moe_expert_width_rule {
 
 typedef enum moe_shared_rule {
     MOE_SHARED_NONE,
-    MOE_SHARED_COUNT, /* expert_shared_count experts of the routed experts' width */
-    MOE_SHARED_GATED  /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
+    MOE_SHARED_COUNT,   /* expert_shared_count experts of the routed experts' width */
+    MOE_SHARED_TENSORS, /* as wide as the file's tensors are, if it has any; no gate */
+    MOE_SHARED_GATED    /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
 } moe_shared_rule;
 
 /* Metadata that some families use. Present in a file of a family without the flag, a value that
@@ -27,7 +28,11 @@ typedef enum moe_family_keys {
     MOE_KEY_CLAMP_KQV = 1 << 0,  /* attention.clamp_kqv */
     MOE_KEY_DENSE_LEAD = 1 << 1, /* leading_dense_block_count */
     MOE_KEY_GROUPS = 1 << 2,     /* expert_group_count, expert_group_used_count */
-    MOE_KEY_YARN_LOG = 1 << 3    /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
+    MOE_KEY_YARN_LOG = 1 << 3,   /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
+    MOE_KEY_SCALES = 1 << 4,     /* embedding_scale, residual_scale, logit_scale */
+    MOE_KEY_EVERY = 1 << 5,      /* interleave_moe_layer_step */
+    MOE_KEY_SECTIONS = 1 << 6,   /* rope.dimension_sections: in text all positions are alike */
+    MOE_KEY_INDEXER = 1 << 7     /* attention.indexer.*: attention is dense, indexers are not run */
 } moe_family_keys;
 
 typedef struct moe_family {
@@ -35,9 +40,14 @@ typedef struct moe_family {
     const char *name;         /* for people */
     moe_attention_kind attention;
     moe_qk_norm_kind qk_norm;
+    bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
+    bool qk_norm_after_rope; /* else before it */
     moe_rope_kind rope;
+    const char *ffn_norm;  /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
     moe_gate_kind gate;    /* when expert_gating_func is absent */
+    bool gate_takes_bias;  /* ... and the file has biases for the choice of experts */
     bool gate_renormalise; /* when expert_weights_norm is absent */
+    bool logit_divisor;    /* logits are divided by logit_scale, not multiplied */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */

@@ -13,7 +13,9 @@
 #define READ_BY_GQA   (1u << 17)
 #define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
 #define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
-#define READ_BY_ALL   UINT32_MAX
+/* MOE_SHARED_TENSORS: their tensors say all that the keys do */
+#define READ_BY_TENSORS (1u << 20)
+#define READ_BY_ALL     UINT32_MAX
 
 typedef enum key_rule {
     KEY_HARMLESS, /* where it is not read, it changes nothing */
@@ -63,7 +65,8 @@ static const key_row rows[] = {
     READ_BY("leading_dense_block_count", MOE_KEY_DENSE_LEAD, KEY_NEUTRAL, 0,
             "leading layers without experts"),
     ZERO_OR_ONE("moe_every_n_layers", "experts in some layers only"),
-    ZERO_OR_ONE("interleave_moe_layer_step", "experts in some layers only"),
+    READ_BY("interleave_moe_layer_step", MOE_KEY_EVERY, KEY_NEUTRAL, 1,
+            "experts in some layers only"),
     SAME_AS("embedding_length_out", "embedding_length", "an output of another width"),
     ZERO("embedding_length_per_layer_input", "embeddings of each layer's own"),
     WORDS("tensor_data_layout", "reference|Meta AI original pth", "the order of a matrix's rows"),
@@ -73,9 +76,9 @@ static const key_row rows[] = {
     ZERO("swin_norm", "another place of the norms"),
 
     /* Scales */
-    ZERO_OR_ONE("embedding_scale", "a scale of embeddings"),
-    ZERO_OR_ONE("residual_scale", "a scale of what layers add"),
-    ZERO_OR_ONE("logit_scale", "a scale of logits"),
+    READ_BY("embedding_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of embeddings"),
+    READ_BY("residual_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of what layers add"),
+    READ_BY("logit_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of logits"),
     ZERO("attn_logit_softcapping", "a soft limit of attention's scores"),
     ZERO("final_logit_softcapping", "a soft limit of logits"),
     ZERO("router_logit_softcapping", "a soft limit of the router's logits"),
@@ -91,7 +94,8 @@ static const key_row rows[] = {
     READ("expert_gating_func", "how logits become weights"),
     READ("expert_weights_norm", "whether weights are divided by their sum"),
     READ("expert_weights_scale", "a scale of weights"),
-    READ_BY("expert_shared_count", READ_BY_COUNT, KEY_NEUTRAL, 1, "several shared experts"),
+    READ_BY("expert_shared_count", READ_BY_COUNT | READ_BY_TENSORS, KEY_NEUTRAL, 1,
+            "several shared experts"),
     READ_BY("expert_shared_feed_forward_length", READ_BY_GATED, KEY_HARMLESS, 0,
             "the width is derived, and the shared experts' tensors are checked against it"),
     READ_BY("expert_group_count", MOE_KEY_GROUPS, KEY_NEUTRAL, 1, "groups of experts"),
@@ -140,7 +144,8 @@ static const key_row rows[] = {
     ZERO("attention.shared_kv_layers", "layers that share keys and values"),
     ZERO("attention.recurrent_layers", "layers without attention"),
     ZERO_OR_ONE("full_attention_interval", "layers without attention"),
-    ZERO("attention.indexer.*", "attention to chosen positions only"),
+    READ_BY("attention.indexer.*", MOE_KEY_INDEXER, KEY_NEUTRAL, 0,
+            "attention to chosen positions only"),
     ZERO("attention.compress_*", "compressed attention"),
     ZERO_OR_ONE("attention.output_group_count", "attention's output in groups"),
     ZERO("attention.output_lora_rank", "attention's output in two steps"),
@@ -150,7 +155,8 @@ static const key_row rows[] = {
     READ("rope.dimension_count", "elements that turn"),
     SAME_AS("rope.dimension_count_swa", "rope.dimension_count",
             "another rotary embedding in layers with a window"),
-    ZERO("rope.dimension_sections", "positions of several dimensions"),
+    READ_BY("rope.dimension_sections", MOE_KEY_SECTIONS, KEY_NEUTRAL, 0,
+            "positions of several dimensions"),
     READ("rope.freq_base", "the slowest frequency"),
     SAME_AS("rope.freq_base_swa", "rope.freq_base",
             "another rotary embedding in layers with a window"),
@@ -233,6 +239,7 @@ static unsigned reads_of(const moe_family *family)
     reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
+    reads |= family->shared == MOE_SHARED_TENSORS ? READ_BY_TENSORS : 0;
     return reads;
 }
 

@@ -17,7 +17,7 @@
 
 static int fail_unknown(moe_string_view architecture, moe_error *err)
 {
-    char known[160] = "";
+    char known[480] = "";
     char shown[MOE_GGUF_SHOWN];
     for (size_t i = 0; i < moe_family_count(); i++) {
         size_t used = strlen(known);
@@ -76,6 +76,28 @@ static uint32_t read_vocabulary(moe_config_reader *r)
     return (uint32_t)n_vocab;
 }
 
+/* 0 stands for an absent key. */
+static float read_scale(moe_config_reader *r, const char *suffix)
+{
+    bool reads = (r->family->keys & MOE_KEY_SCALES) != 0;
+    float scale = reads ? moe_config_f32(r, suffix, 1) : 1;
+    if (r->status == MOE_OK && !(isfinite(scale) && scale >= 0)) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not a positive number",
+                             r->key, (double)scale);
+    }
+    return scale == 0 ? 1 : scale;
+}
+
+static void read_scales(moe_config_reader *r, moe_model_config *config)
+{
+    config->embedding_scale = read_scale(r, "embedding_scale");
+    config->residual_scale = read_scale(r, "residual_scale");
+    config->logit_scale = read_scale(r, "logit_scale");
+    if (r->family->logit_divisor) {
+        config->logit_scale = 1 / config->logit_scale;
+    }
+}
+
 static void read_shape(moe_config_reader *r, moe_model_config *config)
 {
     config->n_layer = moe_config_need_u32(r, "block_count");
@@ -93,9 +115,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     if (moe_config_require(r, "attention.layer_norm_rms_epsilon")) {
         config->norm_eps = moe_config_f32(r, "attention.layer_norm_rms_epsilon", 0);
     }
-    config->embedding_scale = 1;
-    config->residual_scale = 1;
-    config->logit_scale = 1;
+    read_scales(r, config);
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 
@@ -163,6 +183,12 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
     config->qk_norm = r->family->qk_norm;
+    config->qk_norm_after_rope = r->family->qk_norm_after_rope;
+    if (r->family->qk_norm_optional &&
+        moe_gguf_find_tensor(r->gguf, "blk.0.attn_q_norm.weight") == NULL) {
+        config->qk_norm = MOE_QK_NORM_NONE;
+    }
+    config->indexer_unused = (r->family->keys & MOE_KEY_INDEXER) != 0;
     config->n_head = moe_config_need_u32(r, "attention.head_count");
     if (r->status == MOE_OK && (config->n_head == 0 || config->n_head > MOE_CONFIG_MAX_HEADS)) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not 1 to %u", r->key,
@@ -275,11 +301,25 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* Rows of the first shared expert that the file has; 0: it has none. */
+static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
+{
+    for (uint32_t i = config->n_dense_lead; i < config->n_layer && i < MOE_MAX_LAYERS; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_up_shexp.weight", i);
+        const moe_gguf_tensor *up = moe_gguf_find_tensor(r->gguf, name);
+        if (up != NULL) {
+            return up->dims[1] <= UINT32_MAX ? (uint32_t)up->dims[1] : UINT32_MAX;
+        }
+    }
+    return 0;
+}
+
 static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
     bool all_stated = moe_config_has(r, "expert_feed_forward_length");
-    bool dense_needed = config->n_dense_lead > 0 ||
+    bool dense_needed = config->n_dense_lead > 0 || config->moe_every > 1 ||
                         (!all_stated && family->expert_width != MOE_EXPERT_WIDTH_STATED);
     config->n_ff_dense = dense_needed ? moe_config_need_u32(r, "feed_forward_length")
                                       : moe_config_u32(r, "feed_forward_length", 0);
@@ -300,6 +340,8 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
         if (__builtin_mul_overflow(count, config->n_ff_expert, &config->n_ff_shared)) {
             config->n_ff_shared = UINT32_MAX; /* the range check names it */
         }
+    } else if (family->shared == MOE_SHARED_TENSORS) {
+        config->n_ff_shared = find_shared_width(r, config);
     }
 }
 
@@ -318,7 +360,9 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
     char name[48];
-    snprintf(name, sizeof name, "blk.%" PRIu32 ".exp_probs_b.bias", config->n_dense_lead);
+    uint64_t every = config->moe_every;
+    uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
+    snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
     config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
     uint32_t gate = moe_config_u32(r, "expert_gating_func", 0);
     if (r->status == MOE_OK && gate > MOE_GATE_SOFTMAX_SELECTED) {
@@ -328,7 +372,8 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
                              r->key, gate);
     }
     config->gate_assumed = gate == 0 && gate_is_of_v3(r, config);
-    if (r->status == MOE_OK && gate == 0 && config->gate_selection_bias && !config->gate_assumed) {
+    if (r->status == MOE_OK && gate == 0 && config->gate_selection_bias && !config->gate_assumed &&
+        !family->gate_takes_bias) {
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
                              "key '%s' is missing: the file has biases for the choice of experts "
                              "('%s'), and %s models do not tell which gate they belong to",
@@ -366,6 +411,11 @@ static void read_feed_forward(moe_config_reader *r, moe_model_config *config)
     if ((r->family->keys & MOE_KEY_DENSE_LEAD) != 0) {
         config->n_dense_lead = moe_config_u32(r, "leading_dense_block_count", 0);
     }
+    if ((r->family->keys & MOE_KEY_EVERY) != 0) {
+        config->moe_every = moe_config_u32(r, "interleave_moe_layer_step", 1);
+        config->moe_every += config->moe_every == 0;
+    }
+    config->ffn_norm_tensor = r->family->ffn_norm != NULL ? r->family->ffn_norm : "ffn_norm.weight";
     read_expert_widths(r, config);
     read_gate(r, config);
 }
@@ -373,7 +423,7 @@ static void read_feed_forward(moe_config_reader *r, moe_model_config *config)
 static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uint32_t layer)
 {
     bool routed = config->n_expert > 0 && layer >= config->n_dense_lead &&
-                  (layer - config->n_dense_lead) % config->moe_every == 0;
+                  (layer + 1) % config->moe_every == 0;
     return !routed                   ? MOE_FEED_FORWARD_DENSE
            : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
                                      : MOE_FEED_FORWARD_ROUTED;

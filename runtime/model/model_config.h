@@ -71,8 +71,9 @@ typedef struct moe_model_config {
     uint32_t head_dim_k;
     uint32_t head_dim_v;
     moe_qk_norm_kind qk_norm;
-    float clip_qkv;        /* 0: none */
-    float attention_scale; /* of q.k, with YaRN's mscale where it applies */
+    bool qk_norm_after_rope; /* else before it */
+    float clip_qkv;          /* 0: none */
+    float attention_scale;   /* of q.k, with YaRN's mscale where it applies */
     /* A token attends to so many of the last tokens, itself among them; 0: to all. Contexts are
      * kept within it, because attention has no window. */
     uint32_t attention_window;
@@ -93,8 +94,9 @@ typedef struct moe_model_config {
     float yarn_magnitude; /* factor on cos and sin; 1 unless said, or YaRN's */
 
     /* Feed-forward */
-    uint32_t n_dense_lead; /* leading layers without experts */
-    uint32_t moe_every;    /* of the rest, every moe_every-th has experts; 1: all */
+    const char *ffn_norm_tensor; /* its name after "blk.N."; constant */
+    uint32_t n_dense_lead;       /* leading layers without experts */
+    uint32_t moe_every; /* of the rest, those whose number, from 1 on, it divides have experts */
     uint32_t n_ff_dense;
     uint32_t n_expert;
     uint32_t n_expert_used;
@@ -105,6 +107,7 @@ typedef struct moe_model_config {
     bool gate_renormalise;    /* selected weights divided by their sum */
     float gate_scale;         /* of the selected weights; 1: none */
     bool gate_selection_bias; /* a bias used to select only (exp_probs_b) */
+    bool indexer_unused;      /* attention is dense although the file has indexers */
     bool gate_assumed;        /* the file does not say which gate; told by what else it holds */
     uint32_t n_group;         /* 1: no groups */
     uint32_t n_group_used;

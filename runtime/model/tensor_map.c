@@ -281,6 +281,38 @@ static unsigned kv_trait(builder *b, uint32_t index)
     return split || joined == NULL ? MOE_TRAIT_KV_SPLIT : MOE_TRAIT_KV_JOINED;
 }
 
+/* The rows of attn_qkv, weight or bias, are those of attn_q, attn_k and attn_v, one after the
+ * other. *found is false when the file has none. */
+static int map_joined_qkv(builder *b, uint32_t index, moe_layer_map *layer, bool bias, bool *found)
+{
+    static const moe_layer_tensor targets[2][3] = {
+        {MOE_LAYER_ATTN_Q, MOE_LAYER_ATTN_K, MOE_LAYER_ATTN_V},
+        {MOE_LAYER_ATTN_Q_BIAS, MOE_LAYER_ATTN_K_BIAS, MOE_LAYER_ATTN_V_BIAS},
+    };
+    static const moe_dim parts[3] = {MOE_DIM_QUERIES, MOE_DIM_KEYS, MOE_DIM_VALUES};
+    char name[NAME_ROOM];
+    uint64_t n_rows = b->dims[parts[0]] + b->dims[parts[1]] + b->dims[parts[2]];
+    shape expected =
+        bias ? (shape){n_rows, 1, 1, true} : (shape){b->config->n_embd, n_rows, 1, false};
+    moe_tensor_ref whole;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_qkv.%s", index, bias ? "bias" : "weight");
+    int status = take(b, name, &expected, &whole, found);
+    if (status != MOE_OK || !*found) {
+        return status;
+    }
+    count_resident(b, &whole);
+    for (int p = 0; p < 3; p++) {
+        moe_tensor_ref *ref = &layer->tensors[targets[bias][p]];
+        uint64_t n = b->dims[parts[p]];
+        *ref = whole;
+        ref->size = bias ? n * sizeof(float) : n * moe_dtype_row_bytes(whole.type, whole.n_in);
+        ref->n_in = bias ? n : whole.n_in;
+        ref->n_out = bias ? 1 : n;
+        whole.offset += ref->size;
+    }
+    return MOE_OK;
+}
+
 static int map_layer(builder *b, uint32_t index)
 {
     char name[NAME_ROOM];
@@ -289,14 +321,23 @@ static int map_layer(builder *b, uint32_t index)
     if (b->config->layers[index].mixer == MOE_MIXER_LATENT) {
         traits |= kv_trait(b, index);
     }
+    for (int bias = 0; bias < 2 && (traits & MOE_TRAIT_GQA) != 0; bias++) {
+        bool found;
+        int status = map_joined_qkv(b, index, layer, bias, &found);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
         const moe_tensor_row *row = &moe_tensor_rows[t];
         bool optional = (row->traits & MOE_TRAIT_OPTIONAL) != 0;
-        if ((row->traits & ~traits & ~(unsigned)MOE_TRAIT_OPTIONAL) != 0) {
+        bool mapped = layer->tensors[t].size > 0; /* a part of attn_qkv */
+        if (mapped || (row->traits & ~traits & ~(unsigned)MOE_TRAIT_OPTIONAL) != 0) {
             continue;
         }
         shape expected = {b->dims[row->n_in], b->dims[row->n_out], 1, row->n_out == MOE_DIM_NONE};
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, row->name);
+        const char *tensor = t == MOE_LAYER_FFN_NORM ? b->config->ffn_norm_tensor : row->name;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, tensor);
         int status = take_resident(b, name, &expected, optional, &layer->tensors[t]);
         if (status != MOE_OK) {
             return status;
@@ -317,7 +358,11 @@ static bool may_be_ignored(const builder *b, const moe_gguf_tensor *tensor)
         return true;
     }
     memcpy(text, tensor->name.data, size < sizeof text - 1 ? size : sizeof text - 1);
-    return sscanf(text, "blk.%9" SCNu32 ".", &layer) == 1 && layer >= b->config->n_layer;
+    if (sscanf(text, "blk.%9" SCNu32 ".", &layer) != 1) {
+        return false;
+    }
+    bool indexer = strstr(text, ".indexer.") != NULL;
+    return layer >= b->config->n_layer || (indexer && b->config->indexer_unused);
 }
 
 static int refuse_unclaimed(const builder *b)

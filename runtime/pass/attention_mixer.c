@@ -83,7 +83,7 @@ static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     };
     int status =
         runner->device->ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears, 3, err);
-    if (status == MOE_OK) {
+    if (status == MOE_OK && !c->qk_norm_after_rope) {
         status = norm_q_and_k(runner, layer, n_rows, err);
     }
     if (status == MOE_OK) {
@@ -96,6 +96,9 @@ static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     }
     if (status == MOE_OK) {
         status = rope_heads(runner, b->k, k_stride, c->head_dim_k, c->n_head_kv, n_rows, err);
+    }
+    if (status == MOE_OK && c->qk_norm_after_rope) {
+        status = norm_q_and_k(runner, layer, n_rows, err);
     }
     return status;
 }

@@ -2,6 +2,8 @@
 /* What the metadata of each family become. */
 #include "tests/model/config_fixture.h"
 
+#include "runtime/base/dtype.h"
+
 #include <math.h>
 
 static const char *const architectures[] = {"llama",    "olmoe",    "qwen2moe",
@@ -76,6 +78,70 @@ static void test_dials_that_differ(void **state)
         assert_int_equal(moe_layer_has_experts(&config, 0), rows[i].n_dense_lead == 0);
         assert_true(moe_layer_has_experts(&config, 1));
     }
+}
+
+static void test_scales(void **state)
+{
+    (void)state;
+    gguf_builder *b = preset("granitemoe");
+    gb_f32(b, "granitemoe.embedding_scale", 12);
+    gb_f32(b, "granitemoe.residual_scale", 0.25f);
+    gb_f32(b, "granitemoe.logit_scale", 8);
+    gb_f32(b, "granitemoe.attention.scale", 0.5f);
+    moe_model_config config = config_of(b);
+    assert_true(config.embedding_scale == 12 && config.residual_scale == 0.25f);
+    assert_true(config.logit_scale == 0.125f); /* a divisor in this family */
+    assert_true(config.attention_scale == 0.5f);
+
+    b = preset("granitemoe"); /* 0 stands for an absent key */
+    gb_f32(b, "granitemoe.residual_scale", 0);
+    config = config_of(b);
+    assert_true(config.embedding_scale == 1 && config.residual_scale == 1);
+    assert_true(config.logit_scale == 1);
+}
+
+static void test_layers_with_experts(void **state)
+{
+    (void)state;
+    gb_model model = gb_model_preset("ernie4_5-moe");
+    model.n_layer = 6;
+    gguf_builder *b = gb_model_build(&model);
+    gb_u32(b, "ernie4_5-moe.interleave_moe_layer_step", 2);
+    gb_u32(b, "ernie4_5-moe.leading_dense_block_count", 2);
+    moe_model_config config = config_of(b);
+    assert_int_equal(config.n_ff_dense, model.n_ff);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(moe_layer_has_experts(&config, i), i == 3 || i == 5);
+    }
+}
+
+/* What a file has and has not decides where the family leaves it open. */
+static void test_told_by_tensors(void **state)
+{
+    (void)state;
+    moe_model_config config = config_of(preset("glm4moe"));
+    assert_int_equal(config.qk_norm, MOE_QK_NORM_NONE);
+    assert_string_equal(config.ffn_norm_tensor, "post_attention_norm.weight");
+    gguf_builder *b = preset("glm4moe");
+    gb_tensor(b, "blk.0.attn_q_norm.weight", MOE_DTYPE_F32, 1, 16);
+    config = config_of(b);
+    assert_int_equal(config.qk_norm, MOE_QK_NORM_HEAD);
+
+    config = config_of(preset("hunyuan-moe"));
+    assert_true(config.qk_norm_after_rope);
+    assert_int_equal(config.n_ff_shared, 0);
+    b = preset("hunyuan-moe");
+    gb_u32(b, "hunyuan-moe.expert_shared_feed_forward_length", 999);
+    gb_tensor(b, "blk.1.ffn_up_shexp.weight", MOE_DTYPE_F32, 2, 64, 24);
+    config = config_of(b);
+    assert_int_equal(config.n_ff_shared, 24);
+    assert_false(config.shared_gated);
+
+    b = preset("dots1"); /* a gate that is not stated, and biases for the choice */
+    gb_tensor(b, "blk.0.exp_probs_b.bias", MOE_DTYPE_F32, 1, 8);
+    config = config_of(b);
+    assert_int_equal(config.gate, MOE_GATE_SIGMOID);
+    assert_true(config.gate_selection_bias);
 }
 
 static void test_stated_gate_wins(void **state)
@@ -365,6 +431,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_common_dials),
         cmocka_unit_test(test_dials_that_differ),
+        cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_layers_with_experts),
+        cmocka_unit_test(test_told_by_tensors),
         cmocka_unit_test(test_stated_gate_wins),
         cmocka_unit_test(test_grouped_heads),
         cmocka_unit_test(test_latent_heads),

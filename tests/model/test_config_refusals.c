@@ -17,7 +17,9 @@ typedef struct refusal {
 static const refusal refusals[] = {
     {"olmoe", "general.architecture", GONE, 0, MOE_ERR_FORMAT, "'general.architecture' is missing"},
     {"olmoe", "general.architecture", TEXT, 0, MOE_ERR_UNSUPPORTED,
-     "supported are llama, olmoe, qwen2moe, qwen3moe, deepseek, deepseek2"},
+     "supported are llama, olmoe, qwen2moe, qwen3moe, deepseek, deepseek2, deepseek32, glm-dsa, "
+     "glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, bailingmoe2, dots1, "
+     "hunyuan-moe"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,
      "this 'llama' model has no experts"},
@@ -81,6 +83,14 @@ static const refusal refusals[] = {
     {"deepseek2", "deepseek2.attention.value_length_mla", GONE, 0, MOE_ERR_FORMAT, "length_mla'"},
     {"deepseek2", "deepseek2.attention.value_length_mla", U32, 0, MOE_ERR_FORMAT, "value_length"},
     {"deepseek2", "deepseek2.expert_group_count", U32, 3, MOE_ERR_FORMAT, "group_used_count"},
+    {"deepseek2", "deepseek2.attention.indexer.top_k", U32, 64, MOE_ERR_UNSUPPORTED,
+     "top_k' is 64"},
+    {"granitemoe", "granitemoe.embedding_scale", F32, -2, MOE_ERR_FORMAT, "embedding_scale' is -2"},
+    {"granitemoe", "granitemoe.logit_scale", F32, -2, MOE_ERR_FORMAT, "logit_scale' is -2"},
+    {"granitemoe", "granitemoe.residual_scale", TEXT, 0, MOE_ERR_FORMAT, "residual_scale"},
+    {"ernie4_5-moe", "ernie4_5-moe.interleave_moe_layer_step", U32, 3, MOE_ERR_FORMAT,
+     "interleave_moe_layer_step' is 3, not 1 to 2"},
+    {"ernie4_5-moe", "ernie4_5-moe.expert_group_count", U32, 4, MOE_ERR_UNSUPPORTED, "is 4"},
     {"deepseek2", "deepseek2.nextn_predict_layers", U32, 9, MOE_ERR_FORMAT, "nextn_predict_layers"},
 };
 

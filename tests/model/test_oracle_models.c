@@ -32,6 +32,13 @@ static void open_one(const char *path)
     }
     for (size_t i = 0; i < moe_gguf_n_tensors(gguf); i++) {
         const moe_gguf_tensor *tensor = moe_gguf_tensor_at(gguf, i);
+        char name[64] = "";
+        unsigned layer = 0;
+        memcpy(name, tensor->name.data, tensor->name.size < 63 ? tensor->name.size : 63);
+        bool drafts = sscanf(name, "blk.%u.", &layer) == 1 && layer >= config.n_layer;
+        if (drafts || strstr(name, ".indexer.") != NULL) {
+            continue; /* known, and not run */
+        }
         file_bytes += tensor->size;
         n_elements += tensor->dims[0] * tensor->dims[1] * tensor->dims[2] * tensor->dims[3];
     }
@@ -57,7 +64,7 @@ static void test_every_oracle_opens(void **state)
         }
     }
     closedir(folder);
-    assert_true(n_models >= 15);
+    assert_true(n_models >= 50);
 }
 
 int main(int argc, char **argv)

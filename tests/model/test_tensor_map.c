@@ -263,6 +263,59 @@ static void test_tied_and_optional(void **state)
     close_opened(&untied);
 }
 
+/* attn_qkv holds the rows of Q, then K's, then V's. */
+static void test_joined_qkv(void **state)
+{
+    (void)state;
+    static const moe_layer_tensor parts[] = {MOE_LAYER_ATTN_Q, MOE_LAYER_ATTN_K, MOE_LAYER_ATTN_V};
+    static const moe_layer_tensor biases[] = {MOE_LAYER_ATTN_Q_BIAS, MOE_LAYER_ATTN_K_BIAS,
+                                              MOE_LAYER_ATTN_V_BIAS};
+    static const uint64_t rows[] = {64, 32, 32};
+    gb_model model = gb_model_preset("llama");
+    gguf_builder *b = gb_model_build(&model);
+    for (const char *p = "qkv"; *p != '\0'; p++) {
+        char name[32];
+        snprintf(name, sizeof name, "blk.1.attn_%c.weight", *p);
+        gb_remove_tensor(b, name);
+    }
+    gb_tensor(b, "blk.1.attn_qkv.weight", MOE_DTYPE_Q8_0, 2, 64, 128);
+    gb_tensor(b, "blk.1.attn_qkv.bias", MOE_DTYPE_F32, 1, 128);
+    moe_error err = {""};
+    opened o;
+    if (try_open(&o, b, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    const moe_tensor_ref *tensors = o.map.layers[1].tensors;
+    for (size_t i = 0, at = 0; i < 3; at += rows[i++]) {
+        const moe_tensor_ref *part = &tensors[parts[i]];
+        const moe_tensor_ref *bias = &tensors[biases[i]];
+        assert_int_equal(part->n_in, 64);
+        assert_int_equal(part->n_out, rows[i]);
+        assert_int_equal(part->size, rows[i] * 68);
+        assert_int_equal(part->offset - tensors[MOE_LAYER_ATTN_Q].offset, at * 68);
+        assert_int_equal(bias->n_in, rows[i]);
+        assert_int_equal(bias->size, rows[i] * 4);
+        assert_int_equal(bias->offset - tensors[MOE_LAYER_ATTN_Q_BIAS].offset, at * 4);
+    }
+    close_opened(&o);
+}
+
+/* Indexers are known where attention is dense in their place, and nowhere else. */
+static void test_indexers(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        gb_model model = gb_model_preset("deepseek2");
+        model.architecture = known ? "deepseek32" : "deepseek2";
+        gguf_builder *b = gb_model_build(&model);
+        gb_tensor(b, "blk.1.indexer.attn_q_b.weight", MOE_DTYPE_F32, 2, 24, 64);
+        moe_error err = {""};
+        opened o;
+        assert_int_equal(try_open(&o, b, &err), known ? MOE_OK : MOE_ERR_UNSUPPORTED);
+        close_opened(&o);
+    }
+}
+
 /* A tensor taken out of a valid file, or replaced by one of another type or shape. */
 typedef struct refusal {
     const char *architecture;
@@ -393,6 +446,30 @@ static const refusal refusals[] = {
      {64, 32},
      MOE_ERR_UNSUPPORTED,
      "ignoring it would give wrong results"},
+    {"glm4moe",
+     "blk.0.post_attention_norm.weight",
+     1,
+     0,
+     0,
+     {0},
+     MOE_ERR_FORMAT,
+     "'blk.0.post_attention_norm.weight' is missing"},
+    {"olmoe",
+     "blk.0.attn_qkv.weight",
+     0,
+     MOE_DTYPE_F32,
+     2,
+     {64, 127},
+     MOE_ERR_FORMAT,
+     "expected [64, 128]"},
+    {"olmoe",
+     "blk.0.post_attention_norm.weight",
+     0,
+     MOE_DTYPE_F32,
+     1,
+     {64},
+     MOE_ERR_UNSUPPORTED,
+     "ignoring it would give wrong results"},
     {"olmoe", "output.bias", 0, MOE_DTYPE_F32, 1, {96}, MOE_ERR_UNSUPPORTED, "'output.bias'"},
 };
 
@@ -455,11 +532,18 @@ static void test_beyond_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_family),          cmocka_unit_test(test_tensors_of_families),
-        cmocka_unit_test(test_latent_attention),      cmocka_unit_test(test_stacked_experts),
-        cmocka_unit_test(test_fused_experts),         cmocka_unit_test(test_single_experts),
-        cmocka_unit_test(test_tied_and_optional),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_single_expert_missing), cmocka_unit_test(test_beyond_the_file),
+        cmocka_unit_test(test_every_family),
+        cmocka_unit_test(test_tensors_of_families),
+        cmocka_unit_test(test_latent_attention),
+        cmocka_unit_test(test_stacked_experts),
+        cmocka_unit_test(test_fused_experts),
+        cmocka_unit_test(test_single_experts),
+        cmocka_unit_test(test_tied_and_optional),
+        cmocka_unit_test(test_joined_qkv),
+        cmocka_unit_test(test_indexers),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_single_expert_missing),
+        cmocka_unit_test(test_beyond_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
