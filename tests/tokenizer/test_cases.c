@@ -19,6 +19,7 @@
 #include "runtime/model/pretokenizers.h"
 #include "runtime/model/tokenizer.h"
 #include "tests/tokenizer/json_vocabulary.h"
+#include "tests/tokenizer/split_names.h"
 #include "tests/tokenizer/tokenizer_fixture.h"
 
 static const char *cases_folder;
@@ -66,16 +67,6 @@ static const char *read_string(reader *r, size_t *size)
 }
 
 /* --- splits ----------------------------------------------------------------------------------- */
-
-/* In the order in which make_cases.py writes them. */
-static const char *const splitters[] = {
-    "gpt-2",       "llama-bpe",  "qwen2",  "olmo",      "dbrx",    "deepseek-llm", "deepseek-coder",
-    "deepseek-v3", "default",    "glm4",   "stablelm2", "qwen35",  "starcoder",    "falcon",
-    "tekken",      "gpt-4o",     "youtu",  "tiny_aya",  "kimi-k2", "bailingmoe",   "seed-coder",
-    "ufakzeka",    "exaone-moe", "laguna", "minicpm5",  "jais-2",  "bloom",        "viking",
-    "chameleon",   "superbpe",   "afmoe",  "spark2_5"};
-
-#define N_SPLITTERS (sizeof splitters / sizeof splitters[0])
 
 static uint16_t hash_ends(const moe_split_list *list)
 {
