@@ -75,6 +75,7 @@ static void end_wave(moe_expert_store *store)
         moe_expert_cache_unpin(store->cache, store->keys[store->wave[i].position]);
     }
     store->n_wave = store->n_delivered = 0;
+    MOE_ASSERT(store->n_host <= store->request.n);
 }
 
 static void end_layer(moe_expert_store *store)
@@ -148,6 +149,8 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
 int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
                            moe_error *err)
 {
+    MOE_ASSERT(store->request.n == 0 && store->n_wave == 0); /* the last layer has ended */
+    MOE_ASSERT(request->n <= store->options.map->n_expert);
     moe_store_stop_warming(store);
     moe_store_settle_prefetches(store);
     cancel_unwanted(store, request);
@@ -198,6 +201,7 @@ void moe_expert_store_abandon(moe_expert_store *store)
         bool begun = state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
         if (begun || (!moe_store_is_settled(state) && state != MOE_SLOT_ABSENT &&
                       !moe_mover_cancel(store->mover, slot))) {
+            MOE_ASSERT(store->n_prefetching < store->arena.n_slots);
             store->prefetching[store->n_prefetching++] = slot; /* the list takes the pin over */
             continue;
         }
@@ -224,6 +228,8 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
             continue;
         }
         moe_slot_state state = moe_mover_state(store->mover, access->slot);
+        MOE_ASSERT(moe_expert_cache_key_of(store->cache, access->slot) ==
+                   store->keys[access->position]);
         if (moe_store_is_settled(state)) {
             moe_store_settle_host(store, access->slot);
         }
@@ -241,6 +247,7 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
             }
             store->delivered[i] = true;
             store->n_delivered++;
+            MOE_ASSERT(store->n_delivered <= store->n_wave);
             positions[n] = access->position;
             moe_store_fill_view(store, store->keys[access->position], data, &views[n++]);
         } else if (state != MOE_SLOT_ABSENT) {
@@ -317,9 +324,11 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass)
 {
+    MOE_ASSERT(store->n_wave == 0 && store->request.n == 0 && store->n_host == 0);
     moe_store_unprotect(store, MOE_ALL_LAYERS);
     moe_expert_cache_end_pass(store->cache, pass);
     if (store->host != NULL) {
         moe_host_tier_end_pass(store->host, pass);
     }
+    MOE_ASSERT(moe_expert_store_is_sane(store));
 }

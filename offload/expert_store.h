@@ -216,8 +216,9 @@ uint64_t moe_expert_store_n_lendable(const moe_expert_store *store, size_t bytes
 void moe_expert_store_end_loan(moe_expert_store *store, void *memory);
 /* Pages of the RAM slots that are closed. */
 uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store);
-/* Whole-structure check for tests' assertions: caches and loans agree. */
-bool moe_expert_store_check(const moe_expert_store *store);
+/* What must hold between two calls: tiers are sane, every pin has an owner, and what is under way
+ * is pinned. O(slots + keys). */
+bool moe_expert_store_is_sane(const moe_expert_store *store);
 
 /* True when the disk has no demand or verification to serve. */
 bool moe_expert_store_is_idle(const moe_expert_store *store);

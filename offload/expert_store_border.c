@@ -15,8 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-#define MOST_PARTS 64u
-
 /* The slots of one tier. */
 typedef struct slot_tier {
     const moe_slot_arena *arena;
@@ -39,6 +37,7 @@ static slot_tier ram_tier(const moe_expert_store *store)
 /* How many slots of a domain may be closed. */
 static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain_size *d)
 {
+    MOE_ASSERT(d->n_open <= d->n_slots && d->n_pinned <= d->n_open);
     uint32_t least = store->options.per_layer ? 1 : store->options.n_expert_used;
     least = least > d->n_pinned ? least : d->n_pinned + 1;
     return d->n_open > least ? d->n_open - least : 0;
@@ -151,6 +150,7 @@ int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *
         one = give_up_one(store, &tier);
         *freed += one;
     }
+    MOE_ASSERT(moe_expert_store_is_sane(store));
     if (*freed < bytes) {
         (void)moe_expert_store_take_back(store, *freed);
         *freed = 0;
@@ -193,6 +193,7 @@ uint64_t moe_expert_store_take_back(moe_expert_store *store, uint64_t bytes)
         open_slot(store, &tier, slot);
         taken += slot_bytes;
     }
+    MOE_ASSERT(taken <= bytes && moe_expert_store_is_sane(store));
     return taken;
 }
 
@@ -214,13 +215,14 @@ uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store)
 /* How many slots of a class hold at least one part. */
 static uint32_t run_of_class(const moe_slot_class *class, size_t bytes)
 {
+    MOE_ASSERT(bytes > 0);
     return (uint32_t)((bytes + class->slot_bytes - 1) / class->slot_bytes);
 }
 
 static uint32_t parts_of_run(const moe_slot_class *class, size_t bytes)
 {
     uint64_t n = (uint64_t)run_of_class(class, bytes) * class->slot_bytes / bytes;
-    return n < MOST_PARTS ? (uint32_t)n : MOST_PARTS;
+    return n < MOE_MOST_LOAN_PARTS ? (uint32_t)n : MOE_MOST_LOAN_PARTS;
 }
 
 uint64_t moe_expert_store_n_lendable(const moe_expert_store *store, size_t bytes)
@@ -291,6 +293,7 @@ static int open_loan(moe_expert_store *store, size_t bytes, moe_error *err)
     for (uint32_t slot = first; slot < first + n; slot++) {
         moe_mover_reset(store->mover, slot);
     }
+    MOE_ASSERT(store->n_loans < store->loan_capacity);
     store->loans[store->n_loans++] = (moe_slot_loan){
         .first = first,
         .n_run = n,
@@ -317,6 +320,8 @@ int moe_expert_store_lend(moe_expert_store *store, size_t bytes, void **memory, 
         status = open_loan(store, bytes, err);
     }
     *memory = status == MOE_OK ? take_part(store) : NULL;
+    MOE_ASSERT((status == MOE_OK) == (*memory != NULL));
+    MOE_ASSERT(moe_expert_store_is_sane(store));
     return status;
 }
 
@@ -329,24 +334,14 @@ void moe_expert_store_end_loan(moe_expert_store *store, void *memory)
         if (at >= loan->n_parts * loan->part_bytes) {
             continue;
         }
+        MOE_ASSERT(at % loan->part_bytes == 0 && (loan->used >> at / loan->part_bytes & 1) != 0);
         loan->used &= ~(UINT64_C(1) << at / loan->part_bytes);
         if (loan->used == 0) {
             moe_expert_cache_open_again(store->cache, loan->first, loan->n_run);
             *loan = store->loans[--store->n_loans];
         }
+        MOE_ASSERT(moe_expert_store_is_sane(store));
         return;
     }
-}
-
-bool moe_expert_store_check(const moe_expert_store *store)
-{
-    uint32_t n_lent = 0;
-    for (uint32_t i = 0; i < store->n_loans; i++) {
-        n_lent += store->loans[i].n_run;
-    }
-    bool lent = store->host == NULL
-                    ? n_lent == 0
-                    : n_lent == moe_expert_cache_n_closed(store->cache) &&
-                          moe_expert_cache_is_sane(moe_host_tier_cache(store->host));
-    return lent && moe_expert_cache_is_sane(store->cache);
+    MOE_ASSERT(!"the memory is of a loan");
 }

@@ -64,6 +64,7 @@ void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
         uint32_t slot = moe_expert_cache_find(store->cache, key);
+        MOE_ASSERT(slot != MOE_SLOT_NONE);
         const uint8_t *data[MOE_EXPERT_PARTS];
         for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
             data[p] = moe_mover_data(store->mover, slot, p);
@@ -80,6 +81,7 @@ static void protect(moe_expert_store *store, uint32_t key)
         store->n_protected >= store->arena.n_slots / FORESIGHT_SLOT_DIVISOR) {
         return;
     }
+    MOE_ASSERT(store->n_protected < store->arena.n_slots);
     store->is_protected[key] = true;
     store->protected_keys[store->n_protected++] = key;
     moe_expert_cache_pin(store->cache, key);

@@ -8,6 +8,7 @@
 /* Inserts position `at` into the list of n, which is ordered by rows. */
 static void insert_by_rows(moe_expert_store *store, uint32_t n, uint32_t at)
 {
+    MOE_ASSERT(n < store->options.map->n_expert && at < store->request.n);
     uint32_t rows = store->request.n_rows[at];
     uint32_t i = n;
     while (i > 0 && store->host_rows[i - 1] > rows) {
@@ -63,8 +64,10 @@ void moe_store_choose_host(moe_expert_store *store)
     uint32_t n = choose(store, &work);
     uint32_t most = moe_host_tier_slots_of(store->host, store->request.layer) / HELD_DIVISOR;
     store->n_host = n < most ? n : most;
+    MOE_ASSERT(n <= work.n);
     for (uint32_t i = 0; i < store->n_host; i++) {
         uint32_t at = store->host_positions[i];
+        MOE_ASSERT(!store->handled[at]);
         store->handled[at] = true;
         store->host_keys[i] = store->keys[at];
         moe_host_tier_hold(store->host, store->keys[at], &store->accesses[at]);

@@ -10,13 +10,16 @@
 #include "offload/host_split.h"
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
+#include "runtime/base/moe_assert.h"
+
+#define MOE_MOST_LOAN_PARTS 64u
 
 /* A loan: neighbouring closed slots of a device, cut into parts of one size that others use. */
 typedef struct moe_slot_loan {
     uint32_t first, n_run;
     uint8_t *memory; /* device */
     size_t part_bytes;
-    uint32_t n_parts; /* at most 64 */
+    uint32_t n_parts; /* at most MOE_MOST_LOAN_PARTS */
     uint64_t used;    /* a bit for each part */
 } moe_slot_loan;
 
@@ -77,6 +80,7 @@ struct moe_expert_store {
 
 static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t layer, uint32_t expert)
 {
+    MOE_ASSERT(layer < store->options.map->n_layer && expert < store->options.map->n_expert);
     return layer * store->options.map->n_expert + expert;
 }
 

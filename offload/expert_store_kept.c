@@ -66,6 +66,7 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         moe_policy_access access = {.layer = key / o->map->n_expert};
         uint32_t evicted;
         uint32_t slot = moe_expert_cache_prefetch(store->cache, key, &access, &evicted);
+        MOE_ASSERT(slot != MOE_SLOT_NONE && !store->is_kept[key]); /* check_kept_fit() */
         moe_expert_cache_pin(store->cache, key);
         store->is_kept[key] = true;
         if (!moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND)) {

@@ -7,10 +7,12 @@
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view)
 {
+    MOE_ASSERT(key < store->options.map->n_layer * store->options.map->n_expert);
     const moe_tensor_map *map = store->options.map;
     const moe_expert_ref *expert = &map->layers[key / map->n_expert].experts[key % map->n_expert];
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         const moe_tensor_ref *ref = &expert->parts[p];
+        MOE_ASSERT(data[p] != NULL);
         view->parts[p] = (moe_weight){.type = ref->type,
                                       .data = data[p],
                                       .n_in = (uint32_t)ref->n_in,
@@ -22,6 +24,7 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
 bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
                       const moe_policy_access *access, moe_move_cause cause)
 {
+    MOE_ASSERT(moe_expert_cache_find(store->cache, key) == slot && !store->in_flight[slot]);
     const moe_tensor_map *map = store->options.map;
     moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
                      .cause = cause};
@@ -56,6 +59,8 @@ void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
         data[p] = moe_mover_host_data(store->mover, slot, p);
     }
     store->in_flight[slot] = false;
+    MOE_ASSERT(moe_mover_state(store->mover, slot) == MOE_SLOT_ABSENT ||
+               moe_store_is_settled(moe_mover_state(store->mover, slot)));
     moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
 }
 
@@ -77,6 +82,7 @@ void moe_store_drop_unused(moe_expert_store *store, uint32_t key)
 
 void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
 {
+    MOE_ASSERT(moe_expert_cache_find(store->cache, key) == slot);
     moe_mover_reset(store->mover, slot);
     moe_store_drop_unused(store, key);
 }
@@ -104,6 +110,7 @@ static void settle_prefetches(moe_expert_store *store, bool cancel)
             continue;
         }
         moe_slot_state state = moe_mover_state(store->mover, slot);
+        MOE_ASSERT(key != MOE_KEY_NONE && state != MOE_SLOT_ABSENT);
         if (moe_store_is_settled(state)) {
             moe_store_settle_host(store, slot);
         }
@@ -159,6 +166,7 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
         return false;
     }
     moe_expert_cache_pin(store->cache, key);
+    MOE_ASSERT(store->n_prefetching < store->arena.n_slots);
     store->prefetching[store->n_prefetching++] = slot;
     moe_store_note_brought(store, key, access->pass, cause);
     return true;
@@ -172,5 +180,6 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err)
         status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
         moe_store_settle_prefetches(store);
     }
+    MOE_ASSERT(status != MOE_OK || store->n_prefetching == 0);
     return status;
 }

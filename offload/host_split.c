@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "offload/host_split.h"
 
+#include "runtime/base/moe_assert.h"
+
 /* Weight of the newest measurement. */
 #define NEWEST_WEIGHT 0.125
 /* One decision in this many tries the side that would stay idle, so that its time is known when the
@@ -101,6 +103,9 @@ uint32_t moe_host_split_choose(moe_host_split *split, const moe_split_work *work
     if (work->n == 0) {
         return 0;
     }
+    for (uint32_t i = 0; MOE_ASSERTS_ARE_ON && i + 1 < work->n; i++) {
+        MOE_ASSERT(work->n_rows[i] <= work->n_rows[i + 1]);
+    }
     uint32_t best = 0;
     double best_ns = time_of(split, work, 0);
     for (uint32_t n_host = 1; n_host <= work->n; n_host++) {
@@ -123,5 +128,6 @@ uint32_t moe_host_split_choose(moe_host_split *split, const moe_split_work *work
         best--;
         split->n_link_forced++;
     }
+    MOE_ASSERT(best <= work->n);
     return best;
 }

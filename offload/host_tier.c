@@ -5,6 +5,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 typedef struct host_slot {
     bool complete;
@@ -94,6 +95,7 @@ bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_acce
     tier->slots[slot].complete &= present;
     move->in_memory = tier->slots[slot].complete;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        MOE_ASSERT(!move->in_memory || tier->slots[slot].data[p] != NULL);
         move->buffers[p] = move->in_memory ? (uint8_t *)tier->slots[slot].data[p]
                                            : moe_slot_arena_buffer(&tier->arena, slot, p);
     }
@@ -103,6 +105,7 @@ bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_acce
 void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
                           const uint8_t *const data[MOE_EXPERT_PARTS])
 {
+    MOE_ASSERT(moe_expert_cache_find(tier->cache, key) != MOE_SLOT_NONE);
     uint32_t slot = moe_expert_cache_find(tier->cache, key);
     moe_expert_cache_unpin(tier->cache, key);
     if (data[0] == NULL) {
@@ -123,6 +126,7 @@ bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key)
 
 void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_access *access)
 {
+    MOE_ASSERT(moe_host_tier_has(tier, key));
     bool hit;
     uint32_t evicted;
     (void)moe_expert_cache_access(tier->cache, key, access, &hit, &evicted);
@@ -131,6 +135,7 @@ void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_acce
 
 const uint8_t *const *moe_host_tier_data(const moe_host_tier *tier, uint32_t key)
 {
+    MOE_ASSERT(moe_host_tier_has(tier, key));
     return tier->slots[moe_expert_cache_find(tier->cache, key)].data;
 }
 
@@ -151,6 +156,7 @@ moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier)
 
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer)
 {
+    MOE_ASSERT(layer < tier->arena.n_layer);
     moe_cache_domain_size size = {0};
     uint32_t class_id = tier->arena.class_of_layer[layer];
     for (uint32_t d = 0; moe_expert_cache_domain(tier->cache, d, &size); d++) {
@@ -176,4 +182,22 @@ void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *sta
                                    .n_slots = tier->arena.n_slots,
                                    .slot_bytes_total = tier->arena.bytes,
                                    .n_resident = moe_expert_cache_n_resident(tier->cache)};
+}
+
+bool moe_host_tier_is_sane(const moe_host_tier *tier)
+{
+    if (!moe_slot_arena_is_sane(&tier->arena) || !moe_expert_cache_is_sane(tier->cache) ||
+        moe_expert_cache_n_slots(tier->cache) != tier->arena.n_slots) {
+        return false;
+    }
+    for (uint32_t slot = 0; slot < tier->arena.n_slots; slot++) {
+        for (int p = 0; p < MOE_EXPERT_PARTS && tier->slots[slot].complete; p++) {
+            const uint8_t *begin = moe_slot_arena_buffer(&tier->arena, slot, 0);
+            size_t at = (size_t)(tier->slots[slot].data[p] - begin);
+            if (at >= moe_slot_arena_slot_bytes(&tier->arena, slot)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 int moe_layer_plan_init(moe_layer_plan *plan, uint32_t max_rows, uint32_t n_used,
                         uint32_t n_expert_all, moe_error *err)
@@ -39,11 +40,14 @@ void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t
                           uint32_t n_used)
 {
     uint32_t n_slots = n_rows * n_used;
+    MOE_ASSERT(n_slots <= plan->max_slots);
     uint32_t *count = plan->position;
     memset(count, 0, plan->n_expert_all * sizeof *count);
     for (uint32_t s = 0; s < n_slots; s++) {
         if (chosen[s] != MOE_PLAN_NO_EXPERT) {
+            MOE_ASSERT(chosen[s] < plan->n_expert_all);
             count[chosen[s]]++;
+            MOE_ASSERT(count[chosen[s]] <= n_rows); /* distinct within a row */
         }
     }
     plan->n_experts = 0;
@@ -63,6 +67,7 @@ void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t
             continue;
         }
         uint32_t at = plan->position[chosen[s]]++;
+        MOE_ASSERT(at < plan->first[plan->n_experts]);
         plan->rows[at] = s / n_used;
         plan->ranked_slots[at] = s;
     }

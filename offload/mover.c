@@ -6,12 +6,17 @@
 
 void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
 {
+    MOE_ASSERT(index < mover->n_slots && move->expert != NULL && move->cause < MOE_CAUSE_COUNT);
+    MOE_ASSERT(!move->in_memory || mover->device != NULL);
     moe_mover_slot *slot = &mover->slots[index];
     pthread_mutex_lock(&mover->lock);
+    MOE_ASSERT(moe_mover_get_state(slot) == MOE_SLOT_ABSENT && !mover->stop);
     slot->move = *move;
     slot->status = MOE_OK;
     slot->in_memory = move->in_memory;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        MOE_ASSERT(move->buffers[p] != NULL);
+        MOE_ASSERT(mover->device == NULL || move->device_buffers[p] != NULL);
         slot->data[p] = move->buffers[p];
     }
     moe_mover_set_state(slot, move->in_memory ? MOE_SLOT_STAGED : MOE_SLOT_QUEUED);
@@ -24,6 +29,8 @@ void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
 /* Takes a waiting request out of its queue. Under the lock. */
 static bool take_out(moe_mover *mover, uint32_t index, moe_mover_stage *stage)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(index < mover->n_slots);
     moe_slot_state state = moe_mover_get_state(&mover->slots[index]);
     *stage = state == MOE_SLOT_STAGED ? MOE_STAGE_COPY : MOE_STAGE_READ;
     if (state != MOE_SLOT_QUEUED && state != MOE_SLOT_STAGED) {
@@ -66,6 +73,7 @@ bool moe_mover_cancel(moe_mover *mover, uint32_t index)
 
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot)
 {
+    MOE_ASSERT(slot < mover->n_slots);
     return moe_mover_get_state(&mover->slots[slot]);
 }
 
@@ -76,18 +84,25 @@ uint64_t moe_mover_n_finished(const moe_mover *mover)
 
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part)
 {
+    MOE_ASSERT(slot < mover->n_slots && part >= 0 && part < MOE_EXPERT_PARTS);
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[slot]) == MOE_SLOT_READY);
     const moe_mover_slot *s = &mover->slots[slot];
     return mover->device != NULL ? s->move.device_buffers[part] : s->data[part];
 }
 
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part)
 {
+    MOE_ASSERT(slot < mover->n_slots && part >= 0 && part < MOE_EXPERT_PARTS);
     const moe_mover_slot *s = &mover->slots[slot];
     return s->in_memory ? s->data[part] : NULL;
 }
 
 void moe_mover_reset(moe_mover *mover, uint32_t slot)
 {
+    MOE_ASSERT(slot < mover->n_slots);
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[slot]) != MOE_SLOT_QUEUED &&
+               moe_mover_get_state(&mover->slots[slot]) !=
+                   MOE_SLOT_STAGED); /* see moe_mover_cancel() */
     moe_mover_set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
 }
 

@@ -112,7 +112,7 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
  * to the system (away) or will be used again. Nothing may be queued or under way. False: the kernel
  * still holds them. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
-/* Makes a READY or FAILED slot ABSENT. */
+/* A READY or FAILED slot becomes ABSENT; an ABSENT one stays so. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
 /* Called now and then during a wait; when it returns true the wait ends. It must be quick and not

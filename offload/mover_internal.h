@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "offload/mover.h"
+#include "runtime/base/moe_assert.h"
 
 #define MOE_MOVER_NONE UINT32_MAX
 /* Copies handed to the link at once: one under way, and the next so that the link does not idle. */
@@ -90,15 +91,50 @@ struct moe_mover {
     moe_mover_slot *slots; /* [n_slots] */
 };
 
-static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
-{
-    atomic_store_explicit(&slot->state, state, memory_order_release);
-}
-
 static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
 {
     return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
 }
+
+/* The arrows of the drawing in mover.h. */
+static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
+{
+    switch (from) {
+    case MOE_SLOT_ABSENT:
+        return to == MOE_SLOT_QUEUED || to == MOE_SLOT_STAGED || to == MOE_SLOT_ABSENT;
+    case MOE_SLOT_QUEUED:
+        return to == MOE_SLOT_LOADING || to == MOE_SLOT_ABSENT;
+    case MOE_SLOT_LOADING:
+        return to == MOE_SLOT_READY || to == MOE_SLOT_STAGED || to == MOE_SLOT_FAILED;
+    case MOE_SLOT_STAGED:
+        return to == MOE_SLOT_COPYING || to == MOE_SLOT_ABSENT;
+    case MOE_SLOT_COPYING:
+        return to == MOE_SLOT_READY || to == MOE_SLOT_FAILED;
+    case MOE_SLOT_READY:
+    case MOE_SLOT_FAILED:
+        return to == MOE_SLOT_ABSENT;
+    }
+    return false;
+}
+
+/* Nobody else writes a slot's state. */
+static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
+{
+    MOE_ASSERT(moe_mover_is_edge(moe_mover_get_state(slot), state));
+    atomic_store_explicit(&slot->state, state, memory_order_release);
+}
+
+/* For assertions: somebody holds the lock. */
+static inline bool moe_mover_is_locked(const moe_mover *mover)
+{
+    return pthread_mutex_trylock((pthread_mutex_t *)&mover->lock) != 0;
+}
+
+/* Under the lock: queues, states and counts agree. O(slots). */
+bool moe_mover_queues_are_sane(const moe_mover *mover);
+/* Likewise, and what the thread keeps for itself agrees with them. By the thread, when it has begun
+ * all that it may. */
+bool moe_mover_is_sane(const moe_mover *mover);
 
 /* Puts a request at the end of its queue, and takes it out. Under the lock. */
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);

@@ -8,6 +8,7 @@
 
 static void measure(moe_mover *mover, const moe_mover_copy *copy)
 {
+    MOE_ASSERT(copy->begin_ns != 0 && copy->slot < mover->n_slots);
     uint64_t now = moe_now_ns();
     uint64_t begin = copy->begin_ns > mover->last_copy_ns ? copy->begin_ns : mover->last_copy_ns;
     uint64_t bytes = moe_expert_ref_bytes(mover->slots[copy->slot].move.expert);
@@ -19,6 +20,7 @@ static void measure(moe_mover *mover, const moe_mover_copy *copy)
 
 uint32_t moe_mover_take_done_copy(moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     if (mover->n_copies == 0) {
         return MOE_MOVER_NONE;
     }
@@ -27,6 +29,7 @@ uint32_t moe_mover_take_done_copy(moe_mover *mover)
     if (state == MOE_COPY_UNDER_WAY) {
         return MOE_MOVER_NONE;
     }
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[copy.slot]) == MOE_SLOT_COPYING);
     mover->slots[copy.slot].status = state;
     if (state != MOE_OK && mover->slots[copy.slot].move.cause != MOE_CAUSE_PREFETCH) {
         (void)mover->device->link->copy_wait(mover->device, copy.ticket, &mover->last_error);
@@ -43,6 +46,8 @@ uint32_t moe_mover_take_done_copy(moe_mover *mover)
 
 uint32_t moe_mover_take_staged(moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(mover->n_copies <= MOE_MOVER_COPIES);
     uint32_t index = MOE_MOVER_NONE;
     if (mover->n_copies == MOE_MOVER_COPIES) {
         return index;
@@ -61,6 +66,7 @@ void moe_mover_start_copy(moe_mover *mover, uint32_t index)
 {
     moe_mover_slot *slot = &mover->slots[index];
     moe_copy_range ranges[MOE_EXPERT_PARTS];
+    MOE_ASSERT(moe_mover_get_state(slot) == MOE_SLOT_COPYING && slot->in_memory);
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         ranges[p] = (moe_copy_range){slot->move.device_buffers[p], slot->data[p],
                                      slot->move.expert->parts[p].size};
@@ -74,5 +80,6 @@ void moe_mover_start_copy(moe_mover *mover, uint32_t index)
         moe_mover_finish(mover, index);
         return;
     }
+    MOE_ASSERT(mover->n_copies < MOE_MOVER_COPIES);
     mover->copies[mover->n_copies++] = copy;
 }

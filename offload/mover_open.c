@@ -40,6 +40,7 @@ static void init_condition(pthread_cond_t *condition)
 
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err)
 {
+    MOE_ASSERT(options->reader != NULL);
     *out = NULL;
     moe_mover *mover = moe_calloc(1, sizeof *mover);
     moe_mover_slot *slots = moe_calloc(options->n_slots, sizeof *slots);
@@ -108,6 +109,7 @@ bool moe_mover_close(moe_mover **mover_ptr)
         (void)moe_mover_cancel(mover, i);
     }
     pthread_mutex_lock(&mover->lock);
+    MOE_ASSERT(moe_mover_queues_are_sane(mover));
     mover->stop = true;
     moe_mover_wake(mover);
     pthread_mutex_unlock(&mover->lock);

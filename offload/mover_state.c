@@ -12,6 +12,10 @@
 
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(index < mover->n_slots);
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[index]) ==
+               (stage == MOE_STAGE_READ ? MOE_SLOT_QUEUED : MOE_SLOT_STAGED));
     moe_mover_slot *slot = &mover->slots[index];
     moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
     slot->next = NONE;
@@ -26,8 +30,13 @@ void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(index < mover->n_slots);
     moe_mover_slot *slot = &mover->slots[index];
     moe_mover_queue *q = &mover->queues[stage][slot->move.cause];
+    MOE_ASSERT(slot->previous == NONE ? q->first == index
+                                      : mover->slots[slot->previous].next == index);
+    MOE_ASSERT(slot->next == NONE ? q->last == index : mover->slots[slot->next].previous == index);
     if (slot->previous != NONE) {
         mover->slots[slot->previous].next = slot->next;
     } else {
@@ -42,6 +51,7 @@ void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
 
 void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     if (slot->move.cause != MOE_CAUSE_PREFETCH) {
         atomic_fetch_add(&mover->n_urgent, 1);
     }
@@ -49,6 +59,8 @@ void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot)
 
 void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(slot->move.cause == MOE_CAUSE_PREFETCH || atomic_load(&mover->n_urgent) > 0);
     if (slot->move.cause != MOE_CAUSE_PREFETCH) {
         atomic_fetch_sub(&mover->n_urgent, 1);
     }
@@ -57,6 +69,7 @@ void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
 /* A failed prefetch is not an error; whoever needs the expert requests it again. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error)
 {
+    MOE_ASSERT(index < mover->n_slots && mover->slots[index].status != MOE_OK);
     if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {
         return;
     }
@@ -71,6 +84,7 @@ void moe_mover_finish(moe_mover *mover, uint32_t index)
 {
     moe_mover_slot *slot = &mover->slots[index];
     uint64_t bytes = moe_expert_ref_bytes(slot->move.expert);
+    MOE_ASSERT(slot->status != MOE_OK || slot->in_memory);
     pthread_mutex_lock(&mover->lock);
     if (slot->status == MOE_OK) {
         mover->stats.n_moves[slot->move.cause]++;
@@ -95,12 +109,14 @@ void moe_mover_wake(moe_mover *mover)
 
 void moe_mover_note_progress(moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     mover->last_progress_ns = moe_now_ns();
     mover->stalled = mover->abandoned = false;
 }
 
 void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
                                 .tv_nsec = (long)(deadline_ns % 1000000000u)};
     (void)pthread_cond_timedwait(condition, &mover->lock, &deadline);
@@ -108,6 +124,7 @@ void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t 
 
 uint64_t moe_mover_closing_patience(const moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     uint64_t patience =
         mover->stalled ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
     return mover->abandoned && patience > ABANDONED_NS ? ABANDONED_NS : patience;

@@ -16,6 +16,7 @@
  * none. */
 static uint32_t take_request(moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     uint32_t index = NONE;
     if (mover->n_ranges + MOE_EXPERT_PARTS > MAX_RANGES_IN_FLIGHT) {
         return NONE;
@@ -34,6 +35,7 @@ static uint32_t take_request(moe_mover *mover)
 
 static void submit_part(moe_mover *mover, uint32_t index, int part)
 {
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[index]) == MOE_SLOT_LOADING);
     moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
     moe_range range = {.file = ref->file_index,
@@ -59,10 +61,12 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     moe_range_reader_stats reads;
     moe_range_reader_get_stats(mover->reader, &reads);
     bool staged = slot->status == MOE_OK && mover->device != NULL;
+    MOE_ASSERT(slot->n_parts_left == 0);
     slot->in_memory = slot->status == MOE_OK;
     pthread_mutex_lock(&mover->lock);
     mover->stats.bytes_read = reads.bytes_read;
     mover->stats.n_retries = reads.n_retries;
+    MOE_ASSERT(slot->move.cause != MOE_CAUSE_PREFETCH || mover->n_prefetches > 0);
     mover->n_prefetches -= slot->move.cause == MOE_CAUSE_PREFETCH;
     if (slot->in_memory) {
         mover->stats.bytes_disk[slot->move.cause] += moe_expert_ref_bytes(slot->move.expert);
@@ -79,6 +83,7 @@ static void finish_reading(moe_mover *mover, uint32_t index)
 
 static void start_slot(moe_mover *mover, uint32_t index)
 {
+    MOE_ASSERT(mover->n_ranges + MOE_EXPERT_PARTS <= MAX_RANGES_IN_FLIGHT);
     moe_mover_slot *slot = &mover->slots[index];
     slot->status = MOE_OK;
     slot->retried = 0;
@@ -125,6 +130,8 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
     uint32_t index = (uint32_t)(done->tag / MOE_EXPERT_PARTS);
     int part = (int)(done->tag % MOE_EXPERT_PARTS);
     moe_mover_slot *slot = &mover->slots[index];
+    MOE_ASSERT(index < mover->n_slots && moe_mover_get_state(slot) == MOE_SLOT_LOADING);
+    MOE_ASSERT(mover->n_ranges > 0 && slot->n_parts_left > 0);
     mover->n_ranges--;
     slot->n_parts_left--;
     if (done->status != MOE_OK) {
@@ -142,8 +149,10 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
 /* Carries out a set_away() request. Under the lock. */
 static void answer_away(moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     moe_mover_away *a = &mover->away;
     if (a->memory != NULL) {
+        MOE_ASSERT(mover->n_ranges == 0); /* no read may bring the pages back */
         a->done = moe_range_reader_set_away(mover->reader, a->memory, a->bytes, a->away);
         a->memory = NULL;
         pthread_cond_broadcast(&mover->finished);
@@ -171,7 +180,10 @@ static bool take_requests(moe_mover *mover)
             pthread_mutex_unlock(&mover->lock);
             act(mover, index);
             pthread_mutex_lock(&mover->lock);
-        } else if (mover->stop) {
+            continue;
+        }
+        MOE_ASSERT(moe_mover_is_sane(mover));
+        if (mover->stop) {
             pthread_mutex_unlock(&mover->lock);
             return false;
         } else if (mover->n_ranges > 0) {

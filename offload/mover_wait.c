@@ -18,6 +18,8 @@ static bool is_under_way(const moe_mover *mover, uint32_t slot)
  * slot of the mover, since these queue behind it. */
 static uint32_t find_hung(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(n > 0);
     for (uint32_t i = 0; i < n; i++) {
         if (is_under_way(mover, slots[i])) {
             return slots[i];
@@ -51,6 +53,9 @@ static int tell_hung(const moe_mover *mover, uint32_t slot, moe_error *err)
 
 static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
+    for (uint32_t i = 0; MOE_ASSERTS_ARE_ON && i < n; i++) {
+        MOE_ASSERT(slots[i] < mover->n_slots);
+    }
     for (uint32_t i = 0; i < n; i++) {
         moe_slot_state state = moe_mover_get_state(&mover->slots[slots[i]]);
         if (state == MOE_SLOT_READY || state == MOE_SLOT_FAILED) {
@@ -64,6 +69,7 @@ static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t 
  */
 static uint64_t patience(const moe_mover *mover)
 {
+    MOE_ASSERT(moe_mover_is_locked(mover));
     return mover->stalled ? mover->io_timeout_ns / MOE_MOVER_STALLED_DIVISOR : mover->io_timeout_ns;
 }
 
@@ -83,6 +89,7 @@ static void wait_a_while(moe_mover *mover, const moe_wait_cancel *cancel, uint64
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err)
 {
+    MOE_ASSERT(n > 0);
     if (any_settled(mover, slots, n)) {
         return MOE_OK;
     }
@@ -113,6 +120,7 @@ bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away)
 {
     pthread_mutex_lock(&mover->lock);
     uint64_t deadline = moe_now_ns() + mover->io_timeout_ns;
+    MOE_ASSERT(memory != NULL && mover->away.memory == NULL);
     mover->away = (moe_mover_away){.memory = memory, .bytes = bytes, .away = away};
     moe_mover_wake(mover);
     while (mover->away.memory != NULL && moe_now_ns() < deadline) {

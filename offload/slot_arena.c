@@ -7,6 +7,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 static bool same_sizes(const moe_slot_class *class, const moe_expert_ref *expert)
 {
@@ -22,6 +23,7 @@ static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert,
                       size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
                       const void *context)
 {
+    MOE_ASSERT(arena->n_classes < arena->n_layer);
     moe_slot_class *class = &arena->classes[arena->n_classes++];
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         class->part_bytes[p] = expert->parts[p].size;
@@ -95,6 +97,7 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
                             moe_error *err)
 {
+    MOE_ASSERT(arena->memory == NULL && arena->n_slots == 0 && arena->n_classes > 0);
     uint64_t full = moe_slot_arena_full_bytes(arena);
     uint64_t floor = moe_slot_arena_floor_bytes(arena);
     if (budget_bytes < floor) {
@@ -123,6 +126,7 @@ int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget
     int status = on_host ? device->link->host_alloc(device, arena->bytes, &memory, err)
                          : device->ops->alloc(device, arena->bytes, &memory, err);
     arena->memory = status == MOE_OK ? memory : NULL;
+    MOE_ASSERT(status != MOE_OK || moe_slot_arena_is_sane(arena));
     return status;
 }
 
@@ -145,6 +149,7 @@ void moe_slot_arena_leave(moe_slot_arena *arena)
 
 static const moe_slot_class *class_of_slot(const moe_slot_arena *arena, uint32_t slot)
 {
+    MOE_ASSERT(slot < arena->n_slots);
     uint32_t c = 0;
     while (slot >= arena->classes[c].first_slot + arena->classes[c].n_slots) {
         c++;
@@ -154,6 +159,7 @@ static const moe_slot_class *class_of_slot(const moe_slot_arena *arena, uint32_t
 
 uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int part)
 {
+    MOE_ASSERT(arena->memory != NULL && part >= 0 && part < MOE_EXPERT_PARTS);
     const moe_slot_class *class = class_of_slot(arena, slot);
     return arena->memory + class->arena_offset +
            (size_t)(slot - class->first_slot) * class->slot_bytes + class->buffer_offset[part];
@@ -191,6 +197,7 @@ bool moe_slot_arena_give_up(const moe_slot_arena *arena, uint32_t slot)
 
 void moe_slot_arena_take_back(const moe_slot_arena *arena, uint32_t slot)
 {
+    MOE_ASSERT(moe_slot_arena_shrinks(arena));
     uint8_t *memory;
     size_t bytes = moe_slot_arena_pages(arena, slot, &memory);
     moe_device *device = arena->device;
@@ -220,4 +227,43 @@ int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_ma
     int status = moe_expert_cache_create(cache, options, err);
     free(slots_of_class);
     return status;
+}
+
+/* Parts follow each other, each aligned and long enough. */
+static bool class_is_sane(const moe_slot_class *class)
+{
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        size_t end = p + 1 < MOE_EXPERT_PARTS ? class->buffer_offset[p + 1] : class->slot_bytes;
+        if (class->buffer_offset[p] % 64 != 0 || end < class->buffer_offset[p] ||
+            end - class->buffer_offset[p] < class->part_bytes[p]) {
+            return false;
+        }
+    }
+    return class->buffer_offset[0] == 0 && class->slot_bytes % 64 == 0 && class->n_slots > 0 &&
+           class->n_slots <= class->n_experts;
+}
+
+bool moe_slot_arena_is_sane(const moe_slot_arena *arena)
+{
+    uint32_t n_slots = 0;
+    size_t bytes = 0;
+    uint32_t n_layers = 0;
+    for (uint32_t l = 0; l < arena->n_layer; l++) {
+        if (arena->class_of_layer[l] >= arena->n_classes &&
+            arena->class_of_layer[l] != UINT32_MAX) {
+            return false;
+        }
+        n_layers += arena->class_of_layer[l] != UINT32_MAX;
+    }
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        const moe_slot_class *class = &arena->classes[c];
+        if (!class_is_sane(class) || class->first_slot != n_slots || class->arena_offset != bytes) {
+            return false;
+        }
+        n_slots += class->n_slots;
+        bytes += class->n_slots * class->slot_bytes;
+    }
+    return arena->n_classes > 0 && arena->n_classes <= n_layers && n_slots == arena->n_slots &&
+           bytes == arena->bytes && arena->device != NULL && arena->memory != NULL &&
+           (uintptr_t)arena->memory % 64 == 0;
 }

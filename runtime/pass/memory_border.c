@@ -172,6 +172,6 @@ bool moe_memory_border_check(const moe_memory_border *b)
 {
     return b->ram_free + b->ram_granted == b->ram_at_open + b->ram_taken &&
            b->device_free + b->device_granted == b->device_at_open &&
-           moe_expert_store_check(*b->experts) &&
+           moe_expert_store_is_sane(*b->experts) &&
            moe_expert_store_closed_bytes(*b->experts) == b->ram_taken;
 }
