@@ -16,8 +16,8 @@
 
 #include "cache/access_list.h"
 #include "cache/expert_cache.h"
+#include "cache/forecast_source.h"
 #include "cache/layer_access.h"
-#include "cache/simulated_draft.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
@@ -34,7 +34,7 @@ typedef struct simulator {
     uint32_t *predicted;    /* [n_expert] predicted keys of the next layer */
     uint32_t *prefetching;  /* [n_expert] those with a slot: pinned until the next layer begins */
     uint32_t n_prefetching;
-    moe_simulated_draft *draft; /* or NULL */
+    moe_forecast_source *ahead; /* NULL: the policy looks at the past alone */
     uint64_t random;
     double now_s;
     double disk_free_s;
@@ -52,7 +52,7 @@ void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size)
                                      .bytes_per_s = 3e9,
                                      .latency_s = 100e-6,
                                      .depth = 16,
-                                     .lookahead = -1,
+                                     .lookahead = MOE_LOOKAHEAD_NONE,
                                      .lookahead_stands = 0.69,
                                      .lookahead_recall = 0.91,
                                      .lookahead_recall_wrong = 0.56};
@@ -217,9 +217,9 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
 static bool run_pass(simulator *sim, uint64_t pass)
 {
     uint32_t n_layer = sim->accesses.n_layer;
-    if (sim->draft != NULL) {
+    if (sim->ahead != NULL) {
         size_t n;
-        const moe_policy_forecast *forecasts = moe_simulated_draft_look(sim->draft, pass, &n);
+        const moe_policy_forecast *forecasts = moe_forecast_source_look(sim->ahead, pass, &n);
         moe_expert_cache_lookahead(sim->cache, pass, forecasts, n);
     }
     for (uint32_t layer = 0; layer < n_layer; layer++) {
@@ -338,27 +338,6 @@ static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slot
     return status;
 }
 
-static int make_draft(simulator *sim, const moe_policy *policy, moe_error *err)
-{
-    const moe_simulation *o = sim->options;
-    if (o->lookahead < 0) {
-        return MOE_OK;
-    }
-    if (!moe_policy_looks_ahead(policy)) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "simulation: the policy '%.100s' looks at the past alone: lookahead needs "
-                        "one that takes forecasts, like " MOE_POLICY_DEFAULT,
-                        policy->name);
-    }
-    moe_simulated_draft_options options = {.n_ahead = (uint32_t)o->lookahead,
-                                           .stands = o->lookahead_stands,
-                                           .recall = o->lookahead_recall,
-                                           .recall_wrong = o->lookahead_recall_wrong,
-                                           .seed = o->seed};
-    return moe_simulated_draft_create(&sim->draft, &sim->accesses, sim->trace->n_expert, &options,
-                                      err);
-}
-
 static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
 {
     uint32_t n_expert = sim->trace->n_expert;
@@ -376,7 +355,8 @@ static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, m
     }
     status = measure_hotness(sim, err);
     if (status == MOE_OK) {
-        status = make_draft(sim, policy, err);
+        status = moe_forecast_source_create(&sim->ahead, sim->options, policy, sim->trace,
+                                            &sim->accesses, err);
     }
     return status == MOE_OK ? make_cache(sim, policy, n_slots, err) : status;
 }
@@ -450,7 +430,7 @@ static int simulate(const moe_trace *trace, const moe_simulation *simulation,
         status = run(&sim, result, err);
     }
     moe_expert_cache_destroy(&sim.cache);
-    moe_simulated_draft_destroy(&sim.draft);
+    moe_forecast_source_destroy(&sim.ahead);
     moe_access_list_release(&sim.accesses);
     free(sim.hotness);
     free(sim.handled);

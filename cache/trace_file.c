@@ -23,7 +23,8 @@ int moe_trace_get_info(const moe_trace *trace, moe_trace_info *info)
                                 .n_passes = trace->n_passes,
                                 .n_choices = trace->n_ids,
                                 .n_accesses = moe_trace_count_accesses(trace),
-                                .has_gates = trace->has_gates};
+                                .has_gates = trace->has_gates,
+                                .has_forecasts = trace->n_forecasts > 0};
     return moe_struct_give(&moe_kind_trace_info, info, &own, NULL);
 }
 
@@ -74,9 +75,21 @@ int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_e
     return status == MOE_OK ? open_trace(out, &own, err) : status;
 }
 
+/* Those made before the pass of a row, with its first row. */
+static void save_forecasts(moe_trace_writer *writer, const moe_trace *trace, uint64_t row,
+                           size_t *next)
+{
+    for (; *next < trace->n_forecasts && trace->forecast_pass[*next] == trace->pass[row];
+         (*next)++) {
+        const moe_trace_forecast *f = &trace->forecasts[*next];
+        moe_trace_writer_add_forecast(writer, f->passes_ahead, f->layer, f->expert, f->chance);
+    }
+}
+
 static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)
 {
     moe_trace_writer *writer = NULL;
+    size_t next_forecast = 0;
     int status = moe_trace_writer_open(&writer, path, trace->n_layer, trace->n_expert,
                                        trace->has_gates, err);
     for (uint64_t row = 0; status == MOE_OK && row < trace->n_rows; row++) {
@@ -86,6 +99,7 @@ static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)
             moe_trace_list list = moe_trace_list_of(trace, row, layer);
             moe_trace_writer_add_list(writer, list.ids, list.gates, list.n);
         }
+        save_forecasts(writer, trace, row, &next_forecast);
     }
     int closed = moe_trace_writer_close(&writer, status == MOE_OK ? err : NULL);
     return status == MOE_OK ? closed : status;

@@ -216,6 +216,59 @@ static int check_shape(jsonl_reader *reader, struct json_object *layers, struct 
     return MOE_OK;
 }
 
+/* [passes ahead, layer, expert, chance] */
+static int read_forecast(jsonl_reader *reader, struct json_object *entry, size_t index)
+{
+    static const int64_t limits[] = {MOE_TRACE_MOST_AHEAD, MOE_TRACE_MAX_LAYERS - 1,
+                                     MOE_TRACE_MAX_EXPERTS - 1};
+    int64_t numbers[3] = {0, 0, 0};
+    double chance = -1;
+    if (json_object_is_type(entry, json_type_array) && json_object_array_length(entry) == 4) {
+        struct json_object *last = json_object_array_get_idx(entry, 3);
+        chance =
+            json_object_is_type(last, json_type_double) || json_object_is_type(last, json_type_int)
+                ? json_object_get_double(last)
+                : -1;
+        for (size_t i = 0; i < 3; i++) {
+            struct json_object *element = json_object_array_get_idx(entry, i);
+            numbers[i] = json_object_get_int64(element);
+            if (!json_object_is_type(element, json_type_int) || numbers[i] < 0 ||
+                numbers[i] > limits[i]) {
+                chance = -1;
+            }
+        }
+    }
+    if (!(chance > 0 && chance <= 1)) {
+        return fail_line(reader,
+                         "\"ahead\", entry %zu: not [passes (0 to %u), layer, expert, chance in "
+                         "(0, 1]]",
+                         index, MOE_TRACE_MOST_AHEAD);
+    }
+    moe_trace_forecast forecast = {(uint32_t)numbers[0], (uint16_t)numbers[1], (uint16_t)numbers[2],
+                                   (float)chance};
+    int status = moe_trace_add_forecast(reader->trace, &forecast);
+    if (status == MOE_ERR_FORMAT) {
+        return fail_line(reader, "\"ahead\", entry %zu: no such layer or expert", index);
+    }
+    return status == MOE_OK ? MOE_OK : fail_memory(reader);
+}
+
+static int read_forecasts(jsonl_reader *reader, struct json_object *row)
+{
+    struct json_object *ahead = NULL;
+    if (!json_object_object_get_ex(row, "ahead", &ahead)) {
+        return MOE_OK;
+    }
+    if (!json_object_is_type(ahead, json_type_array)) {
+        return fail_line(reader, "\"ahead\" is not a list");
+    }
+    int status = MOE_OK;
+    for (size_t i = 0; status == MOE_OK && i < json_object_array_length(ahead); i++) {
+        status = read_forecast(reader, json_object_array_get_idx(ahead, i), i);
+    }
+    return status;
+}
+
 static int read_row(jsonl_reader *reader, struct json_object *row)
 {
     struct json_object *layers = NULL;
@@ -250,7 +303,7 @@ static int read_row(jsonl_reader *reader, struct json_object *row)
     for (size_t layer = 0; status == MOE_OK && layer < reader->trace->n_layer; layer++) {
         status = read_list(reader, layers, gates, layer);
     }
-    return status;
+    return status == MOE_OK ? read_forecasts(reader, row) : status;
 }
 
 /* ---- Lines ---- */

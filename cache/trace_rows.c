@@ -30,6 +30,8 @@ void moe_trace_close(moe_trace **trace_ptr)
     free(trace->start);
     free(trace->ids);
     free(trace->gates);
+    free(trace->forecasts);
+    free(trace->forecast_pass);
     free(trace);
     *trace_ptr = NULL;
 }
@@ -115,6 +117,25 @@ int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates
     return MOE_OK;
 }
 
+int moe_trace_add_forecast(moe_trace *trace, const moe_trace_forecast *forecast)
+{
+    if (forecast->layer >= trace->n_layer ||
+        (trace->n_expert > 0 && forecast->expert >= trace->n_expert)) {
+        return MOE_ERR_FORMAT;
+    }
+    if (trace->n_forecasts == trace->forecast_capacity) {
+        size_t capacity = trace->forecast_capacity == 0 ? 256 : 2 * trace->forecast_capacity;
+        if (!grow(&trace->forecasts, capacity, sizeof *trace->forecasts) ||
+            !grow(&trace->forecast_pass, capacity, sizeof *trace->forecast_pass)) {
+            return MOE_ERR_MEMORY;
+        }
+        trace->forecast_capacity = capacity;
+    }
+    trace->forecasts[trace->n_forecasts] = *forecast;
+    trace->forecast_pass[trace->n_forecasts++] = trace->n_passes - 1;
+    return MOE_OK;
+}
+
 static int compare_u32(const void *left, const void *right)
 {
     uint32_t a = *(const uint32_t *)left;
@@ -146,6 +167,11 @@ int moe_trace_finish(moe_trace *trace, moe_error *err)
     for (size_t i = 0; i < trace->n_ids && trace->n_expert < MOE_TRACE_MAX_EXPERTS; i++) {
         if (trace->ids[i] >= trace->n_expert) {
             trace->n_expert = trace->ids[i] + 1u;
+        }
+    }
+    for (size_t i = 0; i < trace->n_forecasts; i++) {
+        if (trace->forecasts[i].expert >= trace->n_expert) {
+            trace->n_expert = trace->forecasts[i].expert + 1u;
         }
     }
     if ((uint64_t)trace->n_layer * trace->n_expert > MOE_TRACE_MAX_KEYS) {

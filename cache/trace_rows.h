@@ -17,6 +17,15 @@
 #define MOE_TRACE_MAX_LAYERS  4096u
 #define MOE_TRACE_MAX_EXPERTS 4096u
 #define MOE_TRACE_MAX_KEYS    (1u << 22) /* layers x experts */
+#define MOE_TRACE_MOST_AHEAD  31u        /* passes that a forecast looks ahead */
+
+/* A use that was forecast before a pass. */
+typedef struct moe_trace_forecast {
+    uint32_t passes_ahead; /* 0: of that pass itself */
+    uint16_t layer;
+    uint16_t expert;
+    float chance;
+} moe_trace_forecast;
 
 struct moe_trace {
     uint32_t n_layer; /* 0: not known yet (no row) */
@@ -27,12 +36,16 @@ struct moe_trace {
     uint64_t n_passes;
     uint32_t n_sequences;
     size_t n_ids;
-    uint64_t *pass;      /* [n_rows] ascending from 0, without gaps */
-    uint64_t *token;     /* [n_rows] position in its sequence, as the file gives it */
-    uint32_t *sequence;  /* [n_rows] */
-    size_t *start;       /* [n_rows * n_layer + 1] */
-    uint16_t *ids;       /* ascending within a list */
-    float *gates;        /* [n_ids] or NULL */
+    uint64_t *pass;     /* [n_rows] ascending from 0, without gaps */
+    uint64_t *token;    /* [n_rows] position in its sequence, as the file gives it */
+    uint32_t *sequence; /* [n_rows] */
+    size_t *start;      /* [n_rows * n_layer + 1] */
+    uint16_t *ids;      /* ascending within a list */
+    float *gates;       /* [n_ids] or NULL */
+    moe_trace_forecast *forecasts;
+    uint64_t *forecast_pass; /* beside forecasts, ascending: the pass that it was made before */
+    size_t n_forecasts;
+    size_t forecast_capacity;
     uint32_t n_lists;    /* lists of the last row so far */
     size_t row_capacity; /* of the per-row arrays; start's, in rows */
     size_t id_capacity;
@@ -60,6 +73,8 @@ int moe_trace_add_row(moe_trace *trace, bool new_pass, uint64_t token, uint32_t 
 /* Adds the row's next layer; each row needs all layers. gates may be NULL when the trace has none.
  * Sorts by id. MOE_ERR_FORMAT: an id twice or out of range; MOE_ERR_MEMORY. */
 int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates, uint32_t n);
+/* A forecast made before the pass of the last row. MOE_ERR_FORMAT: out of range; MOE_ERR_MEMORY. */
+int moe_trace_add_forecast(moe_trace *trace, const moe_trace_forecast *forecast);
 /* Ends the trace after its last row, and sets what depends on all rows. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);
 

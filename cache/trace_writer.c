@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A row is assembled as two texts, its layers and its gates: the line has one after the other, but
- * the calls interleave them. */
+/* A row is assembled as texts, its layers, its gates and its forecasts: the line has one after the
+ * other, but the calls interleave them. */
 #include "cache/trace_writer.h"
 
 #include <errno.h>
@@ -32,6 +32,7 @@ struct moe_trace_writer {
     uint32_t n_lists; /* lists of the row so far */
     text_buffer layers;
     text_buffer gates;
+    text_buffer forecasts;
 };
 
 /* ---- Text ---- */
@@ -60,7 +61,8 @@ __attribute__((format(printf, 3, 4))) static void append(moe_trace_writer *write
 
 /* Nine digits restore a float exactly. Under some locales the host program would print another
  * decimal point than JSON's. */
-static void append_gate(moe_trace_writer *writer, const char *separator, float gate)
+static void append_real(moe_trace_writer *writer, text_buffer *text, const char *separator,
+                        float gate)
 {
     char number[32];
     char clean[32];
@@ -74,7 +76,7 @@ static void append_gate(moe_trace_writer *writer, const char *separator, float g
         }
     }
     clean[n] = '\0';
-    append(writer, &writer->gates, "%s%s", separator, clean);
+    append(writer, text, "%s%s", separator, clean);
 }
 
 /* ---- Rows ---- */
@@ -117,6 +119,9 @@ static void write_row(moe_trace_writer *writer)
     if (writer->has_gates) {
         fprintf(writer->file, ", \"gates\": [%s]", writer->gates.data);
     }
+    if (writer->forecasts.size > 0) {
+        fprintf(writer->file, ", \"ahead\": [%s]", writer->forecasts.data);
+    }
     fputs("}\n", writer->file);
     writer->in_row = false;
 }
@@ -142,7 +147,7 @@ int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t
     writer->token = token;
     writer->sequence = sequence;
     writer->n_lists = 0;
-    writer->layers.size = writer->gates.size = 0;
+    writer->layers.size = writer->gates.size = writer->forecasts.size = 0;
     append(writer, &writer->layers, "%s", "");
     append(writer, &writer->gates, "%s", "");
     writer->in_row = true;
@@ -158,11 +163,20 @@ void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, co
     for (uint32_t i = 0; i < n; i++) {
         append(writer, &writer->layers, "%s%" PRIu16, i == 0 ? "" : ", ", ids[i]);
         if (writer->has_gates) {
-            append_gate(writer, i == 0 ? "" : ", ", gates[i]);
+            append_real(writer, &writer->gates, i == 0 ? "" : ", ", gates[i]);
         }
     }
     append(writer, &writer->layers, "]");
     append(writer, &writer->gates, "]");
+}
+
+void moe_trace_writer_add_forecast(moe_trace_writer *writer, uint32_t passes_ahead, uint32_t layer,
+                                   uint32_t expert, float chance)
+{
+    append(writer, &writer->forecasts, "%s[%" PRIu32 ", %" PRIu32 ", %" PRIu32,
+           writer->forecasts.size == 0 ? "" : ", ", passes_ahead, layer, expert);
+    append_real(writer, &writer->forecasts, ", ", chance);
+    append(writer, &writer->forecasts, "]");
 }
 
 int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err)
@@ -188,6 +202,7 @@ int moe_trace_writer_close(moe_trace_writer **writer_ptr, moe_error *err)
     free(writer->path);
     free(writer->layers.data);
     free(writer->gates.data);
+    free(writer->forecasts.data);
     free(writer);
     *writer_ptr = NULL;
     return status;

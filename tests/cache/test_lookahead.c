@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -172,6 +174,46 @@ static void test_recorded(void **state)
     moe_trace_close(&trace);
 }
 
+/* A trace that recorded what was coming is replayed with it: all hits that Belady has. */
+static void test_recorded_forecasts(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/moe-lookahead-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    assert_non_null(file);
+    enum { N_PASSES = 20, N_EXPERT = 8 };
+    test_random random = {5};
+    uint32_t experts[N_PASSES][2];
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        experts[pass][0] = test_random_below(&random, N_EXPERT);
+        experts[pass][1] = test_random_below(&random, N_EXPERT);
+    }
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        fprintf(file, "{\"layers\": [[%u], [%u]], \"ahead\": [", experts[pass][0],
+                experts[pass][1]);
+        for (int later = pass; later < N_PASSES; later++) {
+            fprintf(file, "%s[%d, 0, %u, 1], [%d, 1, %u, 1]", later == pass ? "" : ", ",
+                    later - pass, experts[later][0], later - pass, experts[later][1]);
+        }
+        fputs("]}\n", file);
+    }
+    assert_int_equal(fclose(file), 0);
+    moe_trace_open_options options;
+    moe_trace_open_options_init(&options);
+    options.path = path;
+    moe_trace *trace = NULL;
+    assert_int_equal(moe_trace_open(&trace, &options, NULL), MOE_OK);
+    moe_simulation bound = options_of("belady", 0.25, MOE_LOOKAHEAD_NONE);
+    moe_simulation past = options_of("lfru", 0.25, MOE_LOOKAHEAD_NONE);
+    moe_simulation ahead = options_of("lfru", 0.25, MOE_LOOKAHEAD_RECORDED);
+    assert_int_equal(hits(trace, &ahead), hits(trace, &bound));
+    assert_true(hits(trace, &past) < hits(trace, &bound));
+    moe_trace_close(&trace);
+    unlink(path);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -183,6 +225,9 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.message, "'lru' looks at the past alone"));
     moe_simulation far = options_of("lfru", 0.25, 32);
     assert_int_equal(moe_simulate(trace, &far, &result, &err), MOE_ERR_ARGUMENT);
+    moe_simulation unrecorded = options_of("lfru", 0.25, MOE_LOOKAHEAD_RECORDED);
+    assert_int_equal(moe_simulate(trace, &unrecorded, &result, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "no recorded forecasts"));
     moe_simulation rate = options_of("lfru", 0.25, 2);
     rate.lookahead_recall = 1.5;
     assert_int_equal(moe_simulate(trace, &rate, &result, &err), MOE_ERR_ARGUMENT);
@@ -260,6 +305,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nothing_named),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_recorded_forecasts),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_older_plugin),
         cmocka_unit_test(test_lies),

@@ -102,6 +102,36 @@ static void test_plain_rows(void **state)
     assert_null(trace);
 }
 
+/* What a draft forecast stays through writing and reading. */
+static void test_forecasts(void **state)
+{
+    const fixture *f = *state;
+    moe_trace *trace = read_text(
+        f, "{\"pass\": 0, \"layers\": [[3], [0]], \"ahead\": [[0, 1, 0, 0.5], [2, 0, 9, 1]]}\n"
+           "{\"pass\": 0, \"layers\": [[1], [0]]}\n"
+           "{\"pass\": 1, \"layers\": [[3], [2]], \"ahead\": []}\n"
+           "{\"pass\": 2, \"layers\": [[3], [1]], \"ahead\": [[31, 0, 4, 0.25]]}\n");
+    for (int i = 0; i < 2; i++) {
+        moe_trace_info info = {.struct_size = sizeof info};
+        moe_trace_get_info(trace, &info);
+        assert_true(info.has_forecasts);
+        assert_int_equal(info.n_expert, 10);
+        assert_int_equal(trace->n_forecasts, 3);
+        assert_int_equal(trace->forecast_pass[1], 0);
+        assert_int_equal(trace->forecast_pass[2], 2);
+        assert_int_equal(trace->forecasts[1].passes_ahead, 2);
+        assert_int_equal(trace->forecasts[1].expert, 9);
+        assert_int_equal(trace->forecasts[0].layer, 1);
+        assert_true(trace->forecasts[2].chance == 0.25f);
+        moe_trace *again = NULL;
+        assert_int_equal(moe_trace_save(trace, f->path, MOE_TRACE_JSONL, 0, NULL), MOE_OK);
+        moe_trace_close(&trace);
+        assert_int_equal(open_as(&again, f, MOE_TRACE_JSONL, 0, 0, NULL), MOE_OK);
+        trace = again;
+    }
+    moe_trace_close(&trace);
+}
+
 static void test_passes_sequences_gates(void **state)
 {
     moe_trace *trace = read_text(
@@ -170,6 +200,13 @@ static void test_malformed(void **state)
         {"{\"layers\": [[1]], \"gates\": [[\"a\"]]}\n", "number 0 is not in"},
         {"{\"layers\": [[1]], \"gates\": []}\n", "\"gates\" of 0 layers"},
         {"{\"layers\": [[1]], \"gates\": 1}\n", "must be lists"},
+        {"{\"layers\": [[1]], \"ahead\": 1}\n", "\"ahead\" is not a list"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 0, 1]]}\n", "\"ahead\", entry 0: not [passes"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 0, 1, 1], [32, 0, 1, 1]]}\n", "entry 1: not"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 0, 1, 0]]}\n", "entry 0: not"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 0, 1, 1.5]]}\n", "entry 0: not"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 0, \"x\", 1]]}\n", "entry 0: not"},
+        {"{\"layers\": [[1]], \"ahead\": [[0, 1, 1, 1]]}\n", "no such layer or expert"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moe_trace *trace = NULL;
@@ -352,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_rows),
+        cmocka_unit_test(test_forecasts),
         cmocka_unit_test(test_passes_sequences_gates),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_lines_are_bounded),

@@ -35,6 +35,7 @@ typedef struct sweep {
     cache_size sizes[MAX_SIZES];
     size_t n_sizes;
     bool splits[2]; /* [SPLIT_GLOBAL], [SPLIT_PER_LAYER] */
+    int32_t lookahead;
 } sweep;
 
 /* One line of the result. */
@@ -111,6 +112,29 @@ static int take_size(sweep *s, const char *text)
     return CLI_EXIT_OK;
 }
 
+static int read_lookahead(sweep *s)
+{
+    const char *text = s->options->lookahead;
+    s->lookahead = MOE_LOOKAHEAD_NONE;
+    if (text == NULL) {
+        return CLI_EXIT_OK;
+    }
+    if (strcmp(text, "recorded") == 0) {
+        s->lookahead = MOE_LOOKAHEAD_RECORDED;
+        return CLI_EXIT_OK;
+    }
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || n < 0 || n > 31) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "simulate: --lookahead must be a number from 0 to 31, or 'recorded', not "
+                        "'%s'",
+                        text);
+    }
+    s->lookahead = (int32_t)n;
+    return CLI_EXIT_OK;
+}
+
 static int read_sweep(sweep *s)
 {
     const cli_options *o = s->options;
@@ -144,7 +168,7 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     simulation.warm_up = o->warm_up;
     simulation.prefetch_recall = o->prefetch_recall;
     if (strcmp(policy, "belady") != 0) { /* the bound knows the future anyway */
-        simulation.lookahead = (int32_t)o->lookahead;
+        simulation.lookahead = s->lookahead;
         simulation.lookahead_stands = o->lookahead_stands;
         simulation.lookahead_recall = o->lookahead_recall;
         simulation.lookahead_recall_wrong = o->lookahead_recall_wrong;
@@ -342,6 +366,9 @@ int cmd_simulate(const cli_options *options)
     if (code == CLI_EXIT_OK) {
         s->info.struct_size = sizeof s->info;
         moe_trace_get_info(s->trace, &s->info);
+        code = read_lookahead(s);
+    }
+    if (code == CLI_EXIT_OK) {
         code = read_sweep(s);
     }
     if (code == CLI_EXIT_OK) {

@@ -364,9 +364,10 @@ const cli_option_row cli_option_rows[] = {
     {{"--prefetch-recall"}, "R", "prefetch the next layer, this share of it right "
      "(default: no prefetch)", .offset = AT(prefetch_recall), .kind = OPTION_REAL, .min = 0,
      .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
-    {{"--lookahead"}, "N", "a draft tells the policy which experts this pass and N more (0 to 31) "
-     "will use (default: no draft)", .offset = AT(lookahead), .kind = OPTION_REAL, .min = 0,
-     .max = 31, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
+    {{"--lookahead"}, "N|recorded", "a draft tells the policy which experts this pass and N more "
+     "(0 to 31) will use; recorded: as in the run that wrote the trace (default: no draft)",
+     .offset = AT(lookahead), .kind = OPTION_TEXT, .commands = CLI_SIMULATE,
+     .subject = SUBJECT_MEASURING},
     {{"--lookahead-stands"}, "P", "chance that a further token of that draft is right, if those "
      "before are (default 0.69)", .offset = AT(lookahead_stands), .kind = OPTION_REAL, .min = 0,
      .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
@@ -456,7 +457,6 @@ const cli_options cli_option_defaults = {
     .expert_bytes = 1 << 20,
     .io_depth = 16,
     .prefetch_recall = -1,
-    .lookahead = -1,
     .lookahead_stands = 0.69,
     .lookahead_recall = 0.91,
     .lookahead_recall_wrong = 0.56,

@@ -157,7 +157,7 @@ typedef struct cli_options {
     unsigned format; /* table, csv, json, gnuplot */
     double calibrate_percent;
     double prefetch_recall; /* -1: no prefetch */
-    double lookahead;       /* passes; -1: no draft */
+    const char *lookahead;  /* passes, or "recorded"; NULL: no draft */
     double lookahead_stands;
     double lookahead_recall;
     double lookahead_recall_wrong;

@@ -72,7 +72,8 @@ typedef struct moe_trace_info {
     uint64_t n_choices;   /* (row, layer, expert) */
     uint64_t n_accesses;  /* (pass, layer, distinct expert): what a cache sees */
     bool has_gates;       /* router probabilities are recorded */
-    uint8_t reserved[31]; /* 0 */
+    bool has_forecasts;   /* what a draft expected of coming passes is recorded */
+    uint8_t reserved[30]; /* 0 */
 } moe_trace_info;
 
 MOE_API int moe_trace_get_info(const moe_trace *trace, moe_trace_info *info);
@@ -118,6 +119,8 @@ MOE_API const char *moe_policy_name(uint32_t index);
  * it is the bound that simulations compare with. */
 MOE_API uint32_t moe_policy_needs(uint32_t index);
 
+enum { MOE_LOOKAHEAD_NONE = -1, MOE_LOOKAHEAD_RECORDED = -2 };
+
 /* One cache, one pass over a trace. The cache, its policies and the order of accesses are the
  * engine's own code, so that hits and misses of a recorded run come out exactly. */
 typedef struct moe_simulation {
@@ -146,8 +149,9 @@ typedef struct moe_simulation {
 
     /* The lookahead model: before each pass a draft names the experts of that pass and of
      * `lookahead` more, and the policy is told with which chance each is used. The policy must look
-     * ahead (MOE_ERR_UNSUPPORTED). */
-    int32_t lookahead;       /* at most 31; 0: the pass at hand alone; -1 (default): no draft */
+     * ahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy is told what the trace
+     * recorded, as in the run that recorded it (MOE_ERR_UNSUPPORTED when it recorded none). */
+    int32_t lookahead;       /* at most 31; 0: the pass at hand alone; default MOE_LOOKAHEAD_NONE */
     double lookahead_stands; /* a further token is the right one, if those before are; 0.69 */
     double lookahead_recall; /* share of a right token's experts that are named; 0.91 */
     double lookahead_recall_wrong; /* of a wrong token's; 0.56 */
