@@ -53,7 +53,7 @@ static const moe_family families[] = {
         .rope = MOE_ROPE_INTERLEAVED,
         .gate = MOE_GATE_SOFTMAX,
         .shared = MOE_SHARED_COUNT,
-        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG,
+        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG | MOE_KEY_TEMPERATURE,
         .sigmoid_n_layer = 61,
         .sigmoid_n_expert = 256,
     },
@@ -77,6 +77,15 @@ static const moe_family families[] = {
         .shared = MOE_SHARED_COUNT,
         .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG | MOE_KEY_SECTIONS |
                 MOE_KEY_INDEXER,
+    },
+    {
+        .architecture = "mistral4",
+        .name = "Mistral-4",
+        .attention = MOE_ATTENTION_MLA,
+        .rope = MOE_ROPE_INTERLEAVED,
+        .gate = MOE_GATE_SOFTMAX,
+        .shared = MOE_SHARED_COUNT,
+        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG | MOE_KEY_TEMPERATURE,
     },
     {
         .architecture = "glm4moe",
@@ -157,6 +166,17 @@ static const moe_family families[] = {
         .gate_takes_bias = true,
         .shared = MOE_SHARED_COUNT,
         .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS,
+    },
+    {
+        .architecture = "hy-v3",
+        .name = "Hunyuan-3",
+        .qk_norm = MOE_QK_NORM_HEAD,
+        .rope = MOE_ROPE_HALVES,
+        .gate = MOE_GATE_SIGMOID,
+        .gate_takes_bias = true,
+        .gate_renormalise = true,
+        .shared = MOE_SHARED_TENSORS,
+        .keys = MOE_KEY_DENSE_LEAD,
     },
     {
         .architecture = "hunyuan-moe",

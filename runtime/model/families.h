@@ -25,14 +25,15 @@ typedef enum moe_shared_rule {
 /* Metadata that some families use. Present in a file of a family without the flag, a value that
  * would change the result is refused. */
 typedef enum moe_family_keys {
-    MOE_KEY_CLAMP_KQV = 1 << 0,  /* attention.clamp_kqv */
-    MOE_KEY_DENSE_LEAD = 1 << 1, /* leading_dense_block_count */
-    MOE_KEY_GROUPS = 1 << 2,     /* expert_group_count, expert_group_used_count */
-    MOE_KEY_YARN_LOG = 1 << 3,   /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
-    MOE_KEY_SCALES = 1 << 4,     /* embedding_scale, residual_scale, logit_scale */
-    MOE_KEY_EVERY = 1 << 5,      /* interleave_moe_layer_step */
-    MOE_KEY_SECTIONS = 1 << 6,   /* rope.dimension_sections: in text all positions are alike */
-    MOE_KEY_INDEXER = 1 << 7     /* attention.indexer.*: attention is dense, indexers are not run */
+    MOE_KEY_CLAMP_KQV = 1 << 0,   /* attention.clamp_kqv */
+    MOE_KEY_DENSE_LEAD = 1 << 1,  /* leading_dense_block_count; absent: as the tensors are */
+    MOE_KEY_GROUPS = 1 << 2,      /* expert_group_count, expert_group_used_count */
+    MOE_KEY_YARN_LOG = 1 << 3,    /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
+    MOE_KEY_SCALES = 1 << 4,      /* embedding_scale, residual_scale, logit_scale */
+    MOE_KEY_EVERY = 1 << 5,       /* interleave_moe_layer_step */
+    MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: in text all positions are alike */
+    MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length: a limit of contexts */
+    MOE_KEY_INDEXER = 1 << 7 /* attention.indexer.*: attention is dense, indexers are not run */
 } moe_family_keys;
 
 typedef struct moe_family {

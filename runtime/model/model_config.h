@@ -77,6 +77,9 @@ typedef struct moe_model_config {
     /* A token attends to so many of the last tokens, itself among them; 0: to all. Contexts are
      * kept within it, because attention has no window. */
     uint32_t attention_window;
+    /* Queries of positions from here on would be scaled, which is not done; 0: there are none.
+     * Contexts end before. */
+    uint32_t attention_unscaled;
     uint32_t q_lora_rank;  /* MLA; 0: queries are projected directly */
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
@@ -104,12 +107,13 @@ typedef struct moe_model_config {
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
     moe_gate_kind gate;
-    bool gate_renormalise;    /* selected weights divided by their sum */
-    float gate_scale;         /* of the selected weights; 1: none */
-    bool gate_selection_bias; /* a bias used to select only (exp_probs_b) */
-    bool indexer_unused;      /* attention is dense although the file has indexers */
-    bool gate_assumed;        /* the file does not say which gate; told by what else it holds */
-    uint32_t n_group;         /* 1: no groups */
+    bool gate_renormalise;        /* selected weights divided by their sum */
+    float gate_scale;             /* of the selected weights; 1: none */
+    bool gate_selection_bias;     /* a bias used to select only (exp_probs_b) */
+    const char *gate_bias_tensor; /* its name after "blk.N."; constant */
+    bool indexer_unused;          /* attention is dense although the file has indexers */
+    bool gate_assumed;            /* the file does not say which gate; told by what else it holds */
+    uint32_t n_group;             /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;
 

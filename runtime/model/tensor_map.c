@@ -336,7 +336,9 @@ static int map_layer(builder *b, uint32_t index)
             continue;
         }
         shape expected = {b->dims[row->n_in], b->dims[row->n_out], 1, row->n_out == MOE_DIM_NONE};
-        const char *tensor = t == MOE_LAYER_FFN_NORM ? b->config->ffn_norm_tensor : row->name;
+        const char *tensor = t == MOE_LAYER_FFN_NORM                ? b->config->ffn_norm_tensor
+                             : t == MOE_LAYER_ROUTER_SELECTION_BIAS ? b->config->gate_bias_tensor
+                                                                    : row->name;
         snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, tensor);
         int status = take_resident(b, name, &expected, optional, &layer->tensors[t]);
         if (status != MOE_OK) {

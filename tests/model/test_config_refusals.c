@@ -18,8 +18,9 @@ static const refusal refusals[] = {
     {"olmoe", "general.architecture", GONE, 0, MOE_ERR_FORMAT, "'general.architecture' is missing"},
     {"olmoe", "general.architecture", TEXT, 0, MOE_ERR_UNSUPPORTED,
      "supported are llama, olmoe, qwen2moe, qwen3moe, deepseek, deepseek2, deepseek32, glm-dsa, "
-     "glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, bailingmoe2, dots1, "
-     "hunyuan-moe"},
+     "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, "
+     "bailingmoe2, dots1, "
+     "hy-v3, hunyuan-moe"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,
      "this 'llama' model has no experts"},
@@ -91,6 +92,8 @@ static const refusal refusals[] = {
     {"ernie4_5-moe", "ernie4_5-moe.interleave_moe_layer_step", U32, 3, MOE_ERR_FORMAT,
      "interleave_moe_layer_step' is 3, not 1 to 2"},
     {"ernie4_5-moe", "ernie4_5-moe.expert_group_count", U32, 4, MOE_ERR_UNSUPPORTED, "is 4"},
+    {"deepseek2", "deepseek2.attention.temperature_scale", F32, 0.1, MOE_ERR_FORMAT,
+     "0 or missing"},
     {"deepseek2", "deepseek2.nextn_predict_layers", U32, 9, MOE_ERR_FORMAT, "nextn_predict_layers"},
 };
 

@@ -270,8 +270,8 @@ static void test_neutral_values(void **state)
         {"qwen2moe", "expert_shared_count", 1, 4},
         {"qwen3moe", "leading_dense_block_count", 0, 1},
         {"qwen3moe", "swiglu_clamp_exp", 0, 7},
-        {"deepseek2", "attention.temperature_scale", 0, 0.1f},
-        {"deepseek2", "attention.temperature_length", 0, 8192},
+        {"glm4moe", "attention.temperature_scale", 0, 0.1f},
+        {"glm4moe", "attention.temperature_length", 0, 8192},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -100,6 +100,11 @@ FAMILIES = {
         use_qk_norm=True, sigmoid=True, n_group=4, topk_group=2)),
     "dots1": (hf.Dots1Config, hf.Dots1ForCausalLM, ROUTED | dict(
         head_dim=16, n_group=1, topk_group=1) | rope()),
+    "mistral4": (hf.Mistral4Config, hf.Mistral4ForCausalLM, MLA | dict(first_k_dense_replace=0)
+                 | yarn(4.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)),
+    "hy_v3": (hf.HYV3Config, hf.HYV3ForCausalLM, EXPERTS | dict(
+        num_experts=6, num_shared_experts=1, router_scaling_factor=2.8, head_dim=16,
+        mlp_layer_types=["dense", "sparse"]) | rope()),
     "hunyuan": (hf.HunYuanMoEV1Config, hf.HunYuanMoEV1ForCausalLM, dict(
         intermediate_size=16, num_experts=6, moe_topk=3, head_dim=8) | rope()),
 }
@@ -107,6 +112,10 @@ FAMILIES = {
 ONE = dict(num_hidden_layers=1)
 NO_DENSE = ONE | dict(first_k_dense_replace=0)
 WIDE = dict(num_attention_heads=6, num_key_value_heads=3)
+# Queries are scaled from this position on, if at all.
+UNSCALED = yarn(2.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.0)
+SCALED = rope(rope_type="yarn", factor=1.25, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0,
+              original_max_position_embeddings=96, llama_4_scaling_beta=0.1)
 TIED = dict(tie_word_embeddings=True)
 
 CASES = [
@@ -164,6 +173,16 @@ CASES = [
     FamilyCase("dots1-heads", "dots1", "dots1", NO_DENSE | WIDE | dict(norm_topk_prob=False), 202),
     FamilyCase("dots1-wide", "dots1", "dots1", NO_DENSE | dict(
         n_routed_experts=10, num_experts_per_tok=4, n_shared_experts=2) | yarn(4.0), 203),
+    FamilyCase("mistral4", "mistral4", "mistral4", UNSCALED, 221),
+    FamilyCase("mistral4-direct", "mistral4", "mistral4", ONE | UNSCALED | dict(
+        q_lora_rank=None, num_attention_heads=3, num_key_value_heads=3, n_shared_experts=2), 222),
+    FamilyCase("mistral4-temperature", "mistral4", "mistral4", ONE | dict(
+        n_routed_experts=8, norm_topk_prob=False) | SCALED, 223),
+    FamilyCase("hyv3", "hy-v3", "hy_v3", {}, 231, n_nextn=1),
+    FamilyCase("hyv3-heads", "hy-v3", "hy_v3", ONE | WIDE | dict(
+        mlp_layer_types=["sparse"], num_shared_experts=2), 232),
+    FamilyCase("hyv3-tied", "hy-v3", "hy_v3", ONE | TIED | dict(
+        mlp_layer_types=["sparse"], num_experts=9, num_experts_per_tok=2), 233, joined_qkv=True),
     FamilyCase("hunyuanmoe", "hunyuan-moe", "hunyuan", {}, 211),
     FamilyCase("hunyuanmoe-heads", "hunyuan-moe", "hunyuan", ONE | WIDE | dict(
         head_dim=16, num_experts=9, moe_topk=2), 212),

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* The dials of experts: which layers have them, how wide they and the shared ones are, and the
+ * gate. */
+#include "runtime/model/config_reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/error.h"
+
+/* Layers before the first that has a router. */
+static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_config *config)
+{
+    uint32_t n = 0;
+    for (; n < config->n_layer && n < MOE_MAX_LAYERS; n++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", n);
+        if (moe_gguf_find_tensor(r->gguf, name) != NULL) {
+            return n;
+        }
+    }
+    return 0;
+}
+
+/* Rows of the first shared expert that the file has; 0: it has none. */
+static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
+{
+    for (uint32_t i = config->n_dense_lead; i < config->n_layer && i < MOE_MAX_LAYERS; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_up_shexp.weight", i);
+        const moe_gguf_tensor *up = moe_gguf_find_tensor(r->gguf, name);
+        if (up != NULL) {
+            return up->dims[1] <= UINT32_MAX ? (uint32_t)up->dims[1] : UINT32_MAX;
+        }
+    }
+    return 0;
+}
+
+static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    bool all_stated = moe_config_has(r, "expert_feed_forward_length");
+    bool dense_needed = config->n_dense_lead > 0 || config->moe_every > 1 ||
+                        (!all_stated && family->expert_width != MOE_EXPERT_WIDTH_STATED);
+    config->n_ff_dense = dense_needed ? moe_config_need_u32(r, "feed_forward_length")
+                                      : moe_config_u32(r, "feed_forward_length", 0);
+    if (all_stated || family->expert_width == MOE_EXPERT_WIDTH_STATED) {
+        config->n_ff_expert = moe_config_need_u32(r, "expert_feed_forward_length");
+    } else {
+        uint32_t share = family->expert_width == MOE_EXPERT_WIDTH_SHARE && config->n_expert_used > 0
+                             ? config->n_expert_used
+                             : 1;
+        config->n_ff_expert = config->n_ff_dense / share;
+    }
+    if (family->shared == MOE_SHARED_GATED) {
+        config->shared_gated = true;
+        config->n_ff_shared =
+            moe_config_u32(r, "expert_shared_feed_forward_length", config->n_ff_dense);
+    } else if (family->shared == MOE_SHARED_COUNT) {
+        uint32_t count = moe_config_u32(r, "expert_shared_count", 0);
+        if (__builtin_mul_overflow(count, config->n_ff_expert, &config->n_ff_shared)) {
+            config->n_ff_shared = UINT32_MAX; /* the range check names it */
+        }
+    } else if (family->shared == MOE_SHARED_TENSORS) {
+        config->n_ff_shared = find_shared_width(r, config);
+    }
+}
+
+/* A file that does not say expert_gating_func and has biases for the choice of experts: they came
+ * with DeepSeek-V3, whose gate is a sigmoid with normalised weights; V2, a softmax, has none. Such
+ * files are older than the key. */
+static bool gate_is_of_v3(const moe_config_reader *r, const moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    return family->sigmoid_n_expert > 0 &&
+           (config->gate_selection_bias || (config->n_layer == family->sigmoid_n_layer &&
+                                            config->n_expert == family->sigmoid_n_expert));
+}
+
+static void read_gate(moe_config_reader *r, moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    char name[48];
+    uint64_t every = config->moe_every;
+    uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
+    snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
+    config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
+    config->gate_bias_tensor = "exp_probs_b.bias";
+    if (!config->gate_selection_bias) {
+        *strrchr(name, '.') = '\0'; /* some files leave the end out */
+        config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
+        config->gate_bias_tensor = "exp_probs_b";
+    }
+    uint32_t gate = moe_config_u32(r, "expert_gating_func", 0);
+    if (r->status == MOE_OK && gate > MOE_GATE_SOFTMAX_SELECTED) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' is %" PRIu32 "; supported are 1 (softmax), 2 (sigmoid) and "
+                             "3 (softmax over the selected)",
+                             r->key, gate);
+    }
+    config->gate_assumed = gate == 0 && gate_is_of_v3(r, config);
+    if (r->status == MOE_OK && gate == 0 && config->gate_selection_bias && !config->gate_assumed &&
+        !family->gate_takes_bias) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' is missing: the file has biases for the choice of experts "
+                             "('%s'), and %s models do not tell which gate they belong to",
+                             r->key, name, family->name);
+    }
+    if (gate == 0) {
+        gate = config->gate_assumed ? MOE_GATE_SIGMOID : family->gate;
+    }
+    config->gate = (moe_gate_kind)gate;
+    config->gate_renormalise =
+        moe_config_bool(r, "expert_weights_norm", config->gate_assumed || family->gate_renormalise);
+    config->gate_scale = moe_config_f32(r, "expert_weights_scale", 1);
+    config->gate_scale = config->gate_scale == 0 ? 1 : config->gate_scale;
+    config->group_score = gate == MOE_GATE_SIGMOID ? MOE_GROUP_SCORE_TOP2_SUM : MOE_GROUP_SCORE_MAX;
+    config->n_group = 1;
+    if ((family->keys & MOE_KEY_GROUPS) != 0) {
+        config->n_group = moe_config_u32(r, "expert_group_count", 1);
+        config->n_group += config->n_group == 0;
+    }
+    config->n_group_used =
+        config->n_group > 1 ? moe_config_need_u32(r, "expert_group_used_count") : 1;
+}
+
+void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
+{
+    config->n_expert = moe_config_u32(r, "expert_count", 0);
+    if (r->status == MOE_OK && config->n_expert == 0) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "this '%s' model has no experts (key '%s'): only mixture-of-experts "
+                             "models are supported",
+                             config->architecture, r->key);
+    }
+    config->n_expert_used = moe_config_need_u32(r, "expert_used_count");
+    config->moe_every = 1;
+    if ((r->family->keys & MOE_KEY_DENSE_LEAD) != 0) {
+        config->n_dense_lead =
+            moe_config_u32(r, "leading_dense_block_count", count_dense_lead(r, config));
+    }
+    if ((r->family->keys & MOE_KEY_EVERY) != 0) {
+        config->moe_every = moe_config_u32(r, "interleave_moe_layer_step", 1);
+        config->moe_every += config->moe_every == 0;
+    }
+    config->ffn_norm_tensor = r->family->ffn_norm != NULL ? r->family->ffn_norm : "ffn_norm.weight";
+    read_expert_widths(r, config);
+    read_gate(r, config);
+}
