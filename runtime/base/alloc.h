@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Checked allocation: products that overflow fail like exhausted memory does. */
+/* Checked allocation: a product that overflows fails as if memory were exhausted. */
 #ifndef MOE_BASE_ALLOC_H
 #define MOE_BASE_ALLOC_H
 
@@ -11,14 +11,14 @@
  * pointer. Release with free(). */
 void *moe_calloc(size_t count, size_t size);
 
-/* As realloc for an array; the old array stays valid on failure. New bytes are not cleared. */
+/* Like realloc for an array; the old array stays valid on failure. New bytes are not cleared. */
 void *moe_realloc_array(void *array, size_t count, size_t size);
 
 /* Cache-line (64-byte) aligned and zero-filled. Release with free(). */
 void *moe_calloc_aligned(size_t count, size_t size);
 
-/* Whole pages of their own, zero-filled, which unmapping gives back to the system at once. NULL
- * when memory is short. bytes > 0. */
+/* Maps whole pages, zero-filled; unmapping returns them to the system at once. NULL when memory is
+ * short. bytes > 0. */
 void *moe_map_pages(size_t bytes);
 void moe_unmap_pages(void *pages, size_t bytes);
 

@@ -22,7 +22,7 @@ static void forget(moe_atomic_file *file)
     *file = (moe_atomic_file){0};
 }
 
-/* True while `path` still names the file that fd is open on: another writer may have renamed it
+/* True while `path` still names the file that fd has open: another writer may have renamed it
  * between our open() and our lock. */
 static bool is_still_named(int fd, const char *path)
 {
@@ -32,7 +32,7 @@ static bool is_still_named(int fd, const char *path)
            ours.st_dev == named.st_dev;
 }
 
-/* The temporary file, empty and locked; -1 with a message. */
+/* Opens the temporary file, empty and locked; -1 with a message. */
 static int open_locked(const moe_atomic_file *file, moe_error *err)
 {
     for (;;) {
@@ -90,8 +90,8 @@ int moe_atomic_file_write(moe_atomic_file *file, const void *data, size_t size, 
     return MOE_OK;
 }
 
-/* The rename itself must survive a power cut, too; a file system that cannot do this is no worse
- * than before. */
+/* Makes the rename survive a power cut. Ignores failures: on a file system that cannot do it,
+ * nothing is worse than before. */
 static void sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A file that appears whole or not at all: written to PATH.tmp, synced, renamed over PATH. Whatever
- * kills the process leaves the old file or the new one, and at most one PATH.tmp, which the next
- * writer reuses; two writers of one path exclude each other by a lock on it. */
+/* A file that is replaced whole or not at all: written to PATH.tmp, synced, renamed over PATH. If
+ * the process is killed, the old or the new file remains, and at most one PATH.tmp, which the next
+ * writer reuses. A lock on PATH.tmp excludes a second writer. */
 #ifndef MOE_BASE_ATOMIC_FILE_H
 #define MOE_BASE_ATOMIC_FILE_H
 
@@ -18,9 +18,9 @@ typedef struct moe_atomic_file {
 
 int moe_atomic_file_open(moe_atomic_file *file, const char *path, moe_error *err);
 int moe_atomic_file_write(moe_atomic_file *file, const void *data, size_t size, moe_error *err);
-/* Makes the file appear. Ends the writing, also on failure. */
+/* Renames the file to its final name. Ends the writing, also on failure. */
 int moe_atomic_file_commit(moe_atomic_file *file, moe_error *err);
-/* Forgets what was written. */
+/* Discards what was written. */
 void moe_atomic_file_abandon(moe_atomic_file *file);
 
 #endif

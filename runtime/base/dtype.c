@@ -20,7 +20,7 @@ static const moe_dtype_info dtype_table[MOE_DTYPE_LIMIT] = {
     [MOE_DTYPE_MXFP4] = {"MXFP4", 32, 17, false},
 };
 
-/* Names of the numbers that the engine does not compute with; gaps are retired numbers. */
+/* Names of the type numbers that the engine cannot compute with; gaps are retired numbers. */
 static const char *const other_names[] = {
     [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
     [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",

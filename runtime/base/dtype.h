@@ -28,7 +28,7 @@ typedef enum moe_dtype {
 } moe_dtype;
 
 typedef struct moe_dtype_info {
-    const char *name;     /* as in the field: "Q4_K" */
+    const char *name;     /* its usual name: "Q4_K" */
     uint32_t block_elems; /* elements a block holds; row lengths are multiples of it */
     uint32_t block_bytes; /* bytes a block takes in the file and in memory */
     bool is_float;        /* F32, F16, BF16: multiplied as floats, not as int8 blocks */
@@ -37,8 +37,8 @@ typedef struct moe_dtype_info {
 /* NULL when the engine does not know the type number. */
 const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 
-/* The field's name of any GGUF type number, also of types the engine does not support ("IQ2_XS"),
- * or "unknown". For messages. */
+/* The usual name of any GGUF type number, also of types that the engine does not support
+ * ("IQ2_XS"), or "unknown". For messages. */
 const char *moe_dtype_name(uint32_t type);
 
 /* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */

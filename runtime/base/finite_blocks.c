@@ -9,7 +9,7 @@
 #define F16_EXPONENT  0x7c00u
 #define BF16_EXPONENT 0x7f80u
 
-/* Where a block's half-precision scales are: one, or two next to each other. */
+/* Where a block's half-precision scales are: one, or two adjacent ones. */
 static const struct {
     int16_t first;
     uint8_t n;
@@ -20,7 +20,7 @@ static const struct {
     [MOE_DTYPE_Q6_K] = {208, 1}, [MOE_DTYPE_IQ4_NL] = {0, 1}, [MOE_DTYPE_IQ4_XS] = {0, 1},
 };
 
-/* Loops whose bounds and strides the compiler knows, so that it can make vector code of them. */
+/* Loops with constant bounds and strides, so that the compiler can vectorise them. */
 
 static bool words_are_finite(const uint8_t *bytes, size_t n)
 {
@@ -45,7 +45,7 @@ static inline bool halves_are_finite(const uint8_t *bytes, size_t n, size_t stri
     return n_wrong == 0;
 }
 
-/* A block that has an exponent alone, which is 255 for what is no number. */
+/* For blocks whose scale is an exponent byte, where 255 means NaN. */
 static bool exponents_are_finite(const uint8_t *bytes, size_t n, size_t stride)
 {
     bool finite = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a tensor's bytes, as they come from the file, stand for numbers: its values, or where it
- * is quantised the scales of its blocks. */
+/* Checks whether a tensor's bytes from the file are finite numbers: its values or, if it is
+ * quantised, the scales of its blocks. */
 #ifndef MOE_BASE_FINITE_BLOCKS_H
 #define MOE_BASE_FINITE_BLOCKS_H
 
@@ -12,8 +12,8 @@
 
 typedef struct moe_finite_scan {
     uint32_t type;
-    uint32_t block_bytes; /* 0: a type that is not known, of which all bytes are taken */
-    uint8_t carry[MOE_MOST_BLOCK_BYTES]; /* of a block whose rest is still to come */
+    uint32_t block_bytes;                /* 0: an unknown type, of which all bytes are accepted */
+    uint8_t carry[MOE_MOST_BLOCK_BYTES]; /* the begin of a block whose rest is still to come */
     uint32_t n_carry;
     bool finite; /* so far */
 } moe_finite_scan;

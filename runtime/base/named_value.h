@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Options that are one of a few names. */
+/* Options whose value is one of a few names. */
 #ifndef MOE_BASE_NAMED_VALUE_H
 #define MOE_BASE_NAMED_VALUE_H
 

@@ -13,14 +13,14 @@
 
 #include "runtime/base/error.h"
 
-/* A struct_size beyond this is a struct that nobody initialised. */
+/* A larger struct_size means a struct that nobody initialised. */
 #define MAX_STRUCT_SIZE 65536u
 
 #define END_OF(type, field) (offsetof(type, field) + sizeof(((type *)NULL)->field))
 
-/* A struct without padding at its end: else a field appended later could lie in bytes that older
- * programs never set, within the size that they state. `required` is the last field that the first
- * version of the struct cannot do without. */
+/* Describes a struct. It may have no padding at its end: a field appended later could otherwise lie
+ * in bytes that older programs never set but include in their struct_size. `required` is the last
+ * field that every version of the struct must have. */
 #define STRUCT_KIND(name, required, last, known)                                                   \
     _Static_assert(END_OF(moe_##name, last) == sizeof(moe_##name),                                 \
                    "moe_" #name ": name its last field here; if it ends in padding, fill that "    \
@@ -33,7 +33,7 @@
 #define WITH_RESERVED(name, required)                                                              \
     STRUCT_KIND(name, required, reserved, offsetof(moe_##name, reserved))
 
-/* A struct that stands inside another one: if its size changed, the fields behind it would move. */
+/* For a struct inside another one: if its size changed, the fields behind it would move. */
 #define FIXED_SIZE(name, size)                                                                     \
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")

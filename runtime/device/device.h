@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The device contract: what the engine asks of whatever holds the weights and does the arithmetic.
+/* The device contract: what the engine requires of the device that holds the weights and does the
+ * arithmetic.
  *
- * Pointers marked "device" are addresses in the device's memory, and only the device may follow
- * them; on the CPU they are ordinary memory. Operations run in the order of the calls; a device may
- * queue them, and must be done with them when sync() or download() returns. What an operation reads
- * of the host's memory (arguments, lists of rows, their paths) is read before the call returns. A
- * failure is returned by the call or by a later one, and leaves the device usable for closing only.
+ * Pointers marked "device" are addresses in the device's memory, which only the device may
+ * dereference; on the CPU they are ordinary memory. Operations run in the order of the calls. A
+ * device may queue them, and must have finished them when sync() or download() returns. An
+ * operation reads host memory (arguments, lists of rows, their paths) before the call returns. A
+ * failure is returned by its call or by a later one; afterwards the device can only be closed.
  *
- * A device whose memory is not the host's has a link (moe_device.link): a queue of copies from host
- * to device that runs beside the arithmetic, and is what experts travel by. The CPU has none.
- * It may also offer to record operations (moe_device.recording).
+ * A device with its own memory has a link (moe_device.link): a queue of copies from host to device
+ * that runs in parallel with the arithmetic and carries experts. The CPU has none. A device may
+ * also offer to record operations (moe_device.recording).
  *
  * Arithmetic is that of cpu/kernels/matmul.h and cpu/kernels/vector_ops.h, which every device
  * follows to the bit for expert arithmetic. Rows never influence each other. */
@@ -75,31 +76,32 @@ typedef struct moe_kv_layout {
     size_t k_row_bytes;
     size_t v_row_bytes;
     size_t k_offset;
-    size_t v_offset; /* with MLA the same as k_offset: a value is the head of its key */
+    size_t v_offset; /* with MLA equal to k_offset: a value is the first part of its key */
     bool v_in_k;     /* nothing to store for values */
 } moe_kv_layout;
 
 /* A row's place in the cache, and what it sees: the logical positions 0..position of its timeline,
- * itself among them. Page p holds the stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
+ * including itself. Page p holds the stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
  *
- * A row of a timeline is stored where it stands. A node of a tree of tokens is not: siblings have
- * one logical position and need a place each, so node i of a tree whose root is at `base` is stored
- * at base + i, while it stands at base + its depth. Its path says where its ancestors are:
+ * A row of a plain timeline is stored at its logical position. A node of a token tree is not:
+ * siblings have the same logical position but need a place each. Node i of a tree whose root is at
+ * `base` is therefore stored at base + i, while its logical position is base + its depth. Its path
+ * says where its ancestors are:
  *
- *     logical   0 .. path_first - 1   path_first .. position
- *     stored    0 .. path_first - 1   path[0]    .. path[position - path_first], which is `stored`
+ *    logical   0 .. path_first - 1   path_first .. position
+ *    stored    0 .. path_first - 1   path[0]    .. path[position - path_first], which is `stored`
  *
  * The logical position decides the rotary embedding and the order of the sums (attention's blocks
  * are MOE_KV_PAGE logical positions, wherever they are stored), so a node's bits are those of a
- * timeline that holds just its ancestors. No two rows of a pass are stored in one place. */
+ * timeline that holds only its ancestors. No two rows of a pass are stored in one place. */
 typedef struct moe_kv_row {
     void *const *pages; /* host array of device pages */
     uint32_t position;  /* logical */
     uint32_t stored;    /* where kv_store() puts its key and value */
     /* Host, [position - path_first + 1], any stored positions of the pages, each once. NULL: the
-     * row sees positions 0..position where they are, and stored == position. */
+     * row sees positions 0..position at their own places, and stored == position. */
     const uint32_t *path;
-    uint32_t path_first; /* 0..position; without a path of no meaning */
+    uint32_t path_first; /* 0..position; not used without a path */
 } moe_kv_row;
 
 /* A row of a plain timeline. */
@@ -115,10 +117,10 @@ static inline uint32_t moe_kv_row_stored(const moe_kv_row *row, uint32_t positio
                                                            : row->path[position - row->path_first];
 }
 
-/* Some stored positions of one page table taken to others, for keys and values of every layer: the
- * accepted nodes of a tree to the places of a timeline. As if done one after the other, i
- * ascending: to[i] may be from[j] of a j < i, and never is of a j > i. What lies at a position of
- * `from` that is none of `to` stays. */
+/* Moves stored positions of one page table, for keys and values of every layer: the accepted nodes
+ * of a tree to their places in the timeline. The result is that of moving one after the other, i
+ * ascending: to[i] may be from[j] of a j < i, and never is of a j > i. A position of `from` that is
+ * not in `to` keeps its content. */
 typedef struct moe_kv_move {
     const moe_kv_layout *layouts; /* [n_layouts]: one for each layer in the pages */
     uint32_t n_layouts;
@@ -151,7 +153,7 @@ typedef struct moe_route {
     uint32_t n_group;
     uint32_t n_group_used;
     int group_score; /* moe_group_score_kind */
-    /* There when the call returns. */
+    /* Valid when the call returns. */
     uint32_t *experts; /* host, out: [n_rows][n_used], best first */
     float *weights;    /* host, out: [n_rows][n_used] */
     float *probs;      /* host, out: [n_rows][n_expert] probabilities over all experts, or NULL */
@@ -166,8 +168,8 @@ typedef struct moe_expert_work {
 } moe_expert_work;
 
 /* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from +0 in
- * rank order by fmaf. A rank whose weight is 0 (of either sign) is passed over: its row of outs is
- * not read and may hold anything, so an expert that was dropped needs no output. */
+ * rank order by fmaf. A rank of weight 0 (of either sign) is skipped: its row of outs is not read
+ * and may hold anything, so a dropped expert needs no output. */
 typedef struct moe_combine {
     const float *outs;    /* device, [n_rows * n_ranks][n] */
     const float *weights; /* host, [n_rows][n_ranks] */
@@ -176,14 +178,14 @@ typedef struct moe_combine {
     float *y; /* device, [n_rows][n] */
 } moe_combine;
 
-/* The greatest of a row of numbers, and what softmax gives it. NaNs are passed over by the index; a
- * share is NaN where a number is, or where the greatest is infinite. */
+/* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if
+ * any number is NaN, or if the greatest is infinite. */
 typedef struct moe_greatest {
     uint32_t index; /* the lowest of equals; 0 where none is above -infinity */
     float share;    /* 1 / exp_sum(row, row[index]) of cpu/kernels/vector_ops.h */
 } moe_greatest;
 
-/* So many rows of so many elements at once. */
+/* This many rows of this many elements at once. */
 typedef struct moe_rows_limit {
     uint32_t n_rows;
     uint32_t n;
@@ -199,7 +201,7 @@ typedef struct moe_device_limits {
     uint32_t max_head_group;              /* query heads that share a KV head */
 } moe_device_limits;
 
-/* What a step's operations are given by the host. */
+/* The host's inputs for a step's operations. */
 typedef struct moe_step_inputs {
     const int32_t *tokens;  /* host, [n_rows]: of embed() */
     const moe_kv_row *rows; /* host, [n_rows]: of kv_store(), attention() */
@@ -210,32 +212,32 @@ typedef struct moe_step_inputs {
 
 typedef struct moe_device_ops {
     void (*close)(moe_device *device);
-    /* Scratch for passes of at most these sizes; called once, before any arithmetic. */
+    /* Allocates scratch for passes of at most these sizes; called once, before any arithmetic. */
     int (*reserve)(moe_device *device, const moe_device_limits *limits, moe_error *err);
-    /* What reserve() would take. */
+    /* Bytes that reserve() would take. */
     uint64_t (*scratch_need)(const moe_device *device, const moe_device_limits *limits);
 
     int (*alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err); /* 64-aligned */
     void (*free)(moe_device *device, void *memory, size_t bytes);
-    /* The pages of a part of what alloc() gave go back to the system, and what was in them is lost;
-     * page-aligned. False: this memory is given back as a whole, by free(). */
+    /* Returns the pages of a part of alloc()'s memory to the system; their content is lost.
+     * Page-aligned. False: this memory can only be freed whole, by free(). */
     bool (*give_up)(moe_device *device, void *memory, size_t bytes);
-    /* That part will be used again. */
+    /* Says that the part will be used again. */
     void (*take_back)(moe_device *device, void *memory, size_t bytes);
     int (*upload)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
-    /* Shortest to memory of the link's host_alloc(). */
+    /* Fastest into memory of the link's host_alloc(). */
     int (*download)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
-    /* As download(), but dst, of the link's host_alloc(), is written by the time that the next
+    /* Like download(), but dst, in memory of the link's host_alloc(), is only valid once the next
      * sync(), download() or route() returns. */
     int (*download_later)(moe_device *device, void *dst, const void *src, size_t bytes,
                           moe_error *err);
     int (*copy)(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
-    /* n_rows runs of n floats, a stride (in floats) apart on either side. */
+    /* Copies n_rows runs of n floats, with a stride (in floats) on either side. */
     int (*copy_rows)(moe_device *device, const float *src, size_t src_stride, float *dst,
                      size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
     int (*sync)(moe_device *device, moe_error *err);
-    /* Host arrays that operations from here on are given again and again: those that are the
-     * inputs' own, by their addresses, may be read now and not again. They must not change until
+    /* Announces host arrays that operations will use repeatedly. An operation that gets one of
+     * these arrays, recognised by its address, need not read it again. They must not change until
      * the next call, which ends the step; NULL begins none. */
     int (*begin_step)(moe_device *device, const moe_step_inputs *inputs, moe_error *err);
 
@@ -243,7 +245,7 @@ typedef struct moe_device_ops {
                  uint32_t n_rows, float scale, float *out, moe_error *err);
     int (*gather)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                   uint32_t n_rows, float *out, moe_error *err);
-    /* Row i of x, in host memory, becomes row rows[i] of out; rows: host. */
+    /* Copies row i of x, in host memory, to row rows[i] of out; rows: host. */
     int (*scatter)(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                    uint32_t n_rows, float *out, moe_error *err);
     int (*rms_norm)(moe_device *device, const float *x, const float *weight, float *y,
@@ -263,10 +265,10 @@ typedef struct moe_device_ops {
                     uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                     size_t v_stride, moe_error *err);
     int (*kv_move)(moe_device *device, const moe_kv_move *move, moe_error *err);
-    /* What a row sees of its own pass has been stored by a kv_store() before. */
+    /* A kv_store() must already have stored what a row sees of its own pass. */
     int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                      moe_error *err);
-    /* Up to MOE_MAX_ROUTES, which are answered together. */
+    /* Answers up to MOE_MAX_ROUTES routes together. */
     int (*route)(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
                  moe_error *err);
     /* x: [n_x_rows][n_in]; writes the rows of out that the works name. */
@@ -274,7 +276,7 @@ typedef struct moe_device_ops {
                    const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
                    moe_error *err);
     int (*combine)(moe_device *device, const moe_combine *combine, uint32_t n_rows, moe_error *err);
-    /* x[row] *= sigmoid(gate[row]); the shared expert's gate. */
+    /* x[row] *= sigmoid(gate[row]), for the shared expert's gate. */
     int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                          uint32_t n, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
@@ -282,9 +284,9 @@ typedef struct moe_device_ops {
                     moe_greatest *out, moe_error *err);
 } moe_device_ops;
 
-/* ---- What a device carries out alone (optional) ---- */
+/* ---- Layers that a device carries out without the host (optional) ---- */
 
-/* What stands in for a pick of the router that is not resident, by the rules of
+/* What replaces a pick of the router that is not resident, by the rules of
  * runtime/draft/draft_route.h. */
 typedef enum moe_resident_fill {
     MOE_RESIDENT_FILL_AFFINITY,
@@ -292,12 +294,12 @@ typedef enum moe_resident_fill {
     MOE_RESIDENT_FILL_NONE
 } moe_resident_fill;
 
-/* Where the parts of an expert are: gate, up, down. Of one that is not resident of no meaning. */
+/* Where an expert's parts are: gate, up, down. Undefined if it is not resident. */
 typedef struct moe_expert_address {
     const void *parts[3]; /* device */
 } moe_expert_address;
 
-/* Lossy: what stands in for a missing pick before anything else does, by the rules of
+/* Lossy: buddies replace a missing pick before anything else does, by the rules of
  * runtime/lossy/buddy.h, without novelty and the random baseline. */
 typedef struct moe_resident_buddies {
     const uint32_t *count;   /* device, [n_expert] */
@@ -308,80 +310,82 @@ typedef struct moe_resident_buddies {
     bool own_weight, drop_unserved;
 } moe_resident_buddies;
 
-/* One row's routed experts in one layer, chosen among those that are resident: router, stand-ins,
- * experts and their sum. All pointers but `route`'s own fields are device
- * memory. What the table names must not be written to before the next sync() or download(). */
+/* One row's routed experts in one layer, chosen among the resident ones: router, stand-ins, experts
+ * and their sum. All pointers except `route`'s own fields are device memory. Nothing may write to
+ * the experts in the table before the next sync() or download(). */
 typedef struct moe_resident_experts {
-    moe_route route;  /* its experts, weights and probs are not looked at */
+    moe_route route;  /* its experts, weights and probs are not used */
     bool renormalise; /* the mixing rule of the edited row; its scale is the route's */
     const moe_resident_buddies *buddies; /* host; or NULL */
     moe_resident_fill fill;
     const uint16_t *affinity;            /* [n_expert][n_expert], nearest first; or NULL */
     const bool *resident;                /* [n_expert] */
     const moe_expert_address *addresses; /* [n_expert] */
-    moe_weight gate, up, down;           /* type and shape of all; data is not looked at */
+    moe_weight gate, up, down;           /* type and shape of all experts; data is not used */
     const float *x;                      /* [gate.n_in] */
     uint32_t *picks;                     /* out: [n_used] what the router chose, best first */
-    float *weights;      /* out: [n_used] the router's, where `fill` put nothing in; or NULL */
+    float *weights;      /* out: [n_used] the router's, unless `fill` put an expert in; or NULL */
     float *probs;        /* out: [n_expert] the router's; or NULL */
-    uint32_t *chosen;    /* out: [n_used] what serves the ranks; or NULL */
-    uint32_t *n_missing; /* out: how many of the picks are not resident, nor have buddies that stand
-                            in for them or leave to be dropped; or NULL */
+    uint32_t *chosen;    /* out: [n_used] the experts that serve the ranks; or NULL */
+    uint32_t *n_missing; /* out: how many picks are not resident, and have neither buddies that
+                          * replace them nor permission to be dropped; or NULL */
     float *outs;         /* scratch: [n_used][down.n_out] */
     float *y;            /* out: [down.n_out] */
 } moe_resident_experts;
 
-/* Operations recorded once, to be played in other steps with other inputs. Recordings are numbered
- * by their user, for each number of rows by itself. They are of steps of up to max_rows rows, all
- * of one page table and without paths, and of operations that give the host nothing back; host
- * arrays that are not the step's inputs have to be the same each time. */
+/* Operations recorded once and replayed in later steps with other inputs. The user numbers
+ * recordings, separately for each number of rows. A recording is of a step of up to max_rows rows,
+ * all of one page table and without paths, and its operations return nothing to the host. Host
+ * arrays other than the step's inputs must be the same each time. */
 typedef struct moe_recording_ops {
     uint32_t max_rows;
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
                             moe_error *err);
-    /* *played false: nothing has been recorded under this number, or not for rows so far along. */
+    /* *played is false when nothing has been recorded under this number, or not for positions this
+     * far along. */
     int (*play)(moe_device *device, uint32_t number, bool *played, moe_error *err);
-    /* The operations from here to record_end() are recorded in place of what was. Within a step.
-     * MOE_ERR_UNSUPPORTED, from here or from record_end(): it cannot be done, nothing is recorded,
-     * and the device remains usable. */
+    /* Records the operations from here to record_end() in place of an earlier recording. Within a
+     * step. MOE_ERR_UNSUPPORTED, from here or from record_end(): recording is impossible, nothing
+     * is recorded, and the device remains usable. */
     int (*record)(moe_device *device, uint32_t number, moe_error *err);
-    /* status: what became of the operations. MOE_OK: the recording is played for the first time.
-     * Else it is dropped, and status is returned. */
+    /* status: the result of the operations. With MOE_OK the recording is played for the first time.
+     * Otherwise it is dropped, and status is returned. */
     int (*record_end)(moe_device *device, int status, moe_error *err);
 } moe_recording_ops;
 
 /* One piece of a copy. */
 typedef struct moe_copy_range {
     void *dst;       /* device */
-    const void *src; /* host, of host_alloc(): unchanged until the copy is done */
+    const void *src; /* host, from host_alloc(): unchanged until the copy is done */
     size_t bytes;
 } moe_copy_range;
 
-#define MOE_MAX_COPIES      16u /* begun and not done */
+#define MOE_MAX_COPIES      16u /* copies begun and not done */
 #define MOE_MAX_COPY_RANGES 4u
 #define MOE_COPY_UNDER_WAY  1
 
-/* Called on any thread after copies have ended: it may only wake others. */
+/* Called on any thread after copies have ended. It may only wake other threads. */
 typedef void (*moe_copy_notify_fn)(void *user);
 
-/* Copies end in the order in which they were begun, so a ticket is a number that the queue has
- * passed or not. One thread begins copies; the others may be called from any. */
+/* Copies end in the order in which they were begun, so the queue has either passed a ticket or not.
+ * One thread begins copies; the other functions may be called from any. */
 typedef struct moe_link_ops {
     /* Host memory that the link reads at full speed (page-locked where that exists). */
     int (*host_alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err);
     void (*host_free)(moe_device *device, void *memory, size_t bytes);
-    /* As give_up() and take_back() of the device, for memory of host_alloc(). Page-locked memory is
-     * given back as a whole. */
+    /* Like give_up() and take_back() of the device, for memory of host_alloc(). Page-locked memory
+     * can only be freed whole. */
     bool (*host_give_up)(moe_device *device, void *memory, size_t bytes);
     void (*host_take_back)(moe_device *device, void *memory, size_t bytes);
-    /* The ranges travel as one transfer. At most MOE_MAX_COPIES may be under way. */
+    /* Copies the ranges as one transfer. At most MOE_MAX_COPIES may be under way. */
     int (*copy_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                       uint64_t *ticket, moe_error *err);
     /* MOE_COPY_UNDER_WAY, MOE_OK, or why it failed. */
     int (*copy_state)(moe_device *device, uint64_t ticket);
     /* Returns when the copy is done: MOE_OK, or why it failed. */
     int (*copy_wait)(moe_device *device, uint64_t ticket, moe_error *err);
-    /* Whom to tell from here on; fn NULL: nobody. Once it returns, the one before is not called. */
+    /* Sets the function to notify; fn NULL: none. Once this returns, the earlier one is not called
+     * any more. */
     void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);
 } moe_link_ops;
 
@@ -392,11 +396,12 @@ struct moe_device {
     /* NULL: the device's memory is the host's, and the fields below are 0. */
     const moe_link_ops *link;
     const moe_recording_ops *recording; /* NULL: not offered */
-    uint64_t memory_bytes;              /* of the device, for everything on it */
-    uint64_t link_bytes_per_s;          /* nominal: a first guess until copies have been measured */
+    uint64_t memory_bytes;              /* of the device, for all its contents */
+    uint64_t link_bytes_per_s;          /* nominal: a first estimate until copies have been measured
+                                         */
     uint64_t link_latency_ns;
-    bool queues;    /* operations are queued, and asking for results costs a round trip */
-    bool simulated; /* times are a model's, and whatever is printed of them must say so */
+    bool queues;    /* operations are queued, and getting results costs a round trip */
+    bool simulated; /* times come from a model, and whatever prints them must say so */
 };
 
 #endif

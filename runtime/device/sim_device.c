@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory accounts, the link's clock, and the thread that works the copy queue off. */
+/* Memory accounting, the link's clock, and the thread that carries out the copy queue. */
 #include "runtime/device/sim_device.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/sim_internal.h"
 
-/* A sleep wakes up to this late, so the rest of a wait is spent awake. */
+/* A sleep may wake this late, so the rest of a wait spins. */
 #define WAKE_SLACK_NS 80000u
 #define MIB           1048576.0
 
@@ -36,11 +36,11 @@ static void sleep_until(uint64_t end_ns)
         now = moe_now_ns();
     }
     while (moe_now_ns() < end_ns) {
-        (void)sched_yield(); /* the cores may be wanted by what the transfer hides behind */
+        (void)sched_yield(); /* the work that hides the transfer may want the core */
     }
 }
 
-/* Takes the link, one direction of it, for a transfer; returns when it may end at the earliest. */
+/* Reserves one direction of the link for a transfer; returns its earliest end. */
 static uint64_t occupy_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t asked_ns, size_t bytes)
 {
     double transfer_ns = (double)bytes * 1e9 / (double)sim->spec.link_bytes_per_s;
@@ -52,7 +52,7 @@ static uint64_t occupy_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t ask
     return end_ns;
 }
 
-/* The transfer is over; a machine that was slower than the model keeps the link that long. */
+/* Ends the transfer. If the machine was slower than the model, the link stays busy until now. */
 static void leave_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t *counter, size_t bytes)
 {
     uint64_t now = moe_now_ns();
@@ -245,7 +245,7 @@ static void sim_free(moe_device *device, void *memory, size_t bytes)
     unbook(sim, bytes);
 }
 
-/* A GPU's memory is given back as a whole. */
+/* A GPU's memory can only be freed whole. */
 static bool sim_give_up(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -274,7 +274,7 @@ static uint64_t sim_scratch_need(const moe_device *device, const moe_device_limi
     return inner->ops->scratch_need(inner, limits);
 }
 
-/* The inner device's memory is the host's, so both kinds come from it. */
+/* The inner device's memory is host memory, so both kinds come from it. */
 static int sim_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
 {
     moe_device *inner = moe_sim_inner(device);

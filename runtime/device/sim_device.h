@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A device of bounded memory behind a link of stated speed, made of another device: arithmetic is
- * the inner device's, copies are real, and the time of a transfer is the model's:
+/* A device of bounded memory behind a link of stated speed, made from another device. Arithmetic is
+ * the inner device's, copies are real, and the time of a transfer follows the model:
  *
- *     start = the later of: asked for, the transfer before has ended (each direction by itself)
- *     end  >= start + latency + bytes / bandwidth
+ *    start = the later of: the request, the end of the transfer before (in the same direction)
+ *    end  >= start + latency + bytes / bandwidth
  *
- * so nothing is ever faster than the model, and slower only where this machine's memcpy or
- * scheduler is. upload() and download() take their turn on the link like copies of the queue. Not
- * modelled: the time of arithmetic (it is the inner device's real time, on the cores that also do
- * the host's work), and the small tables that operations are given by host pointers. */
+ * So a transfer is never faster than the model, and slower only if this machine's memcpy or
+ * scheduler is. upload() and download() take turns on the link like queued copies. Not modelled:
+ * the time of arithmetic (it is the inner device's real time, on cores that also do the host's
+ * work), and the small tables that operations get by host pointers. */
 #ifndef MOE_DEVICE_SIM_DEVICE_H
 #define MOE_DEVICE_SIM_DEVICE_H
 

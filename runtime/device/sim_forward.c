@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations that the simulated device hands on as they are: arithmetic, and copies within its
- * memory, which no link sees. */
+/* Operations that the simulated device forwards unchanged: arithmetic, and copies within its
+ * memory, which do not use the link. */
 #include "runtime/device/sim_internal.h"
 
 static int sim_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the simulated device; nobody else includes it. */
+/* Shared by the files of the simulated device; no other file includes it. */
 #ifndef MOE_DEVICE_SIM_INTERNAL_H
 #define MOE_DEVICE_SIM_INTERNAL_H
 
@@ -30,17 +30,17 @@ typedef struct moe_sim_device {
     moe_sim_copy copies[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
     uint64_t n_begun;
     bool stop;
-    uint64_t to_device_free_ns; /* when the link's transfer of that direction ends */
+    uint64_t to_device_free_ns; /* when the current transfer in that direction ends */
     uint64_t to_host_free_ns;
     uint64_t bytes_allocated;
     uint64_t bytes_to_device, bytes_to_host;
 
-    /* Held while telling, so that copy_notify() waits for the telling to end. */
+    /* Held during a notification, so that copy_notify() waits for it to end. */
     pthread_mutex_t notify_lock;
     moe_copy_notify_fn notify;
     void *notify_user;
 
-    _Atomic uint64_t n_done; /* copies: tickets below it are done */
+    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_sim_device;
 
 static inline moe_device *moe_sim_inner(moe_device *device)
@@ -48,7 +48,7 @@ static inline moe_device *moe_sim_inner(moe_device *device)
     return ((moe_sim_device *)device)->inner;
 }
 
-/* Arithmetic is the inner device's: fills in those operations. */
+/* Fills in the arithmetic operations, which forward to the inner device. */
 void moe_sim_forward_arithmetic(moe_device_ops *ops);
 
 #endif

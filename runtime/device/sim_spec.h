@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What a simulated device is to be like, as text:
+/* The description of a simulated device as text:
  *
- *     sim:memory=2G,link=16GB/s,latency=10us
+ *    sim:memory=2G,link=16GB/s,latency=10us
  *
  * memory: bytes, K, M, G, T (powers of 1024). link: MB/s or GB/s (powers of 1000). latency: ns, us
- * or ms; 10us when not given. */
+ * or ms; 10us if not given. */
 #ifndef MOE_DEVICE_SIM_SPEC_H
 #define MOE_DEVICE_SIM_SPEC_H
 
@@ -19,9 +19,9 @@ typedef struct moe_sim_spec {
     uint64_t link_latency_ns;
 } moe_sim_spec;
 
-/* True for "sim" and "sim:...": a text that moe_sim_spec_parse() is for. */
+/* True for "sim" and "sim:...", the texts that moe_sim_spec_parse() accepts. */
 bool moe_sim_spec_is(const char *text);
-/* MOE_ERR_ARGUMENT names the part that is wrong and what it should be. */
+/* MOE_ERR_ARGUMENT names the wrong part and what it should be. */
 int moe_sim_spec_parse(moe_sim_spec *out, const char *text, moe_error *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the process's group is comes from two files:
+/* Two files tell where the process's group is:
  *
- *   /proc/self/cgroup      "4:memory:/jobs/a" (v1)   "0::/jobs/a" (v2)   its path in the hierarchy
- *   /proc/self/mountinfo   where that hierarchy is mounted, and which part of it (a container may
- *                          see a subtree as the root of the mount)                              */
+ *  /proc/self/cgroup      "4:memory:/jobs/a" (v1)   "0::/jobs/a" (v2)   its path in the hierarchy
+ *  /proc/self/mountinfo   where that hierarchy is mounted, and which part of it (a container may
+ *                         see a subtree as the root of the mount) */
 #include "runtime/host/cgroup.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 /* One controller's place in the file system. */
 typedef struct hierarchy {
     int version;
-    char mount[512]; /* directory of the mounted part's top, with the root prefix */
+    char mount[512]; /* directory where the mounted part begins, with the root prefix */
     char group[512]; /* the process's group below it, "" or "/..." */
 } hierarchy;
 
@@ -36,7 +36,8 @@ static bool has_word(const char *list, size_t size, const char *name)
     return false;
 }
 
-/* The path of this process's group in the hierarchy of `controller`, or in the v2 hierarchy. */
+/* Finds the path of this process's group in the hierarchy of `controller`, or in the v2 hierarchy.
+ */
 static bool find_group(const char *proc_cgroup, const char *controller, int version, char *group,
                        size_t size)
 {
@@ -61,8 +62,8 @@ static bool find_group(const char *proc_cgroup, const char *controller, int vers
     return false;
 }
 
-/* Mount point and mounted subtree of the hierarchy: fields 5 and 4 of a mountinfo line, whose type
- * and super options follow " - ". */
+/* Finds the mount point and mounted subtree of the hierarchy: fields 5 and 4 of a mountinfo line,
+ * whose type and super options follow " - ". */
 static bool find_mount(const char *mountinfo, const char *controller, int version, char *mount,
                        char *mount_root)
 {
@@ -98,7 +99,7 @@ static bool find_hierarchy(hierarchy *out, const char *root, const char *control
         !find_mount(text, controller, version, mount, mount_root)) {
         return false;
     }
-    /* Below a mounted subtree the group's path starts where the subtree does. */
+    /* If a subtree is mounted, the group's path is relative to it. */
     const char *below = group;
     size_t root_size = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
     if (strncmp(group, mount_root, root_size) == 0) {

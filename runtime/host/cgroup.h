@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The limits that control groups put on this process. A limit holds for a group and everything
- * below it, so the one that counts is the one that leaves least on the way from the process's own
- * group up to the root of what is mounted here. Version 1 (a tree per controller) and version 2
- * (one tree) are both read: hybrid systems have some controllers in each. */
+ * below it. The effective one is the limit that leaves least, on the way from the process's own
+ * group up to the root of what is mounted here. Version 1 (a tree for each controller) and version
+ * 2 (one tree) are both read, because hybrid systems have some controllers in each. */
 #ifndef MOE_HOST_CGROUP_H
 #define MOE_HOST_CGROUP_H
 
@@ -14,10 +14,10 @@ typedef struct moe_cgroup_limits {
     int memory_version;     /* 1 or 2: where the memory controller was found; 0: nowhere */
     bool memory_limited;    /* false: no group on the way has a limit */
     uint64_t memory_limit;  /* bytes, when memory_limited */
-    uint64_t memory_used;   /* bytes charged to the limiting group that cannot be dropped at once:
-                             * its usage without inactive page cache */
+    uint64_t memory_used;   /* bytes charged to the limiting group that cannot be freed at once: its
+                             * usage without inactive page cache */
     char memory_group[256]; /* the limiting group (else the process's own), in its hierarchy */
-    double cpu_quota;       /* CPUs' worth of time a period; 0: no quota */
+    double cpu_quota;       /* CPU time as a number of CPUs; 0: no quota */
 } moe_cgroup_limits;
 
 /* What the limiting group leaves; only when memory_limited. */

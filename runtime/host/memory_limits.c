@@ -6,8 +6,8 @@
 #include "runtime/host/cgroup.h"
 #include "runtime/host/sysfs.h"
 
-/* Where /proc is hidden, or no descriptor is left to open it, the kernel is asked: it does not
- * count pages that it could take back. */
+/* Asks the kernel where /proc is hidden or no descriptor is left to open it. This figure does not
+ * include pages that the kernel could reclaim. */
 static uint64_t machine_available(void)
 {
     char meminfo[8192];

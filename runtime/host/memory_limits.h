@@ -8,8 +8,8 @@
  * memory (/proc/meminfo) and what the memory cgroups (v1 or v2) leave. */
 uint64_t moe_memory_available(void);
 
-/* The least of the machine's memory and the limits of the memory cgroups that this process is in:
- * what it can never have more of, whoever's pages they are. UINT64_MAX when neither is known. */
+/* The most memory that this process can ever have: the least of the machine's memory and the limits
+ * of the memory cgroups that it is in. UINT64_MAX when neither is known. */
 uint64_t moe_memory_limit(void);
 
 /* Resident set of this process now, in bytes. */

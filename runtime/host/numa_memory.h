@@ -6,12 +6,12 @@
 #include <stddef.h>
 
 /* Spreads fresh pages of [memory, memory + bytes) over the NUMA nodes that this process may use,
- * page by page: weights are read by the threads of all nodes, so no node should serve them alone.
- * False, and nothing done, where there is one node or the kernel has no NUMA policy. */
+ * page by page: threads of all nodes read the weights, so no single node should serve them. False,
+ * without effect, if there is one node or the kernel has no NUMA policy. */
 bool moe_numa_interleave(void *memory, size_t bytes);
 
-/* Fresh pages come from the node, as long as it has some: it is the one that a GPU is attached to.
- * False, and nothing done, where there is one node, or this one is not for this process. */
+/* Takes fresh pages from the node as long as it has some: the node that a GPU is attached to.
+ * False, without effect, if there is one node or this process may not use this one. */
 bool moe_numa_prefer(void *memory, size_t bytes, unsigned node);
 
 #endif

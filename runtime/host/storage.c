@@ -30,8 +30,8 @@ static void unescape(char *text)
     *out = '\0';
 }
 
-/* The mount whose device number is the file's. Several may match (bind mounts): the one with the
- * longest mount point that leads the path. */
+/* Finds the mount whose device number is the file's. Several may match (bind mounts): takes the one
+ * with the longest mount point that is a prefix of the path. */
 static void find_mount(moe_storage *storage, const char *real_path, dev_t device)
 {
     char line[2 * PATH_MAX];
@@ -72,7 +72,8 @@ static uint32_t queue_number(const char *disk, const char *name)
     return value > UINT32_MAX ? 0 : (uint32_t)value;
 }
 
-/* The directory in /sys of a block device; a partition's parent is its disk, which has the queue.
+/* Reads the block device's directory in /sys. A partition's parent is its disk, which has the
+ * queue.
  */
 static void read_device(moe_storage *storage, dev_t device)
 {
@@ -98,11 +99,12 @@ static void read_device(moe_storage *storage, dev_t device)
     storage->physical_block_bytes = queue_number(disk, "physical_block_size");
     storage->read_ahead_kb = queue_number(disk, "read_ahead_kb");
     if (moe_sysfs_read_u64(&sectors, "%s/size", disk)) {
-        storage->device_bytes = sectors * 512; /* the unit of this file, whatever the device's */
+        storage->device_bytes = sectors * 512; /* statx counts in this unit, whatever the device's
+                                                * sector size */
     }
 }
 
-/* Kernels before 6.1 do not state the alignment; whether O_DIRECT opens is known on all. */
+/* Kernels before 6.1 do not state the alignment; whether O_DIRECT opens is known on all kernels. */
 static void read_direct_io(moe_storage *storage, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);

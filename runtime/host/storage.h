@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What holds a file: file system, block device, and the alignment that direct reads need. */
+/* Describes what holds a file: file system, block device, and the alignment that direct reads need.
+ */
 #ifndef MOE_HOST_STORAGE_H
 #define MOE_HOST_STORAGE_H
 
@@ -22,11 +23,11 @@ typedef struct moe_storage {
     uint32_t read_ahead_kb;
     uint64_t device_bytes;
     bool direct_io;               /* the file can be opened with O_DIRECT */
-    uint32_t direct_memory_align; /* as the kernel states it (statx); 0: it does not say */
+    uint32_t direct_memory_align; /* as the kernel states it (statx); 0: not stated */
     uint32_t direct_offset_align;
 } moe_storage;
 
-/* MOE_ERR_IO when the file cannot be opened; what is only unknown is left empty. */
+/* MOE_ERR_IO when the file cannot be opened. Fields that cannot be determined stay empty. */
 int moe_storage_read(moe_storage *storage, const char *path, moe_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Small text files of /proc and /sys. Whatever is absent or unreadable is "not known", never an
- * error: containers hide parts of these trees. */
+/* Small text files of /proc and /sys. A file that is absent or unreadable means "not known", never
+ * an error: containers hide parts of these trees. */
 #ifndef MOE_HOST_SYSFS_H
 #define MOE_HOST_SYSFS_H
 
@@ -8,11 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The file's first size - 1 bytes, terminated. False, and out empty, when it cannot be read. */
+/* Reads the file's first size - 1 bytes, terminated. False, with out empty, when it cannot be read.
+ */
 __attribute__((format(printf, 3, 4))) bool moe_sysfs_read(char *out, size_t size,
                                                           const char *path_format, ...);
 
-/* As read, cut at the first newline. */
+/* Reads likewise, up to the first newline. */
 __attribute__((format(printf, 3, 4))) bool moe_sysfs_read_line(char *out, size_t size,
                                                                const char *path_format, ...);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* A pass of a small model is a few hundred fork-joins of some microseconds each. Nobody waits for a
- * worker that has not come: on a machine with other work a core may be away for milliseconds, and
- * the others then share what there is to do. One word says who is where:
+/* A pass of a small model is a few hundred fork-joins of some microseconds each. No thread waits
+ * for a worker that has not arrived: on a busy machine a core may be away for milliseconds, and the
+ * others then share the work. One word holds the state:
  *
- *     gate:  generation | workers that entered | workers inside | open
+ *    gate:  generation | workers that entered | workers inside | open
  *
- *   caller: generation + 1, open -> works as worker 0 -> closes, unless all have entered
- *           -> waits until nobody is inside
- *   worker: waits for an open gate of a new generation -> enters -> works -> leaves
+ *  caller: generation + 1, open -> works as worker 0 -> closes, unless all have entered
+ *          -> waits until nobody is inside
+ *  worker: waits for an open gate of a new generation -> enters -> works -> leaves
  *
- * Waiting spins SPIN_NS, then sleeps on the futex of the gate; only then is there a system call. A
- * caller that some have not come to for ABSENCE_NS waits for them once after all: it may be sitting
- * on their core itself, where a scheduler that prefers it (real-time priorities) leaves it. */
+ * A waiting thread spins for SPIN_NS, then sleeps on the gate's futex; only then is there a system
+ * call. If workers have stayed away for ABSENCE_NS, the caller does wait for them once: the caller
+ * itself may be occupying their core, if the scheduler prefers it (real-time priorities). */
 #include "runtime/host/team.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@
 #define GATE_ONE_INSIDE 2u
 #define GATE_INSIDE     (2u * MAX_THREADS - GATE_ONE_INSIDE)
 #define GATE_ONE_CAME   (2u * MAX_THREADS)
-#define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap around */
+#define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap */
 
 typedef struct worker {
     moe_team *team;
@@ -55,7 +55,7 @@ struct moe_team {
     moe_team_fn fn;
     void *arg;
     bool stop;
-    uint64_t absent_since; /* the caller's; 0: all came the last time */
+    uint64_t absent_since; /* the caller's; 0: all workers came the last time */
 
     _Alignas(64) _Atomic uint32_t gate;
     _Atomic uint32_t n_asleep;
@@ -68,8 +68,8 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* Whoever changes the gate looks for sleepers after that, and a sleeper counts itself before the
- * kernel compares the gate: one of the two sees the other. */
+/* A thread that changes the gate looks for sleepers after the change. A sleeper counts itself
+ * before the kernel compares the gate. So one of the two always sees the other. */
 static void sleep_at(moe_team *team, uint32_t gate)
 {
     atomic_fetch_add(&team->n_asleep, 1);
@@ -84,7 +84,7 @@ static void wake_sleepers(moe_team *team)
     }
 }
 
-/* A turn of waiting. spins and deadline begin at 0. */
+/* Waits for one turn. spins and deadline begin at 0. */
 static void wait_a_little(moe_team *team, uint32_t gate, uint32_t *spins, uint64_t *deadline)
 {
     cpu_relax();
@@ -104,7 +104,7 @@ static uint32_t generation_of(uint32_t gate)
     return gate / GATE_GENERATION;
 }
 
-/* Returns the generation, not `last`, that the worker has gone inside of. */
+/* Returns the generation, different from `last`, that the worker has entered. */
 static uint32_t enter(moe_team *team, uint32_t last)
 {
     uint32_t spins = 0;
@@ -126,7 +126,7 @@ static bool all_came(const moe_team *team, uint32_t gate)
     return gate % GATE_GENERATION / GATE_ONE_CAME == team->n_threads - 1;
 }
 
-/* Nobody is inside, nor will anybody enter. */
+/* No worker is inside, and none can enter. */
 static bool is_over(const moe_team *team, uint32_t gate)
 {
     return (gate & GATE_INSIDE) == 0 && ((gate & GATE_OPEN) == 0 || all_came(team, gate));
@@ -147,7 +147,7 @@ static void bind_to_cpu(int cpu)
     if (set != NULL) {
         CPU_ZERO_S(bytes, set);
         CPU_SET_S(cpu, bytes, set);
-        /* A refusal (a container's policy) costs speed, not results. */
+        /* If a container's policy refuses this, it costs speed, not results. */
         (void)sched_setaffinity(0, bytes, set);
         CPU_FREE(set);
     }
@@ -170,7 +170,7 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Only when the last generation is over. */
+/* Call only when the last generation is over. */
 static void open_gate(moe_team *team)
 {
     uint32_t gate = atomic_load_explicit(&team->gate, memory_order_relaxed);
@@ -179,7 +179,8 @@ static void open_gate(moe_team *team)
     wake_sleepers(team);
 }
 
-/* Some have not come. True when that has been so for long, which then counts anew. */
+/* Called when some workers have not come. True when that has been so for long; the count then
+ * starts anew. */
 static bool is_long_absence(moe_team *team)
 {
     uint64_t now = moe_now_ns();
@@ -248,8 +249,8 @@ static int start_workers(moe_team *team, moe_error *err)
     return MOE_OK;
 }
 
-/* A process with a share of the cores' time is not alone on them: if every such process bound its
- * workers to the first cores, they would sit there together. */
+/* May not bind if the process has only a share of the cores' time: if every such process bound its
+ * workers to the first cores, all would compete for them. */
 static bool may_bind(const moe_topology *topology, uint32_t n_threads)
 {
     bool shares = topology->cpu_quota > 0 && topology->cpu_quota < topology->n_usable_cores;

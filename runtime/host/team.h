@@ -10,21 +10,22 @@
 
 typedef struct moe_team moe_team;
 
-/* Called at most once on a worker, worker in [0, n_workers): work is handed out, not divided. */
+/* Called at most once on each worker, worker in [0, n_workers). Not every worker need come, so the
+ * function takes tasks from a queue. */
 typedef void (*moe_team_fn)(void *arg, uint32_t worker, uint32_t n_workers);
 
-/* n_threads = 0: as many as moe_topology_default_threads(). The calling thread of moe_team_run() is
- * worker 0 and keeps its own affinity; the others are bound to a physical core each when there are
- * as many cores, all of whose time is the process's, and run unbound otherwise. */
+/* n_threads = 0: as many as moe_topology_default_threads(). The thread that calls moe_team_run() is
+ * worker 0 and keeps its own affinity. The others are bound to one physical core each if there are
+ * enough cores and the process has all their time; otherwise they run unbound. */
 int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err);
 void moe_team_destroy(moe_team **team);
 uint32_t moe_team_size(const moe_team *team);
 
-/* Runs fn on the caller and on every worker that comes before the caller's has returned; returns
- * when all of those have. One caller at a time. */
+/* Runs fn on the caller and on every worker that arrives before the caller's call has returned;
+ * returns when all of these are done. One caller at a time. */
 void moe_team_run(moe_team *team, moe_team_fn fn, void *arg);
 
-/* Hands out tasks [0, n) to whoever asks first. */
+/* Hands out tasks [0, n), each to the worker that asks first. */
 typedef struct moe_task_queue {
     _Alignas(64) _Atomic uint32_t next;
 } moe_task_queue;

@@ -63,11 +63,11 @@ static uint32_t node_of(hwloc_obj_t core)
     return node < 0 ? 0 : (uint32_t)node;
 }
 
-/* hwloc hides what the cpuset controller forbids; the affinity mask (taskset) comes on top. */
+/* hwloc hides CPUs that the cpuset controller forbids; the affinity mask (taskset) also applies. */
 static int read_cores(moe_topology *topology, hwloc_topology_t hw, hwloc_cpuset_t affinity)
 {
     uint32_t n = count_of(hw, HWLOC_OBJ_CORE);
-    /* Some virtual machines show processing units without cores: each stands for one then. */
+    /* Some virtual machines show processing units without cores; each then counts as a core. */
     hwloc_obj_type_t type = n > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     n = count_of(hw, type);
     topology->n_cores = n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The processor as this process may use it: packages, cores, caches, NUMA nodes, by hwloc. */
+/* The processor as far as this process may use it: packages, cores, caches, NUMA nodes, by hwloc.
+ */
 #ifndef MOE_HOST_TOPOLOGY_H
 #define MOE_HOST_TOPOLOGY_H
 
@@ -31,7 +32,7 @@ typedef struct moe_numa_node {
 
 typedef struct moe_topology {
     char cpu_model[128]; /* "" when not known */
-    uint32_t n_packages; /* of the machine, as far as the process is shown it */
+    uint32_t n_packages; /* of the machine, as far as the process can see it */
     uint32_t n_cores;
     uint32_t n_cpus;
     uint32_t n_usable_cpus; /* by affinity */
@@ -47,8 +48,8 @@ typedef struct moe_topology {
 int moe_topology_read(moe_topology *topology, moe_error *err);
 void moe_topology_free(moe_topology *topology);
 
-/* Worker threads when nobody says how many: the usable physical cores, no more than the cgroup's
- * CPU quota rounded up, at least 1. */
+/* The default number of worker threads: the usable physical cores, at most the cgroup's CPU quota
+ * rounded up, at least 1. */
 uint32_t moe_topology_default_threads(const moe_topology *topology);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation becomes a row of spans, markup and plain text in turn, and the tokenizer encodes
- * them as one text. Each turn is cut off from the one before, so that the tokens of a conversation
- * begin with those of its beginning. */
+/* Turns a conversation into a list of spans, alternating markup and plain text, which the tokenizer
+ * encodes as one text. Each turn is cut off from the one before, so that the tokens of a
+ * conversation begin with the tokens of its beginning. */
 #include "runtime/model/chat_template.h"
 
 #include <stdlib.h>
@@ -95,7 +95,7 @@ typedef struct span_list {
     bool cut; /* the next span begins a turn */
 } span_list;
 
-/* A turn takes at most this many spans; the start and the answer's opening take fewer. */
+/* A turn takes at most this many spans; the start and the opening of an answer take fewer. */
 #define SPANS_PER_TURN 6
 
 static void add_span(span_list *list, moe_string_view text, bool is_markup)
@@ -142,7 +142,7 @@ static moe_string_view without_newlines(moe_string_view text)
 static const char think[] = "<think>";
 static const char think_end[] = "</think>";
 
-/* What stands before the first "</think>", from the last "<think>" before it on. */
+/* The text before the first "</think>", from the last "<think>" before it on. */
 static moe_string_view reasoning_of(moe_string_view text)
 {
     const char *end = memmem(text.data, text.size, think_end, strlen(think_end));
@@ -160,7 +160,7 @@ static moe_string_view reasoning_of(moe_string_view text)
     }
 }
 
-/* What stands after the last "</think>". */
+/* The text after the last "</think>". */
 static moe_string_view after_reasoning(moe_string_view text)
 {
     for (;;) {
@@ -173,7 +173,7 @@ static moe_string_view after_reasoning(moe_string_view text)
     }
 }
 
-/* The last answer in Qwen3's template: with its reasoning, be it empty. */
+/* Adds the last answer in Qwen3's template: with its reasoning, even if empty. */
 static void add_last_answer(span_list *list, const moe_chat_template *chat, moe_string_view text)
 {
     moe_string_view content = after_reasoning(text);
@@ -192,7 +192,7 @@ static void add_last_answer(span_list *list, const moe_chat_template *chat, moe_
 static moe_string_view history_answer(const moe_chat_template *chat, moe_string_view text)
 {
     moe_string_view content = chat->drops_reasoning ? after_reasoning(text) : text;
-    /* Only Qwen3's template takes the empty lines too. */
+    /* Only Qwen3's template removes the empty lines too. */
     while (chat->last_reasoning && content.data != text.data && content.size > 0 &&
            content.data[0] == '\n') {
         content.data++;
@@ -204,7 +204,7 @@ static moe_string_view history_answer(const moe_chat_template *chat, moe_string_
 typedef struct conversation {
     const moe_chat_turn *turns;
     size_t n;
-    size_t last_question; /* n where there is none */
+    size_t last_question; /* n if there is none */
 } conversation;
 
 static void add_turn(span_list *list, const moe_chat_template *chat, const conversation *talk,
@@ -257,7 +257,7 @@ static size_t add_conversation(span_list *list, const moe_chat_template *chat,
                                size_t first, bool open_assistant)
 {
     list->cut = true;
-    /* Where a turn's own markup begins with BOS, that is the one at the start. */
+    /* If a turn's own markup begins with BOS, the start has already written it. */
     if (chat->start != NULL) {
         add_markup(list, chat->start);
     } else if (tokenizer->add_bos && chat->user.open[0] != MOE_MARK_BOS[0]) {

@@ -10,25 +10,26 @@
 
 typedef struct moe_chat_markup {
     const char *open, *close;
-    bool trim; /* white space around the text goes */
+    bool trim; /* white space around the text is removed */
 } moe_chat_markup;
 
 struct moe_chat_template {
     const char *name;
-    /* The metadata's template is this one when it holds all signs, and not `unless`. */
+    /* The metadata's template is this one if it contains all signs, and not `unless`. */
     const char *signs[3];
-    const char *twice; /* a sign that must stand there more than once */
+    const char *twice; /* a sign that must occur more than once */
     const char *unless;
 
-    const char *start; /* what the template writes first; NULL: BOS where the vocabulary adds one */
-    const char *default_system; /* what stands there when the first turn is not the system's */
+    const char *start;          /* written first; NULL: BOS if the vocabulary adds one */
+    const char *default_system; /* system text if the first turn is not the system's */
     moe_chat_markup system, user, assistant;
-    const char *user_after_system; /* in place of user.open, where the two share a frame */
-    const char *answer;            /* opens the assistant's turn, to be continued by the model */
+    const char *user_after_system; /* in place of user.open, if system and user share a frame */
+    const char *answer;            /* opens the assistant's turn, which the model continues */
 
-    /* Reasoning ("<think> … </think>") in what the assistant said before is left out. */
+    /* Reasoning ("<think> … </think>") in earlier answers is left out. */
     bool drops_reasoning;
-    /* An answer after the last question keeps it, and has it empty where there is none. */
+    /* An answer after the last question keeps its reasoning, and gets an empty one if it has none.
+     */
     bool last_reasoning;
 };
 

@@ -73,7 +73,7 @@ const moe_chat_template moe_chat_templates[] = {
      .user = {"<|user|>\n", "<|end|>\n", false},
      .assistant = {"<|assistant|>\n", "<|end|>\n", false},
      .answer = "<|assistant|>\n"},
-    /* The next four differ in what ends a user's turn and in how a conversation starts. */
+    /* The next four differ in what ends a user's turn and in how a conversation begins. */
     {.name = "zephyr",
      .signs = {"<|assistant|>", "<|user|>"},
      .twice = "'] + eos_token",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks of a config as a whole, so that code that uses one need not check again. */
+/* Checks a config as a whole, so that code that uses it need not check again. */
 #include "runtime/model/config_reader.h"
 
 #include <inttypes.h>

@@ -6,29 +6,30 @@
 #include "runtime/model/families.h"
 #include "runtime/model/model_config.h"
 
-/* Far above any model, and small enough that products of two dimensions fit in 64 bits. */
+/* Far above any model's dimensions, and small enough that products of two fit in 64 bits. */
 #define MOE_CONFIG_MAX_DIMENSION (1u << 24)
 #define MOE_CONFIG_MAX_HEADS     (1u << 14)
 #define MOE_CONFIG_MAX_CONTEXT   (1u << 30)
 
-/* Reads keys "{architecture}.{suffix}"; after the first failure it reads no more, so that a run of
- * reads needs one check at its end. */
+/* Reads keys "{architecture}.{suffix}". After the first failure it reads nothing more, so a series
+ * of reads needs only one check at its end. */
 typedef struct moe_config_reader {
     const moe_gguf *gguf;
     const moe_family *family;
     moe_error *err;
     int status;
-    char key[128]; /* the last one looked for, in full */
+    char key[128]; /* the last key looked for, in full */
 } moe_config_reader;
 
 /* NULL when there is none, and after a failure. */
 const moe_gguf_kv *moe_config_find(moe_config_reader *r, const char *suffix);
 bool moe_config_has(moe_config_reader *r, const char *suffix);
 
-/* False, and a failure, when the key is missing. */
+/* False, and a failure, if the key is missing. */
 bool moe_config_require(moe_config_reader *r, const char *suffix);
 
-/* The value, or `absent`. An array with an element a layer is read when its elements are equal. */
+/* The value, or `absent`. An array with an element for each layer is accepted if its elements are
+ * equal. */
 uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
 uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The model families as rows of data: how each one's metadata sets the dials of model_config.h. A
- * new family is a new row; code that would ask for a family's name is a missing column here. */
+/* The model families as rows of data: how each family's metadata sets the dials of model_config.h.
+ * A new family is a new row. If code would have to ask for a family's name, a column is missing
+ * here. */
 #ifndef MOE_MODEL_FAMILIES_H
 #define MOE_MODEL_FAMILIES_H
 
@@ -8,7 +9,7 @@
 
 #include "runtime/model/model_config.h"
 
-/* Where the width of an expert comes from when expert_feed_forward_length is absent. */
+/* Where the width of an expert comes from if expert_feed_forward_length is absent. */
 typedef enum moe_expert_width_rule {
     MOE_EXPERT_WIDTH_STATED,       /* nowhere: the key is required */
     MOE_EXPERT_WIDTH_FEED_FORWARD, /* feed_forward_length */
@@ -22,8 +23,8 @@ typedef enum moe_shared_rule {
     MOE_SHARED_GATED    /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
 } moe_shared_rule;
 
-/* Metadata that some families use. Present in a file of a family without the flag, a value that
- * would change the result is refused. */
+/* Metadata that some families use. In a file of a family without the flag, a value that would
+ * change the result is refused. */
 typedef enum moe_family_keys {
     MOE_KEY_CLAMP_KQV = 1 << 0,   /* attention.clamp_kqv */
     MOE_KEY_DENSE_LEAD = 1 << 1,  /* leading_dense_block_count; absent: as the tensors are */
@@ -52,13 +53,13 @@ typedef struct moe_family {
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */
-    /* Files from before expert_gating_func with a sigmoid gate and normalised weights are told by
-     * biases for the choice of experts, or by this shape; 0: there are none. */
+    /* Older files have no expert_gating_func. One with a sigmoid gate and normalised weights is
+     * recognised by biases for the choice of experts, or by this shape; 0: there are none. */
     uint32_t sigmoid_n_layer;
     uint32_t sigmoid_n_expert;
 } moe_family;
 
-/* NULL when there is none of this architecture. */
+/* NULL if no family has this architecture. */
 const moe_family *moe_family_find(const char *architecture);
 size_t moe_family_count(void);
 const moe_family *moe_family_at(size_t index);

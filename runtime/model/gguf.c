@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening of models, of one file or of many parts.
+/* Opens models, of one file or of many parts.
  *
- * The header is copied into memory, never mapped: a file that shrinks or a disk that
- * fails under a mapping would kill the process with SIGBUS. How long a header is, only parsing it
- * tells; so it is parsed from a first MiB, and again from twice as much as long as it goes on. */
+ * The header is copied into memory, never mapped: if a file shrank or a disk failed under a
+ * mapping, SIGBUS would kill the process. Only parsing shows how long a header is. The parser
+ * therefore begins with the first MiB, and starts again with twice as much until the header is
+ * complete. */
 #include "runtime/model/gguf_internal.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #include "runtime/base/error.h"
 
 #define FIRST_READ_BYTES ((uint64_t)1 << 20)
-#define MAX_HEADER_BYTES ((uint64_t)1 << 30) /* the largest vocabularies take some 20 MiB */
+#define MAX_HEADER_BYTES ((uint64_t)1 << 30) /* the largest vocabularies take about 20 MiB */
 #define MAX_PARTS        65535               /* split.count is a u16 */
 
 void moe_gguf_header_free(moe_gguf_header *header)
@@ -110,7 +111,7 @@ static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_readi
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a file name");
     }
     part->file.path = part->path;
-    /* Not blocking, so that a named pipe is refused below and not waited for. */
+    /* Not blocking: the check below refuses a named pipe, and opening does not wait for it. */
     part->file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (part->file.fd < 0) {
         return moe_fail(err, MOE_ERR_IO, "cannot open: %s", strerror(errno));
@@ -145,7 +146,7 @@ static void part_close(moe_gguf_part *part)
     }
 }
 
-/* Puts the file's name before the message; of a long path the end. */
+/* Puts the file's name before the message; of a long path only the end. */
 static int fail_in_file(moe_error *err, int status, const char *path, const moe_error *inner)
 {
     size_t size = strlen(path);
@@ -196,7 +197,7 @@ static int gather(moe_gguf *gguf, moe_error *err)
     return MOE_OK;
 }
 
-/* The length of the path before "-00002-of-00005.gguf" when it ends so, for this very part. */
+/* If the path ends in "-00002-of-00005.gguf" for this very part: the length before that. */
 static bool split_prefix(const char *path, uint64_t number, uint64_t count, size_t *prefix)
 {
     char ending[64];

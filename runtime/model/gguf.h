@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Bounds-checked reader of GGUF v2 and v3 files, single or split. The file is hostile: every length
- * is checked against what is left of the file before anything is allocated, and nothing is trusted
- * to be terminated, aligned, unique or in range. Only the header is read; tensor data never is. */
+ * is checked against the rest of the file before anything is allocated, and nothing is assumed to
+ * be terminated, aligned, unique or in range. Reads only the header, never tensor data. */
 #ifndef MOE_MODEL_GGUF_H
 #define MOE_MODEL_GGUF_H
 
@@ -51,34 +51,34 @@ typedef struct moe_gguf_kv {
 
 typedef struct moe_gguf_tensor {
     moe_string_view name;
-    uint32_t type;       /* moe_dtype, or a number the engine does not know */
+    uint32_t type;       /* moe_dtype, or a number that the engine does not know */
     uint32_t n_dims;     /* 1..4 */
     uint64_t dims[4];    /* dims[0] is the row length; unused ones are 1 */
     uint32_t file_index; /* which file of a split model */
     uint64_t offset;     /* of its first byte, from the start of that file */
-    uint64_t size;       /* bytes; 0 when the type is not known */
+    uint64_t size;       /* bytes; 0 if the type is not known */
 } moe_gguf_tensor;
 
 typedef struct moe_gguf_file {
     const char *path;
     int fd; /* open for reading until moe_gguf_close() */
     uint64_t size;
-    struct stat opened; /* as it was when it was opened */
+    struct stat opened; /* its state when it was opened */
 } moe_gguf_file;
 
 typedef struct moe_gguf moe_gguf;
 
-/* What reads the files' headers. MOE_OK: `size` bytes (> 0), which the file has, are in dst. An
- * error's message need not name the file. */
+/* The function that reads the files' headers. MOE_OK: `size` bytes (> 0), which the file has, are
+ * in dst. An error's message need not name the file. */
 typedef struct moe_gguf_reading {
     int (*read)(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size, void *user,
                 moe_error *err);
     void *user;
 } moe_gguf_reading;
 
-/* Opens a model. For a split model any one of its parts may be named; all parts are opened, their
+/* Opens a model. For a split model, path may name any of its parts; all parts are opened and their
  * metadata checked against each other (split.count, split.no, split.tensors.count). Errors name the
- * file, the field and the offset. This one reads by pread(), and so waits for a disk that hangs:
+ * file, the field and the offset. This function uses pread(), and so waits for a disk that hangs:
  * see moe_model_open() of offload/model_open.h. */
 int moe_gguf_open(moe_gguf **out, const char *path, moe_error *err);
 int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *reading,
@@ -86,12 +86,12 @@ int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *r
 void moe_gguf_close(moe_gguf **gguf);
 
 /* Replaces or adds metadata: "KEY=TYPE:VALUE", several with commas between; TYPE is int, float,
- * bool or str. Once, before anything is read from it. NULL: nothing to do. After a failure the
- * model is to be closed. */
+ * bool or str. Call once, before metadata is read. NULL: nothing to do. After a failure the model
+ * must be closed. */
 int moe_gguf_override(moe_gguf *gguf, const char *overrides, moe_error *err);
 
-/* As open, from a header in memory (not copied; must outlive the reader): for tests and fuzzing.
- * The data section is taken to be data_size bytes minus the header. */
+/* Like open, from a header in memory (not copied; must outlive the reader), for tests and fuzzing.
+ * The data section is assumed to be data_size bytes minus the header. */
 int moe_gguf_parse(moe_gguf **out, const void *data, size_t data_size, moe_error *err);
 
 uint32_t moe_gguf_version(const moe_gguf *gguf);
@@ -102,12 +102,12 @@ const moe_gguf_kv *moe_gguf_kv_at(const moe_gguf *gguf, size_t index);
 size_t moe_gguf_n_tensors(const moe_gguf *gguf);
 const moe_gguf_tensor *moe_gguf_tensor_at(const moe_gguf *gguf, size_t index);
 
-/* NULL when there is none. Look-up is by hash, O(1). */
+/* NULL if there is none. The lookup is by hash, O(1). */
 const moe_gguf_kv *moe_gguf_find(const moe_gguf *gguf, const char *key);
 const moe_gguf_tensor *moe_gguf_find_tensor(const moe_gguf *gguf, const char *name);
 
-/* Typed reads. `*value` keeps its default when the key is absent; a key of a wrong type or out of
- * the range of the target is MOE_ERR_FORMAT. Integers of every width and bools convert. */
+/* Typed reads. `*value` keeps its default if the key is absent; a key of a wrong type or out of the
+ * target's range is MOE_ERR_FORMAT. Integers of every width and bools convert. */
 int moe_gguf_get_u32(const moe_gguf *gguf, const char *key, uint32_t *value, moe_error *err);
 int moe_gguf_get_f32(const moe_gguf *gguf, const char *key, float *value, moe_error *err);
 int moe_gguf_get_bool(const moe_gguf *gguf, const char *key, bool *value, moe_error *err);

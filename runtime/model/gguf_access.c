@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the headers of an opened model say. */
+/* Reads the headers of an opened model. */
 #include <string.h>
 
 #include "runtime/model/gguf_internal.h"

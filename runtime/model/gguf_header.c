@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Parser of one GGUF header:
  *
- *   magic "GGUF" | version u32 | n_tensors u64 | n_kvs u64
- *   n_kvs     x { key string | type u32 | value }            string: length u64, bytes
- *   n_tensors x { name string | n_dims u32 | dims u64[n_dims] | type u32 | offset u64 }
- *   padding to the alignment | tensor data
+ *  magic "GGUF" | version u32 | n_tensors u64 | n_kvs u64
+ *  n_kvs     x { key string | type u32 | value }            string: length u64, bytes
+ *  n_tensors x { name string | n_dims u32 | dims u64[n_dims] | type u32 | offset u64 }
+ *  padding to the alignment | tensor data
  *
- * A length is believed only after it was compared with what is left of the file, and memory is
- * allocated only for entries whose bytes are at hand, so that the allocation is a small multiple of
- * the header's true size whatever its counts claim. */
+ * A length is used only after it was compared with the rest of the file, and memory is allocated
+ * only for entries whose bytes were read. The allocation is therefore a small multiple of the
+ * header's true size, whatever its counts claim. */
 #include "runtime/model/gguf_cursor.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@
 #define MIN_KV_BYTES      14    /* a key of one byte and a value of one byte */
 #define MIN_TENSOR_BYTES  33    /* a name of one byte and one dimension */
 
-/* Room for one more entry of a growing table. */
+/* Makes room for one more entry of a growing table. */
 static int reserve_one(void **table, size_t *capacity, size_t count, size_t entry_size,
                        moe_error *err)
 {
@@ -78,7 +78,7 @@ static int decode_scalar(moe_gguf_kv *kv, const uint8_t *bytes, size_t size)
 
 static int read_string_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
 {
-    /* The 8 bytes of each string's length must be at hand before the views are allocated. */
+    /* The 8 bytes of each string's length must be in memory before the views are allocated. */
     uint64_t least;
     if (!moe_mul_u64(kv->n_elements, 8, &least)) {
         least = UINT64_MAX;
@@ -222,7 +222,7 @@ static int fail_tensor(const moe_gguf_cursor *c, const moe_gguf_tensor *tensor, 
                     moe_gguf_show(tensor->name, shown), what, offset);
 }
 
-/* Bytes that the dimensions and the type amount to; 0 for a type that the engine does not know. */
+/* Computes the bytes from dimensions and type; 0 for a type that the engine does not know. */
 static int measure_tensor(const moe_gguf_cursor *c, moe_gguf_tensor *tensor, uint64_t start)
 {
     uint64_t n_elements = 1;
@@ -289,7 +289,7 @@ static int read_tensor(moe_gguf_header *header, moe_gguf_cursor *c)
     return status;
 }
 
-/* The kinds of file that people take for a model. */
+/* Recognises the kinds of file that people mistake for a model. */
 static int fail_magic(const moe_gguf_cursor *c)
 {
     const uint8_t *b = c->bytes;
@@ -345,7 +345,7 @@ static int read_preamble(moe_gguf_header *header, moe_gguf_cursor *c, uint64_t *
     return status;
 }
 
-/* A count that even the smallest entries could not fill is refused before the first is read. */
+/* Refuses a count that even the smallest entries could not reach, before the first is read. */
 static int check_count(const moe_gguf_cursor *c, const char *what, uint64_t count, uint64_t least,
                        uint64_t offset)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the GGUF reader share. A file's header is parsed out of one block of memory;
- * every string and array of the result points into that block. */
+/* Shared by the files of the GGUF reader. A file's header is parsed from one block of memory; every
+ * string and array of the result points into that block. */
 #ifndef MOE_MODEL_GGUF_INTERNAL_H
 #define MOE_MODEL_GGUF_INTERNAL_H
 
@@ -45,15 +45,15 @@ struct moe_gguf {
     moe_gguf_tensor *tensors;        /* of all parts, in order */
     size_t n_tensors;
     moe_gguf_index tensor_index;
-    char *overrides; /* what moe_gguf_override() was given; keys and values point into it */
+    char *overrides; /* the argument of moe_gguf_override(); keys and values point into it */
 };
 
-/* Returned by moe_gguf_header_parse() when the bytes at hand end before the header does. */
+/* Returned by moe_gguf_header_parse() when the bytes in memory end before the header does. */
 #define MOE_GGUF_NEED_MORE 1
 
-/* Parses and checks the header of a file of file_size bytes, of which the first n_bytes are at
- * hand. Returns MOE_OK, an error, or MOE_GGUF_NEED_MORE with *needed > n_bytes (and <= file_size)
- * the least that must be at hand for the next attempt. The header must be empty (zeroed). */
+/* Parses and checks the header of a file of file_size bytes, whose first n_bytes are in memory.
+ * Returns MOE_OK, an error, or MOE_GGUF_NEED_MORE with *needed > n_bytes (and <= file_size): the
+ * least number of bytes for the next attempt. The header must be empty (zeroed). */
 int moe_gguf_header_parse(moe_gguf_header *header, const uint8_t *bytes, uint64_t n_bytes,
                           uint64_t file_size, uint64_t *needed, moe_error *err);
 void moe_gguf_header_free(moe_gguf_header *header);
@@ -63,8 +63,8 @@ int moe_gguf_check_placement(moe_gguf_header *header, uint64_t file_size, moe_er
 
 int moe_gguf_index_init(moe_gguf_index *index, size_t n_entries, const void *seed);
 void moe_gguf_index_free(moe_gguf_index *index);
-/* Position of an equal name already in the index, or SIZE_MAX after adding `position`. The names
- * lie at `stride` bytes from each other, starting at *names. */
+/* The position of an equal name in the index, or SIZE_MAX after adding `position`. The names are
+ * `stride` bytes apart, beginning at *names. */
 size_t moe_gguf_index_add(moe_gguf_index *index, const void *names, size_t stride, size_t position);
 size_t moe_gguf_index_find(const moe_gguf_index *index, const void *names, size_t stride,
                            moe_string_view name);
@@ -73,14 +73,14 @@ size_t moe_gguf_index_find(const moe_gguf_index *index, const void *names, size_
 #define MOE_GGUF_SHOWN 72
 const char *moe_gguf_show(moe_string_view name, char shown[MOE_GGUF_SHOWN]);
 
-/* As moe_gguf_find(), within one file. */
+/* Like moe_gguf_find(), within one file. */
 const moe_gguf_kv *moe_gguf_header_find(const moe_gguf_header *header, const char *key);
 
 /* Bytes of a number or bool; 0 for strings, arrays and unknown types. */
 size_t moe_gguf_scalar_size(uint32_t type);
 const char *moe_gguf_type_name(uint32_t type);
 
-/* The integer of a scalar of an integer type or a bool; false when it is another type. */
+/* The integer of a scalar of an integer type or a bool; false for another type. */
 bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value);
 
 #endif

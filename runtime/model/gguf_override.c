@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata said by the caller instead of the file: "KEY=TYPE:VALUE", several with commas between.
- * TYPE is int, float, bool or str. */
+/* Metadata that the caller gives in place of the file's: "KEY=TYPE:VALUE", several with commas
+ * between. TYPE is int, float, bool or str. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 static const char *const types[] = {"int:", "float:", "bool:", "str:"};
 #define N_TYPES (sizeof types / sizeof types[0])
 
-/* Where the type of an override begins that begins at text; NULL: none does. */
+/* Where the type begins of an override that begins at text; NULL if none begins there. */
 static char *find_type(char *text)
 {
     char *equals = text + strcspn(text, ",=");
@@ -25,8 +25,8 @@ static char *find_type(char *text)
     return NULL;
 }
 
-/* The comma behind the override at text, or its end. A comma belongs to a text unless another
- * override follows it. */
+/* Finds the comma behind the override at text, or its end. A comma belongs to a string unless
+ * another override follows it. */
 static char *find_end(char *text)
 {
     char *end = strchr(text, ',');
@@ -60,7 +60,7 @@ static bool read_value(const char *type, char *value, moe_gguf_kv *kv)
     return end != value && *end == '\0' && isfinite(kv->value.f64);
 }
 
-/* What was used while the file was read cannot be said otherwise afterwards. */
+/* Keys that the reader used while it read the file cannot be changed afterwards. */
 static bool is_of_the_reader(const char *key)
 {
     return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;

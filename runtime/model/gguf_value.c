@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Typed reads of metadata values, with conversion between widths where nothing is lost. */
+/* Typed reads of metadata values, converted between widths if no information is lost. */
 #include "runtime/model/gguf_internal.h"
 
 #include <inttypes.h>
@@ -112,7 +112,7 @@ int moe_gguf_get_string(const moe_gguf *gguf, const char *key, moe_string_view *
     return MOE_OK;
 }
 
-/* Where element `index` lies when kv is an array of numbers; NULL when it is not, or out of it. */
+/* Where element `index` is in an array of numbers; NULL if kv is no such array or too short. */
 static const uint8_t *array_element(const moe_gguf_kv *kv, uint64_t index)
 {
     size_t size = moe_gguf_scalar_size(kv->element_type);
@@ -131,7 +131,7 @@ static uint64_t load_bits(const uint8_t *bytes, size_t size)
     return bits;
 }
 
-/* Element as a kv of its own, so that arrays and scalars convert alike. */
+/* Makes a kv of the element, so that arrays and scalars convert alike. */
 static int element_as_scalar(const moe_gguf_kv *kv, uint64_t index, moe_gguf_kv *scalar)
 {
     if (kv->type != MOE_GGUF_ARRAY) {

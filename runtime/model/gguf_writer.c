@@ -26,7 +26,7 @@ typedef struct tensor_data {
 
 struct moe_gguf_writer {
     byte_buffer metadata;
-    byte_buffer tensors; /* their table */
+    byte_buffer tensors; /* the tensor table */
     tensor_data *data;   /* [n_tensors] */
     uint64_t n_kvs;
     uint64_t n_tensors;
@@ -53,7 +53,7 @@ static void put(byte_buffer *b, const void *data, size_t size)
     b->size += size;
 }
 
-/* Files are little-endian, and so is every machine that the library is built for. */
+/* Files are little-endian, and so is every machine that the library supports. */
 static void put_u32(byte_buffer *b, uint32_t value)
 {
     put(b, &value, sizeof value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes small GGUF v3 files: metadata and tensors that are in memory. Keys and tensors stand in
- * the file in the order in which they are added, so the same calls give the same bytes. Running out
- * of memory is remembered and reported by save. */
+/* Writes small GGUF v3 files from metadata and tensors in memory. Keys and tensors are written in
+ * the order in which they are added, so the same calls give the same bytes. A lack of memory is
+ * remembered and reported by save. */
 #ifndef MOE_MODEL_GGUF_WRITER_H
 #define MOE_MODEL_GGUF_WRITER_H
 
@@ -23,7 +23,7 @@ void moe_gguf_writer_tensor(moe_gguf_writer *writer, const char *name, uint32_t 
                             uint32_t n_dims, const uint64_t *dims, const void *data,
                             uint64_t bytes);
 
-/* Atomically: the old file or the new one. */
+/* Atomic: afterwards the file is the old or the new one. */
 int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_error *err);
 
 #endif

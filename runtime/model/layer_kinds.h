@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a layer is made of, as data: how it mixes positions, and its feed-forward network. The
- * config has one moe_layer_kind for each layer; a pass looks the code of a kind up in a table
+/* The parts of a layer, as data: how it mixes positions (its mixer), and its feed-forward network.
+ * The config has one moe_layer_kind for each layer; a pass looks up the code of a kind in a table
  * (runtime/pass/mixers.h, feed_forward_block.c). */
 #ifndef MOE_MODEL_LAYER_KINDS_H
 #define MOE_MODEL_LAYER_KINDS_H
@@ -27,18 +27,18 @@ typedef struct moe_layer_kind {
     moe_feed_forward_kind feed_forward;
 } moe_layer_kind;
 
-/* Sizes of a recurrent layer. A sequence has of each such layer
+/* Sizes of a recurrent layer. For each such layer a sequence has
  *
- *     state [n_head][key_dim][value_dim] | tail [conv_kernel - 1][conv_channels]     floats
+ *    state [n_head][key_dim][value_dim] | tail [conv_kernel - 1][conv_channels]     floats
  *
- * where the tail is what the short convolution still needs of the last tokens. A token brings
- * conv_channels + n_gates floats, from which state and tail can be advanced without the rest of the
+ * where the tail holds what the short convolution needs of the last tokens. A token brings
+ * conv_channels + n_gates floats, which suffice to advance state and tail without the rest of the
  * model.
  *
  * Gated delta rule: key_dim and value_dim are those of a value head, conv_channels is the width of
- * queries, keys and values together, and n_gates is 2 * n_head (decay and beta).
- * Mamba-2: key_dim is the size of the state, value_dim a head's width, conv_channels is
- * d_inner + 2 * n_groups * d_state, and n_gates is n_head (the time step). */
+ * queries, keys and values together, and n_gates is 2 * n_head (decay and beta). Mamba-2: key_dim
+ * is the size of the state, value_dim a head's width, conv_channels is d_inner + 2 * n_groups *
+ * d_state, and n_gates is n_head (the time step). */
 typedef struct moe_recurrence {
     uint32_t n_head;
     uint32_t key_dim;

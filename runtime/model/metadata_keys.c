@@ -18,18 +18,18 @@
 #define READ_BY_ALL     UINT32_MAX
 
 typedef enum key_rule {
-    KEY_HARMLESS, /* where it is not read, it changes nothing */
-    KEY_NEUTRAL   /* ... it is refused unless its value is a neutral one */
+    KEY_HARMLESS, /* has no effect if it is not read */
+    KEY_NEUTRAL   /* ... is refused unless its value is neutral */
 } key_rule;
 
 typedef struct key_row {
     const char *suffix; /* after "{architecture}."; a trailing '*' stands for any end */
     unsigned readers;
     key_rule otherwise;
-    /* Neutral are: these numbers (an array: of all its elements), ... */
+    /* Neutral values: these numbers (for an array, all elements), ... */
     float neutral, also_neutral;
     const char *texts;   /* ... these texts, separated by '|', ... */
-    const char *same_as; /* ... and what this other key says. */
+    const char *same_as; /* ... and the value of this other key. */
     const char *why;
 } key_row;
 
@@ -43,7 +43,7 @@ typedef struct key_row {
 /* Some families read it; for the others `otherwise` holds, with 0 and `also` as neutral values. */
 #define READ_BY(suffix, readers, otherwise, also, why)                                             \
     ROW(suffix, readers, otherwise, 0, also, NULL, NULL, why)
-/* No family reads it, and it changes nothing. */
+/* No family reads it, and it has no effect. */
 #define HARMLESS(suffix, why) ROW(suffix, 0, KEY_HARMLESS, 0, 0, NULL, NULL, why)
 /* No family reads it, and it is refused unless it is 0; 0 or 1; 1; ... */
 #define ZERO(suffix, why)        ROW(suffix, 0, KEY_NEUTRAL, 0, 0, NULL, NULL, why)
@@ -177,7 +177,7 @@ static const key_row rows[] = {
     ZERO_OR_ONE("rope.scaling.alpha", "another base of the frequencies"),
     HARMLESS("rope.scaling.finetuned", "it says how the model was trained, and asks for nothing"),
 
-    /* Other kinds of model: their tensors would be refused, too. */
+    /* Other kinds of model, whose tensors would be refused, too. */
     ZERO("ssm.*", "recurrent layers"),
     ZERO("kda.*", "recurrent layers"),
     ZERO("wkv.*", "recurrent layers"),
@@ -257,7 +257,7 @@ static bool is_one_of(moe_string_view text, const char *texts)
     return false;
 }
 
-/* The first number of kv that is not neutral; NAN where its elements are no numbers. */
+/* The first number of kv that is not neutral; NAN if its elements are not numbers. */
 static bool find_not_neutral(const key_row *row, const moe_gguf_kv *kv, float other, float *value)
 {
     for (uint64_t i = 0; i < kv->n_elements; i++) {
@@ -273,7 +273,7 @@ static bool find_not_neutral(const key_row *row, const moe_gguf_kv *kv, float ot
     return false;
 }
 
-/* The number that another key of the architecture holds; NAN: none. */
+/* The number in another key of the architecture; NAN if there is none. */
 static float number_of(const moe_family *family, const moe_gguf *gguf, const char *suffix)
 {
     char key[96];
@@ -298,7 +298,7 @@ static bool is_neutral(const key_row *row, const moe_family *family, const moe_g
     return !find_not_neutral(row, kv, number_of(family, gguf, row->same_as), value);
 }
 
-/* NULL: the key does not begin with the architecture's name and a dot. */
+/* NULL if the key does not begin with the architecture's name and a dot. */
 static const char *suffix_of(const moe_family *family, const moe_gguf_kv *kv, size_t *size)
 {
     size_t n = strlen(family->architecture);

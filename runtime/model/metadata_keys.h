@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Every metadata key "{architecture}.{suffix}" that is known, and what it means to each family: it
- * sets a dial, it changes nothing, or it is refused because it would change the result. A key that
- * is not in the table is told to the user when the model is opened. */
+/* Every known metadata key "{architecture}.{suffix}", and its meaning to each family: it sets a
+ * dial, has no effect, or is refused because it would change the result. Keys outside the table are
+ * logged when the model is opened. */
 #ifndef MOE_MODEL_METADATA_KEYS_H
 #define MOE_MODEL_METADATA_KEYS_H
 
@@ -10,19 +10,19 @@
 typedef enum moe_key_use {
     MOE_KEY_USE_NOT_OURS, /* it does not begin with the architecture's name */
     MOE_KEY_USE_READ,     /* it sets a dial of moe_model_config */
-    MOE_KEY_USE_HARMLESS, /* it, or its value in this file, changes nothing */
-    MOE_KEY_USE_REFUSED,  /* the engine cannot do what its value asks for */
+    MOE_KEY_USE_HARMLESS, /* it, or its value in this file, has no effect */
+    MOE_KEY_USE_REFUSED,  /* the engine does not support its value */
     MOE_KEY_USE_UNKNOWN
 } moe_key_use;
 
-/* How a key of a file counts for a family. *why (NULL: not wanted) gets the reason, a constant. */
+/* What a key of a file means to a family. *why gets the reason, a constant; it may be NULL. */
 moe_key_use moe_metadata_key_use(const moe_family *family, const moe_gguf *gguf,
                                  const moe_gguf_kv *kv, const char **why);
 
-/* Fails, naming key and value, when the file has a key that is refused. */
+/* Fails, naming key and value, if the file has a key that is refused. */
 void moe_metadata_refuse_keys(moe_config_reader *r);
 
-/* The table, for tests: row i's suffix ("ssm.*" stands for all that begin so) or NULL behind the
+/* The table, for tests: row i's suffix ("ssm.*" stands for all that begin so), or NULL after the
  * last, and its reason. */
 const char *moe_metadata_key_at(size_t i, const char **why);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* From metadata to dials: the family's row says which keys apply and what an absent key means; then
- * everything is checked against everything, so that later code need not. A key that would change
- * the result but that the family's row does not use is refused rather than ignored. */
+/* From metadata to dials. The family's row says which keys apply and what an absent key means. Then
+ * everything is checked, so that later code need not check. A key that would change the result but
+ * that the family's row does not use is refused. */
 #include "runtime/model/model_config.h"
 
 #include <inttypes.h>
@@ -55,7 +55,8 @@ static int find_family(moe_model_config *config, const moe_gguf *gguf, const moe
     return MOE_OK;
 }
 
-/* Rows of the embedding; the keys are only a fallback, since vocabularies are often padded. */
+/* The number of rows of the embedding; the keys are only a fallback, since vocabularies are often
+ * padded. */
 static uint32_t read_vocabulary(moe_config_reader *r)
 {
     const moe_gguf_kv *tokens = moe_gguf_find(r->gguf, "tokenizer.ggml.tokens");
@@ -101,7 +102,7 @@ static void read_scales(moe_config_reader *r, moe_model_config *config)
 static void read_shape(moe_config_reader *r, moe_model_config *config)
 {
     config->n_layer = moe_config_need_u32(r, "block_count");
-    /* Layers that predict further tokens stand behind the others and are not run. */
+    /* Layers that predict further tokens come after the others and are not run. */
     uint32_t n_predict = moe_config_u32(r, "nextn_predict_layers", 0);
     if (r->status == MOE_OK && n_predict > 0 && n_predict >= config->n_layer) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT,
@@ -119,7 +120,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 
-/* 0 stands for an absent key. */
+/* 0 means an absent key. */
 static void read_attention_scale(moe_config_reader *r, moe_model_config *config, uint32_t key)
 {
     float scale = moe_config_f32(r, "attention.scale", 0);
@@ -145,8 +146,8 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, config->head_dim_k);
 }
 
-/* Of older files key_length and value_length are those of a head; of newer ones those of the
- * compressed cache, and key_length_mla and value_length_mla a head's. */
+/* In older files key_length and value_length are those of a head; in newer ones they are those of
+ * the compressed cache, and key_length_mla and value_length_mla are a head's. */
 static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
 {
     bool newer = moe_config_has(r, "attention.key_length_mla");
@@ -255,14 +256,14 @@ static moe_rope_scaling_kind read_scaling_kind(moe_config_reader *r)
     return MOE_ROPE_SCALING_NONE;
 }
 
-/* YaRN lengthens the logits by (0.1 ln(factor) + 1)^2. Most families put its root on cos and sin of
- * queries and keys alike. DeepSeek-V2 multiplies the attention scale instead, with a weight
+/* YaRN multiplies the logits by (0.1 ln(factor) + 1)^2. Most families apply its root to cos and sin
+ * of both queries and keys. DeepSeek-V2 instead multiplies the attention scale, with a weight
  * mscale_all_dim before the logarithm, and cos and sin by the ratio of mscale's and
- * mscale_all_dim's factors; files hold 0.1 * mscale_all_dim alone, since its models have the two
- * equal, so the ratio is 1.
+ * mscale_all_dim's factors. Files hold only 0.1 * mscale_all_dim: in its models the two are equal,
+ * so the ratio is 1.
  *
- * yarn_attn_factor is what a model's own configuration calls attention_factor. It stands in the
- * place of 0.1 ln(factor) + 1 (or of that ratio): models that state it state that very number. */
+ * yarn_attn_factor is what a model's own configuration calls attention_factor. It replaces 0.1
+ * ln(factor) + 1 (or that ratio): models that state it state that very number. */
 static void read_yarn(moe_config_reader *r, moe_model_config *config)
 {
     float log_factor = logf(config->rope_factor);
@@ -328,7 +329,7 @@ static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uin
                                      : MOE_FEED_FORWARD_ROUTED;
 }
 
-/* After the checks, which bound the number of layers. */
+/* Call after the checks, which bound the number of layers. */
 static void set_layers(moe_model_config *config)
 {
     bool latent = config->attention == MOE_ATTENTION_MLA;

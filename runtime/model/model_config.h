@@ -59,8 +59,8 @@ typedef struct moe_model_config {
     uint32_t n_context_train; /* positions the model was trained for */
     float norm_eps;
     float embedding_scale; /* 1 unless the file says otherwise */
-    float residual_scale;  /* of attention and feed-forward outputs; 1 unless said */
-    float logit_scale;     /* 1 unless said */
+    float residual_scale;  /* of attention and feed-forward outputs; default 1 */
+    float logit_scale;     /* default 1 */
     bool tied_output;      /* the head is the token embedding */
 
     /* Attention. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank and
@@ -73,9 +73,9 @@ typedef struct moe_model_config {
     moe_qk_norm_kind qk_norm;
     bool qk_norm_after_rope; /* else before it */
     float clip_qkv;          /* 0: none */
-    float attention_scale;   /* of q.k, with YaRN's mscale where it applies */
-    /* A token attends to so many of the last tokens, itself among them; 0: to all. Contexts are
-     * kept within it, because attention has no window. */
+    float attention_scale;   /* for q.k; includes YaRN's mscale if it applies */
+    /* A token attends to this many of the last tokens, including itself; 0: to all. Attention
+     * implements no window, so contexts are limited to it. */
     uint32_t attention_window;
     /* Queries of positions from here on would be scaled, which is not done; 0: there are none.
      * Contexts end before. */
@@ -94,7 +94,7 @@ typedef struct moe_model_config {
     uint32_t rope_original_context;
     float yarn_beta_fast;
     float yarn_beta_slow;
-    float yarn_magnitude; /* factor on cos and sin; 1 unless said, or YaRN's */
+    float yarn_magnitude; /* factor on cos and sin; default 1, or YaRN's */
 
     /* Feed-forward */
     const char *ffn_norm_tensor; /* its name after "blk.N."; constant */
@@ -122,11 +122,11 @@ typedef struct moe_model_config {
 } moe_model_config;
 
 /* Reads, derives and validates. Unknown architectures and missing or contradictory keys are errors
- * that name the key (and for an unknown architecture list the known ones). */
+ * that name the key (for an unknown architecture they list the known ones). */
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
-/* Rotary frequencies: n_rot / 2 values by which a position is multiplied, scaling applied.
- * factors: the file's rope_freqs tensor ([n_rot / 2]) or NULL. */
+/* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
+ * file's rope_freqs tensor ([n_rot / 2]) or NULL. */
 void moe_rope_frequencies(const moe_model_config *config, const float *factors, float *frequencies);
 
 static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)

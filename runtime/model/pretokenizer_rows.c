@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The patterns by name, from each tokenizer's published expression. Of the names that llama.cpp
- * knows some are not here: gemma4, sarvam-moe and granite-embed-multi-311m merge characters instead
- * of bytes, and whitespace, roberta-bpe, jina-v1-en and jina-v2-code belong to models that do not
- * write text. */
+/* The patterns by name, from each tokenizer's published expression. Some names that llama.cpp knows
+ * are missing: gemma4, sarvam-moe and granite-embed-multi-311m merge characters instead of bytes,
+ * and whitespace, roberta-bpe, jina-v1-en and jina-v2-code belong to models that do not write text.
+ */
 #include "runtime/model/pretokenizer_rows.h"
 
-/* PCRE2's \s also takes U+180E, which Unicode moved out of the spaces; the published patterns are
- * run by engines that follow Unicode. */
+/* PCRE2's \s also matches U+180E, which Unicode no longer counts as a space; the published patterns
+ * run on engines that follow Unicode. */
 #define S     "\\p{White_Space}"
 #define NOT_S "\\P{White_Space}"
 
@@ -40,7 +40,7 @@
     "\\x{1E900}-\\x{1E943}"
 #define CJK "[一-龥ࠀ-一가-\\x{D7FF}]+"
 
-/* Words as GPT-4o's tokenizer cuts them: where the case changes from small to large. */
+/* Words as GPT-4o's tokenizer cuts them: where the case changes from lower to upper. */
 #define UPPER   "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define NO_WORD "[^\\r\\n\\p{L}\\p{N}]?"
@@ -49,11 +49,10 @@
     NO_WORD UPPER "*" LOWER "+" ending "|" NO_WORD UPPER "+" LOWER "*" ending "|" digits "| ?[^" S \
                   "\\p{L}\\p{N}]+[\\r\\n/]*|" S "*[\\r\\n]+" TAIL
 
-/* Kimi-K2's: as GPT-4o's, but runs of Han characters stand apart. The published expression has
- * UPPER and LOWER without Han in the places of UPPER and LOWER above. A group for each letter would
- * have to be remembered for going back, so the words are written without going back: either a run
- * of UPPER is followed by a small letter, or the word ends with the run's last letter that has no
- * case. */
+/* Kimi-K2's words: like GPT-4o's, but runs of Han characters are separate. The published expression
+ * uses UPPER and LOWER without Han. A group for each letter would make the matcher remember every
+ * letter for backtracking, so the words are written without backtracking: either a run of UPPER is
+ * followed by a lower-case letter, or the word ends with the run's last letter without case. */
 #define NOT_HAN      "(?!\\p{sc:Han})"
 #define KIMI_UPPER   "(?:" NOT_HAN UPPER ")"
 #define KIMI_LOWER   "(?:" NOT_HAN LOWER ")"
@@ -66,18 +65,18 @@
 
 /* Digits in threes from the right, in two steps: a run of digits, then a run that is a whole piece
  * (\A and \z are the piece's ends). The published expressions look ahead to the run's end from
- * every third digit, which takes the square of its length. */
+ * every third digit, which takes quadratic time. */
 #define THREES(digit)                                                                              \
     "\\A" digit "{1,2}(?=(?:" digit "{3})++\\z)|(?:\\A(?=" digit "++\\z)|\\G(?!\\A))" digit "{3}|" \
     "\\A" digit "{1,2}\\z"
-/* superbpe cuts at each place that whole threes of digits follow up to the run's end; this finds
- * the first one of a run, behind none, one or two of its digits. */
+/* superbpe cuts at each place from which whole threes of digits follow up to the run's end. This
+ * finds the first such place of a run, behind none, one or two of its digits. */
 #define BEGINS "(?<!\\p{Nd})"
 #define FIRST_CUT                                                                                  \
     "(?:" BEGINS "|(?<=" BEGINS "\\p{Nd})|(?<=" BEGINS "\\p{Nd}{2}))(?=(?:\\p{Nd}{3})++(?!\\p{Nd}" \
     "))"
-/* Behind a digit: what is no word boundary to the engine that the published expression runs on,
- * which counts the fractions and small digits of Latin-1 as parts of words. */
+/* After a digit: no word boundary for the engine of the published expression, which counts the
+ * fractions and small digits of Latin-1 as parts of words. */
 #define NO_WORD_FOLLOWS "(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼-¾])"
 
 #define DEEPSEEK3_CJK "[一-龥぀-ゟ゠-ヿ]+"
@@ -141,7 +140,7 @@ const moe_pretokenizer moe_pretokenizer_rows[] = {
                   "*[\\r\\n]" TAIL}},
     {.names = "laguna", .patterns = {"[^\\n]+|\\n+", CL100K("\\p{N}")}},
     {.names = "minicpm5", .whole_words = true, .patterns = {"\\p{N}{1,3}", CL100K("\\p{N}+")}},
-    {.names = "jais-2", /* the look-behind changes nothing but the cost, as below */
+    {.names = "jais-2", /* the look-behind only saves time, as below */
      .patterns = {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" S
                   "\\p{L}\\p{N}]+[\\r\\n]*|(?<![^" NOT_S "\\r\\n])" S "*[\\r\\n]+|" S
                   "{512}(?!" NOT_S ")|" S "{256}(?!" NOT_S ")|" S "{128}(?!" NOT_S ")|" S
@@ -163,8 +162,8 @@ const moe_pretokenizer moe_pretokenizer_rows[] = {
           "\\x{17FF}"
           "က-႟ꩠ-ꩿꧠ-\\x{A9FF}가-\\x{D7AF}ᄀ-ᇿ]+",
           DEEPSEEK3}},
-    /* In "spaces at the end" the look-behind changes nothing but the cost: a run of spaces is tried
-     * once instead of from each of its characters. */
+    /* In "spaces at the end" the look-behind only saves time: a run of spaces is tried once instead
+     * of from each of its characters. */
     {.names = "deepseek-llm",
      .patterns = {"[\\r\\n]", S "?[" CASED "]+", S "?[!-/:-~！-／：-～‘-‟\\x{3000}-\\x{3002}]+",
                   "(?<!" S ")" S "++$", CJK, "\\p{N}"}},

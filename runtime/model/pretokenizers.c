@@ -76,7 +76,7 @@ int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer
                             "pre-tokenizer pattern refused by PCRE2 (error %d at %zu)", number,
                             (size_t)at);
         }
-        /* Where there is no JIT the interpreter gives the same matches. */
+        /* Without JIT the interpreter gives the same matches. */
         (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
         code->patterns[code->n] = compiled;
     }
@@ -143,8 +143,8 @@ static size_t next_character(const char *text, size_t size, size_t at)
     return at;
 }
 
-/* A pattern sees one piece only: look-around and anchors stop at its ends. A match of no bytes cuts
- * the piece where it is. */
+/* A pattern sees only one piece: look-around and anchors stop at its ends. An empty match cuts the
+ * piece at its place. */
 static int split_piece(const pcre2_code *pattern, moe_pretokenizer_scratch *scratch,
                        const char *text, size_t start, size_t end, moe_split_list *list,
                        moe_error *err)
@@ -187,8 +187,8 @@ static int split_piece(const pcre2_code *pattern, moe_pretokenizer_scratch *scra
 int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_scratch *scratch,
                            const char *text, size_t size, moe_split_lists *lists, moe_error *err)
 {
-    /* Each pattern gives back at most the run it has read, so the work is linear; the limits are
-     * there for what was overlooked. */
+    /* Each pattern backtracks at most over the run that it has just read, so the work is linear.
+     * The limits guard against cases that this reasoning missed. */
     pcre2_set_match_limit(scratch->context, (uint32_t)(1000000 + 4 * (uint64_t)size > UINT32_MAX
                                                            ? UINT32_MAX
                                                            : 1000000 + 4 * (uint64_t)size));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Pre-tokenizers of byte-level BPE: how a text is cut into words before merging. A model names its
- * own in tokenizer.ggml.pre; each is a row of patterns, applied one after another to the pieces
- * that the one before left. What a pattern does not match stays a piece of its own. */
+/* Pre-tokenizers of byte-level BPE cut a text into words before merging. A model names its own in
+ * tokenizer.ggml.pre. Each is a row of patterns, applied one after another to the pieces that the
+ * one before left. Text that a pattern does not match stays a piece of its own. */
 #ifndef MOE_MODEL_PRETOKENIZERS_H
 #define MOE_MODEL_PRETOKENIZERS_H
 
@@ -16,8 +16,8 @@
 typedef struct moe_pretokenizer {
     const char *names; /* as in the metadata, separated by single spaces */
     bool nfc;          /* the text is normalised to NFC first */
-    bool whole_words;  /* a word that is a token is not merged piecemeal */
-    bool add_bos;      /* where the metadata does not say */
+    bool whole_words;  /* a word that is itself a token is not merged from pieces */
+    bool add_bos;      /* default if the metadata does not say */
     const char *patterns[MOE_PRETOKENIZER_MAX_PATTERNS];
 } moe_pretokenizer;
 
@@ -34,9 +34,9 @@ typedef struct moe_split_lists {
     moe_split_list current, next;
 } moe_split_lists;
 
-/* NULL when there is none of this name. */
+/* NULL if there is none of this name. */
 const moe_pretokenizer *moe_pretokenizer_find(const char *name, size_t size);
-/* For messages: of each row the first name. */
+/* The first name of each row, for messages. */
 void moe_pretokenizer_names(char *out, size_t size);
 
 int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer *pretokenizer,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds every tensor that the config calls for, checks it against the row that describes it, and
- * notes where its bytes are. Experts come in three layouts, told by which names the file has:
+/* Finds every tensor that the config requires, checks it against its row, and notes where its bytes
+ * are. Experts come in three layouts, which the file's names distinguish:
  *
- *   ffn_{gate,up,down}_exps     one tensor a part, expert e its e-th slice
- *   ffn_gate_up_exps            as above, a slice holding the rows of gate, then those of up
- *   ffn_{gate,up,down}.E        one tensor an expert and part
+ *  ffn_{gate,up,down}_exps     one tensor for each part; expert e is its e-th slice
+ *  ffn_gate_up_exps            likewise; a slice holds the rows of gate, then those of up
+ *  ffn_{gate,up,down}.E        one tensor for each expert and part
  *
- * Tensors that nothing asks for are refused: they would be weights that the result ignores. */
+ * Unused tensors are refused: they would be weights that the result ignores. */
 #include "runtime/model/tensor_map.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ typedef struct builder {
     uint64_t n_expert_elems;
 } builder;
 
-/* What a tensor must look like: rows of n_in elements, n_out * n_slices of them in all. */
+/* The shape that a tensor must have: n_out * n_slices rows of n_in elements in all. */
 typedef struct shape {
     uint64_t n_in;
     uint64_t n_out;
@@ -64,8 +64,8 @@ static int fail_shape(const builder *b, const char *name, const moe_gguf_tensor 
                     expected->n_in, rows, slices);
 }
 
-/* The per-head MLA tensors are three-dimensional in some files and flat in others; the bytes are
- * the same, so only row length and number of rows count. Stacked experts must be stacked. */
+/* The per-head MLA tensors are three-dimensional in some files and flat in others with the same
+ * bytes, so only row length and number of rows are compared. Stacked experts must be stacked. */
 static bool has_shape(const moe_gguf_tensor *tensor, const shape *expected)
 {
     if (expected->n_slices > 1) {
@@ -76,7 +76,7 @@ static bool has_shape(const moe_gguf_tensor *tensor, const shape *expected)
     return tensor->dims[0] == expected->n_in && rows == expected->n_out;
 }
 
-/* Claims the named tensor and writes its whole range; *found is false when there is none. */
+/* Claims the named tensor and writes its whole range; *found is false if there is none. */
 static int take(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref,
                 bool *found)
 {
@@ -229,7 +229,7 @@ static int map_single_experts(builder *b, uint32_t index, moe_layer_map *layer,
             return status;
         }
         if (!found) {
-            if (e == 0) { /* name what today's files would have */
+            if (e == 0) { /* the error names the tensor of today's files */
                 snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight", index,
                          part_name(part));
             }
@@ -267,7 +267,8 @@ static int map_experts(builder *b, uint32_t index, moe_layer_map *layer)
     return status;
 }
 
-/* Files that hold attn_kv_b beside its halves mean the same weights twice: the halves are used. */
+/* If a file holds attn_kv_b beside its halves, the same weights are in it twice; the halves are
+ * used. */
 static unsigned kv_trait(builder *b, uint32_t index)
 {
     char name[NAME_ROOM];
@@ -348,7 +349,7 @@ static int map_layer(builder *b, uint32_t index)
     return (traits & MOE_TRAIT_EXPERTS) != 0 ? map_experts(b, index, layer) : MOE_OK;
 }
 
-/* Tensors that other programs need or that belong to layers which are not run. */
+/* Tensors that only other programs need, or that belong to layers which are not run. */
 static bool may_be_ignored(const builder *b, const moe_gguf_tensor *tensor)
 {
     static const char rotary[] = ".attn_rot_embd.weight"; /* of early llama files */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Which bytes of the files are what: for every layer the resident tensors, and for every (layer,
- * expert) the three byte ranges that live on the tiers. Shapes are checked against the config. */
+/* Where the model's weights are in the files: for every layer the resident tensors, and for every
+ * (layer, expert) the three byte ranges that move between the tiers. Shapes are checked against the
+ * config. */
 #ifndef MOE_MODEL_TENSOR_MAP_H
 #define MOE_MODEL_TENSOR_MAP_H
 
@@ -80,7 +81,7 @@ typedef struct moe_tensor_map {
     uint64_t n_parameters_active; /* per token */
 } moe_tensor_map;
 
-/* Finds and checks every tensor that the config calls for; a tensor that is missing, of a wrong
+/* Finds and checks every tensor that the config requires. A tensor that is missing, of a wrong
  * shape, of an unsupported type or beyond its file is an error that names it. May set
  * config->tied_output. */
 int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,

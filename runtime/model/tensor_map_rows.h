@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each tensor of a layer is called, when it is there and what shape it has, as data. */
+/* Each tensor of a layer as data: its name, when it is present, and its shape. */
 #ifndef MOE_MODEL_TENSOR_MAP_ROWS_H
 #define MOE_MODEL_TENSOR_MAP_ROWS_H
 
@@ -29,7 +29,7 @@ typedef enum moe_dim {
     MOE_DIM_COUNT
 } moe_dim;
 
-/* Properties of a layer; a tensor is there when the layer has all that its row names. */
+/* Properties of a layer. A tensor is present if the layer has all traits in the tensor's row. */
 typedef enum moe_layer_trait {
     MOE_TRAIT_GQA = 1 << 0,
     MOE_TRAIT_MLA = 1 << 1,
@@ -43,7 +43,7 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_SHARED = 1 << 9,
     MOE_TRAIT_SHARED_GATED = 1 << 10,
     MOE_TRAIT_SELECTION_BIAS = 1 << 11,
-    MOE_TRAIT_OPTIONAL = 1 << 12 /* of a row: its absence is no error */
+    MOE_TRAIT_OPTIONAL = 1 << 12 /* of a row: the tensor may be absent */
 } moe_layer_trait;
 
 typedef struct moe_tensor_row {
@@ -58,7 +58,7 @@ extern const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT];
 
 void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT]);
 
-/* Traits that follow from the config; where attn_kv_b stands is the file's to say. */
+/* Traits that follow from the config; only the file says whether attn_kv_b is present. */
 unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer);
 
 #endif

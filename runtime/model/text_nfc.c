@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Normalisation to NFC. utf8proc decomposes and composes; the ordering of combining marks between
- * the two is done here, because utf8proc's own takes quadratic time on a long run of marks. */
+/* Normalisation to NFC. utf8proc decomposes and composes. This file orders the combining marks in
+ * between, because utf8proc's own ordering takes quadratic time on a long run of marks. */
 #include "runtime/model/text_nfc.h"
 
 #include <stdint.h>
@@ -27,7 +27,7 @@ typedef struct code_points {
     size_t n, capacity;
 } code_points;
 
-/* No character decomposes into more than four; the rest is slack. */
+/* No character decomposes into more than four; the rest is reserve. */
 #define MAX_DECOMPOSITION 32
 
 static bool reserve(code_points *points, size_t n)

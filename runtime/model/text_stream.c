@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Streaming decoding. What comes out is the same however the bytes were spread over tokens: it is
+/* Streaming decoding. The output does not depend on how the bytes were spread over tokens: it is
  * the whole text with each maximal bad stretch replaced by U+FFFD, as Unicode recommends. */
 #include "runtime/model/tokenizer_impl.h"
 
@@ -36,7 +36,7 @@ size_t moe_text_stream_push(moe_text_stream *stream, const moe_tokenizer *tokeni
     size_t at = 0;
     size_t bad;
     int open;
-    /* First the character that earlier tokens began. */
+    /* First completes the character that earlier tokens began. */
     while (stream->n_pending > 0 && at < piece.size) {
         stream->pending[stream->n_pending++] = (uint8_t)piece.data[at++];
         size_t step = moe_utf8_step(stream->pending, stream->n_pending, &bad, &open);
@@ -44,7 +44,7 @@ size_t moe_text_stream_push(moe_text_stream *stream, const moe_tokenizer *tokeni
             written += put(out + written, stream->pending, step);
             stream->n_pending = 0;
         } else if (!open) {
-            /* The byte just added did not fit: it starts something of its own. */
+            /* The byte just added did not fit, so it begins something new. */
             written += put(out + written, replacement, 3);
             stream->n_pending = 0;
             at--;

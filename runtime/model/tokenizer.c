@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Creation from metadata, queries, and the outer part of encoding: special tokens are cut out of
- * the text first, what is left between them goes to the model's own algorithm. */
+/* Creation from metadata, and queries. */
 #include "runtime/model/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -9,8 +8,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Control tokens that end a turn or a text whatever the metadata says: files made before
- * eot_token_id was written have no other sign of them. */
+/* Control tokens that end a turn or a text, whatever the metadata says: files older than
+ * eot_token_id mark them in no other way. */
 static const char *const end_texts[] = {
     "<|im_end|>",      "<|endoftext|>", "<|end_of_text|>",       "<|eot_id|>", "<|eom_id|>",
     "<|end|>",         "<|return|>",    "<end_of_turn>",         "<|EOT|>",    "</s>",

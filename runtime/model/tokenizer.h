@@ -13,7 +13,7 @@
 typedef struct moe_tokenizer moe_tokenizer;
 
 enum {
-    MOE_ENCODE_ADD_SPECIAL = 1,  /* BOS/EOS where the metadata asks for them */
+    MOE_ENCODE_ADD_SPECIAL = 1,  /* BOS/EOS if the metadata asks for them */
     MOE_ENCODE_PARSE_SPECIAL = 2 /* text such as "<|im_end|>" becomes its control token */
 };
 
@@ -23,7 +23,7 @@ int moe_tokenizer_create(moe_tokenizer **out, const moe_gguf *gguf, moe_error *e
 void moe_tokenizer_destroy(moe_tokenizer **tokenizer);
 
 uint32_t moe_tokenizer_n_tokens(const moe_tokenizer *tokenizer);
-/* The token id, or MOE_NO_TOKEN when the model has none. */
+/* The token id, or MOE_NO_TOKEN if the model has none. */
 int32_t moe_tokenizer_bos(const moe_tokenizer *tokenizer);
 int32_t moe_tokenizer_eos(const moe_tokenizer *tokenizer);
 /* True for every token that ends a generation: EOS, end of turn, end of message. */
@@ -33,34 +33,34 @@ bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token);
 /* The id of exactly this text as one (control or ordinary) token, or MOE_NO_TOKEN. */
 int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size);
 
-/* Encodes size bytes, fewer than 2^31 (any bytes; invalid UTF-8 included). Pieces of the tokens
- * give the bytes back, except for what a family's own tokenizer changes too: NFC (qwen2, olmo), the
- * space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
+/* Encodes size bytes, fewer than 2^31 (any bytes; invalid UTF-8 included). The pieces of the tokens
+ * restore the bytes, apart from changes that a family's own tokenizer makes too: NFC (qwen2, olmo),
+ * the space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
 int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
                          unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err);
 
-/* The bytes of one token, as they stand in the text ("" for control tokens unless with_control; an
- * out-of-range id gives ""). The view lives as long as the tokenizer. */
+/* The bytes of one token in the text ("" for control tokens unless with_control; "" for an
+ * out-of-range id). The view lives as long as the tokenizer. */
 moe_string_view moe_tokenizer_piece(const moe_tokenizer *tokenizer, int32_t token,
                                     bool with_control);
 
 /* Streaming decoding: bytes are held back until they form whole UTF-8 characters, and a leading
- * space that SPM adds is dropped once at the start. At most 4 bytes are ever held back. */
+ * space that SPM adds is dropped once at the start. At most 4 bytes are held back. */
 typedef struct moe_text_stream {
     uint8_t pending[4];
     uint8_t n_pending;
     bool started;
 } moe_text_stream;
 
-/* Longest output of one push: three times the longest piece and what was pending, because every bad
- * byte can become a U+FFFD. */
+/* Longest output of one push: three times the longest piece and the pending bytes, because every
+ * bad byte can become a U+FFFD. */
 size_t moe_text_stream_max(const moe_tokenizer *tokenizer);
-/* Appends one token; writes the characters that became whole to out (capacity at least
- * moe_text_stream_max()) and returns their bytes. Bytes that can never become UTF-8 pass as
+/* Appends one token; writes the characters that are now complete to out (capacity at least
+ * moe_text_stream_max()) and returns their bytes. Bytes that can never become UTF-8 are written as
  * U+FFFD. */
 size_t moe_text_stream_push(moe_text_stream *stream, const moe_tokenizer *tokenizer, int32_t token,
                             char *out);
-/* What is still pending at the end, as U+FFFD; at most 3 bytes. */
+/* Writes what is still pending at the end as U+FFFD; at most 3 bytes. */
 size_t moe_text_stream_finish(moe_text_stream *stream, char *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Byte-level BPE: a word starts as its bytes, and neighbours merge in the order of the model's list
- * of merges. Where the bytes are not UTF-8, words are cut as if each bad byte were U+FFFD, as in
- * the field, but the bytes themselves are encoded: decoding gives them back. */
+ * of merges. Where bytes are not UTF-8, words are cut as if each bad byte were U+FFFD, as other
+ * implementations do, but the bytes themselves are encoded, so decoding restores them. */
 #include "runtime/model/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -45,14 +45,14 @@ static void add_merge(moe_tokenizer *tokenizer, moe_merge_entry entry)
     while (tokenizer->merges[at].left != MOE_NO_TOKEN) {
         if (tokenizer->merges[at].left == entry.left &&
             tokenizer->merges[at].right == entry.right) {
-            return; /* named twice: the first is the one that acts */
+            return; /* named twice: the first one counts */
         }
         at = (at + 1) & tokenizer->merge_mask;
     }
     tokenizer->merges[at] = entry;
 }
 
-/* "left right", of which either may not contain a space. */
+/* A merge is "left right"; at most one of the two may contain a space. */
 static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t rank, moe_error *err)
 {
     const char *space = line.size > 1 ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
@@ -72,8 +72,7 @@ static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t r
     spelt = moe_byte_level_decode(space + 1, line.size - at - 1, bytes + left_size, &right_size) &&
             spelt;
     int status = MOE_OK;
-    /* Characters outside the byte-level alphabet never stand in a word, so neither does the pair.
-     */
+    /* Characters outside the byte-level alphabet occur in no word, so neither does the pair. */
     if (spelt) {
         const moe_vocab *vocab = &tokenizer->vocab;
         moe_merge_entry entry = {
@@ -177,7 +176,8 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
     }
     status = moe_merge_symbols(encoder, word, size, pair_rank);
     for (int32_t i = 0; i >= 0 && status == MOE_OK; i = symbols[i].next) {
-        /* A byte that the vocabulary lacks is its unknown token or, as in the field, nothing. */
+        /* A byte that the vocabulary lacks becomes the unknown token or, without one, nothing, as
+         * in other implementations. */
         int32_t id = symbols[i].id != MOE_NO_TOKEN ? symbols[i].id : tokenizer->unknown;
         if (id != MOE_NO_TOKEN) {
             status = moe_encoder_push(encoder, id);
@@ -225,7 +225,7 @@ static size_t valid_prefix(const char *text, size_t size)
     return at;
 }
 
-/* NFC of the valid stretches; bad bytes stay. */
+/* Normalises the valid stretches to NFC and keeps bad bytes. */
 static int normalise(moe_encoder *encoder, const char *text, size_t size, text_buffer *out)
 {
     for (size_t at = 0; at < size;) {
@@ -250,7 +250,7 @@ static int normalise(moe_encoder *encoder, const char *text, size_t size, text_b
     return MOE_OK;
 }
 
-/* Where the text has bad bytes: cuts a copy that has U+FFFD for each, then moves the cuts back. */
+/* If the text has bad bytes: cuts a copy that has U+FFFD for each, then maps the cuts back. */
 static int split_repaired(moe_encoder *encoder, const char *text, size_t size)
 {
     text_buffer copy = {0};

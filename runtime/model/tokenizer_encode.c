@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The outer part of encoding: special tokens are cut out of the text first, what is left between
- * them goes to the model's own algorithm. */
+/* The outer part of encoding: cuts special tokens out of the text first, and gives the text between
+ * them to the model's own algorithm. */
 #include "runtime/model/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -18,8 +18,8 @@ static int encode_segment(moe_encoder *encoder, const char *text, size_t size, b
                                       : moe_bpe_encode(encoder, text, size);
 }
 
-/* *space_prefix: whether the next plain text takes the space that SPM adds; it does at the start
- * and after a special token. */
+/* *space_prefix: whether SPM's added space goes before the next plain text; true at the start and
+ * after a special token. */
 static int encode_text(moe_encoder *encoder, const moe_special_set *set, const char *text,
                        size_t size, bool *space_prefix)
 {
@@ -49,7 +49,7 @@ static int encode_text(moe_encoder *encoder, const moe_special_set *set, const c
     return status;
 }
 
-/* Repeated words are worth remembering in a text of more than a few lines. */
+/* Repeated words are worth caching in a text of more than a few lines. */
 #define WORD_CACHE_FROM 1024
 
 static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, size_t size,
@@ -60,7 +60,7 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
         return moe_fail(err, MOE_ERR_ARGUMENT, "a text of %zu bytes is too long to encode at once",
                         size);
     }
-    /* A token stands for some four bytes; starting there saves copies. */
+    /* A token covers about four bytes; this initial size saves copies. */
     encoder->capacity = size / 4 + 16;
     encoder->tokens = moe_calloc(encoder->capacity, sizeof *encoder->tokens);
     bool complete = encoder->tokens != NULL;
@@ -75,7 +75,7 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
     return complete ? MOE_OK : moe_encoder_out_of_memory(encoder);
 }
 
-/* Hands over the tokens, unless status is an error. */
+/* Hands the tokens over, unless status is an error. */
 static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, size_t *n_tokens)
 {
     moe_pretokenizer_scratch_destroy(&encoder->scratch);
@@ -118,8 +118,8 @@ int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_
     return encoder_close(&encoder, status, tokens, n_tokens);
 }
 
-/* Plain text gathers over spans, so that it is encoded as it stands in the whole: a word may begin
- * in markup and go on in what the user wrote. Only markup is searched for control tokens. */
+/* Plain text is collected across spans, so that it is encoded as part of the whole: a word may
+ * begin in markup and continue in the user's text. Only markup is searched for control tokens. */
 typedef struct span_encoder {
     moe_encoder encoder;
     char *plain;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the tokenizer share.
+/* Shared by the files of the tokenizer.
  *
- * Everything is done in the bytes of the text. The two spellings that vocabularies use (byte-level
- * BPE's alphabet of 256 printable characters, SentencePiece's U+2581 for a space) are undone once,
- * when the vocabulary is read, so that a token's piece is at once what is looked up while encoding
- * and what is written while decoding.
+ * All work is done on the bytes of the text. Vocabularies use two other spellings (byte-level BPE's
+ * alphabet of 256 printable characters, SentencePiece's U+2581 for a space). These are undone once,
+ * when the vocabulary is read, so that a token's piece serves both for lookup while encoding and as
+ * output while decoding.
  *
- *   text --specials--> segments --normalise, split--> words --merge--> token ids
- *        (tokenizer_encode.c)     (pretokenizers.c)            (tokenizer_merge.c)
+ *  text --specials--> segments --normalise, split--> words --merge--> token ids
+ *       (tokenizer_encode.c)     (pretokenizers.c)            (tokenizer_merge.c)
  */
 #ifndef MOE_MODEL_TOKENIZER_IMPL_H
 #define MOE_MODEL_TOKENIZER_IMPL_H
@@ -37,7 +37,7 @@ typedef struct moe_vocab_slot {
     int32_t id;   /* MOE_NO_TOKEN: free */
 } moe_vocab_slot;
 
-/* Tokens that are found in the text itself, in the order of their bytes. */
+/* Tokens that are searched for in the text itself, in the order of their bytes. */
 typedef struct moe_special_set {
     int32_t *ids;
     size_t n;
@@ -56,7 +56,7 @@ typedef struct moe_vocab {
     size_t slot_mask;
 
     moe_special_set user_defined;
-    moe_special_set all_special; /* those, and control and unknown tokens */
+    moe_special_set all_special; /* those of user_defined, and control and unknown tokens */
 } moe_vocab;
 
 typedef struct moe_merge_entry {
@@ -82,12 +82,12 @@ struct moe_tokenizer {
 
     /* SPM */
     uint32_t *ranks;      /* [n_tokens], by falling score; equal scores share one */
-    bool words_are_apart; /* no piece goes on from a non-space to a space */
+    bool words_are_apart; /* no piece continues from a non-space to a space */
 };
 
 /* --- tokenizer_vocab.c ---------------------------------------------------------------------- */
 
-/* Reads .tokens and .token_type; pieces are as in the text. */
+/* Reads .tokens and .token_type; stores pieces in the spelling of the text. */
 int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm, moe_error *err);
 void moe_vocab_destroy(moe_vocab *vocab);
 
@@ -98,19 +98,19 @@ static inline moe_string_view moe_vocab_piece(const moe_vocab *vocab, int32_t id
     return piece;
 }
 
-/* The ordinary token of this piece, or MOE_NO_TOKEN. */
+/* The ordinary token with this piece, or MOE_NO_TOKEN. */
 int32_t moe_vocab_find(const moe_vocab *vocab, const char *piece, size_t size);
 /* The longest special token that text starts with, or MOE_NO_TOKEN. */
 int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, const char *text,
                           size_t size);
-/* Undoes the byte-level alphabet. out has room for size bytes. False, and out is a copy of the
- * text, when a character is not of the alphabet. */
+/* Undoes the byte-level alphabet. out has room for size bytes. If a character is not in the
+ * alphabet, out is a copy of the text and the result is false. */
 bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out_size);
 
 /* --- tokenizer_merge.c ---------------------------------------------------------------------- */
 
 typedef struct moe_symbol {
-    uint32_t start, size; /* of the bytes in the word; size 0: merged into another */
+    uint32_t start, size; /* of the bytes in the word; size 0: merged into another symbol */
     int32_t prev, next;   /* -1 at the ends */
     int32_t id;           /* MOE_NO_TOKEN: no token yet */
 } moe_symbol;
@@ -139,17 +139,17 @@ typedef struct moe_encoder {
     moe_merge_candidate *heap;
     size_t n_heap, heap_capacity;
     moe_split_lists splits;
-    /* Words seen in this segment, so that a repeated one costs a look-up; NULL for short texts. */
+    /* Words seen in this segment, so that a repeated one costs one lookup; NULL for short texts. */
     moe_word_entry *words;
     moe_pretokenizer_scratch *scratch;
 } moe_encoder;
 
 int moe_encoder_push(moe_encoder *encoder, int32_t token);
-/* Room for n symbols. */
+/* Makes room for n symbols. */
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n);
 int moe_encoder_out_of_memory(moe_encoder *encoder);
 
-/* The rank of merging two neighbours and the token that results; MOE_NO_RANK when there is none. */
+/* The rank of merging two neighbours and the resulting token; MOE_NO_RANK if they do not merge. */
 typedef uint32_t (*moe_pair_rank)(const moe_tokenizer *tokenizer, const char *word,
                                   const moe_symbol *left, const moe_symbol *right, int32_t *merged);
 
@@ -157,7 +157,7 @@ typedef uint32_t (*moe_pair_rank)(const moe_tokenizer *tokenizer, const char *wo
  * symbols are linked from index 0. O(n log n). */
 int moe_merge_symbols(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank);
 
-/* Encodes a word, or takes over the ids of the same word earlier in the segment. */
+/* Encodes a word, or reuses the ids of the same word earlier in the segment. */
 typedef int (*moe_word_encode)(moe_encoder *encoder, const char *word, size_t size);
 int moe_encode_word_cached(moe_encoder *encoder, const char *segment, size_t start, size_t size,
                            moe_word_encode encode);
@@ -180,7 +180,7 @@ typedef struct moe_text_span {
     const char *text;
     size_t size;
     bool is_markup; /* searched for control tokens */
-    bool cut;       /* no token reaches over the start of this span */
+    bool cut;       /* no token extends over the start of this span */
 } moe_text_span;
 
 /* Encodes the spans as one text and gives the tokens from span `first` on, which must be a cut. */

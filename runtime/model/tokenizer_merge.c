@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Merging of neighbours by rank, which byte-level BPE and SentencePiece's BPE have in common, and
- * the cache of words. A candidate on the heap goes stale when one of its two symbols takes part in
- * another merge; symbols only grow, so the sum of their sizes tells. */
+/* Merging of neighbours by rank, for byte-level BPE and SentencePiece's BPE, and the cache of
+ * words. A candidate on the heap goes stale when one of its two symbols takes part in another
+ * merge. Symbols only grow, so a changed sum of their sizes shows this. */
 #define XXH_INLINE_ALL
 #include "runtime/model/tokenizer_impl.h"
 
@@ -148,7 +148,7 @@ static int merge_long(moe_encoder *encoder, const char *word, size_t n, moe_pair
 
 #define SHORT_WORD 32
 
-/* Scanning beats a heap as long as everything is in the first-level cache. */
+/* Scanning beats a heap while everything fits the first-level cache. */
 static void merge_short(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank)
 {
     moe_symbol *symbols = encoder->symbols;

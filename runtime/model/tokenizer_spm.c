@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SentencePiece's BPE: a text starts as its characters, and neighbours whose joined text is a piece
- * merge, the piece of the highest score first. What remains without a piece is written as bytes. */
+/* SentencePiece's BPE: a text starts as its characters. Neighbours merge if their joined text is a
+ * piece, the piece of the highest score first. Text without a piece is encoded as bytes. */
 #include "runtime/model/tokenizer_impl.h"
 
 #include <math.h>
@@ -165,7 +165,7 @@ int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool spa
         spaced[n++] = ' ';
     }
     for (size_t i = 0; i < size; i++) {
-        /* A U+2581 in the text is the same as a space, as in SentencePiece. */
+        /* A U+2581 in the text equals a space, as in SentencePiece. */
         if ((uint8_t)text[i] == 0xE2 && size - i >= 3 && memcmp(text + i, "\xE2\x96\x81", 3) == 0) {
             spaced[n++] = ' ';
             i += 2;

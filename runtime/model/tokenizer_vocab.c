@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The vocabulary: pieces in one block, a hash table from piece to id for what merging may build,
- * and the sorted sets of tokens that are looked for in the text itself. */
+/* The vocabulary: pieces in one block, a hash table from piece to id for pieces that merging may
+ * build, and the sorted sets of tokens that are searched for in the text itself. */
 #define XXH_INLINE_ALL
 #include "runtime/model/tokenizer_impl.h"
 
@@ -12,8 +12,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* The byte that a character of byte-level BPE's alphabet stands for, or -1: printable Latin-1
- * stands for itself, the other bytes, in order, are U+0100 onwards. */
+/* The byte for a character of byte-level BPE's alphabet, or -1. Printable Latin-1 characters stand
+ * for themselves; the other bytes, in order, are U+0100 onwards. */
 static int byte_of_character(uint32_t character)
 {
     if ((character >= 0x21 && character <= 0x7E) || (character >= 0xA1 && character <= 0xAC) ||
@@ -57,8 +57,8 @@ bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out
     return size == 0;
 }
 
-/* SentencePiece writes a space as U+2581. False when there is a plain space: text never matches
- * such a token. */
+/* SentencePiece writes a space as U+2581. False if there is a plain space: such a token never
+ * matches text. */
 static bool decode_spm(const char *text, size_t size, char *out, size_t *out_size)
 {
     bool plain = true;
@@ -177,8 +177,8 @@ static bool build_special_set(moe_vocab *vocab, moe_special_set *set, bool with_
     return true;
 }
 
-/* The first of ids[low..high), which agree in `depth` bytes, whose byte there is >= byte; a piece
- * that ends there comes before all. */
+/* The first of ids[low..high), which agree in `depth` bytes, whose byte at `depth` is >= byte; a
+ * piece that ends there comes before all others. */
 static size_t lower_bound(const moe_vocab *vocab, const moe_special_set *set, size_t low,
                           size_t high, size_t depth, unsigned byte)
 {
@@ -217,7 +217,7 @@ int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, co
     return found;
 }
 
-/* Markup that some files call ordinary text; what a user writes must not turn into it. */
+/* Markup that some files declare as ordinary text; a user's text must not turn into it. */
 static const char *const control_texts[] = {
     "<|im_start|>",
     "<|im_end|>",
@@ -332,7 +332,8 @@ static int fill(moe_vocab *vocab, bool is_spm, const moe_string_view *texts, moe
         }
         moe_string_view piece = moe_vocab_piece(vocab, (int32_t)id);
         moe_vocab_slot *slot = find_slot(vocab, piece.data, piece.size);
-        /* Of two of the same text the later counts, but an ordinary one before a user's. */
+        /* If two have the same text the later one counts, but an ordinary one before a user-defined
+         * one. */
         if (slot->id == MOE_NO_TOKEN || vocab->types[id] != MOE_TOKEN_USER_DEFINED ||
             vocab->types[slot->id] == MOE_TOKEN_USER_DEFINED) {
             slot->id = (int32_t)id;

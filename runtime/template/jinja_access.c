@@ -51,7 +51,7 @@ static jinja_value find_method(jinja_context *c, jinja_value of, jinja_text name
     return (jinja_value){.kind = JINJA_METHOD, .method = bound};
 }
 
-/* As the language does: a method hides a key, but a dict's keys come first in a subscript. */
+/* As in Jinja: in an attribute a method hides a key, in a subscript a dict's keys come first. */
 jinja_value jinja_attribute(jinja_context *c, jinja_value of, jinja_text name)
 {
     if (of.kind == JINJA_UNDEFINED) {

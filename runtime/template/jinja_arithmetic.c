@@ -19,7 +19,7 @@ static jinja_value divide(jinja_context *c, char sign, bool floors, int64_t a, i
     if (sign == '/' && !floors) {
         return jinja_float((double)a / (double)b);
     }
-    if (b == -1) { /* the one division that can overflow */
+    if (b == -1) { /* INT64_MIN / -1, the one division that can overflow */
         return sign == '%' ? jinja_int(0) : jinja_binary(c, '-', false, jinja_int(0), jinja_int(a));
     }
     int64_t rest = a % b;
@@ -108,7 +108,7 @@ static jinja_value repeat(jinja_context *c, jinja_value what, int64_t n)
     return list;
 }
 
-/* Where one of the two is safe the other one is escaped, as jinja2's Markup has it. */
+/* If one text is marked safe, the other one is escaped, as jinja2's Markup does. */
 static jinja_value add_texts(jinja_context *c, jinja_text a, jinja_text b)
 {
     if (a.is_safe == b.is_safe) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What depends on the kind of a character: white space, upper and lower case, escapes. */
+/* Functions that depend on the kind of a character: white space, upper and lower case, escapes. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -55,7 +55,7 @@ jinja_text jinja_replace(jinja_context *c, jinja_text text, jinja_text from, jin
     jinja_builder b = jinja_build(c);
     size_t at = 0;
     uint32_t u;
-    if (from.size == 0) { /* before each character and at the end */
+    if (from.size == 0) { /* an empty text occurs before each character and at the end */
         for (; count != 0 && at < text.size; count--) {
             size_t n = jinja_char_at(text, at, &u);
             jinja_add(&b, to);
@@ -92,7 +92,7 @@ static bool is_cased(uint32_t u)
 
 static void add_upper(jinja_builder *b, uint32_t u, bool title, uint8_t origin)
 {
-    if (u == 0xdf) { /* the one common character whose upper case is two */
+    if (u == 0xdf) { /* the one common character with an upper case of two characters */
         jinja_add_bytes(b, title ? "Ss" : "SS", 2, origin);
         return;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory is taken from chunks that are released together, so a failure may jump out of anywhere. */
+/* Memory comes from chunks that are released together, so a failure may jump out from anywhere. */
 #include "runtime/template/jinja_context.h"
 
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static jinja_chunk *add_chunk(jinja_context *c, size_t least)
     }
     c->memory_left -= size;
     chunk->size = size;
-    /* A large piece has a chunk of its own behind the one that is being filled. */
+    /* A large piece gets a chunk of its own, placed behind the one that is being filled. */
     if (c->chunks != NULL && size > CHUNK_SIZE) {
         chunk->next = c->chunks->next;
         c->chunks->next = chunk;

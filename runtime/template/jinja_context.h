@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What everything in this folder works with: memory that ends with the rendering, the limits, and
+/* Shared by everything in this folder: memory that lives until the rendering ends, the limits, and
  * the one way to fail. */
 #ifndef MOE_TEMPLATE_JINJA_CONTEXT_H
 #define MOE_TEMPLATE_JINJA_CONTEXT_H
@@ -34,24 +34,24 @@ typedef struct jinja_context {
     jinja_symbol *symbols; /* names of the template: equal names have one address */
     jinja_scope *globals;
     jinja_builder *out;
-    const struct jinja_value *block_value; /* what a filter block's first filter takes */
+    const struct jinja_value *block_value; /* the input of a filter block's first filter */
     const moe_template_input *input;
     const struct jinja_links *links;
 } jinja_context;
 
-/* Zero-filled. Ends the rendering when there is no memory, or too much of it is used. */
+/* Zero-filled. Ends the rendering when memory is short or the limit is reached. */
 void *jinja_alloc(jinja_context *c, size_t count, size_t size);
 void jinja_free_all(jinja_context *c);
 
 /* Ends the rendering with an error that names the line. */
 __attribute__((noreturn, format(printf, 3, 4))) void jinja_fail(jinja_context *c, int status,
                                                                 const char *format, ...);
-/* Counts work; ends the rendering when it was too much. */
+/* Counts work; ends the rendering when the limit is reached. */
 void jinja_charge(jinja_context *c, uint64_t steps);
 void jinja_enter(jinja_context *c); /* one level deeper; undone by jinja_leave() */
 void jinja_leave(jinja_context *c);
 
-/* A name's one address. */
+/* Returns the one address of a name. */
 const char *jinja_intern(jinja_context *c, const char *name, size_t size);
 
 #endif

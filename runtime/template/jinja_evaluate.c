@@ -122,7 +122,7 @@ jinja_value jinja_call(jinja_context *c, jinja_value what, const jinja_args *arg
     case JINJA_MACRO:
         value = c->links->call_macro(c, what.macro, args);
         break;
-    case JINJA_JOINER: /* nothing at first, then the separator */
+    case JINJA_JOINER: /* the first call gives nothing, later ones the separator */
         value = jinja_string(c, jinja_text_of("", JINJA_DATA));
         if (what.joiner->at++ > 0) {
             value = what.joiner->items[0];
@@ -141,7 +141,7 @@ static jinja_value evaluate_call(jinja_context *c, jinja_scope *scope, const jin
 {
     jinja_value what = jinja_evaluate(c, scope, node->a);
     jinja_args args = evaluate_arguments(c, scope, node);
-    if (node->value.kind == JINJA_MACRO) { /* of a call block: what caller() is */
+    if (node->value.kind == JINJA_MACRO) { /* belongs to a call block, as the value of caller() */
         size_t capacity = args.n_named;
         add_named(c, &args, &capacity, jinja_intern(c, "caller", 6), node->value);
     }

@@ -22,12 +22,12 @@ struct jinja_loop {
     size_t index;
     size_t level;
     bool has_changed_before;
-    jinja_value changed; /* what changed() was called with last */
+    jinja_value changed; /* the last argument of changed() */
 };
 
 struct jinja_macro {
     const jinja_node *node;
-    jinja_scope *scope; /* that it was defined in */
+    jinja_scope *scope; /* the scope that it was defined in */
 };
 
 struct jinja_function {
@@ -51,7 +51,7 @@ typedef struct jinja_test {
     bool (*call)(jinja_context *c, jinja_value value, const jinja_args *args);
 } jinja_test;
 
-/* Where files need each other, one of them calls through these; template.c sets them. */
+/* Files that need each other call through these pointers, which template.c sets. */
 typedef struct jinja_links {
     jinja_value (*call_macro)(jinja_context *c, const jinja_macro *macro, const jinja_args *args);
     const jinja_method_row *(*find_method)(jinja_kind of, jinja_text name);
@@ -75,7 +75,7 @@ bool jinja_apply_test(jinja_context *c, const char *name, jinja_value value,
 
 void jinja_run(jinja_context *c, jinja_scope *scope, const jinja_nodes *body);
 
-/* The tables; NULL where there is no such name. */
+/* Look names up in the tables; NULL for an unknown name. */
 const jinja_function *jinja_find_function(const char *name);
 const jinja_method_row *jinja_find_method(jinja_kind of, jinja_text name);
 const jinja_method_row *jinja_find_string_method(jinja_text name);

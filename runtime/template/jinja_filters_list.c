@@ -16,7 +16,7 @@ static jinja_value filter_list(jinja_context *c, jinja_value value, const jinja_
     jinja_value list = jinja_new_list(c, JINJA_LIST);
     jinja_bind(c, "list", args, "", 0, NULL);
     *list.list = *jinja_iterate(c, value);
-    list.list->capacity = list.list->n; /* what is added goes elsewhere */
+    list.list->capacity = list.list->n; /* an item added later is stored elsewhere */
     return list;
 }
 
@@ -24,7 +24,7 @@ static jinja_value filter_first(jinja_context *c, jinja_value value, const jinja
 {
     jinja_bind(c, "first", args, "", 0, NULL);
     jinja_list *list = jinja_iterate(c, value);
-    if (value.kind == JINJA_ITERATOR && list->n > 1) { /* the rest can still be walked */
+    if (value.kind == JINJA_ITERATOR && list->n > 1) { /* the iterator can still give the rest */
         *value.list = (jinja_list){.items = list->items + 1, .n = list->n - 1};
         value.list->capacity = value.list->n;
     }
@@ -223,7 +223,7 @@ static jinja_value filter_attr(jinja_context *c, jinja_value value, const jinja_
 {
     jinja_value name;
     jinja_bind(c, "attr", args, "name", 1, &name);
-    if (value.kind == JINJA_DICT) { /* its keys are no attributes */
+    if (value.kind == JINJA_DICT) { /* a dict's keys are not attributes */
         jinja_value key = jinja_attribute(c, value, jinja_need_text(c, "attr", name));
         return key.kind == JINJA_METHOD ? key : jinja_undefined("attr");
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* map, select, reject and their like; and filters and tests by name. */
+/* map, select, reject and similar filters, and the lookup of filters and tests by name. */
 #include <string.h>
 
 #include "runtime/template/jinja_evaluate.h"
@@ -86,7 +86,7 @@ static jinja_value filter_map(jinja_context *c, jinja_value value, const jinja_a
     return out;
 }
 
-/* Keeps the items whose value (or attribute, when by_attribute) passes the test that is named. */
+/* Keeps the items whose value (or attribute, with by_attribute) passes the named test. */
 static jinja_value keep(jinja_context *c, jinja_value value, const jinja_args *args,
                         bool by_attribute, bool wanted)
 {

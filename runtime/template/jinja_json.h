@@ -5,7 +5,7 @@
 
 #include "runtime/template/jinja_value.h"
 
-/* All of it is data. `what` names the text in an error. */
+/* Every byte counts as data. `what` names the text in an error. */
 jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text, size_t size);
 
 typedef struct jinja_json_style {

@@ -85,7 +85,7 @@ static void read_escape(reader *r, jinja_builder *b)
         }
     }
     if (u >= 0xd800 && u < 0xe000) {
-        u = 0xfffd; /* half of a pair */
+        u = 0xfffd; /* half of a surrogate pair */
     }
     jinja_add_char(b, u, JINJA_DATA);
 }

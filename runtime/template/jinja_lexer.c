@@ -8,11 +8,11 @@
 typedef struct lexer {
     jinja_context *c;
     jinja_tokens *out;
-    const char *text; /* newlines are all '\n' */
+    const char *text; /* all newlines are '\n' */
     size_t size;
     size_t at;
     unsigned line;
-    bool line_starting; /* what was read last ended with a newline */
+    bool line_starting; /* the last text read ended with a newline */
 } lexer;
 
 static jinja_token *add_token(lexer *l, jinja_token_type type)
@@ -68,8 +68,8 @@ static size_t after_space(const lexer *l, size_t at)
     return at;
 }
 
-/* Text before a tag: "-" takes all white space; a block at a line's beginning takes what is before
- * it on that line, unless it says "+". */
+/* Adds text before a tag. "-" removes all white space at its end; a block at a line's beginning
+ * removes what is before it on that line, unless it says "+". */
 static void add_text(lexer *l, size_t from, size_t to, char sign, bool is_output)
 {
     jinja_text text = text_between(l, from, to);
@@ -88,7 +88,8 @@ static void add_text(lexer *l, size_t from, size_t to, char sign, bool is_output
     }
 }
 
-/* The end of a tag at `at`: "-%}" takes the white space behind it, "%}" of a block a newline. */
+/* Finds the end of a tag at `at`: "-%}" takes the white space behind it, "%}" of a block one
+ * newline. */
 static size_t tag_end(const lexer *l, size_t at, const char *end, bool takes_newline)
 {
     size_t n = strlen(end);
@@ -170,7 +171,7 @@ static void read_token(lexer *l, char open[], size_t *depth)
         jinja_value value = jinja_read_string_literal(l->c, text, l->at, &end);
         add_token(l, JINJA_T_STRING)->value = value;
     } else if (ch >= '0' && ch <= '9') {
-        /* "a.1.2": behind a dot stands no fraction. */
+        /* "a.1.2": no fraction can follow a dot. */
         bool plain = l->at > 0 && l->text[l->at - 1] == '.';
         jinja_value value = jinja_read_number_literal(l->c, text, l->at, plain, &end);
         add_token(l, JINJA_T_NUMBER)->value = value;
@@ -205,7 +206,7 @@ static void read_tag(lexer *l, const char *end, jinja_token_type open, jinja_tok
     }
 }
 
-/* "{% raw %}": where the text behind it begins, or 0. */
+/* For "{% raw %}": where the text behind it begins, or 0. */
 static size_t raw_begin(const lexer *l, size_t at, const char *word)
 {
     at = after_space(l, at);
@@ -256,7 +257,7 @@ static void read_tagged(lexer *l, size_t from)
     }
 }
 
-/* All newlines become '\n', and the last one goes. */
+/* Converts all newlines to '\n' and removes the last one. */
 static void take_source(lexer *l, const char *source, size_t size)
 {
     char *text = jinja_alloc(l->c, size + 1, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A template's text into tokens, with the white space taken away that transformers' settings take
- * away (trim_blocks, lstrip_blocks, no newline at the end). */
+/* Splits a template's text into tokens, and removes the white space that transformers' settings
+ * remove (trim_blocks, lstrip_blocks, no newline at the end). */
 #ifndef MOE_TEMPLATE_JINJA_LEXER_H
 #define MOE_TEMPLATE_JINJA_LEXER_H
 

@@ -29,7 +29,7 @@ static size_t read_code(jinja_context *c, jinja_text text, size_t at, size_t n, 
     return at + n;
 }
 
-/* The escape behind a backslash, which stands before `at`; returns where it ends. */
+/* Reads the escape at `at`, behind a backslash; returns its end. */
 static size_t read_escape(jinja_context *c, jinja_text text, size_t at, jinja_builder *b)
 {
     static const char from[] = "\\'\"abfnrtv";

@@ -4,7 +4,7 @@
 
 #include "runtime/template/jinja_value.h"
 
-/* The literal at byte `at` of the source; *end is set to the byte behind it. */
+/* Reads the literal at byte `at` of the source; sets *end to the byte behind it. */
 jinja_value jinja_read_string_literal(jinja_context *c, jinja_text source, size_t at, size_t *end);
 jinja_value jinja_read_number_literal(jinja_context *c, jinja_text source, size_t at, bool plain,
                                       size_t *end);

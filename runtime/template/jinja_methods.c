@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Methods of everything but strings. Those that would change a list or dict are not there, as in
- * the sandbox that transformers renders in. */
+/* Methods of all types except strings. Methods that would change a list or dict do not exist, as in
+ * the sandbox that transformers uses. */
 #include "runtime/template/jinja_evaluate.h"
 
 typedef enum entry_part { PART_KEY, PART_VALUE, PART_BOTH } entry_part;

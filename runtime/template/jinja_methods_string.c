@@ -38,7 +38,7 @@ static void add_part(jinja_context *c, jinja_list *list, jinja_text text, size_t
     jinja_list_add(c, list, jinja_string(c, jinja_part(text, from, to)));
 }
 
-/* Without a separator: words between white space. */
+/* Without a separator: splits at white space. */
 static void split_words(jinja_context *c, jinja_list *list, jinja_text text, int64_t most)
 {
     text = jinja_strip(c, text, NULL, true, false);
@@ -140,7 +140,7 @@ static jinja_value method_splitlines(jinja_context *c, jinja_value self, const j
     return list;
 }
 
-/* The part of the string between two positions, as slices count them; *from is its first byte. */
+/* The part of the string between two positions, counted as in slices; *from is its first byte. */
 static jinja_text between(jinja_context *c, jinja_value self, jinja_value begin, jinja_value end,
                           size_t *from)
 {
@@ -398,7 +398,7 @@ static jinja_value method_isupper(jinja_context *c, jinja_value self, const jinj
     return jinja_bool(jinja_apply_test(c, "upper", self, args));
 }
 
-/* Of strings that are values of Python, but not here: calling them is told. */
+/* String methods that Python has and this interpreter does not: calling one is an error. */
 static jinja_value method_unsupported(jinja_context *c, jinja_value self, const jinja_args *args)
 {
     (void)self;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What filters that sort, choose and map have in common. */
+/* Shared by filters that sort, choose and map. */
 #ifndef MOE_TEMPLATE_JINJA_ORDER_H
 #define MOE_TEMPLATE_JINJA_ORDER_H
 
@@ -8,10 +8,10 @@
 /* The value at a path ("function.name"; an integer is an index), or the value itself without one.
  */
 jinja_value jinja_path(jinja_context *c, jinja_value value, jinja_value path);
-/* As jinja_path(); strings become lower case unless case counts. */
+/* Like jinja_path(); strings become lower case unless case counts. */
 jinja_value jinja_order_key(jinja_context *c, jinja_value value, jinja_value path,
                             bool case_sensitive);
-/* A list; equal ones keep their order. */
+/* Returns a sorted list; equal items keep their order. */
 jinja_value jinja_sorted(jinja_context *c, const jinja_list *list, jinja_value path,
                          bool case_sensitive, bool reverse);
 

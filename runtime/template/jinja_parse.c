@@ -14,7 +14,7 @@ static void expect_type(jinja_parser *p, jinja_token_type type)
 
 static void parse_body(jinja_parser *p, jinja_nodes *body, const char *const *ends);
 
-/* A body up to one of the ends, whose tag is open and whose name is what comes next. */
+/* Parses a body up to one of the ends, whose tag is open and whose name is the next token. */
 static void parse_block_body(jinja_parser *p, jinja_nodes *body, const char *const *ends)
 {
     expect_type(p, JINJA_T_CLOSE_BLOCK);
@@ -30,7 +30,7 @@ static void parse_until(jinja_parser *p, jinja_nodes *body, const char *end)
     p->at++;
 }
 
-/* What is assigned to: names, names of a namespace, or a tuple of them. */
+/* Parses the target of an assignment: names, names of a namespace, or a tuple of them. */
 static jinja_node *parse_target(jinja_parser *p, bool with_namespace)
 {
     jinja_node *tuple = jinja_new_node(p, JINJA_N_TUPLE);
@@ -204,7 +204,7 @@ static jinja_node *parse_with(jinja_parser *p)
     return node;
 }
 
-/* What transformers marks as the assistant's; it shows nowhere in the text. */
+/* transformers marks the assistant's text by this block; the text itself is unchanged. */
 static jinja_node *parse_generation(jinja_parser *p)
 {
     jinja_node *node = jinja_new_node(p, JINJA_N_SCOPE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Expressions, from the loosest operator to the tightest. */
+/* Parses expressions, from the loosest operator to the tightest. */
 #include <string.h>
 
 #include "runtime/template/jinja_tree.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What operators stand between: literals, names, subscripts, calls, filters and tests. */
+/* Parses the operands of operators: literals, names, subscripts, calls, filters and tests. */
 #include <string.h>
 
 #include "runtime/template/jinja_tree.h"
@@ -30,7 +30,7 @@ static jinja_node *parse_name(jinja_parser *p)
     return node;
 }
 
-/* Strings that stand next to each other are one. */
+/* Adjacent strings are joined. */
 static jinja_node *parse_strings(jinja_parser *p)
 {
     jinja_node *node = constant(p, p->at->value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What all of the parser stands on: nodes, and the tokens one after another. */
+/* The base of the parser: creates nodes, and steps through the tokens. */
 #include <string.h>
 
 #include "runtime/template/jinja_tree.h"

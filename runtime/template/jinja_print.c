@@ -16,8 +16,8 @@ void jinja_add_integer(jinja_builder *b, int64_t number)
     jinja_add_string(b, text);
 }
 
-/* The fewest digits that read back as the number. The program's locale may write another decimal
- * point, so only digits and the exponent are taken from printf(). */
+/* The fewest digits that restore the number. The program's locale may use another decimal point, so
+ * printf() only supplies the digits and the exponent. */
 static int shortest_digits(double number, char digits[24], int *exponent)
 {
     char text[48];

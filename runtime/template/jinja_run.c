@@ -51,7 +51,7 @@ static void assign(jinja_context *c, jinja_scope *scope, const jinja_node *targe
     }
 }
 
-/* What the body writes, in place of writing it. */
+/* Returns what the body would write. */
 static jinja_value capture(jinja_context *c, jinja_scope *scope, const jinja_nodes *body)
 {
     jinja_builder built = jinja_build(c);
@@ -218,7 +218,8 @@ static const jinja_value *find_named(const jinja_args *args, const char *name, b
     return NULL;
 }
 
-/* Names that a macro did not ask for: "caller", which call blocks give, and an error. */
+/* Handles arguments that a macro has no parameter for: "caller", which call blocks give, or else an
+ * error. */
 static void take_rest(jinja_context *c, jinja_scope *scope, const jinja_macro *macro,
                       const jinja_args *args, const bool *taken)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What stands behind "is". */
+/* The tests, which follow "is". */
 #include <string.h>
 
 #include "runtime/template/jinja_evaluate.h"

@@ -54,7 +54,7 @@ void jinja_add_char(jinja_builder *b, uint32_t u, uint8_t origin)
 {
     char bytes[4];
     size_t n = 0;
-    if (u >= 0xdc80 && u <= 0xdcff) { /* a byte that was no UTF-8 */
+    if (u >= 0xdc80 && u <= 0xdcff) { /* a byte that was not valid UTF-8 */
         bytes[n++] = (char)(u & 0xff);
     } else if (u < 0x80) {
         bytes[n++] = (char)u;

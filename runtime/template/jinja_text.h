@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Strings whose every byte knows whether the template wrote it. A part of a string shares its
- * bytes; what is put together is copied with its origins. Positions count characters, as the
- * language does; a byte that is no UTF-8 counts as one. */
+/* Strings that know for every byte whether the template wrote it. A part of a string shares its
+ * bytes; a concatenation copies bytes with their origins. Positions count characters, as in the
+ * language; a byte that is not valid UTF-8 counts as one. */
 #ifndef MOE_TEMPLATE_JINJA_TEXT_H
 #define MOE_TEMPLATE_JINJA_TEXT_H
 
@@ -14,7 +14,7 @@ typedef struct jinja_text {
     const uint8_t *origin; /* of each byte, or NULL: all have `whole` */
     size_t size;
     uint8_t whole;
-    bool is_safe; /* went through "safe" or "escape": what is added with + is escaped */
+    bool is_safe; /* went through "safe" or "escape": text added with + is escaped */
 } jinja_text;
 
 struct jinja_builder {
@@ -39,11 +39,12 @@ jinja_text jinja_concat(jinja_context *c, jinja_text a, jinja_text b);
 bool jinja_text_equal(jinja_text a, jinja_text b);
 int jinja_text_compare(jinja_text a, jinja_text b);
 bool jinja_text_is(jinja_text text, const char *other);
-/* The first place of part at or behind byte `from`, or SIZE_MAX; of the last one before `end`. */
+/* The first place of part at or behind byte `from`, or SIZE_MAX; and the last one before `end`. */
 size_t jinja_find(jinja_context *c, jinja_text text, jinja_text part, size_t from);
 size_t jinja_find_last(jinja_context *c, jinja_text text, jinja_text part, size_t end);
 
-/* The character at byte `at`; returns its size in bytes. What is no UTF-8 gives U+DC80 + low bits.
+/* Decodes the character at byte `at`; returns its size in bytes. A byte that is not valid UTF-8
+ * gives U+DC80 + its low bits.
  */
 size_t jinja_char_at(jinja_text text, size_t at, uint32_t *codepoint);
 size_t jinja_char_before(jinja_text text,
@@ -53,7 +54,7 @@ size_t jinja_byte_of(jinja_context *c, jinja_text text, size_t position);
 
 bool jinja_is_space(uint32_t codepoint);
 bool jinja_is_line_end(uint32_t codepoint);
-/* chars NULL: white space. */
+/* chars NULL: strips white space. */
 jinja_text jinja_strip(jinja_context *c, jinja_text text, const jinja_text *chars, bool left,
                        bool right);
 jinja_text jinja_replace(jinja_context *c, jinja_text text, jinja_text from, jinja_text to,

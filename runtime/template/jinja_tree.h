@@ -71,16 +71,16 @@ typedef struct jinja_parser jinja_parser;
 struct jinja_parser {
     jinja_context *c;
     jinja_token *at;
-    unsigned loops; /* that what is parsed stands in */
+    unsigned loops; /* loops around the current place */
     int64_t uses;   /* of a macro's body: 1 for varargs, 2 for kwargs */
-    /* What stands in brackets is any expression again. */
+    /* Brackets contain any expression, so the parser of operands calls back here. */
     jinja_node *(*parse_expression)(jinja_parser *p);
     jinja_node *(*parse_tuple)(jinja_parser *p, bool has_choice, bool explicit);
 };
 
 jinja_nodes jinja_parse(jinja_context *c, const jinja_tokens *tokens);
 
-/* Of the parser's parts. */
+/* Functions of the parser's parts. */
 jinja_node *jinja_new_node(jinja_parser *p, jinja_node_type type);
 void jinja_add_node(jinja_context *c, jinja_nodes *list, jinja_node *node);
 __attribute__((noreturn)) void jinja_unexpected(jinja_parser *p);
@@ -92,11 +92,11 @@ void jinja_expect_sign(jinja_parser *p, const char *sign);
 const char *jinja_expect_name(jinja_parser *p);
 
 jinja_node *jinja_parse_expression(jinja_parser *p);
-/* Names and values with commas between: a tuple; `explicit`: may be empty. */
+/* Parses names and values with commas between: a tuple. `explicit`: may be empty. */
 jinja_node *jinja_parse_tuple(jinja_parser *p, bool has_choice, bool explicit);
 jinja_node *jinja_parse_primary(jinja_parser *p);
 jinja_node *jinja_parse_unary(jinja_parser *p, bool with_filter);
-/* The filters behind `node`, which may be NULL; `begins`: the first has no "|". */
+/* Parses the filters behind `node`, which may be NULL. `begins`: the first has no "|". */
 jinja_node *jinja_parse_filters(jinja_parser *p, jinja_node *node, bool begins);
 void jinja_parse_arguments(jinja_parser *p, jinja_node *call);
 jinja_node *jinja_parse_test(jinja_parser *p, jinja_node *node);

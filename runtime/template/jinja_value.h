@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The values of the language. Strings, lists and dicts are shared, never changed after they were
- * made: only a namespace changes. */
+/* The values of the language. Strings, lists and dicts are shared and never change after they were
+ * made; only a namespace changes. */
 #ifndef MOE_TEMPLATE_JINJA_VALUE_H
 #define MOE_TEMPLATE_JINJA_VALUE_H
 
 #include "runtime/template/jinja_text.h"
 
 typedef enum jinja_kind {
-    JINJA_ABSENT, /* an argument that was not given; no value of the language */
+    JINJA_ABSENT, /* an argument that was not given; the language has no such value */
     JINJA_UNDEFINED,
     JINJA_NONE,
     JINJA_BOOL,
@@ -17,7 +17,7 @@ typedef enum jinja_kind {
     JINJA_STRING,
     JINJA_LIST,
     JINJA_TUPLE,
-    JINJA_ITERATOR, /* what map() and its like return: can be walked once, has no length */
+    JINJA_ITERATOR, /* returned by map() and similar filters: can be walked once, has no length */
     JINJA_DICT,
     JINJA_NAMESPACE,
     JINJA_LOOP,
@@ -77,7 +77,7 @@ struct jinja_bound {
     const struct jinja_method_row *row;
 };
 
-/* What a filter, test, function or method is called with. */
+/* The arguments of a filter, test, function or method. */
 typedef struct jinja_args {
     jinja_value *values;
     size_t n;
@@ -121,15 +121,15 @@ bool jinja_is_integer(jinja_value value); /* with bool */
 double jinja_as_double(jinja_value value);
 int64_t jinja_as_integer(jinja_value value);
 bool jinja_equal(jinja_context *c, jinja_value a, jinja_value b);
-/* < 0, 0, > 0; ends the rendering where the two have no order. */
+/* < 0, 0, > 0; ends the rendering if the two cannot be ordered. */
 int jinja_compare(jinja_context *c, jinja_value a, jinja_value b);
 bool jinja_contains(jinja_context *c, jinja_value container, jinja_value item);
-/* What a loop over the value goes through; an iterator is spent by it. */
+/* The items that a loop over the value visits; this uses an iterator up. */
 jinja_list *jinja_iterate(jinja_context *c, jinja_value value);
 int64_t jinja_count(jinja_context *c, jinja_value value); /* len() */
 
 jinja_text jinja_escape(jinja_context *c, jinja_text text); /* & < > and quotes, as HTML has them */
-/* str(value): the string itself, or as Python writes it. */
+/* str(value): the string itself, or the text that Python writes. */
 jinja_text jinja_to_text(jinja_context *c, jinja_value value);
 void jinja_add_repr(jinja_builder *b, jinja_value value);
 void jinja_add_float(jinja_builder *b, double number);
@@ -137,8 +137,8 @@ void jinja_add_integer(jinja_builder *b, int64_t number);
 
 __attribute__((noreturn)) void jinja_fail_undefined(jinja_context *c, jinja_value value);
 
-/* Sorts args into out[] by the names ("value default boolean"); the first `least` must be there.
- * What was not given is JINJA_ABSENT. */
+/* Sorts args into out[] by the names ("value default boolean"); the first `least` are required.
+ * Arguments that were not given are JINJA_ABSENT. */
 void jinja_bind(jinja_context *c, const char *what, const jinja_args *args, const char *names,
                 size_t least, jinja_value *out);
 int64_t jinja_need_integer(jinja_context *c, const char *what, jinja_value value);

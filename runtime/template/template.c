@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads the variables, parses the template, runs it, and hands out the text with its origins. */
+/* Reads the variables, parses the template, runs it, and returns the text with its origins. */
 #include "runtime/template/template.h"
 
 #include <locale.h>
@@ -85,7 +85,7 @@ static const jinja_links links = {.call_macro = jinja_call_macro,
                                   .find_method = jinja_find_method,
                                   .find_string_method = jinja_find_string_method};
 
-/* Everything that may jump to c->failed. */
+/* The part that may jump to c->failed. */
 static void render(jinja_context *c, jinja_builder *out)
 {
     jinja_tokens tokens = {0};
@@ -111,7 +111,7 @@ int moe_template_render(const moe_template_input *input, moe_template_output *ou
     }
     c.memory_left = JINJA_MAX_MEMORY + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
     c.steps_left = JINJA_MAX_STEPS + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
-    /* Numbers are read and written with a point, whatever the program's locale says. */
+    /* Numbers are read and written with a point, independent of the program's locale. */
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     locale_t before = plain == (locale_t)0 ? plain : uselocale(plain);
     if (setjmp(c.failed) == 0) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Renders chat templates: the part of the Jinja language that they use, with the settings and
- * functions that the transformers library gives them.
+ * functions of the transformers library.
  *
- * A template comes from a file that somebody downloaded. It is bounded in steps, memory and depth,
- * and what it does wrong is an error that names the line. Every byte of the result says whether
- * the template wrote it or whether it came from the data that was given. */
+ * A template comes from a file that somebody downloaded. Its steps, memory and depth are bounded,
+ * and an error in it gives a message that names the line. The result says for every byte whether
+ * the template wrote it or whether it came from the caller's data. */
 #ifndef MOE_TEMPLATE_TEMPLATE_H
 #define MOE_TEMPLATE_TEMPLATE_H
 
@@ -25,10 +25,10 @@ typedef struct moe_template_variable {
 typedef struct moe_template_input {
     const char *source; /* size bytes */
     size_t size;
-    const moe_template_variable *variables; /* of two with one name the later one counts */
+    const moe_template_variable *variables; /* if two have the same name, the later one counts */
     size_t n_variables;
-    /* Roles of messages that count as written by the template, where messages[].role is one of
-     * them: templates build control tokens from them ("<|" + role + "|>"). NULL-terminated. */
+    /* Roles that count as written by the template when messages[].role is one of them, because
+     * templates build control tokens from them ("<|" + role + "|>"). NULL-terminated. */
     const char *const *markup_roles;
     int64_t now; /* seconds since 1970, local time, for strftime_now() */
 } moe_template_input;
@@ -46,9 +46,9 @@ typedef struct moe_template_output {
     size_t n_spans;
 } moe_template_output;
 
-/* MOE_ERR_ARGUMENT where a variable is no JSON or the template refused the conversation
- * (raise_exception); MOE_ERR_UNSUPPORTED where the template is wrong, needs something that is not
- * here, or goes beyond a limit. Release *out with moe_template_output_free(). */
+/* MOE_ERR_ARGUMENT if a variable is not valid JSON or the template refused the conversation
+ * (raise_exception); MOE_ERR_UNSUPPORTED if the template is wrong, needs something that is not
+ * supported, or exceeds a limit. Release *out with moe_template_output_free(). */
 int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err);
 void moe_template_output_free(moe_template_output *out);
 
