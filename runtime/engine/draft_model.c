@@ -6,14 +6,13 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/draft/byte_cost.h"
 #include "runtime/engine/engine_internal.h"
 
 struct moe_draft_model {
     const moe_engine_calls *calls;
     moe_engine *engine;
     moe_session **mirrors; /* [capacity] of the sessions at work */
-    moe_session **owners;
+    moe_session_draft **owners;
     size_t capacity;
 };
 
@@ -98,9 +97,9 @@ int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine
 }
 
 /* The mirror's timeline becomes the session's. */
-static int follow(moe_draft_model *model, moe_session *session, moe_error *err)
+static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
 {
-    moe_session_draft *d = session->draft;
+    const moe_draft_line *line = &d->line;
     int status = MOE_OK;
     if (d->mirror == NULL) {
         moe_session_options options;
@@ -113,16 +112,14 @@ static int follow(moe_draft_model *model, moe_session *session, moe_error *err)
     }
     moe_session *mirror = d->mirror;
     uint32_t n = 0;
-    while (n < mirror->n_tokens && n < session->n_tokens &&
-           mirror->tokens[n] == session->tokens[n]) {
+    while (n < mirror->n_tokens && n < line->n_tokens && mirror->tokens[n] == line->tokens[n]) {
         n++;
     }
     /* Logits are wanted of the last token: it is evaluated anew if need be. */
-    n = n == session->n_tokens ? n - 1 : n;
+    n = n == line->n_tokens ? n - 1 : n;
     status = moe_session_truncate(mirror, n, err);
-    return status != MOE_OK
-               ? status
-               : moe_session_feed(mirror, session->tokens + n, session->n_tokens - n, err);
+    return status != MOE_OK ? status
+                            : moe_session_feed(mirror, line->tokens + n, line->n_tokens - n, err);
 }
 
 static int reserve(moe_draft_model *model, size_t n, moe_error *err)
@@ -132,7 +129,7 @@ static int reserve(moe_draft_model *model, size_t n, moe_error *err)
     }
     moe_session **mirrors = moe_realloc_array(model->mirrors, n, sizeof *mirrors);
     model->mirrors = mirrors != NULL ? mirrors : model->mirrors;
-    moe_session **owners = moe_realloc_array(model->owners, n, sizeof *owners);
+    moe_session_draft **owners = moe_realloc_array(model->owners, n, sizeof *owners);
     model->owners = owners != NULL ? owners : model->owners;
     if (mirrors == NULL || owners == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for drafts of %zu sessions", n);
@@ -142,38 +139,36 @@ static int reserve(moe_draft_model *model, size_t n, moe_error *err)
 }
 
 /* Sessions whose frontier is not empty: their mirrors, with the frontier's token fed. */
-static int collect(moe_draft_model *model, moe_session *const *sessions, size_t n, size_t *n_rows,
-                   moe_error *err)
+static int collect(moe_draft_model *model, moe_session_draft *const *drafts, size_t n,
+                   size_t *n_rows, moe_error *err)
 {
     *n_rows = 0;
     int status = MOE_OK;
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session_draft *d = sessions[i]->draft;
+        moe_session_draft *d = drafts[i];
         if (!d->active || d->n_frontier == 0) {
             continue;
         }
-        moe_draft_narrow_frontier(sessions[i], 1);
+        moe_draft_narrow_frontier(d, 1);
         uint32_t node = d->frontier[0];
         if (node == 0) {
-            status = follow(model, sessions[i], err);
+            status = follow(model, d, err);
         } else {
             status = moe_session_feed(d->mirror, &d->tree.nodes[node].token, 1, err);
         }
         model->mirrors[*n_rows] = d->mirror;
-        model->owners[(*n_rows)++] = sessions[i];
+        model->owners[(*n_rows)++] = d;
     }
     return status;
 }
 
-static int evaluate(moe_engine *engine, size_t n, moe_error *err)
+static int evaluate(moe_draft_model *model, size_t n, uint32_t *n_passes, moe_error *err)
 {
-    moe_speculation *s = engine->speculation;
-    moe_draft_model *model = s->model;
     bool pending = true;
     int status = MOE_OK;
     while (pending && status == MOE_OK) {
-        status = model->calls->step(model->engine, model->mirrors, n, err);
-        s->n_draft_passes++;
+        status = moe_step(model->engine, model->mirrors, n, err);
+        (*n_passes)++;
         pending = false;
         for (size_t i = 0; i < n; i++) {
             pending |= moe_session_n_pending(model->mirrors[i]) > 0;
@@ -182,33 +177,33 @@ static int evaluate(moe_engine *engine, size_t n, moe_error *err)
     return status;
 }
 
-int moe_draft_model_run(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+int moe_draft_model_run(void *context, moe_speculation *s, moe_session_draft *const *drafts,
+                        size_t n, moe_error *err)
 {
-    moe_draft_model *model = engine->speculation->model;
+    moe_draft_model *model = context;
     size_t n_rows = 0;
     int status = reserve(model, n, err);
     for (size_t i = 0; i < n; i++) {
-        moe_draft_begin_frontier(sessions[i]);
+        moe_draft_begin_frontier(drafts[i]);
     }
     if (status == MOE_OK) {
-        status = collect(model, sessions, n, &n_rows, err);
+        status = collect(model, drafts, n, &n_rows, err);
     }
     while (status == MOE_OK && n_rows > 0) {
-        status = evaluate(engine, n_rows, err);
+        status = evaluate(model, n_rows, &s->n_draft_passes, err);
         for (size_t i = 0; i < n_rows && status == MOE_OK; i++) {
-            moe_session *owner = model->owners[i];
-            uint32_t node = owner->draft->frontier[0];
-            owner->draft->n_frontier = 0;
-            status =
-                moe_draft_expand(engine, owner, node, moe_session_logits(model->mirrors[i]), err);
+            moe_session_draft *owner = model->owners[i];
+            uint32_t node = owner->frontier[0];
+            owner->n_frontier = 0;
+            status = moe_draft_expand(s, owner, node, moe_session_logits(model->mirrors[i]), err);
         }
         if (status == MOE_OK) {
-            status = collect(model, sessions, n, &n_rows, err);
+            status = collect(model, drafts, n, &n_rows, err);
         }
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        if (sessions[i]->draft->active) {
-            moe_draft_cut(engine, sessions[i], NULL);
+        if (drafts[i]->active) {
+            moe_draft_cut(s, drafts[i], NULL);
         }
     }
     return status;

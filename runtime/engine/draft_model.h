@@ -6,14 +6,15 @@
 
 #include <moe/moe.h>
 
+#include "runtime/draft/drafters.h"
+
 typedef struct moe_draft_model moe_draft_model;
 
-/* How another engine is opened, stepped and closed: given by the file that opens engines, because
+/* How another engine is opened and closed: given by the file that opens engines, because
  * that one opens the draft model, too. */
 typedef struct moe_engine_calls {
     void (*options_init)(moe_engine_options *options, size_t struct_size);
     int (*open)(moe_engine **out, const moe_engine_options *options, moe_error *err);
-    int (*step)(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
     void (*close)(moe_engine **engine);
 } moe_engine_calls;
 
@@ -28,7 +29,8 @@ uint64_t moe_draft_model_bytes(const moe_draft_model *model);
 int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err);
 
 /* Drafts for the sessions whose draft is active: a chain each; with branching trees, siblings along
- * the likeliest path. */
-int moe_draft_model_run(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+ * the likeliest path. context: the draft model (moe_draft_parts.run_model). */
+int moe_draft_model_run(void *context, moe_speculation *speculation,
+                        moe_session_draft *const *drafts, size_t n, moe_error *err);
 
 #endif

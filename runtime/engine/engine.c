@@ -37,7 +37,8 @@ static void destroy(moe_engine *engine)
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
     moe_lossy_close(&engine->lossy);
-    moe_route_editor_close(&engine->routes);
+    moe_budget_exact_close(&engine->budget_exact);
+    moe_route_rules_close(&engine->rules);
     moe_route_replay_close(&engine->route_replay);
     if (engine->runner.experts != NULL) {
         moe_kv_pool_trim(&engine->kv); /* pages may lie in slots */
@@ -47,7 +48,7 @@ static void destroy(moe_engine *engine)
     moe_host_compute_close(&engine->runner.host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
-        moe_recorded_passes_close(engine);
+        moe_recorded_passes_close(&engine->recorded);
         moe_weights_free(&engine->weights, engine->device);
         moe_pass_buffers_free(&engine->runner.buffers, engine->device);
         moe_kv_pool_free(&engine->kv);
@@ -82,7 +83,6 @@ static int open_vocabulary(moe_engine **out, const moe_engine_options *options, 
 
 static const moe_engine_calls engine_calls = {.options_init = moe_engine_options_init_sized,
                                               .open = moe_engine_open,
-                                              .step = moe_step,
                                               .close = moe_engine_close};
 
 /* Up to the plan: enough to say whether and how the model will fit. */
@@ -344,9 +344,10 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .policy_faults = experts.policy_faults,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
-    moe_recorded_pass_counts(engine, &stats->passes_recorded, &stats->passes_missed);
+    moe_recorded_pass_counts(engine->recorded, &stats->passes_recorded, &stats->passes_missed);
     moe_speculation_get_stats(engine->speculation, &experts, &stats->speculation);
     moe_lossy_get_stats(engine->lossy, &stats->lossy);
+    stats->lossy.output_error = moe_budget_exact_error(engine->budget_exact);
 }
 
 int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)

@@ -101,39 +101,3 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
     }
     return status;
 }
-
-int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err)
-{
-    return moe_calibration_has_tables(engine->calibration)
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "%s needs more than the hotness that conversations have left in the "
-                          "sidecar; calibrate: moe-offload calibrate -m %s -f TEXT",
-                          what, engine->model_path);
-}
-
-int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_kept, uint32_t **keys, uint32_t *n,
-                            moe_error *err)
-{
-    const moe_model_config *c = &engine->config;
-    n_kept = n_kept < c->n_expert ? n_kept : c->n_expert;
-    uint32_t *order = moe_calloc(c->n_expert, sizeof *order);
-    *keys = moe_calloc((size_t)c->n_layer * n_kept, sizeof **keys);
-    *n = 0;
-    if (order == NULL || *keys == NULL) {
-        free(order);
-        free(*keys);
-        *keys = NULL;
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the list of hottest experts");
-    }
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        if (moe_layer_has_experts(c, l)) {
-            moe_calibration_hottest(engine->calibration, l, order);
-            for (uint32_t i = 0; i < n_kept; i++) {
-                (*keys)[(*n)++] = l * c->n_expert + order[i];
-            }
-        }
-    }
-    free(order);
-    return MOE_OK;
-}

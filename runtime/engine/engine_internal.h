@@ -15,20 +15,20 @@
 #include "runtime/sidecar/calibration.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/learning.h"
+#include "runtime/lab/budget_exact.h"
 #include "runtime/lab/overlap_oracle.h"
-#include "runtime/engine/recorded_pass.h"
-#include "runtime/engine/route_editing.h"
 #include "runtime/lab/route_replay.h"
-#include "runtime/engine/lossy.h"
 #include "runtime/sampling/sampler.h"
-#include "runtime/engine/speculation.h"
 #include "runtime/engine/trace_recorder.h"
+#include "runtime/draft/speculation.h"
 #include "runtime/host/team.h"
+#include "runtime/lossy/lossy.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 #include "runtime/pass/memory_border.h"
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
+#include "runtime/recorded/recorded_pass.h"
 
 typedef enum moe_offload_mode {
     MOE_OFFLOAD_AUTO,
@@ -84,15 +84,16 @@ struct moe_engine {
     moe_file_watch files;
     moe_wait_cancel cancel; /* of steps, beside their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
-    uint64_t n_sessions;                             /* created so far */
-    moe_route_replay *route_replay;                  /* NULL unless routing is replayed */
-    moe_trace_recorder *trace;                       /* NULL when none was asked for */
-    moe_learning *learning;                          /* NULL until it is asked for */
-    moe_draft_model *draft_model;                    /* NULL: none */
-    moe_speculation *speculation;                    /* NULL: off */
-    moe_lossy *lossy;                                /* NULL: off */
-    moe_route_editor *routes;                        /* NULL when both are off */
-    moe_recorded_pass *recorded[MOE_RECORDED_KINDS]; /* NULL: the host routes */
+    uint64_t n_sessions;            /* created so far */
+    moe_route_replay *route_replay; /* NULL unless routing is replayed */
+    moe_trace_recorder *trace;      /* NULL when none was asked for */
+    moe_learning *learning;         /* NULL until it is asked for */
+    moe_draft_model *draft_model;   /* NULL: none */
+    moe_speculation *speculation;   /* NULL: off */
+    moe_lossy *lossy;               /* NULL: off */
+    moe_budget_exact *budget_exact; /* NULL unless a budget is measured */
+    moe_route_rules *rules;         /* NULL when both are off */
+    moe_recorded_passes *recorded;  /* NULL: the device records none */
 };
 
 /* Of a session's allocations: what rounding each to whole pages takes. */
@@ -164,6 +165,8 @@ int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 /* How the engine's files are read (engine_reading.c). The kind: false for a name that is not known;
  * NULL is "auto". */
 bool moe_find_io_kind(const char *name, moe_io_kind *kind);
+/* Likewise. */
+bool moe_find_offload_mode(const char *name, moe_offload_mode *mode);
 void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
 int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
@@ -182,14 +185,6 @@ int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options
 
 /* True for options->offload == mode; "auto" when it is NULL. */
 bool moe_offload_is(const moe_engine_options *options, const char *mode);
-/* MOE_ERR_ARGUMENT when the engine's calibration holds hotness alone, because conversations made
- * it: `what` needs more. */
-int moe_engine_need_tables(const moe_engine *engine, const char *what, moe_error *err);
-/* Keys of the n_of_layer hottest experts of every layer. Needs a calibration; release *keys with
- * free(). */
-int moe_engine_kept_experts(const moe_engine *engine, uint32_t n_of_layer, uint32_t **keys,
-                            uint32_t *n, moe_error *err);
-
 /* Whether the options and what there is to go by call for filling slots ahead; sets engine->warms.
  * MOE_ERR_ARGUMENT when it is asked for and cannot act. After the calibration is open. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,

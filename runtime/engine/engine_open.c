@@ -25,156 +25,10 @@
 /* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
 #define SUNDRY_BYTES (4u << 20)
 
-static const struct {
-    const char *name;
-    moe_offload_mode mode;
-} offload_modes[] = {
-    {"auto", MOE_OFFLOAD_AUTO},
-    {"on-demand", MOE_OFFLOAD_ON_DEMAND},
-    {"overlap", MOE_OFFLOAD_OVERLAP},
-    {"caching", MOE_OFFLOAD_CACHING},
-};
-
-/* False for a name that is not known; NULL is "auto". */
-static bool find_offload_mode(const char *name, moe_offload_mode *mode)
-{
-    for (size_t i = 0; i < sizeof offload_modes / sizeof offload_modes[0]; i++) {
-        if (strcmp(name != NULL ? name : "auto", offload_modes[i].name) == 0) {
-            *mode = offload_modes[i].mode;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Nothing but what is kept for good: the baselines. */
 static bool keeps_nothing(moe_offload_mode mode)
 {
     return mode != MOE_OFFLOAD_AUTO;
-}
-
-static bool is_switch(moe_switch value)
-{
-    return (int)value >= MOE_SWITCH_AUTO && value <= MOE_SWITCH_OFF;
-}
-
-/* What a baseline that keeps nothing leaves no place for. */
-static int check_baseline_options(const moe_engine_options *o, moe_error *err)
-{
-    if (o->policy != NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "in offload mode %s no expert comes and goes, so a cache policy (%s) "
-                        "cannot act",
-                        o->offload, o->policy);
-    }
-    if (o->prefetch == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch by prediction",
-                        o->offload);
-    }
-    if (o->host_compute == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode %s moves every expert, so host computing cannot act",
-                        o->offload);
-    }
-    if (moe_offload_is(o, "caching") && o->per_layer_cache) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode caching shares its slots by the calibration, not by layer");
-    }
-    if (moe_offload_is(o, "caching") && o->calibration != NULL &&
-        strcmp(o->calibration, "none") == 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode caching needs a calibration");
-    }
-    return MOE_OK;
-}
-
-static int check_offload_options(const moe_engine_options *o, moe_error *err)
-{
-    moe_io_kind kind;
-    moe_offload_mode mode;
-    if (!find_offload_mode(o->offload, &mode)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode '%s' is not known; use auto, on-demand, overlap or caching",
-                        o->offload);
-    }
-    if (!moe_find_io_kind(o->io, &kind)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
-    }
-    if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "io_block_bytes must be a multiple of 4096 up to 64 MiB, or 0 for the "
-                        "default, not %u",
-                        o->io_block_bytes);
-    }
-    if (o->io_depth > 1024) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "io_depth must be 1 to 1024, or 0 for the default, not %u", o->io_depth);
-    }
-    int status = moe_engine_check_timeout(o, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",
-                        o->expert_cache_share);
-    }
-    if (o->expert_cache != 0 && o->expert_cache_share != 0.0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "the expert cache is given both in bytes and as a share; give one");
-    }
-    if (!is_switch(o->prefetch) || !is_switch(o->host_compute) || !is_switch(o->warm_start)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "engine options: unknown prefetch %d, host_compute %d or warm_start %d",
-                        (int)o->prefetch, (int)o->host_compute, (int)o->warm_start);
-    }
-    if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "a replayed routing is not what the routers would choose, so they cannot "
-                        "foretell it: prefetch cannot be on");
-    }
-    return keeps_nothing(mode) ? check_baseline_options(o, err) : MOE_OK;
-}
-
-int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
-{
-    if (o->model_path == NULL || o->model_path[0] == '\0') {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
-    }
-    if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
-                        MAX_PREFILL_CHUNK, o->prefill_chunk);
-    }
-    if ((int)o->kv_cache < MOE_KV_CACHE_F16 || o->kv_cache > MOE_KV_CACHE_Q8_0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown kv_cache %d",
-                        (int)o->kv_cache);
-    }
-    if ((int)o->float_gemm < MOE_FLOAT_GEMM_EXACT || o->float_gemm > MOE_FLOAT_GEMM_BLAS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
-                        (int)o->float_gemm);
-    }
-    int status = moe_device_choice_check(o, err);
-    if (status == MOE_OK) {
-        status = check_offload_options(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_speculation_check(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_lossy_check(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_option_needs_check(o, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    const char *kernels = o->kernels != NULL ? o->kernels : "native";
-    if (moe_cpu_features_parse(kernels, cpu_features) != 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "kernels '%s' are not known; use native, reference, avx2 or avx512",
-                        kernels);
-    }
-    return MOE_OK;
 }
 
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -224,7 +78,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status != MOE_OK) {
         return status;
     }
-    (void)find_offload_mode(o->offload, &engine->offload);
+    (void)moe_find_offload_mode(o->offload, &engine->offload);
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     status = moe_model_identify(&engine->reading, &engine->identity, err);
     engine->fingerprint = engine->identity.fingerprint;
@@ -274,6 +128,12 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
     }
     (void)moe_cpu_features_parse(o->kernels != NULL ? o->kernels : "native", &options.cpu_features);
     return moe_host_compute_open(&engine->runner.host, &options, err);
+}
+
+/* Experts stay after they were used, so a device may play passes on those that it has. */
+static bool keeps_experts(const moe_engine *engine)
+{
+    return engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
 }
 
 /* A draft model is part of the process; what it has not touched yet counts too. */
@@ -360,9 +220,10 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .scratch_bytes =
             moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
-        .device_scratch_bytes = moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
-                                engine->device->ops->scratch_need(engine->device, &limits) +
-                                moe_recorded_passes_bytes(engine->device, c, o),
+        .device_scratch_bytes =
+            moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
+            engine->device->ops->scratch_need(engine->device, &limits) +
+            moe_recorded_passes_bytes(engine->device, c, o, keeps_experts(engine)),
         .device_memory = engine->device->memory_bytes,
         .simulated = engine->device->simulated,
         .context = engine->context,
@@ -392,7 +253,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         n_of_layer = c->n_expert / CACHING_DIVISOR > 0 ? c->n_expert / CACHING_DIVISOR : 1;
     }
     if (n_of_layer > 0 && engine->calibration != NULL) {
-        status = moe_engine_kept_experts(engine, n_of_layer, &kept, &n_kept, err);
+        status = moe_calibration_hottest_of_layers(engine->calibration, c, n_of_layer, &kept,
+                                                   &n_kept, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -443,31 +305,60 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     return MOE_OK;
 }
 
+/* Speculation and lossy modes as far as the plan tells; the runner is not complete yet. */
+static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    moe_draft_model *model = engine->draft_model;
+    moe_draft_parts draft = {.runner = &engine->runner,
+                             .map = &engine->map,
+                             .tokenizer = engine->tokenizer,
+                             .calibration = engine->calibration,
+                             .hotness = engine->hotness,
+                             .max_rows = engine->prefill_chunk,
+                             .run_model = model != NULL ? moe_draft_model_run : NULL,
+                             .model = model};
+    moe_lossy_parts lossy = {.runner = &engine->runner, .calibration = engine->calibration};
+    int status = moe_speculation_open(&engine->speculation, &draft, o, err);
+    if (status == MOE_OK && model != NULL) {
+        status = moe_draft_model_check(model, engine, err);
+    }
+    return status == MOE_OK ? moe_lossy_open(&engine->lossy, &lossy, o, err) : status;
+}
+
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
     int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
-    if (status == MOE_OK) {
-        status = moe_speculation_open(&engine->speculation, engine, o, err);
-    }
-    return status == MOE_OK ? moe_lossy_open(&engine->lossy, engine, o, err) : status;
+    return status == MOE_OK ? open_drafts(engine, o, err) : status;
 }
 
-/* And the lossy modes: both edit routes, for which they need the routers' probabilities. */
-static int open_speculation(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+/* The hooks of both, and of whoever watches them. */
+static int attach_hooks(moe_engine *engine, moe_error *err)
 {
-    int status = moe_speculation_open(&engine->speculation, engine, o, err);
-    if (status == MOE_OK) {
-        status = moe_lossy_open(&engine->lossy, engine, o, err);
+    moe_runner *runner = &engine->runner;
+    int status = MOE_OK;
+    if (engine->speculation != NULL || engine->lossy != NULL) {
+        status = moe_route_rules_open(&engine->rules, runner, err);
     }
-    if (status != MOE_OK || (engine->speculation == NULL && engine->lossy == NULL)) {
+    if (status == MOE_OK && engine->speculation != NULL) {
+        status = moe_speculation_attach(engine->speculation, engine->rules, err);
+    }
+    if (status == MOE_OK && engine->lossy != NULL) {
+        status = moe_lossy_attach(engine->lossy, engine->rules, err);
+    }
+    if (status == MOE_OK && engine->lossy != NULL && engine->lossy->measured) {
+        status = moe_budget_exact_open(&engine->budget_exact, &engine->lossy->budget, runner, err);
+    }
+    if (status != MOE_OK) {
         return status;
     }
-    if (engine->lossy != NULL && engine->lossy->exact != NULL) {
-        status = moe_budget_exact_start(engine->lossy->exact, &engine->lossy->budget,
-                                        &engine->runner, err);
-    }
-    return status != MOE_OK ? status : moe_route_editor_open(&engine->routes, engine, err);
+    moe_recorded_parts parts = {.runner = runner,
+                                .map = &engine->map,
+                                .rules = engine->rules,
+                                .speculation = engine->speculation,
+                                .lossy = engine->lossy,
+                                .keeps_experts = keeps_experts(engine)};
+    return moe_recorded_passes_open(&engine->recorded, &parts, err);
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -507,9 +398,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
     engine->runner.rope_frequencies = engine->rope_frequencies;
-    status = open_speculation(engine, o, err);
+    status = open_drafts(engine, o, err);
     if (status == MOE_OK) {
-        status = moe_recorded_passes_open(engine, err);
+        status = attach_hooks(engine, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

@@ -58,7 +58,11 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     session->evaluate_only = o.evaluate_only;
     status = moe_sampler_init(&session->sampler, &o.sampling, engine->config.n_vocab, err);
     if (status == MOE_OK && engine->speculation != NULL) {
-        status = moe_session_draft_create(&session->draft, engine->speculation, err);
+        moe_session_draft parts = {.sampler = &session->sampler,
+                                   .kv = &session->kv,
+                                   .states = &session->states,
+                                   .cancelled = &session->cancelled};
+        status = moe_session_draft_create(&session->draft, engine->speculation, &parts, err);
     }
     if (status == MOE_OK && session->draft != NULL) {
         moe_session_draft_seed(session->draft, &session->sampler.random);

@@ -2,45 +2,14 @@
 /* One step: which rows of which sessions, one pass, then the sampler of every session that has
  * nothing left to evaluate. With speculation a session that writes has the nodes of its token tree
  * for rows, and the walk through the tree takes the sampler's place. */
+#include "runtime/engine/step.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
-
-/* The rows of a step. Sessions are the caller's array. */
-typedef struct step {
-    moe_engine *engine;
-    moe_session *const *sessions;
-    size_t n_sessions;
-    uint32_t *n_rows_of; /* [n_sessions] */
-    uint32_t *first_row; /* [n_sessions] */
-    uint32_t n_rows;
-    uint32_t n_tree_rows;
-    uint32_t *depths; /* [n_rows] in a tree, else 0 */
-    int32_t *tokens;
-    moe_kv_row *kv_rows;
-    moe_row_id *row_ids;
-    uint32_t *logit_rows;
-    uint32_t n_logit_rows;
-    size_t *session_of;        /* [n_rows] */
-    moe_state_run *state_runs; /* [n_sessions] */
-    uint32_t n_state_runs;
-} step;
-
-/* The session's rows are its token tree's. */
-static bool has_tree(const moe_session *session)
-{
-    return session->draft != NULL && session->draft->active;
-}
-
-/* Rows that a session must have in this step. */
-static uint32_t n_due(const moe_session *session)
-{
-    return has_tree(session) ? session->draft->tree.n : moe_session_n_unevaluated(session) > 0;
-}
 
 /* Every session is one of this engine, and stands in the list once. */
 static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
@@ -62,172 +31,9 @@ static int check_sessions(const moe_engine *engine, moe_session *const *sessions
     return MOE_OK;
 }
 
-/* Every session with something to do gets a row, then the rest of the rows go out in order. */
-static int share_rows(step *s, moe_error *err)
-{
-    uint32_t n_active = 0;
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        s->n_rows_of[i] = n_due(s->sessions[i]);
-        n_active += s->n_rows_of[i];
-        s->n_tree_rows += has_tree(s->sessions[i]) ? s->n_rows_of[i] : 0;
-    }
-    uint32_t max_rows = s->engine->prefill_chunk;
-    if (n_active > max_rows) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "%u sessions in one step, but a pass has at most %u rows; open the engine "
-                        "with a larger prefill chunk",
-                        n_active, max_rows);
-    }
-    uint32_t left = max_rows - n_active;
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        uint32_t more = has_tree(s->sessions[i])
-                            ? 0
-                            : moe_session_n_unevaluated(s->sessions[i]) - s->n_rows_of[i];
-        more = more < left ? more : left;
-        s->first_row[i] = s->n_rows;
-        s->n_rows_of[i] += more;
-        s->n_rows += s->n_rows_of[i];
-        left -= more;
-    }
-    return MOE_OK;
-}
-
-/* Stored positions behind those evaluated that the step writes. A lossy pass that is compared with
- * the exact one has both side by side. */
-static uint32_t n_places(const step *s, size_t i)
-{
-    return s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
-}
-
-/* Memory for all that the step will write, and for the token that each session will sample; what
- * is evaluated of a prompt in later steps keeps what feeding it was granted. */
-static int grant_memory(step *s, moe_error *err)
-{
-    int status = MOE_OK;
-    for (size_t i = 0; i < s->n_sessions && status == MOE_OK; i++) {
-        moe_session *session = s->sessions[i];
-        uint32_t n_more = session->evaluate_only || moe_session_is_full(session)
-                              ? 0
-                              : 1 + (has_tree(session) ? s->n_rows_of[i] : 0);
-        uint32_t end = session->n_evaluated + n_places(s, i);
-        uint32_t n_tokens = session->n_tokens + n_more;
-        status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
-    }
-    for (size_t i = 0; i < s->n_sessions && status != MOE_OK; i++) {
-        moe_session *session = s->sessions[i];
-        (void)moe_session_grant(session, session->n_tokens, session->n_tokens, NULL);
-    }
-    if (status != MOE_OK) {
-        moe_session_give_back_pages(s->engine);
-    }
-    return status;
-}
-
-static int reserve_pages(step *s, moe_error *err)
-{
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        moe_session *session = s->sessions[i];
-        uint32_t end = session->n_evaluated + n_places(s, i);
-        int status = s->n_rows_of[i] == 0 ? MOE_OK
-                                          : moe_kv_table_reserve(&s->engine->kv, &session->kv,
-                                                                 session->n_evaluated, end, err);
-        if (status != MOE_OK) {
-            return status;
-        }
-    }
-    return MOE_OK;
-}
-
-static void fill_tree_rows(step *s, size_t i)
-{
-    const moe_session *session = s->sessions[i];
-    for (uint32_t node = 0; node < s->n_rows_of[i]; node++) {
-        uint32_t row = s->first_row[i] + node;
-        const moe_tree_node *at = &session->draft->tree.nodes[node];
-        s->tokens[row] = at->token;
-        s->kv_rows[row] = moe_speculation_row(session, node);
-        s->row_ids[row] = (moe_row_id){session->number, s->kv_rows[row].position};
-        s->depths[row] = at->depth;
-        s->session_of[row] = i;
-        s->logit_rows[s->n_logit_rows++] = row;
-    }
-}
-
-static void fill_rows(step *s, bool all_logits)
-{
-    for (size_t i = 0; i < s->n_sessions; i++) {
-        const moe_session *session = s->sessions[i];
-        uint32_t row = s->first_row[i];
-        if (s->n_rows_of[i] > 0) {
-            s->state_runs[s->n_state_runs++] = moe_state_table_run(
-                &s->sessions[i]->states, row, s->n_rows_of[i], has_tree(session));
-        }
-        if (has_tree(session)) {
-            fill_tree_rows(s, i);
-            continue;
-        }
-        for (uint32_t r = 0; r < s->n_rows_of[i]; r++, row++) {
-            uint32_t position = session->n_evaluated + r;
-            s->tokens[row] = session->tokens[position];
-            s->kv_rows[row] = moe_kv_row_at(session->kv.addresses, position);
-            s->row_ids[row] = (moe_row_id){session->number, position};
-            s->session_of[row] = i;
-            if (position >= session->replay_end &&
-                (all_logits || position + 1 == session->n_tokens)) {
-                s->logit_rows[s->n_logit_rows++] = row;
-            }
-        }
-    }
-}
-
-static void step_free(step *s)
-{
-    free(s->n_rows_of);
-    free(s->first_row);
-    free(s->depths);
-    free(s->tokens);
-    free(s->kv_rows);
-    free(s->row_ids);
-    free(s->logit_rows);
-    free(s->session_of);
-    free(s->state_runs);
-}
-
-static int step_prepare(step *s, bool all_logits, moe_error *err)
-{
-    s->n_rows_of = moe_calloc(s->n_sessions, sizeof *s->n_rows_of);
-    s->first_row = moe_calloc(s->n_sessions, sizeof *s->first_row);
-    if (s->n_rows_of == NULL || s->first_row == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", s->n_sessions);
-    }
-    int status = share_rows(s, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    s->tokens = moe_calloc(s->n_rows, sizeof *s->tokens);
-    s->kv_rows = moe_calloc(s->n_rows, sizeof *s->kv_rows);
-    s->row_ids = moe_calloc(s->n_rows, sizeof *s->row_ids);
-    s->logit_rows = moe_calloc(s->n_rows, sizeof *s->logit_rows);
-    s->session_of = moe_calloc(s->n_rows, sizeof *s->session_of);
-    s->depths = moe_calloc(s->n_rows, sizeof *s->depths);
-    s->state_runs = moe_calloc(s->n_sessions, sizeof *s->state_runs);
-    if (s->state_runs == NULL || s->depths == NULL || s->tokens == NULL || s->kv_rows == NULL ||
-        s->row_ids == NULL || s->logit_rows == NULL || s->session_of == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
-    }
-    status = grant_memory(s, err);
-    if (status == MOE_OK) {
-        status = reserve_pages(s, err);
-    }
-    if (status == MOE_OK) {
-        fill_rows(s, all_logits);
-    }
-    return status;
-}
-
 static bool step_is_cancelled(void *user)
 {
-    const step *s = user;
+    const moe_step_work *s = user;
     const moe_wait_cancel *engine = &s->engine->cancel;
     bool cancelled = engine->is_cancelled != NULL && engine->is_cancelled(engine->user);
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -237,7 +43,7 @@ static bool step_is_cancelled(void *user)
 }
 
 /* Answers requests to cancel: those sessions leave the list. Returns how many are left. */
-static size_t leave_out_cancelled(moe_session **sessions, size_t n)
+size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
 {
     size_t n_left = 0;
     for (size_t i = 0; i < n; i++) {
@@ -249,7 +55,7 @@ static size_t leave_out_cancelled(moe_session **sessions, size_t n)
     return n_left;
 }
 
-static int allocate_logits(const step *s, moe_error *err)
+static int allocate_logits(const moe_step_work *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
@@ -263,13 +69,16 @@ static int allocate_logits(const step *s, moe_error *err)
     return MOE_OK;
 }
 
-static bool keep_logits(uint32_t row, const float *logits, void *user)
+bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
 {
-    const step *s = user;
+    const moe_step_work *s = user;
     size_t i = s->session_of[row];
     moe_session *session = s->sessions[i];
-    if (has_tree(session)) {
-        moe_speculation_visit(session, row - s->first_row[i], logits);
+    if (moe_session_has_tree(session)) {
+        uint32_t node = row - s->first_row[i];
+        if (moe_speculation_visit(s->engine->speculation, session->draft, node, logits)) {
+            memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
+        }
         return true;
     }
     session->has_logits = false; /* until the step has succeeded */
@@ -277,8 +86,31 @@ static bool keep_logits(uint32_t row, const float *logits, void *user)
     return true;
 }
 
+/* The accepted path of the session's tree joins its timeline, and the token behind it. */
+static int settle_tree(moe_session *session, moe_error *err)
+{
+    moe_engine *engine = session->engine;
+    moe_session_draft *d = session->draft;
+    uint32_t n_accepted;
+    int status = moe_speculation_settle(engine->speculation, d, &n_accepted, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < n_accepted; i++) {
+        session->sampled[session->n_sampled++] = session->n_tokens + i;
+    }
+    session->n_tokens += n_accepted;
+    session->n_evaluated += 1 + n_accepted;
+    session->n_sampled_pending = 0;
+    session->has_logits = true;
+    moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
+    engine->n_decode_tokens += 1 + n_accepted;
+    return moe_session_is_full(session) ? MOE_OK
+                                        : moe_session_append_sampled(session, d->next, err);
+}
+
 /* The pass has succeeded: the rows are part of the timelines' past. */
-static int advance(step *s, moe_error *err)
+static int advance(moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -287,8 +119,8 @@ static int advance(step *s, moe_error *err)
         if (n == 0) {
             continue;
         }
-        if (has_tree(session)) {
-            int settled = moe_speculation_settle(session, status == MOE_OK ? err : NULL);
+        if (moe_session_has_tree(session)) {
+            int settled = settle_tree(session, status == MOE_OK ? err : NULL);
             status = status != MOE_OK ? status : settled;
             continue;
         }
@@ -307,7 +139,7 @@ static int advance(step *s, moe_error *err)
 
 /* Also where this step had nothing to evaluate: a timeline cut back to its last logits goes on from
  * them. */
-static int sample(step *s, moe_error *err)
+static int sample(moe_step_work *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
@@ -326,11 +158,11 @@ static int sample(step *s, moe_error *err)
 }
 
 /* Every row is one of a session that writes. */
-static bool is_decoding(const step *s)
+static bool is_decoding(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         const moe_session *session = s->sessions[i];
-        if (s->n_rows_of[i] > 0 && !has_tree(session) &&
+        if (s->n_rows_of[i] > 0 && !moe_session_has_tree(session) &&
             (session->n_sampled_pending == 0 || moe_session_n_unevaluated(session) != 1)) {
             return false;
         }
@@ -339,7 +171,7 @@ static bool is_decoding(const step *s)
 }
 
 /* The pass has a row of a session of which few positions were compared with the exact pass. */
-static bool is_beginning(const step *s)
+static bool is_beginning(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         if (s->n_rows_of[i] > 0 && s->sessions[i]->n_lossy < MOE_QUALITY_FIRST_POSITIONS) {
@@ -349,7 +181,7 @@ static bool is_beginning(const step *s)
     return false;
 }
 
-static void count_lossy_rows(step *s)
+static void count_lossy_rows(moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         s->sessions[i]->n_lossy += s->n_rows_of[i];
@@ -358,7 +190,7 @@ static void count_lossy_rows(step *s)
 
 /* The pass, lossy where that is asked for; its cost goes to speculation. Scoring given tokens is
  * verification: lossy modes act on it, so that a text's perplexity under them can be told. */
-static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
+static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *err)
 {
     moe_engine *engine = s->engine;
     bool lossy = moe_lossy_acts(engine->lossy) && (scores || is_decoding(s));
@@ -366,7 +198,7 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
     uint64_t begin = moe_now_ns();
     uint64_t waited =
         engine->speculation != NULL ? moe_expert_store_wait_ns(engine->runner.experts) : 0;
-    int status = lossy ? moe_metered_pass(engine, pass, is_beginning(s), err)
+    int status = lossy ? moe_metered_pass(engine->lossy, pass, is_beginning(s), err)
                        : moe_pass_run(&engine->runner, pass, err);
     if (status == MOE_OK && lossy) {
         count_lossy_rows(s);
@@ -377,8 +209,10 @@ static int run_pass(step *s, moe_pass *pass, bool scores, moe_error *err)
             const moe_session_draft *d = s->sessions[i]->draft;
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
-        moe_speculation_stood(engine, s->sessions, s->n_sessions, s->first_row, s->n_rows_of);
-        moe_speculation_end(engine, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
+        moe_speculation_stood(engine->speculation, s->drafts, s->n_sessions, s->first_row,
+                              s->n_rows_of);
+        moe_speculation_end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows,
+                            moe_now_ns() - begin,
                             moe_expert_store_wait_ns(engine->runner.experts) - waited);
     }
     return status;
@@ -396,15 +230,31 @@ static int judge_files(moe_engine *engine, int status, moe_error *err)
     return changed != MOE_OK ? changed : status;
 }
 
-static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
-                    moe_error *err)
+static int list_drafts(moe_step_work *s, moe_error *err)
 {
-    int status = step_prepare(s, all_logits, err);
+    if (s->engine->speculation == NULL || s->drafts != NULL) {
+        return MOE_OK;
+    }
+    s->drafts = moe_calloc(s->n_sessions, sizeof *s->drafts);
+    if (s->drafts == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for drafts of %zu sessions", s->n_sessions);
+    }
+    for (size_t i = 0; i < s->n_sessions; i++) {
+        s->drafts[i] = s->sessions[i]->draft;
+    }
+    return MOE_OK;
+}
+
+int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
+                 moe_error *err)
+{
+    int status = moe_step_prepare(s, all_logits, err);
     if (status != MOE_OK || s->n_rows == 0) {
         return status;
     }
     status = moe_file_watch_look(&s->engine->files, false, err);
     status = status == MOE_OK ? allocate_logits(s, err) : status;
+    status = status == MOE_OK ? list_drafts(s, err) : status;
     moe_pass pass = {.n_rows = s->n_rows,
                      .tokens = s->tokens,
                      .kv_rows = s->kv_rows,
@@ -426,7 +276,7 @@ static int run_step(step *s, bool all_logits, moe_row_logits_fn on_logits, void 
 }
 
 /* A step that failed leaves no tree behind, and drafts as if it had not been. */
-static void forget_trees(const step *s, int status)
+static void forget_trees(const moe_step_work *s, int status)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session_draft *d = s->sessions[i]->draft;
@@ -437,16 +287,43 @@ static void forget_trees(const step *s, int status)
     }
 }
 
-static int draft(step *s, moe_error *err)
+/* The session as its drafts find it, with room for them behind the timeline's end. */
+static int tell_timeline(moe_session *session, moe_error *err)
 {
-    if (s->engine->speculation == NULL) {
+    const moe_engine *engine = session->engine;
+    moe_session_draft *d = session->draft;
+    d->line = (moe_draft_line){.n_tokens = session->n_tokens,
+                               .n_evaluated = session->n_evaluated,
+                               .writes = session->n_sampled_pending == 1 &&
+                                         session->n_tokens - session->n_evaluated == 1 &&
+                                         !session->evaluate_only,
+                               .ends = moe_session_is_full(session),
+                               .left = engine->context - session->n_tokens};
+    uint32_t room = moe_speculation_room(engine->speculation, &d->line);
+    int status = room > 0 ? moe_session_reserve(session, room, err) : MOE_OK;
+    d->line.tokens = session->tokens;
+    return status;
+}
+
+static int draft(moe_step_work *s, moe_error *err)
+{
+    moe_speculation *speculation = s->engine->speculation;
+    if (speculation == NULL) {
         return MOE_OK;
     }
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session_draft *d = s->sessions[i]->draft;
         d->random_before = d->random;
     }
-    int status = moe_speculation_draft(s->engine, s->sessions, s->n_sessions, err);
+    uint32_t n_busy = 0;
+    int status = list_drafts(s, err);
+    for (size_t i = 0; i < s->n_sessions && status == MOE_OK; i++) {
+        n_busy += moe_session_n_unevaluated(s->sessions[i]) > 0;
+        status = tell_timeline(s->sessions[i], err);
+    }
+    if (status == MOE_OK) {
+        status = moe_speculation_draft(speculation, s->drafts, s->n_sessions, n_busy, err);
+    }
     status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {
         forget_trees(s, status); /* no memory to draft: plain decoding */
@@ -457,30 +334,30 @@ static int draft(step *s, moe_error *err)
 
 static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
-    step s = {.engine = engine, .sessions = sessions, .n_sessions = n};
+    moe_step_work s = {.engine = engine, .sessions = sessions, .n_sessions = n};
     int status = draft(&s, err);
     if (status == MOE_OK) {
-        status = run_step(&s, false, keep_logits, &s, err);
+        status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
     }
     if (status == MOE_ERR_BUDGET && s.n_tree_rows > 0) {
         /* The drafts do not fit: a plain step may. */
         forget_trees(&s, status);
-        step_free(&s);
-        s = (step){.engine = engine, .sessions = sessions, .n_sessions = n};
-        status = run_step(&s, false, keep_logits, &s, err);
+        moe_step_free(&s);
+        s = (moe_step_work){.engine = engine, .sessions = sessions, .n_sessions = n};
+        status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
     }
     forget_trees(&s, status);
     if (status == MOE_OK) {
         status = sample(&s, err);
     }
-    step_free(&s);
+    moe_step_free(&s);
     return status;
 }
 
 /* Again without those that are cancelled meanwhile, until a step comes to its end. */
 static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n, moe_error *err)
 {
-    size_t n_left = leave_out_cancelled(sessions, n);
+    size_t n_left = moe_step_leave_out_cancelled(sessions, n);
     int status = MOE_OK;
     do {
         if (n_left == 0 && n > 0) {
@@ -488,7 +365,7 @@ static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n
         }
         n = n_left;
         status = try_step(engine, sessions, n, err);
-        n_left = status == MOE_ERR_CANCELLED ? leave_out_cancelled(sessions, n) : n;
+        n_left = status == MOE_ERR_CANCELLED ? moe_step_leave_out_cancelled(sessions, n) : n;
     } while (n_left < n);
     return status;
 }
@@ -513,59 +390,6 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     status = step_uncancelled(engine, list, n, err);
     if (list != few) {
         free(list);
-    }
-    return status;
-}
-
-typedef struct scoring {
-    step *step;
-    moe_logits_fn visit;
-    void *user;
-    size_t n_visited; /* positions of the timeline up to the last one handed over */
-    bool stopped;
-} scoring;
-
-static bool visit_logits(uint32_t row, const float *logits, void *user)
-{
-    scoring *scores = user;
-    keep_logits(row, logits, scores->step);
-    size_t position = scores->step->kv_rows[row].position;
-    scores->n_visited = position + 1;
-    scores->stopped = !scores->visit(position, logits, scores->user);
-    return !scores->stopped;
-}
-
-int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
-                      void *user, moe_error *err)
-{
-    if (session == NULL || visit == NULL || (tokens == NULL && n > 0)) {
-        return moe_fail_null(err, "moe_session_score", "session, tokens or visit");
-    }
-    if (moe_session_n_pending(session) > 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "the session has %zu tokens that are not evaluated; step it first",
-                        moe_session_n_pending(session));
-    }
-    int status = moe_session_feed(session, tokens, n, err);
-    if (status == MOE_OK && leave_out_cancelled(&session, 1) == 0) {
-        status = moe_fail(err, MOE_ERR_CANCELLED, "scoring was cancelled");
-    }
-    scoring scores = {.visit = visit, .user = user};
-    while (status == MOE_OK && moe_session_n_unevaluated(session) > 0 && !scores.stopped) {
-        step s = {.engine = session->engine, .sessions = &session, .n_sessions = 1};
-        scores.step = &s;
-        status = run_step(&s, true, visit_logits, &scores, err);
-        step_free(&s);
-    }
-    if (status == MOE_ERR_CANCELLED && !session->was_cancelled) {
-        (void)leave_out_cancelled(&session, 1);
-    }
-    if (status == MOE_OK && scores.stopped) {
-        /* The pass went on behind the position that was the last to be wanted. */
-        moe_session_truncate(session, scores.n_visited, NULL);
-        session->has_logits = true;
-    } else if (moe_session_n_pending(session) > 0) {
-        moe_session_truncate(session, session->n_tokens - moe_session_n_pending(session), NULL);
     }
     return status;
 }

@@ -22,12 +22,18 @@ static void free_rows(moe_budget_exact *x)
     x->max_rows = 0;
 }
 
-void moe_budget_exact_free(moe_budget_exact *x)
+void moe_budget_exact_close(moe_budget_exact **exact)
 {
-    if (x != NULL) {
-        free_rows(x);
-        free(x);
+    if (*exact != NULL) {
+        free_rows(*exact);
+        free(*exact);
+        *exact = NULL;
     }
+}
+
+double moe_budget_exact_error(const moe_budget_exact *x)
+{
+    return x != NULL && x->n_layers > 0 ? x->error_sum / (double)x->n_layers : 0.0;
 }
 
 static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_rows, moe_error *err)
@@ -74,6 +80,8 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
     uint32_t most = x->budget->n_experts;
     x->n_list = moe_budget_oracle_list(&edit, x->rank_out, c->n_embd, x->gram, x->gain, x->list,
                                        most < c->n_expert ? most : c->n_expert);
+    x->budget->listed = x->list;
+    x->budget->n_listed = x->n_list;
     return MOE_OK;
 }
 
@@ -111,15 +119,27 @@ static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint
     return status;
 }
 
-int moe_budget_exact_start(moe_budget_exact *x, const moe_expert_budget *budget, moe_runner *runner,
-                           moe_error *err)
+int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
+                          moe_error *err)
 {
+    *out = NULL;
+    moe_budget_exact *x = moe_calloc(1, sizeof *x);
+    if (x == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for measuring an expert budget");
+    }
     x->budget = budget;
+    x->ranks = budget->ranking == MOE_BUDGET_ORACLE;
     x->hook = (moe_pass_hook){.order = MOE_HOOK_NATURAL,
                               .passes = MOE_HOOK_ON_LOSSY | MOE_HOOK_ON_REHEARSAL,
                               .needs_host_routing = true,
                               .context = x,
                               .after_routing = compute_naturally,
                               .after_experts = compare};
-    return moe_runner_add_hook(runner, &x->hook, err);
+    int status = moe_runner_add_hook(runner, &x->hook, err);
+    if (status != MOE_OK) {
+        moe_budget_exact_close(&x);
+        return status;
+    }
+    *out = x;
+    return MOE_OK;
 }

@@ -10,7 +10,7 @@
 
 typedef struct moe_budget_exact {
     moe_pass_hook hook;
-    const moe_expert_budget *budget;
+    moe_expert_budget *budget;
     bool ranks;        /* the oracle's list is wanted */
     uint32_t max_rows; /* that there is memory for */
     float *rank_out;   /* [rows * n_used][n_embd], when it ranks */
@@ -24,11 +24,13 @@ typedef struct moe_budget_exact {
     uint64_t n_layers;
 } moe_budget_exact;
 
-/* Adds its hook to the runner: from here on the layers of lossy passes are computed twice. budget
- * must outlive the passes. */
-int moe_budget_exact_start(moe_budget_exact *exact, const moe_expert_budget *budget,
-                           moe_runner *runner, moe_error *err);
+/* Adds its hook to the runner: from here on the layers of lossy passes are computed twice, and a
+ * budget that the oracle ranks is given each layer's list. budget must outlive the passes. */
+int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
+                          moe_error *err);
 /* Passes must not run any more. */
-void moe_budget_exact_free(moe_budget_exact *exact);
+void moe_budget_exact_close(moe_budget_exact **exact);
+/* The mean of the layers' relative square errors; 0 before the first. NULL is allowed. */
+double moe_budget_exact_error(const moe_budget_exact *exact);
 
 #endif

@@ -33,7 +33,7 @@ struct moe_runner {
     const float *rope_frequencies; /* [n_rot / 2] */
     const moe_memory_plan *plan;
     moe_kv_pool *kv;
-    const moe_state_pool *states;
+    moe_state_pool *states;
     moe_expert_store *experts;
     moe_host_compute *host; /* NULL: experts are computed on the device only */
     moe_prefetch_mode prefetch;

@@ -22,8 +22,6 @@
 #define TYPE_I16 25u
 #define TYPE_I64 27u
 
-static const char suffix[] = ".moe-cal.gguf";
-
 /* One tensor of the file and where it lies in memory. */
 typedef struct table {
     const char *name;
@@ -538,59 +536,4 @@ int moe_calibration_load(moe_calibration **out, const char *path,
     }
     moe_gguf_close(&gguf);
     return status;
-}
-
-/* ---- Derived ---- */
-
-void moe_calibration_learn(moe_calibration *c, const uint64_t *counts, uint64_t n_tokens)
-{
-    for (size_t i = 0; i < (size_t)c->shape.n_layer * c->shape.n_expert; i++) {
-        c->counts[i] += counts[i];
-    }
-    c->n_tokens += n_tokens;
-    c->n_learned += n_tokens;
-}
-
-char *moe_calibration_default_path(const char *model_path)
-{
-    static const char extension[] = ".gguf";
-    size_t size = strlen(model_path);
-    size_t tail = sizeof extension - 1;
-    size_t stem =
-        size > tail && strcmp(model_path + size - tail, extension) == 0 ? size - tail : size;
-    char *path = moe_calloc(stem + sizeof suffix, 1);
-    if (path != NULL) {
-        memcpy(path, model_path, stem);
-        memcpy(path + stem, suffix, sizeof suffix);
-    }
-    return path;
-}
-
-float *moe_calibration_hotness(const moe_calibration *c)
-{
-    uint32_t n = c->shape.n_expert;
-    float *hotness = moe_calloc((size_t)c->shape.n_layer * n, sizeof *hotness);
-    for (uint32_t l = 0; l < c->shape.n_layer && hotness != NULL; l++) {
-        double sum = 0.0;
-        for (uint32_t e = 0; e < n; e++) {
-            sum += (double)c->counts[(size_t)l * n + e];
-        }
-        for (uint32_t e = 0; e < n && sum > 0.0; e++) {
-            size_t key = (size_t)l * n + e;
-            hotness[key] = (float)((double)c->counts[key] / sum);
-        }
-    }
-    return hotness;
-}
-
-void moe_calibration_hottest(const moe_calibration *c, uint32_t layer, uint32_t *experts)
-{
-    const uint64_t *counts = c->counts + (size_t)layer * c->shape.n_expert;
-    for (uint32_t e = 0; e < c->shape.n_expert; e++) {
-        uint32_t at = e;
-        for (; at > 0 && counts[experts[at - 1]] < counts[e]; at--) {
-            experts[at] = experts[at - 1];
-        }
-        experts[at] = e;
-    }
 }

@@ -98,6 +98,10 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
 
 /* False for a sidecar that holds hotness alone. */
 bool moe_calibration_has_tables(const moe_calibration *calibration);
+/* MOE_ERR_ARGUMENT when the calibration holds hotness alone, because conversations made it: `what`
+ * needs more. */
+int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
+                                const char *what, moe_error *err);
 
 /* Adds what n_tokens chose; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
@@ -122,5 +126,9 @@ float *moe_calibration_hotness(const moe_calibration *calibration);
 
 /* Writes the ids of a layer's experts, the most chosen first, equals by id. */
 void moe_calibration_hottest(const moe_calibration *calibration, uint32_t layer, uint32_t *experts);
+/* Keys of the n_kept hottest experts of every layer that has any. Release *keys with free(). */
+int moe_calibration_hottest_of_layers(const moe_calibration *calibration,
+                                      const moe_model_config *config, uint32_t n_kept,
+                                      uint32_t **keys, uint32_t *n, moe_error *err);
 
 #endif

@@ -15,7 +15,7 @@ if grep -rnE --include='*.c' '"[^"]*--[a-z]' $library; then
     status=1
 fi
 # shellcheck disable=SC2086
-names=$(grep -rhE --include='*.c' '"[^"]*options\.[a-z_]+' $library |
+names=$(grep -rhE --include='*.c' '"[^"]*options\.[a-z_]+' $library | grep -v '^#include' |
     sed 's/[^"]*"\([^"]*\)"[^"]*/\1 /g' | grep -oE 'options\.[a-z_]+' | sort -u)
 [ -n "$names" ] || { echo "no message names a field"; exit 1; }
 for name in $names; do

@@ -158,7 +158,7 @@ static void compare_one(moe_engine *engine, moe_session *session, int32_t token,
                         const char *text)
 {
     moe_pass_hook *hooks = engine->runner.hooks;
-    assert_non_null(engine->recorded[MOE_RECORDED_DRAFT]);
+    assert_true(moe_recorded_passes_has(engine->recorded, MOE_RECORDED_DRAFT));
     moe_greatest greatest[2];
     draft_one(engine, session, token, &two[0], NULL);
     draft_one(engine, session, token, NULL, &greatest[0]);

@@ -8,22 +8,23 @@
  * edits what the routers chose once more, for its counts; a pass that the device has edited
  * otherwise (entropies may differ in their last bits) is done again. After a pass for nothing the
  * host routes for a while, twice as long each time in a row. */
-#include "runtime/engine/recorded_pass.h"
+#include "runtime/recorded/recorded_pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
-#include "runtime/engine/recorded_table.h"
 #include "runtime/pass/routing.h"
+#include "runtime/pass/runner.h"
+#include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
 
-struct moe_recorded_pass {
+typedef struct moe_recorded_pass {
     moe_pass_hook hook;
-    moe_engine *engine;
+    const moe_recorded_parts *parts;
+    moe_runner *runner;
     moe_recorded_kind kind;
     uint32_t number; /* of the recording */
     moe_resident_fill fill;
@@ -32,17 +33,17 @@ struct moe_recorded_pass {
     uint32_t skip; /* passes until the next try */
     uint32_t skipped;
     uint64_t n_played, n_missed;
+} moe_recorded_pass;
+
+struct moe_recorded_passes {
+    moe_recorded_parts parts;
+    moe_recorded_pass *kinds[MOE_RECORDED_KINDS]; /* NULL: the host routes */
 };
 
 /* ---- What they take ---- */
 
-static bool keeps_experts(const moe_engine_options *o)
-{
-    return !moe_offload_is(o, "on-demand") && !moe_offload_is(o, "overlap");
-}
-
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
-                                   const moe_engine_options *options)
+                                   const moe_engine_options *options, bool keeps_experts)
 {
     static const uint16_t some;
     moe_recorded_table_options exact = {0},
@@ -56,29 +57,36 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
         moe_recorded_table_options draft = {.affinity = has_affinity ? &some : NULL};
         bytes += moe_recorded_table_bytes(config, &draft);
     }
-    if (keeps_experts(options)) {
+    if (keeps_experts) {
         bytes += moe_recorded_table_bytes(config, &exact);
         bytes += lossy.max_buddies > 0 ? moe_recorded_table_bytes(config, &lossy) : 0;
     }
     return bytes;
 }
 
-void moe_recorded_passes_close(moe_engine *engine)
+void moe_recorded_passes_close(moe_recorded_passes **passes)
 {
-    for (int kind = 0; kind < MOE_RECORDED_KINDS; kind++) {
-        if (engine->recorded[kind] != NULL) {
-            moe_recorded_table_close(&engine->recorded[kind]->table, engine->device);
-            free(engine->recorded[kind]);
-            engine->recorded[kind] = NULL;
+    moe_recorded_passes *p = *passes;
+    for (int kind = 0; p != NULL && kind < MOE_RECORDED_KINDS; kind++) {
+        if (p->kinds[kind] != NULL) {
+            moe_recorded_table_close(&p->kinds[kind]->table, p->parts.runner->device);
+            free(p->kinds[kind]);
         }
     }
+    free(p);
+    *passes = NULL;
 }
 
-void moe_recorded_pass_counts(const moe_engine *engine, uint64_t *n, uint64_t *n_missed)
+bool moe_recorded_passes_has(const moe_recorded_passes *passes, moe_recorded_kind kind)
+{
+    return passes != NULL && passes->kinds[kind] != NULL;
+}
+
+void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed)
 {
     *n = *n_missed = 0;
     for (int kind = MOE_RECORDED_EXACT; kind < MOE_RECORDED_KINDS; kind++) {
-        const moe_recorded_pass *r = engine->recorded[kind];
+        const moe_recorded_pass *r = passes != NULL ? passes->kinds[kind] : NULL;
         *n += r != NULL ? r->n_played - r->n_missed : 0;
         *n_missed += r != NULL ? r->n_missed : 0;
     }
@@ -86,9 +94,9 @@ void moe_recorded_pass_counts(const moe_engine *engine, uint64_t *n, uint64_t *n
 
 /* ---- Recording ---- */
 
-static moe_weight shape_of(const moe_engine *engine, uint32_t layer, moe_expert_part part)
+static moe_weight shape_of(const moe_tensor_map *map, uint32_t layer, moe_expert_part part)
 {
-    const moe_tensor_ref *ref = &engine->map.layers[layer].experts[0].parts[part];
+    const moe_tensor_ref *ref = &map->layers[layer].experts[0].parts[part];
     return (moe_weight){.type = ref->type,
                         .n_in = (uint32_t)ref->n_in,
                         .n_out = (uint32_t)ref->n_out,
@@ -113,31 +121,30 @@ static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
 static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error *err)
 {
     const moe_recorded_pass *r = user;
-    const moe_engine *engine = r->engine;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     moe_resident_buddies buddies = {0};
     moe_resident_experts experts = {.route = moe_route_of_layer(runner, layer),
                                     .fill = r->fill,
-                                    .gate = shape_of(engine, layer, MOE_EXPERT_GATE),
-                                    .up = shape_of(engine, layer, MOE_EXPERT_UP),
-                                    .down = shape_of(engine, layer, MOE_EXPERT_DOWN),
+                                    .gate = shape_of(r->parts->map, layer, MOE_EXPERT_GATE),
+                                    .up = shape_of(r->parts->map, layer, MOE_EXPERT_UP),
+                                    .down = shape_of(r->parts->map, layer, MOE_EXPERT_DOWN),
                                     .x = b->norm,
                                     .outs = b->rank_out,
                                     .y = b->branch};
     if (r->kind != MOE_RECORDED_EXACT) { /* whose weights are the router's */
-        experts.renormalise = engine->routes->mixing[layer].renormalise;
+        experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
     if (r->kind == MOE_RECORDED_LOSSY) {
-        buddies = rules_of(engine->lossy, layer);
+        buddies = rules_of(r->parts->lossy, layer);
     }
     moe_recorded_table_fill(&r->table, layer, &experts, &buddies);
     return device->recording->resident_experts(device, &experts, err);
 }
 
-static int record(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
-    moe_device *device = engine->device;
+    moe_device *device = r->runner->device;
     moe_pass recorded = *pass;
     recorded.serve_layer = serve_layer;
     recorded.serve_user = r;
@@ -145,103 +152,112 @@ static int record(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass
     if (status != MOE_OK) {
         return status;
     }
-    status = moe_pass_queue_layers(&engine->runner, &recorded, err);
+    status = moe_pass_queue_layers(r->runner, &recorded, err);
     if (status == MOE_OK) {
-        status = moe_pass_queue_logits(&engine->runner, pass->logit_rows, 1, err);
+        status = moe_pass_queue_logits(r->runner, pass->logit_rows, 1, err);
     }
     status = device->recording->record_end(device, status, err);
     if (r->kind == MOE_RECORDED_DRAFT) {
-        engine->speculation->stats.draft_recordings += status == MOE_OK;
+        r->parts->speculation->stats.draft_recordings += status == MOE_OK;
     }
     return status;
 }
 
 /* Plays the pass, and records it where that has to be. MOE_ERR_UNSUPPORTED: it cannot be. */
-static int launch(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+static int launch(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
+    moe_device *device = r->runner->device;
     moe_step_inputs inputs;
     bool played;
-    int status = moe_pass_begin_step(&engine->runner, pass, &inputs, err);
+    int status = moe_pass_begin_step(r->runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = engine->device->recording->play(engine->device, r->number, &played, err);
+        status = device->recording->play(device, r->number, &played, err);
     }
     if (status == MOE_OK && !played) {
-        status = record(engine, r, pass, err);
+        status = record(r, pass, err);
     }
-    return moe_pass_end_step(&engine->runner, status, err);
+    return moe_pass_end_step(r->runner, status, err);
 }
 
 /* ---- A pass ---- */
 
-static void foresee(moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
+static void foresee(const moe_recorded_pass *r, const moe_pass *pass)
 {
-    for (uint32_t l = 0; l < engine->config.n_layer; l++) {
-        if (moe_layer_has_experts(&engine->config, l)) {
-            moe_edit_foresee(engine, pass, l, 0, moe_recorded_table_told(&r->table, l).picks);
+    const moe_model_config *c = r->runner->config;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            moe_draft_foresee(r->parts->speculation, pass, l, 0,
+                              moe_recorded_table_told(&r->table, l).picks);
         }
     }
 }
 
-static bool has_missed(const moe_engine *engine, const moe_recorded_pass *r)
+static bool has_missed(const moe_recorded_pass *r)
 {
     uint32_t n = 0;
-    for (uint32_t l = 0; l < engine->config.n_layer; l++) {
+    for (uint32_t l = 0; l < r->runner->config->n_layer; l++) {
         n += *moe_recorded_table_told(&r->table, l).missing;
     }
     return n > 0;
 }
 
 /* To the pass's buffers, or back. */
-static void show_choice(moe_engine *engine, const moe_told_layer *told)
+static void show_choice(moe_runner *runner, const moe_told_layer *told)
 {
-    moe_pass_buffers *b = &engine->runner.buffers;
-    uint32_t n_used = engine->config.n_expert_used;
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n_used = runner->config->n_expert_used;
     memcpy(b->chosen, told->picks, n_used * sizeof *b->chosen);
     memcpy(b->chosen_weights, told->weights, n_used * sizeof *b->chosen_weights);
     if (told->probs != NULL) {
-        memcpy(b->router_probs, told->probs, engine->config.n_expert * sizeof *b->router_probs);
+        memcpy(b->router_probs, told->probs, runner->config->n_expert * sizeof *b->router_probs);
     }
 }
 
-static void keep_choice(const moe_engine *engine, moe_told_layer *told)
+static void keep_choice(const moe_runner *runner, moe_told_layer *told)
 {
-    const moe_pass_buffers *b = &engine->runner.buffers;
-    uint32_t n_used = engine->config.n_expert_used;
+    const moe_pass_buffers *b = &runner->buffers;
+    uint32_t n_used = runner->config->n_expert_used;
     memcpy(told->picks, b->chosen, n_used * sizeof *b->chosen);
     memcpy(told->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
 }
 
 /* What the host makes of the routers' choices, in their place. False: something else than the
  * device has. */
-static bool edit_again(moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
+static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
 {
-    const moe_model_config *c = &engine->config;
+    moe_runner *runner = r->runner;
+    const moe_model_config *c = runner->config;
     bool same = true;
     for (uint32_t l = 0; l < c->n_layer && same; l++) {
         moe_told_layer told = moe_recorded_table_told(&r->table, l);
         if (!moe_layer_has_experts(c, l)) {
             continue;
         }
-        show_choice(engine, &told);
-        moe_edit_routes_by(engine, pass, l, moe_recorded_table_residents(&r->table, l));
-        same = told.chosen == NULL || memcmp(told.chosen, engine->runner.buffers.chosen,
+        show_choice(runner, &told);
+        if (r->parts->speculation != NULL) {
+            moe_draft_note_routes(r->parts->speculation, pass, l);
+        }
+        if (r->kind == MOE_RECORDED_LOSSY) {
+            moe_lossy_edit_routes(r->parts->lossy, pass, l,
+                                  moe_recorded_table_residents(&r->table, l));
+        }
+        same = told.chosen == NULL || memcmp(told.chosen, runner->buffers.chosen,
                                              c->n_expert_used * sizeof *told.chosen) == 0;
-        keep_choice(engine, &told);
+        keep_choice(runner, &told);
     }
     return same;
 }
 
 /* The layers as if the host had routed them. */
-static int make_up_for(moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass,
-                       moe_error *err)
+static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
+    const moe_model_config *c = r->runner->config;
     int status = MOE_OK;
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_told_layer told = moe_recorded_table_told(&r->table, l);
-            show_choice(engine, &told);
-            status = moe_feed_forward_note(&engine->runner, pass, l, err);
+            show_choice(r->runner, &told);
+            status = moe_feed_forward_note(r->runner, pass, l, err);
         }
     }
     return status;
@@ -255,64 +271,60 @@ static void note_miss(moe_recorded_pass *r)
 }
 
 /* *done false: the pass was for nothing. */
-static int take_results(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass, bool *done,
-                        moe_error *err)
+static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
-    int status = moe_recorded_table_listen(&r->table, engine->device, err);
+    int status = moe_recorded_table_listen(&r->table, r->runner->device, err);
     if (status != MOE_OK) {
         return status;
     }
     moe_buddy_stats counts = {0};
     if (r->kind == MOE_RECORDED_LOSSY) {
-        counts = engine->lossy->buddy_stats;
+        counts = r->parts->lossy->buddy_stats;
     }
     r->n_played++;
-    if (has_missed(engine, r) || !edit_again(engine, r, pass)) {
+    if (has_missed(r) || !edit_again(r, pass)) {
         if (r->kind == MOE_RECORDED_LOSSY) {
-            engine->lossy->buddy_stats = counts;
+            r->parts->lossy->buddy_stats = counts;
         }
         note_miss(r);
         *done = false;
         return MOE_OK;
     }
     r->skip = 0;
-    status = make_up_for(engine, r, pass, err);
-    return status != MOE_OK ? status : moe_pass_hand_over(&engine->runner, pass, 0, 1, &last, err);
+    status = make_up_for(r, pass, err);
+    return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
-static int take_draft(moe_engine *engine, moe_recorded_pass *r, const moe_pass *pass,
-                      moe_error *err)
+static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     bool last;
     int status = MOE_OK;
-    engine->speculation->n_recorded_passes++;
-    if (engine->speculation->foresight) {
-        status = moe_recorded_table_listen(&r->table, engine->device, err);
+    r->parts->speculation->n_recorded_passes++;
+    if (r->parts->speculation->foresight) {
+        status = moe_recorded_table_listen(&r->table, r->runner->device, err);
         if (status == MOE_OK) {
-            foresee(engine, r, pass);
+            foresee(r, pass);
         }
     }
-    return status != MOE_OK ? status : moe_pass_hand_over(&engine->runner, pass, 0, 1, &last, err);
+    return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
 /* Some hooks need what a pass of the device alone does not bring back. */
-static bool is_recorded(const moe_engine *engine, const moe_recorded_pass *r, const moe_pass *pass)
+static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
 {
-    bool fits = r != NULL && !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
+    bool fits = !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
                 pass->kv_rows[0].path == NULL;
-    return fits &&
-           (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(&engine->runner, pass));
+    return fits && (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
 
 static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                      moe_error *err)
 {
     moe_recorded_pass *r = context;
-    moe_engine *engine = r->engine;
     moe_error reason = {""};
     *done = false;
-    if (!is_recorded(engine, r, pass)) {
+    if (!is_recorded(r, pass)) {
         return MOE_OK;
     }
     if (r->skipped < r->skip) {
@@ -323,12 +335,13 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
     bool is_draft = r->kind == MOE_RECORDED_DRAFT;
-    bool restless = is_draft && engine->speculation->draft_experts > 0;
-    int status = moe_recorded_table_refresh(engine, &r->table, is_draft, restless, err);
+    bool restless = is_draft && r->parts->speculation->draft_experts > 0;
+    int status = moe_recorded_table_refresh(&r->table, runner,
+                                            is_draft ? r->parts->speculation : NULL, restless, err);
     if (status != MOE_OK) {
         return status;
     }
-    status = launch(engine, r, pass, &reason);
+    status = launch(r, pass, &reason);
     if (status == MOE_ERR_UNSUPPORTED) {
         r->refused = true;
         moe_pass_tell_refusal(
@@ -340,7 +353,7 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
         return moe_fail(err, status, "%s", reason.message);
     }
     *done = true;
-    return is_draft ? take_draft(engine, r, pass, err) : take_results(engine, r, pass, done, err);
+    return is_draft ? take_draft(r, pass, err) : take_results(r, pass, done, err);
 }
 
 /* ---- Opening ---- */
@@ -357,24 +370,27 @@ static const unsigned passes_of[MOE_RECORDED_KINDS] = {[MOE_RECORDED_DRAFT] = MO
                                                        [MOE_RECORDED_EXACT] = MOE_HOOK_ON_EXACT,
                                                        [MOE_RECORDED_LOSSY] = MOE_HOOK_ON_LOSSY};
 
-static int open_one(moe_engine *engine, moe_recorded_kind kind, moe_error *err)
+static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_error *err)
 {
+    const moe_recorded_parts *parts = &passes->parts;
+    const moe_model_config *c = parts->runner->config;
     moe_recorded_pass *r = moe_calloc(1, sizeof *r);
     if (r == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
-    engine->recorded[kind] = r;
-    r->engine = engine;
+    passes->kinds[kind] = r;
+    r->parts = parts;
+    r->runner = parts->runner;
     r->kind = kind;
-    r->number = engine->config.n_layer + kind; /* numbers below are of layers */
-    r->fill = fill_of(engine->speculation, kind);
+    r->number = c->n_layer + kind; /* numbers below are of layers */
+    r->fill = fill_of(parts->speculation, kind);
     moe_recorded_table_options options = {0};
     if (kind == MOE_RECORDED_DRAFT) {
-        options.affinity = engine->speculation->affinity;
+        options.affinity = parts->speculation->affinity;
     }
     if (kind == MOE_RECORDED_LOSSY) {
-        options.buddies = engine->lossy->lists;
-        for (uint32_t l = 0; l < engine->config.n_layer; l++) {
+        options.buddies = parts->lossy->lists;
+        for (uint32_t l = 0; l < c->n_layer; l++) {
             uint32_t max = options.buddies[l].max;
             options.max_buddies = max > options.max_buddies ? max : options.max_buddies;
         }
@@ -384,27 +400,34 @@ static int open_one(moe_engine *engine, moe_recorded_kind kind, moe_error *err)
                               .wants_probs = kind != MOE_RECORDED_EXACT,
                               .context = r,
                               .take_over = take_over};
-    int status = moe_recorded_table_open(&r->table, engine->device, &engine->config, &options, err);
-    return status != MOE_OK ? status : moe_runner_add_hook(&engine->runner, &r->hook, err);
+    int status = moe_recorded_table_open(&r->table, r->runner->device, c, &options, err);
+    return status != MOE_OK ? status : moe_runner_add_hook(r->runner, &r->hook, err);
 }
 
-int moe_recorded_passes_open(moe_engine *engine, moe_error *err)
+int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
+                             moe_error *err)
 {
-    const moe_speculation *s = engine->speculation;
+    const moe_speculation *s = parts->speculation;
     int status = MOE_OK;
-    if (engine->device->recording == NULL || engine->states.state_bytes > 0) {
+    *out = NULL;
+    if (parts->runner->device->recording == NULL || parts->runner->states->state_bytes > 0) {
         return MOE_OK; /* a recording is of one place of a state */
     }
+    moe_recorded_passes *passes = moe_calloc(1, sizeof *passes);
+    if (passes == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
+    }
+    *out = passes;
+    passes->parts = *parts;
     if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
         s->fill != MOE_DRAFT_FILL_RANDOM) {
-        status = open_one(engine, MOE_RECORDED_DRAFT, err);
+        status = open_one(passes, MOE_RECORDED_DRAFT, err);
     }
-    bool keeps = engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
-    if (status == MOE_OK && keeps) {
-        status = open_one(engine, MOE_RECORDED_EXACT, err);
+    if (status == MOE_OK && parts->keeps_experts) {
+        status = open_one(passes, MOE_RECORDED_EXACT, err);
     }
-    if (status == MOE_OK && keeps && moe_lossy_is_recordable(engine->lossy)) {
-        status = open_one(engine, MOE_RECORDED_LOSSY, err);
+    if (status == MOE_OK && parts->keeps_experts && moe_lossy_is_recordable(parts->lossy)) {
+        status = open_one(passes, MOE_RECORDED_LOSSY, err);
     }
     return status;
 }

@@ -4,15 +4,15 @@
  * The rows of a tree stand at stored positions n_evaluated, n_evaluated + 1, ... in the nodes'
  * order; their logical position is n_evaluated + depth. In a chain both are the same. Accepted
  * tokens are written behind the timeline's end as the walk goes on, where the sampler's penalties
- * look for them, and become part of it in moe_speculation_settle(). */
+ * look for them, and become part of it when the engine has settled it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/draft_model.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/drafters.h"
 #include "runtime/pass/mixers.h"
+#include "runtime/pass/runner.h"
 
 /* ---- Rows ---- */
 
@@ -21,9 +21,8 @@ static bool is_chain(const moe_token_tree *tree)
     return tree->n == 0 || tree->nodes[tree->n - 1].depth == tree->n - 1;
 }
 
-void moe_speculation_place(moe_session *session)
+void moe_speculation_place(moe_session_draft *d)
 {
-    moe_session_draft *d = session->draft;
     d->is_chain = is_chain(&d->tree);
     if (d->is_chain) {
         return;
@@ -35,15 +34,14 @@ void moe_speculation_place(moe_session *session)
             memcpy(path, d->path + (size_t)node->parent * d->path_stride,
                    node->depth * sizeof *path);
         }
-        path[node->depth] = session->n_evaluated + i;
+        path[node->depth] = d->line.n_evaluated + i;
     }
 }
 
-moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node)
+moe_kv_row moe_speculation_row(const moe_session_draft *d, uint32_t node)
 {
-    const moe_session_draft *d = session->draft;
-    uint32_t base = session->n_evaluated;
-    moe_kv_row row = moe_kv_row_at(session->kv.addresses, base + d->tree.nodes[node].depth);
+    uint32_t base = d->line.n_evaluated;
+    moe_kv_row row = moe_kv_row_at(d->kv->addresses, base + d->tree.nodes[node].depth);
     if (!d->is_chain) {
         row.stored = base + node;
         row.path_first = base;
@@ -54,10 +52,9 @@ moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node)
 
 /* ---- The walk ---- */
 
-static void note_children(moe_engine *engine, const moe_session_draft *d, uint32_t node,
+static void note_children(moe_speculation *s, const moe_session_draft *d, uint32_t node,
                           uint32_t accepted)
 {
-    moe_speculation *s = engine->speculation;
     moe_length_control *control = s->control[d->drafter];
     for (uint32_t c = d->tree.nodes[node].first_child; c != MOE_NODE_NONE;
          c = d->tree.nodes[c].next_sibling) {
@@ -69,42 +66,40 @@ static void note_children(moe_engine *engine, const moe_session_draft *d, uint32
     }
 }
 
-void moe_speculation_visit(moe_session *session, uint32_t node, const float *logits)
+bool moe_speculation_visit(moe_speculation *s, moe_session_draft *d, uint32_t node,
+                           const float *logits)
 {
-    moe_session_draft *d = session->draft;
-    moe_engine *engine = session->engine;
     if (d->decided || node != d->current) {
-        return;
+        return false;
     }
-    memcpy(session->logits, logits, engine->config.n_vocab * sizeof *logits);
     uint32_t depth = d->tree.nodes[node].depth;
-    uint32_t n_timeline = session->n_tokens + depth;
+    uint32_t n_timeline = d->line.n_tokens + depth;
     moe_distribution target;
-    moe_sampler_distribution(&session->sampler, logits, session->tokens, n_timeline, &target);
+    moe_sampler_distribution(d->sampler, logits, d->line.tokens, n_timeline, &target);
     uint32_t child = MOE_NODE_NONE;
     int32_t token;
     if (d->is_drawn && d->tree.nodes[node].first_child != MOE_NODE_NONE) {
-        child = moe_accept_rejection(&d->tree, node, &target, &d->drawn[depth],
-                                     &session->sampler.random, &token);
+        child = moe_accept_rejection(&d->tree, node, &target, &d->drawn[depth], &d->sampler->random,
+                                     &token);
         token = child != MOE_NODE_NONE ? d->tree.nodes[child].token : token;
     } else {
-        token = moe_sampler_draw(&session->sampler, &target);
+        token = moe_sampler_draw(d->sampler, &target);
         child = moe_accept_exact(&d->tree, node, token);
     }
-    note_children(engine, d, node, child);
-    if (child != MOE_NODE_NONE && !moe_token_is_end(engine, token)) {
-        session->tokens[n_timeline] = token;
+    note_children(s, d, node, child);
+    if (child != MOE_NODE_NONE && !moe_draft_is_end(s, token)) {
+        d->line.tokens[n_timeline] = token;
         d->current = child;
     } else {
         d->next = token;
         d->decided = true;
     }
+    return true;
 }
 
 /* A branching tree's accepted rows go where the timeline has them. */
-static int move_accepted(moe_session *session, moe_error *err)
+static int move_accepted(const moe_speculation *s, const moe_session_draft *d, moe_error *err)
 {
-    const moe_session_draft *d = session->draft;
     uint32_t n = d->tree.nodes[d->current].depth;
     if (d->is_chain || n == 0) {
         return MOE_OK;
@@ -112,55 +107,45 @@ static int move_accepted(moe_session *session, moe_error *err)
     const uint32_t *from = d->path + (size_t)d->current * d->path_stride;
     uint32_t to[MOE_TREE_MAX_NODES];
     for (uint32_t i = 0; i <= n; i++) {
-        to[i] = session->n_evaluated + i;
+        to[i] = d->line.n_evaluated + i;
     }
-    return moe_kv_table_move(&session->engine->kv, &session->kv, from, to, n + 1, err);
+    return moe_kv_table_move(s->runner->kv, d->kv, from, to, n + 1, err);
 }
 
 /* Of layers with a state: the pass left one that has seen all of the chain. Where less of it was
  * accepted, the state before the pass is advanced over that. */
-static int settle_states(moe_session *session, uint32_t n_accepted, moe_error *err)
+static int settle_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
+                         moe_error *err)
 {
-    moe_engine *engine = session->engine;
-    const moe_model_config *c = &engine->config;
-    bool is_whole = n_accepted == session->draft->tree.n;
+    const moe_model_config *c = s->runner->config;
+    bool is_whole = n_accepted == d->tree.n;
     int status = MOE_OK;
-    moe_state_run run = moe_state_table_run(&session->states, 0, n_accepted, true);
+    moe_state_run run = moe_state_table_run(d->states, 0, n_accepted, true);
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK && !is_whole; l++) {
         const moe_mixer *mixer = moe_mixer_of(c->layers[l].mixer);
-        status = mixer->advance != NULL ? mixer->advance(&engine->runner, &run, l, err) : MOE_OK;
+        status = mixer->advance != NULL ? mixer->advance(s->runner, &run, l, err) : MOE_OK;
     }
     if (status == MOE_OK) {
-        moe_state_table_commit(&engine->states, &session->states,
-                               session->n_evaluated + n_accepted);
+        moe_state_table_commit(s->runner->states, d->states, d->line.n_evaluated + n_accepted);
     }
     return status;
 }
 
-int moe_speculation_settle(moe_session *session, moe_error *err)
+int moe_speculation_settle(moe_speculation *s, moe_session_draft *d, uint32_t *n_accepted,
+                           moe_error *err)
 {
-    moe_session_draft *d = session->draft;
-    moe_engine *engine = session->engine;
-    moe_speculation_stats *stats = &engine->speculation->stats;
+    moe_speculation_stats *stats = &s->stats;
+    const moe_draft_line *line = &d->line;
     uint32_t depth = d->tree.nodes[d->current].depth;
-    int status = move_accepted(session, err);
-    status = status == MOE_OK ? settle_states(session, depth + 1, err) : status;
+    int status = move_accepted(s, d, err);
+    status = status == MOE_OK ? settle_states(s, d, depth + 1, err) : status;
     if (status != MOE_OK) {
         return status;
     }
     for (uint32_t i = 0; i <= depth; i++) {
-        moe_draft_ngram_hear(session, session->n_tokens + i,
-                             i < depth ? session->tokens[session->n_tokens + i] : d->next);
+        uint32_t position = line->n_tokens + i;
+        moe_draft_ngram_hear(s, d, position, i < depth ? line->tokens[position] : d->next);
     }
-    for (uint32_t i = 0; i < depth; i++) {
-        session->sampled[session->n_sampled++] = session->n_tokens + i;
-    }
-    session->n_tokens += depth;
-    session->n_evaluated += 1 + depth;
-    session->n_sampled_pending = 0;
-    session->has_logits = true;
-    moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
-    engine->n_decode_tokens += 1 + depth;
     stats->drafted += d->tree.n - 1;
     stats->accepted += depth;
     if (d->tree.n > 1) {
@@ -170,6 +155,6 @@ int moe_speculation_settle(moe_session *session, moe_error *err)
         stats->emitted += depth + 1;
     }
     d->active = false;
-    return moe_session_is_full(session) ? MOE_OK
-                                        : moe_session_append_sampled(session, d->next, err);
+    *n_accepted = depth;
+    return MOE_OK;
 }

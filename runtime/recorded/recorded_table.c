@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/recorded_table.h"
+#include "runtime/recorded/recorded_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/pass/runner.h"
 
 /* ---- Memory ---- */
 
@@ -124,32 +124,26 @@ const bool *moe_recorded_table_residents(const moe_recorded_table *t, uint32_t l
     return residents_in(t, t->table + layer * t->layer_bytes);
 }
 
-static void find_residents(moe_engine *engine, uint32_t layer, bool confined, bool *resident)
+static int refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t layer,
+                         const moe_speculation *confined, moe_error *err)
 {
-    if (confined) {
-        moe_edit_find_residents(engine, layer);
-        memcpy(resident, engine->routes->resident, engine->config.n_expert * sizeof *resident);
-    } else {
-        moe_expert_store_residents(engine->runner.experts, layer, resident);
-    }
-}
-
-static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t layer, bool confined,
-                         moe_error *err)
-{
-    moe_pass_buffers *b = &engine->runner.buffers;
+    moe_pass_buffers *b = &runner->buffers;
     uint32_t n_expert = t->config->n_expert;
     moe_expert_address *addresses = (moe_expert_address *)t->fresh;
     bool *resident = residents_in(t, t->fresh);
     uint32_t *experts = b->positions;
     uint32_t n = 0;
-    find_residents(engine, layer, confined, resident);
+    if (confined != NULL) {
+        moe_draft_residents(confined, layer, resident);
+    } else {
+        moe_expert_store_residents(runner->experts, layer, resident);
+    }
     for (uint32_t e = 0; e < n_expert; e++) {
         if (resident[e]) {
             experts[n++] = e;
         }
     }
-    moe_expert_store_peek(engine->runner.experts, layer, experts, n, b->views);
+    moe_expert_store_peek(runner->experts, layer, experts, n, b->views);
     memset(addresses, 0, n_expert * sizeof *addresses);
     for (uint32_t i = 0; i < n; i++) {
         for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
@@ -161,20 +155,20 @@ static int refresh_layer(moe_engine *engine, moe_recorded_table *t, uint32_t lay
         return MOE_OK;
     }
     memcpy(t->table + at, t->fresh, t->layer_bytes);
-    return engine->device->ops->upload(engine->device, t->memory + at, t->fresh, t->layer_bytes,
+    return runner->device->ops->upload(runner->device, t->memory + at, t->fresh, t->layer_bytes,
                                        err);
 }
 
-int moe_recorded_table_refresh(moe_engine *engine, moe_recorded_table *t, bool confined,
-                               bool restless, moe_error *err)
+int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
+                               const moe_speculation *confined, bool restless, moe_error *err)
 {
-    uint64_t version = moe_expert_store_version(engine->runner.experts);
+    uint64_t version = moe_expert_store_version(runner->experts);
     int status = MOE_OK;
     if (t->has_version && version == t->version && !restless) {
         return MOE_OK;
     }
     for (uint32_t l = 0; l < t->config->n_layer && status == MOE_OK; l++) {
-        status = moe_layer_has_experts(t->config, l) ? refresh_layer(engine, t, l, confined, err)
+        status = moe_layer_has_experts(t->config, l) ? refresh_layer(t, runner, l, confined, err)
                                                      : MOE_OK;
     }
     t->version = version;

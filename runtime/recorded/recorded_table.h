@@ -7,12 +7,13 @@
  *     | affinities, or buddies                                                       |
  *
  * The last line is there where stand-ins are looked up. */
-#ifndef MOE_ENGINE_RECORDED_TABLE_H
-#define MOE_ENGINE_RECORDED_TABLE_H
+#ifndef MOE_RECORDED_RECORDED_TABLE_H
+#define MOE_RECORDED_RECORDED_TABLE_H
 
 #include <moe/moe.h>
 
 #include "runtime/device/device.h"
+#include "runtime/draft/speculation.h"
 #include "runtime/model/model_config.h"
 #include "runtime/lossy/buddy.h"
 
@@ -55,10 +56,11 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* Brings the layers that have changed up to date. confined: drafts', by moe_edit_find_residents(),
- * whose outcome changes without the store if `restless`. */
-int moe_recorded_table_refresh(moe_engine *engine, moe_recorded_table *table, bool confined,
-                               bool restless, moe_error *err);
+/* Brings the layers that have changed up to date. confined: the speculation whose drafts go by the
+ * table, by moe_draft_residents(); else NULL. restless: what it lets drafts use changes without the
+ * store. */
+int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
+                               const moe_speculation *confined, bool restless, moe_error *err);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
 /* The layer's places on the device into the job; its buddies' into *buddies. */

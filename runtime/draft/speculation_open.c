@@ -6,8 +6,8 @@
 #include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/draft_model.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/speculation.h"
+#include "runtime/pass/runner.h"
 #include "runtime/draft/miss_model.h"
 #include "runtime/base/named_value.h"
 
@@ -41,6 +41,11 @@ bool moe_speculation_by_bytes(const moe_engine_options *o)
 static bool is_off(const moe_engine_options *o)
 {
     return o->speculate == NULL || strcmp(o->speculate, "off") == 0;
+}
+
+static bool is_overlap(const moe_engine_options *o)
+{
+    return o->offload != NULL && strcmp(o->offload, "overlap") == 0;
 }
 
 static int check_mode(const moe_engine_options *o, moe_error *err)
@@ -85,7 +90,7 @@ int moe_speculation_check(const moe_engine_options *o, moe_error *err)
     }
     int value;
     int status = check_mode(o, err);
-    if (status == MOE_OK && (moe_offload_is(o, "overlap") || o->route_trace != NULL)) {
+    if (status == MOE_OK && (is_overlap(o) || o->route_trace != NULL)) {
         status =
             moe_fail(err, MOE_ERR_ARGUMENT,
                      "speculation cannot act in offload mode overlap or on a replayed routing: "
@@ -151,9 +156,9 @@ static uint16_t *shuffled_table(const moe_model_config *c)
     return table;
 }
 
-static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_engine_options *o,
-                       moe_error *err)
+static int choose_fill(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
+    const moe_calibration *calibration = s->parts.calibration;
     int kind = FILL_TOPK;
     if (o->affinity != NULL) {
         (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
@@ -163,7 +168,7 @@ static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_e
               : kind == FILL_NONE ? MOE_DRAFT_FILL_NONE
                                   : MOE_DRAFT_FILL_AFFINITY;
     if (kind == FILL_SHUFFLED) {
-        s->shuffled = shuffled_table(&engine->config);
+        s->shuffled = shuffled_table(s->runner->config);
         s->affinity = s->shuffled;
         return s->shuffled != NULL
                    ? MOE_OK
@@ -172,19 +177,21 @@ static int choose_fill(moe_speculation *s, const moe_engine *engine, const moe_e
     if (s->fill != MOE_DRAFT_FILL_AFFINITY) {
         return MOE_OK;
     }
-    if (engine->calibration == NULL) {
+    if (calibration == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "affinity '%s' is a table of the calibration, and there is none for this "
                         "model; make one: moe-offload calibrate -m %s -f TEXT",
                         o->affinity, o->model_path);
     }
-    s->affinity = engine->calibration->affinity[kind];
-    return moe_engine_need_tables(engine, "an affinity table", err);
+    s->affinity = calibration->affinity[kind];
+    return moe_calibration_need_tables(calibration, s->runner->model_path, "an affinity table",
+                                       err);
 }
 
-static int check_draft_experts(const moe_speculation *s, const moe_engine *engine, moe_error *err)
+static int check_draft_experts(const moe_speculation *s, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
+    const moe_model_config *c = s->runner->config;
+    uint64_t n_slots = s->runner->plan->expert_slots;
     if (s->draft_experts == 0) {
         return MOE_OK;
     }
@@ -198,13 +205,13 @@ static int check_draft_experts(const moe_speculation *s, const moe_engine *engin
         n_layer += moe_layer_has_experts(c, l);
     }
     uint64_t kept = (uint64_t)s->draft_experts * n_layer;
-    if (kept + c->n_expert_used > engine->plan.expert_slots) {
+    if (kept + c->n_expert_used > n_slots) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "%u experts of each of %u layers are to stay for the draft, but %llu slots "
                         "leave no room beside them; lower options.draft_experts or raise the cache",
-                        s->draft_experts, n_layer, (unsigned long long)engine->plan.expert_slots);
+                        s->draft_experts, n_layer, (unsigned long long)n_slots);
     }
-    if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && engine->calibration == NULL) {
+    if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && s->parts.calibration == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "draft pin hot-global needs a calibration, and there is none for this "
                         "model (moe-offload calibrate)");
@@ -212,8 +219,7 @@ static int check_draft_experts(const moe_speculation *s, const moe_engine *engin
     return MOE_OK;
 }
 
-static void choose_drafters(moe_speculation *s, const moe_engine *engine,
-                            const moe_engine_options *o)
+static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
 {
     if (is_off(o)) {
         return; /* costs are counted, nothing is drafted */
@@ -221,18 +227,19 @@ static void choose_drafters(moe_speculation *s, const moe_engine *engine,
     bool is_auto = strcmp(o->speculate, "auto") == 0;
     s->use[MOE_DRAFTER_NGRAM] = is_auto || strcmp(o->speculate, "ngram") == 0;
     /* Where every expert is in memory the self draft costs what the model does. */
-    bool misses = engine->plan.expert_slots < engine->plan.experts;
+    bool misses = s->runner->plan->expert_slots < s->runner->plan->experts;
     s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || strcmp(o->speculate, "self") == 0;
     s->use[MOE_DRAFTER_MODEL] = strncmp(o->speculate, "model:", 6) == 0;
 }
 
-static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err)
+static int allocate(moe_speculation *s, moe_error *err)
 {
-    const moe_model_config *c = &engine->config;
+    const moe_model_config *c = s->runner->config;
+    s->resident = moe_calloc(c->n_expert, sizeof *s->resident);
     s->score = moe_calloc(c->n_expert, sizeof *s->score);
     s->pinned = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *s->pinned);
     s->n_pinned = moe_calloc(c->n_layer, sizeof *s->n_pinned);
-    uint32_t n_rows = engine->prefill_chunk;
+    uint32_t n_rows = s->max_rows;
     s->standing = moe_calloc(n_rows, sizeof *s->standing);
     s->rows = moe_calloc(n_rows, sizeof *s->rows);
     s->pass_tokens = moe_calloc(n_rows, sizeof *s->pass_tokens);
@@ -240,9 +247,10 @@ static int allocate(moe_speculation *s, const moe_engine *engine, moe_error *err
     s->pass_kv = moe_calloc(n_rows, sizeof *s->pass_kv);
     s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
     s->pass_states = moe_calloc(n_rows, sizeof *s->pass_states);
-    if (s->score == NULL || s->pinned == NULL || s->n_pinned == NULL || s->standing == NULL ||
-        s->rows == NULL || s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
-        s->pass_logit_rows == NULL || s->pass_states == NULL) {
+    if (s->resident == NULL || s->score == NULL || s->pinned == NULL || s->n_pinned == NULL ||
+        s->standing == NULL || s->rows == NULL || s->pass_tokens == NULL ||
+        s->pass_depths == NULL || s->pass_kv == NULL || s->pass_logit_rows == NULL ||
+        s->pass_states == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
     return moe_foresight_init(&s->foresees, c->n_layer, c->n_expert, err);
@@ -266,12 +274,12 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
 }
 
 /* hot-global: the draft's experts are known from the beginning. */
-static void pin_hottest(moe_speculation *s, const moe_engine *engine)
+static void pin_hottest(moe_speculation *s)
 {
-    const moe_model_config *c = &engine->config;
+    const moe_model_config *c = s->runner->config;
     for (uint32_t l = 0; l < c->n_layer; l++) {
         if (moe_layer_has_experts(c, l)) {
-            moe_calibration_hottest(engine->calibration, l, s->pinned + (size_t)l * c->n_expert);
+            moe_calibration_hottest(s->parts.calibration, l, s->pinned + (size_t)l * c->n_expert);
             s->n_pinned[l] = s->draft_experts;
         }
     }
@@ -279,20 +287,22 @@ static void pin_hottest(moe_speculation *s, const moe_engine *engine)
 
 /* Modelled misses are those of LRU where costs are modelled: what a calibration says must not
  * change them. */
-static int open_costs(moe_speculation *s, const moe_engine *engine, const moe_engine_options *o,
-                      moe_error *err)
+static int open_costs(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
+    const moe_memory_plan *plan = s->runner->plan;
+    uint32_t n_used = s->runner->config->n_expert_used;
     s->by_bytes = moe_speculation_by_bytes(o);
-    moe_byte_cost_init(&s->byte_cost, &engine->map, engine->config.n_expert_used);
-    if (!s->by_bytes && engine->plan.expert_slots >= engine->plan.experts) {
+    s->expert_bytes = plan->experts > 0 ? s->parts.map->expert_bytes / plan->experts : 0;
+    moe_byte_cost_init(&s->byte_cost, s->parts.map, n_used);
+    if (!s->by_bytes && plan->expert_slots >= plan->experts) {
         return MOE_OK;
     }
-    moe_miss_model_options options = {.map = &engine->map,
-                                      .n_expert_used = engine->config.n_expert_used,
-                                      .max_rows = engine->prefill_chunk,
-                                      .n_slots = engine->plan.expert_slots,
+    moe_miss_model_options options = {.map = s->parts.map,
+                                      .n_expert_used = n_used,
+                                      .max_rows = s->max_rows,
+                                      .n_slots = plan->expert_slots,
                                       .policy = MOE_POLICY_DEFAULT,
-                                      .hotness = s->by_bytes ? NULL : engine->hotness};
+                                      .hotness = s->by_bytes ? NULL : s->parts.hotness};
     return moe_miss_model_open(&s->misses, &options, err);
 }
 
@@ -301,9 +311,9 @@ uint32_t moe_speculation_chain_rows(const moe_engine_options *o)
     return is_off(o) ? 0 : 1 + (o->draft_max != 0 ? o->draft_max : DEFAULT_DRAFT_MAX);
 }
 
-static int check_layers(const moe_engine *engine, const moe_engine_options *o, moe_error *err)
+static int check_layers(const moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
-    if (o->tree_nodes > 0 && engine->states.state_bytes > 0) {
+    if (o->tree_nodes > 0 && s->runner->states->state_bytes > 0) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "options.tree_nodes of %u cannot act: this model has recurrent layers, "
                         "whose state does not branch; without it chains are drafted",
@@ -312,42 +322,37 @@ static int check_layers(const moe_engine *engine, const moe_engine_options *o, m
     return MOE_OK;
 }
 
-static int open_parts(moe_speculation *s, moe_engine *engine, const moe_engine_options *o,
-                      moe_error *err)
+static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
     int value = MOE_DRAFT_PIN_HOT_TEMPORAL;
     if (o->draft_pin != NULL) {
         (void)moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, NULL);
     }
     s->pin = (moe_draft_pin)value;
-    choose_drafters(s, engine, o);
-    int status = check_layers(engine, o, err);
+    choose_drafters(s, o);
+    int status = check_layers(s, o, err);
     if (status == MOE_OK) {
-        status = allocate(s, engine, err);
+        status = allocate(s, err);
     }
     if (status == MOE_OK) {
-        status = check_draft_experts(s, engine, err);
+        status = check_draft_experts(s, err);
     }
     if (status == MOE_OK) {
-        status = choose_fill(s, engine, o, err);
+        status = choose_fill(s, o, err);
     }
     if (status == MOE_OK) {
         status = open_control(s, o, err);
     }
     if (status == MOE_OK) {
-        status = open_costs(s, engine, o, err);
-    }
-    if (status == MOE_OK && s->use[MOE_DRAFTER_MODEL]) {
-        s->model = engine->draft_model;
-        status = moe_draft_model_check(s->model, engine, err);
+        status = open_costs(s, o, err);
     }
     if (status == MOE_OK && s->draft_experts > 0 && s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
-        pin_hottest(s, engine);
+        pin_hottest(s);
     }
     return status;
 }
 
-int moe_speculation_open(moe_speculation **out, moe_engine *engine,
+int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
                          const moe_engine_options *options, moe_error *err)
 {
     *out = NULL;
@@ -358,6 +363,9 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
     if (s == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
+    s->parts = *parts;
+    s->runner = parts->runner;
+    s->max_rows = parts->max_rows;
     s->max_draft = options->draft_max != 0 ? options->draft_max : DEFAULT_DRAFT_MAX;
     s->tree_nodes = options->tree_nodes;
     s->draws = options->acceptance != NULL && strcmp(options->acceptance, "rejection") == 0;
@@ -366,7 +374,7 @@ int moe_speculation_open(moe_speculation **out, moe_engine *engine,
                    (options->foresight == MOE_SWITCH_AUTO && !moe_speculation_by_bytes(options));
     s->verify_bytes = options->verify_bytes;
     moe_random_seed(&s->random, SHUFFLE_SEED);
-    int status = open_parts(s, engine, options, err);
+    int status = open_parts(s, options, err);
     if (status != MOE_OK) {
         moe_speculation_close(&s);
         return status;
@@ -387,6 +395,7 @@ void moe_speculation_close(moe_speculation **speculation)
     moe_miss_model_close(&s->misses);
     moe_foresight_free(&s->foresees);
     free(s->shuffled);
+    free(s->resident);
     free(s->score);
     free(s->pinned);
     free(s->n_pinned);

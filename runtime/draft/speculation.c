@@ -1,35 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* One step's speculation, as a whole: who drafts how much, with what, and what it cost. */
-#include "runtime/engine/speculation.h"
+#include "runtime/draft/speculation.h"
 
 #include "runtime/base/clock.h"
-#include "runtime/engine/draft_model.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/drafters.h"
 #include "runtime/draft/miss_model.h"
+#include "runtime/pass/runner.h"
 
 /* Weight of the newest sample in the average cost of a missing expert. */
 #define PLAIN_MEMORY     0.98 /* of a plain pass, for each new one */
 #define MISS_COST_WEIGHT 0.1
 
-/* It writes, and has one row in the pass: the token sampled last. */
-static bool is_writing(const moe_session *session)
-{
-    return session->n_sampled_pending == 1 && session->n_tokens - session->n_evaluated == 1 &&
-           !session->evaluate_only;
-}
-
 /* Rows that drafts may take, shared alike by those who write. */
-static uint32_t rows_for_drafts(const moe_engine *engine, moe_session *const *sessions, size_t n,
-                                uint32_t *n_writing)
+static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                                uint32_t n_busy)
 {
-    uint32_t n_busy = 0;
-    *n_writing = 0;
+    s->n_writing = 0;
     for (size_t i = 0; i < n; i++) {
-        n_busy += moe_session_n_unevaluated(sessions[i]) > 0;
-        *n_writing += is_writing(sessions[i]);
+        s->n_writing += drafts[i]->line.writes;
     }
-    uint32_t most = engine->prefill_chunk;
-    return *n_writing == 0 || n_busy >= most ? 0 : (most - n_busy) / *n_writing;
+    return s->n_writing == 0 || n_busy >= s->max_rows ? 0 : (s->max_rows - n_busy) / s->n_writing;
 }
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -37,41 +27,41 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Every session that writes starts with the root alone. */
-static int reset_trees(moe_engine *engine, moe_session *const *sessions, size_t n, uint32_t rows,
-                       moe_error *err)
+uint32_t moe_speculation_room(const moe_speculation *s, const moe_draft_line *line)
 {
-    const moe_speculation *s = engine->speculation;
-    int status = MOE_OK;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session *session = sessions[i];
-        moe_session_draft *d = session->draft;
+    return line->writes && !line->ends ? min_u32(s->max_draft, line->left) + 1 : 0;
+}
+
+/* Every session that writes starts with the root alone. */
+static void reset_trees(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                        uint32_t rows)
+{
+    uint32_t wanted = s->tree_nodes > 0 ? s->tree_nodes : s->max_draft;
+    for (size_t i = 0; i < n; i++) {
+        moe_session_draft *d = drafts[i];
+        const moe_draft_line *line = &d->line;
         d->active = false;
         d->tree.n = 0;
-        if (!is_writing(session) || moe_session_is_full(session)) {
+        if (!line->writes || line->ends) {
             continue;
         }
-        uint32_t left = engine->context - session->n_tokens;
-        uint32_t wanted = s->tree_nodes > 0 ? s->tree_nodes : s->max_draft;
-        moe_token_tree_reset(&d->tree, session->tokens[session->n_tokens - 1]);
-        d->max_nodes = 1 + min_u32(min_u32(wanted, rows), left);
-        d->room = min_u32(s->max_draft, left);
+        moe_token_tree_reset(&d->tree, line->tokens[line->n_tokens - 1]);
+        d->max_nodes = 1 + min_u32(min_u32(wanted, rows), line->left);
+        d->room = min_u32(s->max_draft, line->left);
         d->max_depth = d->room;
         d->current = 0;
         d->decided = false;
         d->is_drawn = false;
         d->survival[0] = 1.0;
         d->active = true;
-        status = moe_session_reserve(session, d->max_depth + 1, err);
     }
-    return status;
 }
 
-static uint32_t n_drafted(moe_session *const *sessions, size_t n)
+static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
 {
     uint32_t sum = 0;
     for (size_t i = 0; i < n; i++) {
-        sum += sessions[i]->draft->active ? sessions[i]->draft->tree.n - 1 : 0;
+        sum += drafts[i]->active ? drafts[i]->tree.n - 1 : 0;
     }
     return sum;
 }
@@ -86,36 +76,35 @@ static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
     return moe_length_begin(s->control[kind], s->n_writing);
 }
 
-static void limit_depth(moe_session *const *sessions, size_t n, uint32_t length)
+static void limit_depth(moe_session_draft *const *drafts, size_t n, uint32_t length)
 {
     for (size_t i = 0; i < n; i++) {
-        moe_session_draft *d = sessions[i]->draft;
+        moe_session_draft *d = drafts[i];
         d->max_depth = min_u32(d->room, length);
     }
 }
 
-static int run_drafter(moe_engine *engine, moe_drafter kind, moe_session *const *sessions, size_t n,
-                       moe_error *err)
+static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
+                       size_t n, moe_error *err)
 {
-    moe_speculation *s = engine->speculation;
     uint32_t length = begin_drafter(s, kind);
     uint64_t begin = moe_now_ns();
     if (length == 0 && kind == MOE_DRAFTER_NGRAM && s->use[kind]) {
-        int status = moe_draft_ngram_silently(engine, sessions, n, err);
+        int status = moe_draft_ngram_silently(s, drafts, n, err);
         s->stats.draft_ns += moe_now_ns() - begin;
         return status;
     }
-    if (length == 0 || n_drafted(sessions, n) > 0) {
+    if (length == 0 || n_drafted(drafts, n) > 0) {
         return MOE_OK;
     }
     s->drafter = kind;
     for (size_t i = 0; i < n; i++) {
-        sessions[i]->draft->drafter = kind;
+        drafts[i]->drafter = kind;
     }
-    limit_depth(sessions, n, length);
-    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(engine, sessions, n, err)
-                 : kind == MOE_DRAFTER_SELF ? moe_draft_self(engine, sessions, n, err)
-                                            : moe_draft_model_run(engine, sessions, n, err);
+    limit_depth(drafts, n, length);
+    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_SELF ? moe_draft_self(s, drafts, n, err)
+                                            : s->parts.run_model(s->parts.model, s, drafts, n, err);
     uint64_t ns = moe_now_ns() - begin;
     s->stats.draft_ns += ns;
     if (!s->by_bytes) {
@@ -124,11 +113,10 @@ static int run_drafter(moe_engine *engine, moe_drafter kind, moe_session *const 
     return status;
 }
 
-int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size_t n,
-                          moe_error *err)
+int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                          uint32_t n_busy, moe_error *err)
 {
-    moe_speculation *s = engine->speculation;
-    uint32_t rows = rows_for_drafts(engine, sessions, n, &s->n_writing);
+    uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
     s->n_recorded_passes = 0;
@@ -137,23 +125,23 @@ int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size
         s->begun[d] = false;
     }
     moe_foresight_reset(&s->foresees);
-    int status = reset_trees(engine, sessions, n, rows, err);
+    reset_trees(s, drafts, n, rows);
+    int status = MOE_OK;
     for (int kind = 0; kind < MOE_DRAFTERS && rows > 0 && status == MOE_OK; kind++) {
-        status = run_drafter(engine, (moe_drafter)kind, sessions, n, err);
+        status = run_drafter(s, (moe_drafter)kind, drafts, n, err);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        if (sessions[i]->draft->active) {
-            moe_speculation_place(sessions[i]);
+        if (drafts[i]->active) {
+            moe_speculation_place(drafts[i]);
         }
     }
     return status;
 }
 
 /* The rows of a session that plain decoding would have had in its n-th pass. */
-static uint32_t standing_rows(const moe_session *session, uint32_t nth, uint32_t first_row,
+static uint32_t standing_rows(const moe_session_draft *d, uint32_t nth, uint32_t first_row,
                               uint32_t n_rows, uint32_t *rows)
 {
-    const moe_session_draft *d = session->draft;
     if (!d->active) {
         uint32_t n = nth == 0 ? n_rows : 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -172,16 +160,15 @@ static uint32_t standing_rows(const moe_session *session, uint32_t nth, uint32_t
     return 1;
 }
 
-void moe_speculation_stood(moe_engine *engine, moe_session *const *sessions, size_t n,
+void moe_speculation_stood(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            const uint32_t *first_row, const uint32_t *n_rows_of)
 {
-    moe_speculation *s = engine->speculation;
     uint32_t n_rows = 1;
     for (uint32_t nth = 0; s->misses != NULL && n_rows > 0; nth++) {
         n_rows = 0;
         for (size_t i = 0; i < n; i++) {
             n_rows +=
-                standing_rows(sessions[i], nth, first_row[i], n_rows_of[i], s->standing + n_rows);
+                standing_rows(drafts[i], nth, first_row[i], n_rows_of[i], s->standing + n_rows);
         }
         if (n_rows > 0) {
             moe_miss_model_plain(s->misses, s->standing, n_rows);
@@ -190,11 +177,10 @@ void moe_speculation_stood(moe_engine *engine, moe_session *const *sessions, siz
 }
 
 /* An average of what a missing expert has cost passes that waited. */
-static void note_miss_cost(moe_engine *engine, double fetch_cost)
+static void note_miss_cost(moe_speculation *s, double fetch_cost)
 {
-    moe_speculation *s = engine->speculation;
     moe_expert_store_stats now;
-    moe_expert_store_get_stats(engine->runner.experts, &now);
+    moe_expert_store_get_stats(s->runner->experts, &now);
     uint64_t n = now.misses - s->misses_before;
     s->misses_before = now.misses;
     if (n > 0) {
@@ -218,10 +204,9 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
-void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
+void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
-    moe_speculation *s = engine->speculation;
     double verify = (double)verify_ns;
     double fetch = (double)wait_ns;
     moe_miss_counts counts = {0};
@@ -233,7 +218,7 @@ void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted
         fetch = (double)counts.missed * s->miss_cost;
         verify = fetch + moe_byte_cost_passes(&s->byte_cost, 1, n_rows, counts.used);
     } else {
-        note_miss_cost(engine, fetch);
+        note_miss_cost(s, fetch);
     }
     if (s->n_writing == 0 || n_rows != n_tree_rows) {
         return; /* a pass with prompts in it tells nothing about decoding */

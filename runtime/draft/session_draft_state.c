@@ -5,7 +5,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/speculation.h"
 
 /* So that drawing drafts and accepting them use different numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
@@ -16,7 +16,8 @@ void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler)
     moe_random_seed(&draft->random, state[0] ^ (state[1] << 1) ^ DRAFT_SEED);
 }
 
-int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, moe_error *err)
+int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s,
+                             const moe_session_draft *session, moe_error *err)
 {
     *out = NULL;
     uint32_t n = 1 + (s->tree_nodes > 0 ? MOE_TREE_MAX_NODES - 1 : s->max_draft);
@@ -24,6 +25,10 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s, 
     if (d == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's drafts");
     }
+    d->sampler = session->sampler;
+    d->kv = session->kv;
+    d->states = session->states;
+    d->cancelled = session->cancelled;
     int status = moe_token_tree_init(&d->tree, n, err);
     size_t path = s->tree_nodes > 0 ? (size_t)n * (s->max_draft + 1) : 1;
     d->survival = moe_calloc(n, sizeof *d->survival);

@@ -5,10 +5,11 @@
  * accept is cut off. */
 #include <string.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/drafters.h"
+#include "runtime/pass/runner.h"
 
 typedef struct level {
-    moe_engine *engine;
+    moe_speculation *speculation;
     moe_draft_row *rows;
     uint32_t n_rows;
     int status;
@@ -19,14 +20,14 @@ static bool expand_row(uint32_t row, const float *logits, void *user)
 {
     level *l = user;
     const moe_draft_row *at = &l->rows[row];
-    l->status = moe_draft_expand(l->engine, at->session, at->node, logits, l->err);
+    l->status = moe_draft_expand(l->speculation, at->draft, at->node, logits, l->err);
     return l->status == MOE_OK;
 }
 
 static bool expand_greatest(uint32_t row, const moe_greatest *greatest, void *user)
 {
     const level *l = user;
-    moe_draft_expand_greatest(l->engine, l->rows[row].session, l->rows[row].node, greatest);
+    moe_draft_expand_greatest(l->speculation, l->rows[row].draft, l->rows[row].node, greatest);
     return true;
 }
 
@@ -35,51 +36,48 @@ static bool is_cancelled(void *user)
     const level *l = user;
     bool cancelled = false;
     for (uint32_t i = 0; i < l->n_rows; i++) {
-        cancelled |= atomic_load_explicit(&l->rows[i].session->cancelled, memory_order_relaxed);
+        cancelled |= atomic_load_explicit(l->rows[i].draft->cancelled, memory_order_relaxed);
     }
     return cancelled;
 }
 
 /* The frontiers become rows; they are grown anew by the pass. */
-static int collect_rows(moe_engine *engine, moe_session *const *sessions, size_t n, level *l,
-                        moe_error *err)
+static int collect_rows(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                        level *l, moe_error *err)
 {
-    const moe_speculation *s = engine->speculation;
     l->n_rows = 0;
     int status = MOE_OK;
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session *session = sessions[i];
-        moe_session_draft *d = session->draft;
+        moe_session_draft *d = drafts[i];
         if (!d->active || d->n_frontier == 0) {
             continue;
         }
         if (s->tree_nodes > 0) {
-            moe_draft_narrow_frontier(session, MOE_DRAFT_FRONTIER);
+            moe_draft_narrow_frontier(d, MOE_DRAFT_FRONTIER);
         }
-        moe_speculation_place(session);
-        for (uint32_t f = 0; f < d->n_frontier && l->n_rows < engine->prefill_chunk; f++) {
-            l->rows[l->n_rows++] = (moe_draft_row){session, d->frontier[f]};
+        moe_speculation_place(d);
+        for (uint32_t f = 0; f < d->n_frontier && l->n_rows < s->max_rows; f++) {
+            l->rows[l->n_rows++] = (moe_draft_row){d, d->frontier[f]};
         }
         d->n_frontier = 0;
-        status = moe_kv_table_reserve(&engine->kv, &session->kv, session->n_evaluated,
-                                      session->n_evaluated + d->tree.n, err);
+        status = moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
+                                      d->line.n_evaluated + d->tree.n, err);
     }
     return status;
 }
 
-static int run_level(moe_engine *engine, level *l, moe_error *err)
+static int run_level(moe_speculation *s, level *l, moe_error *err)
 {
-    moe_speculation *s = engine->speculation;
     bool greatest = true;
     for (uint32_t r = 0; r < l->n_rows; r++) {
         const moe_draft_row *row = &l->rows[r];
-        greatest = greatest && moe_draft_takes_greatest(engine, row->session);
-        const moe_tree_node *node = &row->session->draft->tree.nodes[row->node];
+        greatest = greatest && moe_draft_takes_greatest(s, row->draft);
+        const moe_tree_node *node = &row->draft->tree.nodes[row->node];
         s->pass_tokens[r] = node->token;
         s->pass_depths[r] = node->depth;
-        s->pass_kv[r] = moe_speculation_row(row->session, row->node);
+        s->pass_kv[r] = moe_speculation_row(row->draft, row->node);
         s->pass_logit_rows[r] = r;
-        s->pass_states[r] = moe_state_table_run(&row->session->states, r, 1, true);
+        s->pass_states[r] = moe_state_table_run(row->draft->states, r, 1, true);
         s->pass_states[r].n_logged = node->depth;
         s->pass_states[r].to = NULL;
     }
@@ -97,7 +95,7 @@ static int run_level(moe_engine *engine, level *l, moe_error *err)
                      .user = l,
                      .is_cancelled = is_cancelled,
                      .cancel_user = l};
-    int status = moe_pass_run_draft(&engine->runner, &pass, err);
+    int status = moe_pass_run_draft(s->runner, &pass, err);
     s->n_draft_passes++;
     if (s->by_bytes) {
         s->draft_cost += moe_byte_cost_draft(&s->byte_cost, l->n_rows);
@@ -119,19 +117,19 @@ static bool is_still_foreseen(uint32_t layer, uint32_t expert, void *user)
 }
 
 /* missing[i]: experts that are not in memory and that rows up to depth i chose. */
-static void count_missing(moe_engine *engine, uint32_t max_depth, uint32_t *missing)
+static void count_missing(const moe_speculation *s, uint32_t max_depth, uint32_t *missing)
 {
-    const moe_model_config *c = &engine->config;
-    const moe_foresight *f = &engine->speculation->foresees;
+    const moe_model_config *c = s->runner->config;
+    const moe_foresight *f = &s->foresees;
     memset(missing, 0, (max_depth + 1) * sizeof *missing);
     for (uint32_t l = 0; l < c->n_layer; l++) {
         if (!moe_layer_has_experts(c, l)) {
             continue;
         }
-        moe_expert_store_residents(engine->runner.experts, l, engine->routes->resident);
+        moe_expert_store_residents(s->runner->experts, l, s->resident);
         for (uint32_t e = 0; e < c->n_expert; e++) {
             uint32_t first = f->depth[(size_t)l * c->n_expert + e];
-            if (first != 0 && first - 1 <= max_depth && !engine->routes->resident[e]) {
+            if (first != 0 && first - 1 <= max_depth && !s->resident[e]) {
                 missing[first - 1]++;
             }
         }
@@ -144,42 +142,39 @@ static void count_missing(moe_engine *engine, uint32_t max_depth, uint32_t *miss
 /* Drafted tokens whose verification stays within verify_bytes; the last token of a draft has not
  * been through the draft's routers, so it is taken to need what the one before it added. Whether a
  * token stays depends on those before it alone: a drawn one must not be judged by what it is. */
-static uint32_t affordable(const moe_engine *engine, const uint32_t *missing, uint32_t n)
+static uint32_t affordable(const moe_speculation *s, const uint32_t *missing, uint32_t n)
 {
-    const moe_speculation *s = engine->speculation;
-    uint64_t expert_bytes = engine->map.expert_bytes / engine->plan.experts;
     for (uint32_t i = 0; i < n && s->verify_bytes > 0; i++) {
         uint32_t last = i > 0 ? missing[i] - missing[i - 1] : missing[i];
-        if ((missing[i] + last) * expert_bytes > s->verify_bytes) {
+        if ((missing[i] + last) * s->expert_bytes > s->verify_bytes) {
             return i;
         }
     }
     return n;
 }
 
-static uint32_t cut_drafts(moe_engine *engine, moe_session *const *sessions, size_t n)
+static uint32_t cut_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
-    moe_speculation *s = engine->speculation;
     uint32_t missing[MOE_MOST_DRAFT + 2];
     double fetch_cost[MOE_MOST_DRAFT + 2];
-    count_missing(engine, s->max_draft, missing);
+    count_missing(s, s->max_draft, missing);
     for (uint32_t i = 0; i <= s->max_draft; i++) {
         fetch_cost[i] = missing[i] * s->miss_cost;
     }
     uint32_t deepest = 0;
     for (size_t i = 0; i < n; i++) {
-        moe_session_draft *d = sessions[i]->draft;
+        moe_session_draft *d = drafts[i];
         if (!d->active) {
             continue;
         }
-        moe_draft_cut(engine, sessions[i], fetch_cost);
+        moe_draft_cut(s, d, fetch_cost);
         uint32_t depth = 0;
         for (uint32_t k = 0; k < d->tree.n; k++) {
             depth = d->tree.nodes[k].depth > depth ? d->tree.nodes[k].depth : depth;
         }
-        uint32_t afford = affordable(engine, missing, depth);
+        uint32_t afford = affordable(s, missing, depth);
         if (afford < depth) {
-            s->stats.cut_by_budget += moe_draft_cut_depth(sessions[i], afford);
+            s->stats.cut_by_budget += moe_draft_cut_depth(d, afford);
             depth = afford;
         }
         deepest = depth > deepest ? depth : deepest;
@@ -188,32 +183,31 @@ static uint32_t cut_drafts(moe_engine *engine, moe_session *const *sessions, siz
 }
 
 /* Moves that somebody waits for or foretells; foresight's are not among them. */
-static uint64_t n_moves(const moe_engine *engine)
+static uint64_t n_moves(const moe_speculation *s)
 {
     moe_expert_store_stats stats;
-    moe_expert_store_get_stats(engine->runner.experts, &stats);
+    moe_expert_store_get_stats(s->runner->experts, &stats);
     return stats.n_asked[MOE_CAUSE_DEMAND] + stats.n_asked[MOE_CAUSE_PREFETCH];
 }
 
-int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+int moe_draft_self(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
 {
-    moe_speculation *s = engine->speculation;
-    uint64_t moves_before = n_moves(engine);
-    level l = {.engine = engine, .rows = s->rows, .status = MOE_OK, .err = err};
+    uint64_t moves_before = n_moves(s);
+    level l = {.speculation = s, .rows = s->rows, .status = MOE_OK, .err = err};
     for (size_t i = 0; i < n; i++) {
-        moe_draft_begin_frontier(sessions[i]);
+        moe_draft_begin_frontier(drafts[i]);
     }
-    int status = collect_rows(engine, sessions, n, &l, err);
+    int status = collect_rows(s, drafts, n, &l, err);
     while (status == MOE_OK && l.n_rows > 0) {
-        status = run_level(engine, &l, err);
+        status = run_level(s, &l, err);
         if (status == MOE_OK) {
-            status = collect_rows(engine, sessions, n, &l, err);
+            status = collect_rows(s, drafts, n, &l, err);
         }
     }
     if (status == MOE_OK) {
-        cut_point cut = {&s->foresees, cut_drafts(engine, sessions, n)};
-        moe_expert_store_forget(engine->runner.experts, is_still_foreseen, &cut);
+        cut_point cut = {&s->foresees, cut_drafts(s, drafts, n)};
+        moe_expert_store_forget(s->runner->experts, is_still_foreseen, &cut);
     }
-    s->stats.draft_moves += n_moves(engine) - moves_before;
+    s->stats.draft_moves += n_moves(s) - moves_before;
     return status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation in the engine. One step with it:
+/* Speculation. One step of the engine with it:
  *
  *   draft    for every session that writes: a token tree, by n-grams of its own text, by the model
  *            itself restricted to the experts that are in memory, or by a second, small model
- *   verify   one pass over the trees' nodes (step.c), each missing expert moved once
+ *   verify   one pass over the trees' nodes (runtime/engine/step.c), each missing expert moved once
  *   settle   the walk that runtime/draft/accept.h describes has taken place as the logits came;
  *            the accepted path becomes part of the timeline, the rest is forgotten
  *
@@ -11,21 +11,28 @@
  * same seed; with acceptance by rejection, sampled tokens have the distribution of plain sampling.
  * Costs are measured in time, or modelled in bytes (byte_cost.h), and told to the length
  * controllers, one for each kind of drafter. */
-#ifndef MOE_ENGINE_SPECULATION_H
-#define MOE_ENGINE_SPECULATION_H
+#ifndef MOE_DRAFT_SPECULATION_H
+#define MOE_DRAFT_SPECULATION_H
+
+#include <stdatomic.h>
 
 #include <moe/moe.h>
 
 #include "offload/expert_store.h"
-#include "runtime/draft/byte_cost.h"
-#include "runtime/sidecar/calibration.h"
-#include "runtime/draft/foresight.h"
-#include "runtime/pass/pass.h"
 #include "runtime/draft/accept.h"
+#include "runtime/draft/byte_cost.h"
 #include "runtime/draft/draft_route.h"
+#include "runtime/draft/foresight.h"
 #include "runtime/draft/length_control.h"
 #include "runtime/draft/suffix_draft.h"
 #include "runtime/draft/token_tree.h"
+#include "runtime/model/tokenizer.h"
+#include "runtime/pass/kv_cache.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/route_rules.h"
+#include "runtime/pass/state_pool.h"
+#include "runtime/sampling/sampler.h"
+#include "runtime/sidecar/calibration.h"
 
 typedef enum moe_drafter {
     MOE_DRAFTER_NGRAM,
@@ -35,14 +42,28 @@ typedef enum moe_drafter {
     MOE_DRAFTER_NONE = MOE_DRAFTERS
 } moe_drafter;
 
-struct moe_draft_model;
 struct moe_miss_model;
 
 #define MOE_MOST_DRAFT   63u /* tokens in a row */
 #define MOE_SILENT_DRAFT 4u
 
+/* A session's timeline as it is at the beginning of a step. */
+typedef struct moe_draft_line {
+    int32_t *tokens; /* with room behind its end for a draft and the token after it */
+    uint32_t n_tokens, n_evaluated;
+    bool writes;   /* its one row in the pass is the token sampled last */
+    bool ends;     /* nothing may be drafted: the context is full */
+    uint32_t left; /* tokens that the context has room for */
+} moe_draft_line;
+
 /* What a session has of it. */
 typedef struct moe_session_draft {
+    /* The session's. line: told by the engine before moe_speculation_draft(), by each step anew. */
+    moe_draft_line line;
+    moe_sampler *sampler;
+    moe_kv_table *kv;
+    moe_state_table *states;
+    const _Atomic bool *cancelled;
     moe_token_tree tree; /* of this step; just the root: plain decoding */
     bool active;         /* the tree is this step's rows */
     moe_drafter drafter; /* whose tree it is */
@@ -74,17 +95,40 @@ typedef struct moe_session_draft {
     moe_random random;        /* of drawing drafts */
     moe_random random_before; /* what it was when the step began */
     moe_suffix_index *suffix;
-    struct moe_session *mirror; /* of a second model */
+    moe_session *mirror; /* of a second model; whoever has made it closes it */
 } moe_session_draft;
 
 /* A row of a draft pass. */
 typedef struct moe_draft_row {
-    struct moe_session *session;
+    moe_session_draft *draft;
     uint32_t node;
 } moe_draft_row;
 
-typedef struct moe_speculation {
+typedef struct moe_speculation moe_speculation;
+
+/* What speculation works on; all of it must outlive it. */
+typedef struct moe_draft_parts {
+    moe_runner
+        *runner; /* with its config and plan at open, with the rest at moe_speculation_attach() */
+    const moe_tensor_map *map;
+    const moe_tokenizer *tokenizer;     /* or NULL; drafts end where a generation does */
+    const moe_calibration *calibration; /* or NULL */
+    const float *hotness;               /* [n_layer][n_expert] or NULL */
+    uint32_t max_rows;                  /* of a pass */
+    /* Drafts by a second model for the sessions whose draft is active; NULL where there is none. */
+    int (*run_model)(void *model, moe_speculation *speculation, moe_session_draft *const *drafts,
+                     size_t n, moe_error *err);
+    void *model;
+} moe_draft_parts;
+
+struct moe_speculation {
     /* Set at open, never changed. */
+    moe_draft_parts parts;
+    moe_runner *runner;
+    const moe_route_rules *rules;
+    moe_pass_hook hook;
+    uint64_t expert_bytes; /* of one, on average */
+    uint32_t max_rows;
     bool use[MOE_DRAFTERS];
     uint32_t max_draft;
     uint32_t tree_nodes;    /* drafted nodes of a branching tree; 0: chains */
@@ -99,13 +143,13 @@ typedef struct moe_speculation {
     /* Changed by steps. */
     moe_length_control *control[MOE_DRAFTERS];
     bool begun[MOE_DRAFTERS]; /* asked for a length in this step */
-    struct moe_draft_model *model;
-    bool by_bytes; /* costs are modelled, else times */
+    bool by_bytes;            /* costs are modelled, else times */
     moe_byte_cost byte_cost;
     struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
     moe_foresight foresees;
     moe_random random;  /* of the baselines that pin or fill at random */
     float *score;       /* [n_expert] */
+    bool *resident;     /* [n_expert] of the layer at work */
     uint32_t *pinned;   /* [n_layer][n_expert]: what was kept last */
     uint32_t *n_pinned; /* [n_layer] */
     double miss_cost;   /* of one missing expert, moving average */
@@ -115,8 +159,8 @@ typedef struct moe_speculation {
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
     uint32_t n_recorded_passes; /* of those, the device did by itself */
-    uint32_t *standing;         /* [prefill_chunk] rows of a plain pass */
-    /* Of a draft pass, [prefill_chunk]. */
+    uint32_t *standing;         /* [max_rows] rows of a plain pass */
+    /* Of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
     uint32_t *pass_depths;
@@ -125,10 +169,15 @@ typedef struct moe_speculation {
     moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
     moe_speculation_stats stats;
-} moe_speculation;
+};
 
-int moe_speculation_open(moe_speculation **out, moe_engine *engine,
+/* *out stays NULL where the options ask for none of it. */
+int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
                          const moe_engine_options *options, moe_error *err);
+/* Adds its hook to the runner, which is complete now. rules must outlive it. */
+int moe_speculation_attach(moe_speculation *speculation, const moe_route_rules *rules,
+                           moe_error *err);
+/* Passes must not run any more. */
 void moe_speculation_close(moe_speculation **speculation);
 /* speculation NULL: *stats stays. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
@@ -147,65 +196,51 @@ bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affin
 /* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
+/* Of `session` the sampler, kv, states and cancelled are used: the session's, which outlive it. */
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
-                             moe_error *err);
+                             const moe_session_draft *session, moe_error *err);
 /* Restarts the numbers that drafts are drawn with from the state of the session's sampler: when
  * that is created, seeded anew or loaded. A number that the timeline already depends on must never
  * be used again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
 
-/* ---- One step, in this order; step.c calls ---- */
+/* ---- One step, in this order; the engine calls ---- */
 
-/* Drafts for the sessions that write. Afterwards draft->active says which have a tree. */
-int moe_speculation_draft(moe_engine *engine, moe_session *const *sessions, size_t n,
-                          moe_error *err);
-/* The tree is final: where its rows are stored. */
-void moe_speculation_place(moe_session *session);
+/* Room that the timeline's array must have behind its end before the step. */
+uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
+/* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
+ * draft->active says which have a tree. */
+int moe_speculation_draft(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
+                          uint32_t n_busy, moe_error *err);
 /* The row of a node of the tree. */
-moe_kv_row moe_speculation_row(const moe_session *session, uint32_t node);
-/* The logits of a node, in the nodes' order: the walk. */
-void moe_speculation_visit(moe_session *session, uint32_t node, const float *logits);
-/* After the pass: the accepted path joins the timeline. */
-int moe_speculation_settle(moe_session *session, moe_error *err);
+moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
+/* The logits of a node, in the nodes' order: the walk. True when it has come through the node. */
+bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
+                           const float *logits);
 /* After the walks, before they are settled: which rows of the pass stood, for what plain decoding
  * would have missed. */
-void moe_speculation_stood(moe_engine *engine, moe_session *const *sessions, size_t n,
+void moe_speculation_stood(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                            const uint32_t *first_row, const uint32_t *n_rows_of);
 /* The iteration's cost: of n_rows rows of the pass n_tree_rows were trees'. */
-void moe_speculation_end(moe_engine *engine, uint32_t n_rows, uint32_t n_emitted,
+void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
+/* Keys and values of the accepted path come to stand as the timeline's. Of the draft *n_accepted
+ * tokens stand, which are in the timeline's array behind its end, and draft->next follows them: to
+ * join the timeline is for the engine to let them. */
+int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draft,
+                           uint32_t *n_accepted, moe_error *err);
 
-/* ---- Drafters ---- */
+/* ---- For passes that the device routes by itself ---- */
 
-/* Nodes of a level of a branching tree. */
-#define MOE_DRAFT_FRONTIER 16u
-
-int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
-/* Silent drafts cost no row: they are kept, and compared with the tokens that then come, so that
- * the length controller knows what drafts would be worth before any was paid for. */
-int moe_draft_ngram_silently(moe_engine *engine, moe_session *const *sessions, size_t n,
-                             moe_error *err);
-void moe_draft_ngram_hear(moe_session *session, uint32_t position, int32_t token);
-int moe_draft_self(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
-
-/* The draft's logits after a node have come, by whatever model: adds its children, and those of
- * them that are worth going on from to the frontier. */
-int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
-                     moe_error *err);
-/* The greatest logit is all that expanding the session's nodes looks at; then it may come in place
- * of the logits. Its share is summed in floats, the probabilities of logits in doubles. */
-bool moe_draft_takes_greatest(const moe_engine *engine, const moe_session *session);
-void moe_draft_expand_greatest(moe_engine *engine, moe_session *session, uint32_t node,
-                               const moe_greatest *greatest);
-/* Before the first level: the root is the frontier. */
-void moe_draft_begin_frontier(moe_session *session);
-/* Of the frontier, the surest few stay, surest first. */
-void moe_draft_narrow_frontier(moe_session *session, uint32_t most);
-/* What is deeper goes; returns how many nodes. */
-uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth);
-/* After the last level: what is not worth its row goes; nothing of a drawn chain does. fetch_cost
- * (may be NULL): [depth + 1], of chains. */
-void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch_cost);
+/* The experts of the layer that a draft may use now, [n_expert]. */
+void moe_draft_residents(const moe_speculation *speculation, uint32_t layer, bool *resident);
+/* Of a draft's row: foresight is told what its router chose, [n_used], and reads begin. Nothing
+ * without foresight. */
+void moe_draft_foresee(moe_speculation *speculation, const moe_pass *pass, uint32_t layer,
+                       uint32_t row, const uint32_t *experts);
+/* Of another pass, whose choices are in the buffers as the routers made them: foresight is scored,
+ * and the model of plain decoding told. */
+void moe_draft_note_routes(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

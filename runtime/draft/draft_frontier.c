@@ -15,14 +15,14 @@
  * (go_on_from), and no cut looks back on it. */
 #include <math.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/drafters.h"
+#include "runtime/pass/runner.h"
 
 /* Of a node of a branching tree. */
 #define MOST_CHILDREN 8u
 
-void moe_draft_begin_frontier(moe_session *session)
+void moe_draft_begin_frontier(moe_session_draft *d)
 {
-    moe_session_draft *d = session->draft;
     d->frontier[0] = 0;
     d->n_frontier = d->active && d->max_nodes > 1 && d->max_depth > 0;
 }
@@ -42,11 +42,10 @@ static double log_sum(const float *logits, uint32_t n, float *greatest)
     return log(sum);
 }
 
-static uint32_t add_node(moe_engine *engine, moe_session *session, uint32_t parent, int32_t token,
-                         float q, float confidence)
+static uint32_t add_node(const moe_speculation *s, moe_session_draft *d, uint32_t parent,
+                         int32_t token, float q, float confidence)
 {
-    moe_session_draft *d = session->draft;
-    const moe_length_control *control = engine->speculation->control[d->drafter];
+    const moe_length_control *control = s->control[d->drafter];
     uint32_t child = moe_token_tree_add(&d->tree, parent, token, q, d->drafter);
     if (child != MOE_NODE_NONE) {
         d->confidence[child] = confidence;
@@ -56,12 +55,11 @@ static uint32_t add_node(moe_engine *engine, moe_session *session, uint32_t pare
     return child;
 }
 
-static void go_on_from(moe_engine *engine, moe_session *session, uint32_t node)
+static void go_on_from(const moe_speculation *s, moe_session_draft *d, uint32_t node)
 {
-    moe_session_draft *d = session->draft;
     uint32_t depth = d->tree.nodes[node].depth;
-    const moe_length_control *control = engine->speculation->control[d->drafter];
-    if (depth < d->max_depth && !moe_token_is_end(engine, d->tree.nodes[node].token) &&
+    const moe_length_control *control = s->control[d->drafter];
+    if (depth < d->max_depth && !moe_draft_is_end(s, d->tree.nodes[node].token) &&
         moe_length_go_on(control, depth, d->survival[node])) {
         d->frontier[d->n_frontier++] = node;
     }
@@ -71,54 +69,51 @@ static void go_on_from(moe_engine *engine, moe_session *session, uint32_t node)
 
 /* What the session's sampler would choose behind `depth` drafted tokens, each of which will have
  * used one of its numbers, if the draft's distribution were the model's. */
-static int32_t foretell(moe_session *session, uint32_t depth, const moe_distribution *draft)
+static int32_t foretell(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
 {
-    const moe_random now = session->sampler.random;
+    const moe_random now = sampler->random;
     for (uint32_t i = 0; i < depth; i++) {
-        moe_sampler_skip(&session->sampler);
+        moe_sampler_skip(sampler);
     }
-    int32_t token = moe_sampler_draw(&session->sampler, draft);
-    session->sampler.random = now;
+    int32_t token = moe_sampler_draw(sampler, draft);
+    sampler->random = now;
     return token;
 }
 
-static void add_link(moe_engine *engine, moe_session *session, uint32_t node, int32_t token,
+static void add_link(const moe_speculation *s, moe_session_draft *d, uint32_t node, int32_t token,
                      float q, float confidence)
 {
-    moe_session_draft *d = session->draft;
     uint32_t depth = d->tree.nodes[node].depth;
-    uint32_t child = add_node(engine, session, node, token, q, confidence);
+    uint32_t child = add_node(s, d, node, token, q, confidence);
     if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
-        session->tokens[session->n_tokens + depth] = token; /* for the penalties of the next */
-        go_on_from(engine, session, child);
+        d->line.tokens[d->line.n_tokens + depth] = token; /* for the penalties of the next */
+        go_on_from(s, d, child);
     }
 }
 
-bool moe_draft_takes_greatest(const moe_engine *engine, const moe_session *session)
+bool moe_draft_takes_greatest(const moe_speculation *s, const moe_session_draft *d)
 {
-    return engine->speculation->tree_nodes == 0 && moe_sampler_takes_greatest(&session->sampler);
+    return s->tree_nodes == 0 && moe_sampler_takes_greatest(d->sampler);
 }
 
-void moe_draft_expand_greatest(moe_engine *engine, moe_session *session, uint32_t node,
+void moe_draft_expand_greatest(const moe_speculation *s, moe_session_draft *d, uint32_t node,
                                const moe_greatest *greatest)
 {
-    add_link(engine, session, node, (int32_t)greatest->index, 1.0f, greatest->share);
+    add_link(s, d, node, (int32_t)greatest->index, 1.0f, greatest->share);
 }
 
-static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
+static int extend_chain(const moe_speculation *s, moe_session_draft *d, uint32_t node,
                         const float *logits, moe_error *err)
 {
-    moe_session_draft *d = session->draft;
     uint32_t depth = d->tree.nodes[node].depth;
     moe_distribution draft;
     float greatest;
-    double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
-    moe_sampler_distribution(&session->sampler, logits, session->tokens, session->n_tokens + depth,
-                             &draft);
+    double log_total = log_sum(logits, s->runner->config->n_vocab, &greatest);
+    moe_sampler_distribution(d->sampler, logits, d->line.tokens, d->line.n_tokens + depth, &draft);
     int32_t token;
     float q = 1.0f;
-    if (session->sampler.settings.temperature == 0.0f || !engine->speculation->draws) {
-        token = foretell(session, depth, &draft);
+    if (d->sampler->settings.temperature == 0.0f || !s->draws) {
+        token = foretell(d->sampler, depth, &draft);
     } else {
         int status =
             moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
@@ -129,7 +124,7 @@ static int extend_chain(moe_engine *engine, moe_session *session, uint32_t node,
         d->is_drawn = true;
     }
     float confidence = (float)exp((double)(logits[token] - greatest) - log_total);
-    add_link(engine, session, node, token, q, confidence);
+    add_link(s, d, node, token, q, confidence);
     return MOE_OK;
 }
 
@@ -153,19 +148,20 @@ static uint32_t greatest_tokens(const float *logits, uint32_t n_vocab, uint32_t 
     return found;
 }
 
-static void branch(moe_engine *engine, moe_session *session, uint32_t node, const float *logits)
+static void branch(const moe_speculation *s, moe_session_draft *d, uint32_t node,
+                   const float *logits)
 {
     int32_t tokens[MOST_CHILDREN];
     float greatest;
-    double log_total = log_sum(logits, engine->config.n_vocab, &greatest);
-    uint32_t n = greatest_tokens(logits, engine->config.n_vocab, MOST_CHILDREN, tokens);
+    double log_total = log_sum(logits, s->runner->config->n_vocab, &greatest);
+    uint32_t n = greatest_tokens(logits, s->runner->config->n_vocab, MOST_CHILDREN, tokens);
     for (uint32_t i = 0; i < n; i++) {
         float p = (float)exp((double)(logits[tokens[i]] - greatest) - log_total);
-        uint32_t child = add_node(engine, session, node, tokens[i], p, p);
+        uint32_t child = add_node(s, d, node, tokens[i], p, p);
         if (child == MOE_NODE_NONE) {
             return;
         }
-        go_on_from(engine, session, child);
+        go_on_from(s, d, child);
     }
 }
 
@@ -176,9 +172,8 @@ static bool is_surer(const moe_token_tree *tree, uint32_t a, uint32_t b)
     return pa > pb || (pa == pb && a < b);
 }
 
-void moe_draft_narrow_frontier(moe_session *session, uint32_t most)
+void moe_draft_narrow_frontier(moe_session_draft *d, uint32_t most)
 {
-    moe_session_draft *d = session->draft;
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->n_frontier; i++) {
         uint32_t node = d->frontier[i];
@@ -196,13 +191,13 @@ void moe_draft_narrow_frontier(moe_session *session, uint32_t most)
     d->n_frontier = n;
 }
 
-int moe_draft_expand(moe_engine *engine, moe_session *session, uint32_t node, const float *logits,
-                     moe_error *err)
+int moe_draft_expand(const moe_speculation *s, moe_session_draft *d, uint32_t node,
+                     const float *logits, moe_error *err)
 {
-    if (engine->speculation->tree_nodes == 0) {
-        return extend_chain(engine, session, node, logits, err);
+    if (s->tree_nodes == 0) {
+        return extend_chain(s, d, node, logits, err);
     }
-    branch(engine, session, node, logits);
+    branch(s, d, node, logits);
     return MOE_OK;
 }
 
@@ -219,9 +214,8 @@ static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_bef
     }
 }
 
-uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth)
+uint32_t moe_draft_cut_depth(moe_session_draft *d, uint32_t depth)
 {
-    moe_session_draft *d = session->draft;
     bool keep[MOE_TREE_MAX_NODES] = {true};
     uint32_t moved[MOE_TREE_MAX_NODES];
     uint32_t before = d->tree.n;
@@ -233,10 +227,9 @@ uint32_t moe_draft_cut_depth(moe_session *session, uint32_t depth)
     return before - d->tree.n;
 }
 
-void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch_cost)
+void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double *fetch_cost)
 {
-    moe_session_draft *d = session->draft;
-    const moe_length_control *control = engine->speculation->control[d->drafter];
+    const moe_length_control *control = s->control[d->drafter];
     uint32_t moved[MOE_TREE_MAX_NODES];
     uint32_t before = d->tree.n;
     if (before == 1) {
@@ -245,9 +238,9 @@ void moe_draft_cut(moe_engine *engine, moe_session *session, const double *fetch
     if (d->is_drawn) {
         return;
     }
-    if (engine->speculation->tree_nodes == 0) {
+    if (s->tree_nodes == 0) {
         uint32_t kept = moe_length_cut(control, d->survival + 1, fetch_cost, before - 1);
-        (void)moe_draft_cut_depth(session, kept);
+        (void)moe_draft_cut_depth(d, kept);
     } else if (before > d->max_nodes) {
         moe_token_tree_prune(&d->tree, d->max_nodes, moved);
         renumber(d, moved, before);

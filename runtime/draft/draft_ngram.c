@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Drafting from the session's own text. */
-#include "runtime/engine/engine_internal.h"
+#include "runtime/draft/drafters.h"
 
-static void price(moe_engine *engine, moe_session_draft *d)
+static void price(const moe_speculation *s, moe_session_draft *d)
 {
-    const moe_length_control *control = engine->speculation->control[MOE_DRAFTER_NGRAM];
+    const moe_length_control *control = s->control[MOE_DRAFTER_NGRAM];
     for (uint32_t i = 1; i < d->tree.n; i++) {
         const moe_tree_node *node = &d->tree.nodes[i];
         d->confidence[i] = node->q;
@@ -23,31 +23,30 @@ static void propose(const moe_speculation *s, moe_session_draft *d, uint32_t max
     (void)moe_suffix_propose(d->suffix, &options, 0, &d->tree);
 }
 
-int moe_draft_ngram(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+int moe_draft_ngram(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                    moe_error *err)
 {
     int status = MOE_OK;
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session *session = sessions[i];
-        moe_session_draft *d = session->draft;
+        moe_session_draft *d = drafts[i];
         if (!d->active) {
             continue;
         }
-        status = moe_suffix_index_update(d->suffix, session->tokens, session->n_tokens, err);
+        status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
         if (status != MOE_OK) {
             return status;
         }
-        propose(engine->speculation, d, d->max_depth);
-        price(engine, d);
-        moe_draft_cut(engine, session, NULL);
+        propose(s, d, d->max_depth);
+        price(s, d);
+        moe_draft_cut(s, d, NULL);
     }
     return status;
 }
 
 /* The first child of each node is the likeliest. */
-static void keep_silent(moe_session *session)
+static void keep_silent(moe_session_draft *d)
 {
-    moe_session_draft *d = session->draft;
-    d->silent_at = session->n_tokens;
+    d->silent_at = d->line.n_tokens;
     d->n_silent = d->silent_stood = 0;
     uint32_t node = d->tree.nodes[0].first_child;
     for (; node != MOE_NODE_NONE && d->n_silent < MOE_SILENT_DRAFT;
@@ -57,40 +56,39 @@ static void keep_silent(moe_session *session)
     }
 }
 
-int moe_draft_ngram_silently(moe_engine *engine, moe_session *const *sessions, size_t n,
+int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                              moe_error *err)
 {
     int status = MOE_OK;
-    if (!moe_length_listens(engine->speculation->control[MOE_DRAFTER_NGRAM])) {
+    if (!moe_length_listens(s->control[MOE_DRAFTER_NGRAM])) {
         return MOE_OK;
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session *session = sessions[i];
-        moe_session_draft *d = session->draft;
+        moe_session_draft *d = drafts[i];
         bool goes_on =
-            d->silent_stood < d->n_silent && session->n_tokens == d->silent_at + d->silent_stood;
+            d->silent_stood < d->n_silent && d->line.n_tokens == d->silent_at + d->silent_stood;
         if (!d->active || d->max_nodes < 2 || goes_on) {
             continue;
         }
-        status = moe_suffix_index_update(d->suffix, session->tokens, session->n_tokens, err);
+        status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
         if (status == MOE_OK) {
-            propose(engine->speculation, d, MOE_SILENT_DRAFT);
-            keep_silent(session);
-            moe_token_tree_reset(&d->tree, session->tokens[session->n_tokens - 1]);
+            propose(s, d, MOE_SILENT_DRAFT);
+            keep_silent(d);
+            moe_token_tree_reset(&d->tree, d->line.tokens[d->line.n_tokens - 1]);
         }
     }
     return status;
 }
 
-void moe_draft_ngram_hear(moe_session *session, uint32_t position, int32_t token)
+void moe_draft_ngram_hear(const moe_speculation *s, moe_session_draft *d, uint32_t position,
+                          int32_t token)
 {
-    moe_session_draft *d = session->draft;
     if (d->silent_stood == d->n_silent || position != d->silent_at + d->silent_stood) {
         return;
     }
     bool stood = token == d->silent[d->silent_stood];
-    moe_length_note_token(session->engine->speculation->control[MOE_DRAFTER_NGRAM],
-                          d->silent_stood + 1, d->silent_confidence[d->silent_stood], stood);
+    moe_length_note_token(s->control[MOE_DRAFTER_NGRAM], d->silent_stood + 1,
+                          d->silent_confidence[d->silent_stood], stood);
     d->silent_stood++;
     d->n_silent = stood ? d->n_silent : d->silent_stood;
 }

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* Speculation's hook of passes. A draft's rows are confined to resident experts, and what their
+ * routers chose is remembered as foresight; of other passes it notes what their routers chose, and
+ * says which experts stay for the next draft. */
+#include <string.h>
+
+#include "runtime/draft/miss_model.h"
+#include "runtime/draft/speculation.h"
+#include "runtime/pass/runner.h"
+
+static uint32_t depth_of(const moe_pass *pass, uint32_t row)
+{
+    return pass->depths != NULL ? pass->depths[row] : 0;
+}
+
+/* Of the resident experts, those that the draft is confined to. */
+static void confine(const moe_speculation *s, uint32_t layer, uint32_t n_expert, bool *resident)
+{
+    const uint32_t *pinned = s->pinned + (size_t)layer * n_expert;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        bool is_pinned = false;
+        for (uint32_t i = 0; i < s->n_pinned[layer]; i++) {
+            is_pinned |= pinned[i] == e;
+        }
+        resident[e] &= is_pinned;
+    }
+}
+
+void moe_draft_foresee(moe_speculation *s, const moe_pass *pass, uint32_t layer, uint32_t row,
+                       const uint32_t *experts)
+{
+    uint32_t n_used = s->runner->config->n_expert_used;
+    if (s->foresight) {
+        moe_foresight_add(&s->foresees, layer, depth_of(pass, row), experts, n_used);
+        moe_expert_store_foresee(s->runner->experts, layer, s->runner->n_passes, experts, n_used);
+    }
+}
+
+void moe_draft_residents(const moe_speculation *s, uint32_t layer, bool *resident)
+{
+    moe_expert_store_residents(s->runner->experts, layer, resident);
+    if (s->draft_experts > 0) {
+        confine(s, layer, s->runner->config->n_expert, resident);
+    }
+}
+
+/* The natural choices go to foresight before they are replaced. */
+static void edit_draft(moe_speculation *s, const moe_pass *pass, uint32_t layer)
+{
+    const moe_model_config *c = s->runner->config;
+    const uint32_t *chosen = s->runner->buffers.chosen;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        moe_draft_foresee(s, pass, layer, r, chosen + (size_t)r * c->n_expert_used);
+    }
+    moe_draft_residents(s, layer, s->resident);
+    size_t table = (size_t)layer * c->n_expert * c->n_expert;
+    moe_draft_routing routing = {.fill = s->fill,
+                                 .affinity = s->affinity != NULL ? s->affinity + table : NULL,
+                                 .random = &s->random};
+    moe_route_edit edit = moe_route_edit_of(s->rules, s->runner, pass, layer, s->resident);
+    moe_draft_route(&routing, &edit);
+}
+
+void moe_draft_note_routes(moe_speculation *s, const moe_pass *pass, uint32_t layer)
+{
+    const uint32_t *chosen = s->runner->buffers.chosen;
+    uint32_t n_used = s->runner->config->n_expert_used;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        moe_foresight_score_row(&s->foresees, layer, depth_of(pass, r), chosen + (size_t)r * n_used,
+                                n_used);
+    }
+    if (s->misses != NULL) {
+        moe_miss_model_keep_routes(s->misses, layer, pass->n_rows, chosen);
+    }
+}
+
+static int after_routing(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                         moe_error *err)
+{
+    (void)runner;
+    (void)err;
+    if (pass->kind == MOE_PASS_DRAFT) {
+        edit_draft(context, pass, layer);
+    } else {
+        moe_draft_note_routes(context, pass, layer);
+    }
+    return MOE_OK;
+}
+
+/* Random ones are drawn from those that the layer uses, so that no byte moves for them either. */
+static void score_experts(moe_speculation *s, const moe_layer_request *request, uint32_t n_expert)
+{
+    memset(s->score, 0, n_expert * sizeof *s->score);
+    /* What was kept before and is not used now comes after all that is. */
+    const uint32_t *before = s->pinned + (size_t)request->layer * n_expert;
+    for (uint32_t i = 0; i < s->n_pinned[request->layer]; i++) {
+        s->score[before[i]] = 0.5f;
+    }
+    for (uint32_t i = 0; i < request->n; i++) {
+        s->score[request->experts[i]] = s->pin == MOE_DRAFT_PIN_RANDOM
+                                            ? 1.0f + (float)moe_random_uniform(&s->random)
+                                            : (float)request->n_rows[i];
+    }
+}
+
+/* Which experts of the layer stay for the next draft: fills request->keep. */
+static void choose_kept(void *context, moe_runner *runner, moe_layer_request *request)
+{
+    moe_speculation *s = context;
+    if (s->misses != NULL) {
+        moe_miss_model_layer(s->misses, request);
+    }
+    request->verifies = s->foresees.any;
+    moe_foresight_score(&s->foresees, request->layer, request->experts, request->n);
+    if (s->draft_experts == 0 || s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
+        return;
+    }
+    uint32_t n_expert = runner->config->n_expert;
+    uint32_t *pinned = s->pinned + (size_t)request->layer * n_expert;
+    score_experts(s, request, n_expert);
+    uint32_t n = moe_draft_hottest(s->score, n_expert, s->draft_experts, pinned);
+    while (n > 0 && s->score[pinned[n - 1]] == 0.0f) {
+        n--;
+    }
+    s->n_pinned[request->layer] = n;
+    request->keep = pinned;
+    request->n_keep = n;
+}
+
+int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe_error *err)
+{
+    s->rules = rules;
+    s->hook = (moe_pass_hook){.order = MOE_HOOK_DRAFT,
+                              .passes = MOE_HOOK_ON_ALL,
+                              .wants_probs = true,
+                              .context = s,
+                              .after_routing = after_routing,
+                              .on_request = choose_kept};
+    return moe_runner_add_hook(s->runner, &s->hook, err);
+}

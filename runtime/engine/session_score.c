@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* Evaluates given tokens and hands over the logits of each position. */
+#include "runtime/base/error.h"
+#include "runtime/engine/step.h"
+
+typedef struct scoring {
+    moe_step_work *step;
+    moe_logits_fn visit;
+    void *user;
+    size_t n_visited; /* positions of the timeline up to the last one handed over */
+    bool stopped;
+} scoring;
+
+static bool visit_logits(uint32_t row, const float *logits, void *user)
+{
+    scoring *scores = user;
+    moe_step_keep_logits(row, logits, scores->step);
+    size_t position = scores->step->kv_rows[row].position;
+    scores->n_visited = position + 1;
+    scores->stopped = !scores->visit(position, logits, scores->user);
+    return !scores->stopped;
+}
+
+int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
+                      void *user, moe_error *err)
+{
+    if (session == NULL || visit == NULL || (tokens == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_session_score", "session, tokens or visit");
+    }
+    if (moe_session_n_pending(session) > 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "the session has %zu tokens that are not evaluated; step it first",
+                        moe_session_n_pending(session));
+    }
+    int status = moe_session_feed(session, tokens, n, err);
+    if (status == MOE_OK && moe_step_leave_out_cancelled(&session, 1) == 0) {
+        status = moe_fail(err, MOE_ERR_CANCELLED, "scoring was cancelled");
+    }
+    scoring scores = {.visit = visit, .user = user};
+    while (status == MOE_OK && moe_session_n_unevaluated(session) > 0 && !scores.stopped) {
+        moe_step_work s = {.engine = session->engine, .sessions = &session, .n_sessions = 1};
+        scores.step = &s;
+        status = moe_step_run(&s, true, visit_logits, &scores, err);
+        moe_step_free(&s);
+    }
+    if (status == MOE_ERR_CANCELLED && !session->was_cancelled) {
+        (void)moe_step_leave_out_cancelled(&session, 1);
+    }
+    if (status == MOE_OK && scores.stopped) {
+        /* The pass went on behind the position that was the last to be wanted. */
+        moe_session_truncate(session, scores.n_visited, NULL);
+        session->has_logits = true;
+    } else if (moe_session_n_pending(session) > 0) {
+        moe_session_truncate(session, session->n_tokens - moe_session_n_pending(session), NULL);
+    }
+    return status;
+}

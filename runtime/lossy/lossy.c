@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/lossy/lossy.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/lossy/lossy_options.h"
+#include "runtime/pass/runner.h"
+
+#define DEFAULT_SHARE 0.02
+#define METER_SEED    0x9a11u
+#define RANDOM_SEED   0xb0ddu
+
+/* ---- Opening ---- */
+
+static int need_calibration(const moe_lossy *l, const char *what, moe_error *err)
+{
+    return l->parts.calibration != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "%s needs a calibration, and there is none for this model; make one: "
+                          "moe-offload calibrate -m %s -f TEXT",
+                          what, l->parts.runner->model_path);
+}
+
+static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err)
+{
+    const moe_model_config *c = l->parts.runner->config;
+    (void)moe_budget_settings_parse(&l->budget, &l->measured, o, NULL);
+    l->has_budget = true;
+    if (o->expert_budget < c->n_expert_used) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "an expert budget of %u is below the %u experts that a token uses",
+                        o->expert_budget, c->n_expert_used);
+    }
+    if (l->budget.ranking != MOE_BUDGET_STATIC) {
+        return MOE_OK;
+    }
+    int status = need_calibration(l, "a static expert budget", err);
+    if (status == MOE_OK) {
+        l->calibration_counts = l->parts.calibration->counts;
+    }
+    return status;
+}
+
+static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *err)
+{
+    const moe_model_config *c = l->parts.runner->config;
+    const moe_calibration *calibration = l->parts.calibration;
+    moe_buddy_settings settings;
+    (void)moe_buddy_settings_parse(&settings, o->buddy, NULL);
+    l->has_buddies = true;
+    l->buddy = settings.options;
+    l->buddy.random_source = &l->random;
+    l->tae_percentile = settings.tae_percentile;
+    int status = need_calibration(l, "buddy substitution", err);
+    if (status == MOE_OK) {
+        status = moe_calibration_need_tables(calibration, l->parts.runner->model_path,
+                                             "buddy substitution", err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    l->tae = calibration->tae;
+    l->lists = moe_calloc(c->n_layer, sizeof *l->lists);
+    if (l->lists == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for buddy lists");
+    }
+    for (uint32_t i = 0; i < c->n_layer && status == MOE_OK; i++) {
+        const float *together = calibration->coactivation + (size_t)i * c->n_expert * c->n_expert;
+        status = moe_buddy_list_build(&l->lists[i], together, c->n_expert, settings.alpha,
+                                      settings.max, 1.0f, err);
+    }
+    return status;
+}
+
+int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engine_options *o,
+                   moe_error *err)
+{
+    *out = NULL;
+    if (o->expert_budget == 0 && !moe_lossy_has_buddies(o)) {
+        return MOE_OK;
+    }
+    moe_lossy *l = moe_calloc(1, sizeof *l);
+    if (l == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for lossy modes");
+    }
+    l->parts = *parts;
+    l->n_layer = parts->runner->config->n_layer;
+    l->n_expert = parts->runner->config->n_expert;
+    l->resident = moe_calloc(l->n_expert, sizeof *l->resident);
+    l->counts = moe_calloc(l->n_expert, sizeof *l->counts);
+    l->scratch = moe_calloc(2 * (size_t)l->n_expert, sizeof *l->scratch);
+    moe_random_seed(&l->random, RANDOM_SEED);
+    moe_quality_meter_init(&l->meter, o->quality_share > 0.0 ? o->quality_share : DEFAULT_SHARE,
+                           o->quality_limit, METER_SEED);
+    int status = MOE_OK;
+    if (l->resident == NULL || l->counts == NULL || l->scratch == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory for lossy modes");
+    }
+    if (status == MOE_OK && o->expert_budget > 0) {
+        status = open_budget(l, o, err);
+    }
+    if (status == MOE_OK && moe_lossy_has_buddies(o)) {
+        status = open_buddies(l, o, err);
+    }
+    if (status != MOE_OK) {
+        moe_lossy_close(&l);
+        return status;
+    }
+    *out = l;
+    return MOE_OK;
+}
+
+void moe_lossy_close(moe_lossy **lossy)
+{
+    moe_lossy *l = *lossy;
+    if (l == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; l->lists != NULL && i < l->n_layer; i++) {
+        moe_buddy_list_free(&l->lists[i]);
+    }
+    free(l->lists);
+    free(l->resident);
+    free(l->counts);
+    free(l->scratch);
+    free(l->kept);
+    free(l);
+    *lossy = NULL;
+}
+
+/* ---- At work ---- */
+
+bool moe_lossy_acts(const moe_lossy *l)
+{
+    return l != NULL && !l->meter.exceeded;
+}
+
+bool moe_lossy_is_recordable(const moe_lossy *l)
+{
+    return l != NULL && l->has_buddies && !l->has_budget && !l->buddy.random &&
+           l->buddy.novelty == 0.0f && !l->measured;
+}
+
+float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
+{
+    return l->tae_percentile > 0 ? l->tae[(size_t)layer * MOE_PERCENTILES + l->tae_percentile - 1]
+                                 : -1.0f;
+}
+
+static void edit_layer(moe_lossy *l, moe_route_edit *edit)
+{
+    if (l->has_budget) {
+        for (uint32_t e = 0; l->calibration_counts != NULL && e < l->n_expert; e++) {
+            l->counts[e] = (float)l->calibration_counts[(size_t)edit->layer * l->n_expert + e];
+        }
+        l->budget.counts = l->counts;
+        moe_expert_budget_apply(&l->budget, edit, l->scratch, &l->budget_stats);
+    }
+    if (l->has_buddies) {
+        moe_buddy_options options = l->buddy;
+        options.tae_threshold = moe_lossy_tae_threshold(l, edit->layer);
+        moe_buddy_apply(&l->lists[edit->layer], &options, edit, &l->buddy_stats);
+    }
+}
+
+void moe_lossy_edit_routes(moe_lossy *l, const moe_pass *pass, uint32_t layer, const bool *resident)
+{
+    if (resident == NULL) {
+        moe_expert_store_residents(l->parts.runner->experts, layer, l->resident);
+        resident = l->resident;
+    }
+    moe_route_edit edit = moe_route_edit_of(l->rules, l->parts.runner, pass, layer, resident);
+    edit_layer(l, &edit);
+}
+
+static int after_routing(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                         moe_error *err)
+{
+    (void)runner;
+    (void)err;
+    moe_lossy_edit_routes(context, pass, layer, NULL);
+    return MOE_OK;
+}
+
+int moe_lossy_attach(moe_lossy *l, const moe_route_rules *rules, moe_error *err)
+{
+    l->rules = rules;
+    l->hook = (moe_pass_hook){.order = MOE_HOOK_EDIT,
+                              .passes = MOE_HOOK_ON_LOSSY | MOE_HOOK_ON_REHEARSAL,
+                              .wants_probs = true,
+                              .context = l,
+                              .after_routing = after_routing};
+    return moe_runner_add_hook(l->parts.runner, &l->hook, err);
+}
+
+void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
+{
+    if (l == NULL) {
+        return;
+    }
+    const moe_budget_stats *b = &l->budget_stats;
+    const moe_buddy_stats *y = &l->buddy_stats;
+    *stats =
+        (moe_lossy_stats){.on = !l->meter.exceeded,
+                          .picks = l->has_buddies ? y->n_requested : b->n_picks,
+                          .replaced = b->n_replaced + y->n_replaced,
+                          .dropped = b->n_dropped + y->n_dropped,
+                          .experts_natural = b->n_experts_natural,
+                          .experts_used = b->n_experts_used,
+                          .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,
+                          .compared = l->meter.n_sampled,
+                          .agreed = l->meter.n_agreed,
+                          .mean_kl = moe_quality_meter_mean_kl(&l->meter),
+                          .max_kl = l->meter.n_sampled > 0 ? l->meter.kl_max : NAN};
+}
