@@ -102,7 +102,7 @@ static int compute_naturally(void *context, moe_runner *runner, const moe_pass *
     return status == MOE_OK && x->ranks ? rank_experts(x, runner, pass->n_rows, err) : status;
 }
 
-/* Compares what the edited choices gave with it. */
+/* Compares the output after the edits with it. */
 static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                    moe_error *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* For analysis of the expert budget: every layer of a lossy pass is first computed as the router
- * chose, so that the oracle can rank its experts and the error of its output can be told. All that
- * a budget saves is lost by it, and host memory beyond the plan is taken. */
+ * chose, so that the oracle can rank its experts and the error of its output can be measured. This
+ * loses all that a budget saves, and takes host memory beyond the plan. */
 #ifndef MOE_LAB_BUDGET_EXACT_H
 #define MOE_LAB_BUDGET_EXACT_H
 
@@ -12,13 +12,13 @@ typedef struct moe_budget_exact {
     moe_pass_hook hook;
     moe_expert_budget *budget;
     bool ranks;        /* the oracle's list is wanted */
-    uint32_t max_rows; /* that there is memory for */
+    uint32_t max_rows; /* rows that there is memory for */
     float *rank_out;   /* [rows * n_used][n_embd], when it ranks */
     float *natural;    /* [rows][n_embd]: the layer's exact output */
     float *edited;     /* [rows][n_embd] */
     double *gram;      /* [rows][n_used][n_used] */
     double *gain;      /* [n_expert] */
-    uint32_t *list;    /* [n_expert] of the layer at work */
+    uint32_t *list;    /* [n_expert] of the current layer */
     uint32_t n_list;
     double error_sum; /* of layers' relative square errors */
     uint64_t n_layers;

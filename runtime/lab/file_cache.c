@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A cold page cache without rights: posix_fadvise() drops what is clean and mapped by nobody, and
- * mincore() on a mapping that nobody touches tells what is left. */
+/* Makes the page cache cold without privileges: posix_fadvise() drops clean pages that nobody maps,
+ * and mincore() on an untouched mapping tells what is left. */
 #include "runtime/lab/file_cache.h"
 
 #include <fcntl.h>
@@ -14,9 +14,9 @@
 #include "runtime/base/error.h"
 #include "offload/model_open.h"
 
-#define WINDOW_PAGES 4096u /* mapped and told by one call */
+#define WINDOW_PAGES 4096u /* pages that are mapped and examined by one call */
 
-/* To others than those who may write the file the kernel calls every page resident. */
+/* To a process that may not write the file the kernel reports every page as resident. */
 static bool may_ask(int fd)
 {
     char link[64];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The page cache's share in a file. */
+/* The part of a file that is in the page cache. */
 #ifndef MOE_LAB_FILE_CACHE_H
 #define MOE_LAB_FILE_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Asks the kernel to drop the file's pages. *cached: bytes that it caches all the same; false when
- * that cannot be told. */
+/* Asks the kernel to drop the file's pages. *cached: bytes that are still cached; false if that
+ * cannot be determined. */
 bool moe_file_cache_drop_fd(int fd, uint64_t file_bytes, uint64_t *cached);
 
 #endif

@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/runner.h"
 
-/* The store's statistics that grow. */
+/* The store's statistics that only grow. */
 #define AT(field) offsetof(moe_expert_store_stats, field)
 static const size_t counters[] = {
     AT(hits),
@@ -46,7 +46,7 @@ void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle)
     }
 }
 
-/* The recording run of the pass, which other hooks that only watch are not told of. */
+/* The recording run of the pass; other hooks that only watch do not see it. */
 static int record(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     moe_overlap_oracle *oracle = context;
@@ -66,7 +66,7 @@ static int record(void *context, moe_runner *runner, const moe_pass *pass, moe_e
     return status;
 }
 
-/* The layer's request has begun: notes it, or asks for the next layer's experts. */
+/* The layer's request has begun: notes it, or requests the next layer's experts. */
 static void look_ahead(void *context, moe_runner *runner, uint32_t layer)
 {
     moe_overlap_oracle *oracle = context;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The oracle of offload mode overlap, a baseline of the papers: the next layer's experts are known
- * in advance. Nothing that could be deployed knows them, so every pass is run twice. The first run
- * records which experts each layer asks for; the second, the same bits since passes are exact, has
- * them brought while the layer before is computed, and keeps nothing. Only the second counts: what
- * the first moved is taken off the statistics, and its time is told apart.
+ * in advance. No deployable method knows them, so every pass is run twice. The first run records
+ * which experts each layer requests. The second run has the same bits, since passes are exact; it
+ * loads each layer's experts while the layer before is computed, and keeps nothing. Only the second
+ * run counts: the first run's moves are subtracted from the statistics, and its time is reported
+ * separately.
  *
- * Where the host tier does not hold every expert, the first run leaves it warmer than the second
- * would find it in earnest, so the baseline is then flattered. */
+ * If the host tier does not hold every expert, the first run leaves it warmer than a single run
+ * would find it, and the baseline looks better than it is. */
 #ifndef MOE_LAB_OVERLAP_ORACLE_H
 #define MOE_LAB_OVERLAP_ORACLE_H
 
@@ -16,7 +17,7 @@
 typedef struct moe_overlap_oracle {
     moe_pass_hook hook;
     uint32_t n_expert;
-    uint32_t *n_experts; /* [n_layer] that the pass asks for */
+    uint32_t *n_experts; /* [n_layer] that the pass requests */
     uint32_t *experts;   /* [n_layer][n_expert] */
     bool recording;
     uint64_t recording_ns;           /* of all passes */
@@ -25,10 +26,10 @@ typedef struct moe_overlap_oracle {
 
 /* Adds its hook to the runner. */
 int moe_overlap_oracle_create(moe_overlap_oracle **out, moe_runner *runner, moe_error *err);
-/* Passes must not run any more. */
+/* No pass may run any more. */
 void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle);
 
-/* Takes the recording runs off the store's counters. */
+/* Subtracts the recording runs from the store's counters. */
 void moe_overlap_correct(const moe_overlap_oracle *oracle, moe_expert_store_stats *stats);
 
 #endif

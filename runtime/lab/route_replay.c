@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/runner.h"
 
-/* Every list of a layer with experts must be a full choice. */
+/* Checks that every list of a layer with experts is a full choice. */
 static int check_lists(const moe_trace *trace, const char *path, const moe_model_config *config,
                        moe_error *err)
 {

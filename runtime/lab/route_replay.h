@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Replaces what the routers choose by a recorded routing, so that the cache behaviour of a model
- * with random weights is that of a real one. The text is then meaningless, and all figures say so.
+/* Replaces the routers' choice by a recorded routing, so that a model with random weights has the
+ * cache behaviour of a real one. The text is then meaningless, and all figures say so.
  */
 #ifndef MOE_LAB_ROUTE_REPLAY_H
 #define MOE_LAB_ROUTE_REPLAY_H
@@ -14,8 +14,8 @@ typedef struct moe_route_replay {
     moe_trace *trace;
 } moe_route_replay;
 
-/* Opens the trace, checks that it is of the model's geometry, and adds a hook to the runner: a row
- * at position p takes the experts of the trace's row p modulo its rows. */
+/* Opens the trace, checks that it has the model's geometry, and adds a hook to the runner: a row at
+ * position p takes the experts of the trace's row p modulo its rows. */
 int moe_route_replay_open(moe_route_replay **out, const char *path, moe_runner *runner,
                           moe_error *err);
 void moe_route_replay_close(moe_route_replay **replay);

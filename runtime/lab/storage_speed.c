@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_storage_measure(): the range reader, given random ranges of a file and nothing else to do.
+/* moe_storage_measure(): the range reader with random ranges of a file, and nothing else to do.
  *
- * Buffers are the slots of one arena, twice as many as keep the depth filled, touched before the
- * clock starts. A range takes a free slot; where it ends up is read by nobody. The file is first
- * dropped from the page cache, and how much of it stayed there is told with the result. */
+ * Buffers are the slots of one arena, twice as many as fill the depth, touched before the clock
+ * starts. A range takes a free slot; nobody reads its bytes. The file is first dropped from the
+ * page cache, and the result says how much of it stayed there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ typedef struct measurement {
     uint8_t *arena;
     size_t slot_bytes;
     uint32_t n_slots;
-    uint32_t *free_slots; /* [n_slots], the first n_free are meant */
+    uint32_t *free_slots; /* [n_slots], of which the first n_free are valid */
     uint32_t n_free;
     moe_range_reader *reader;
     moe_random random;
@@ -111,8 +111,8 @@ static int open_file(measurement *m, moe_error *err)
     return MOE_OK;
 }
 
-/* As many ranges as keep the depth filled, twice over. A range of less than a block is one read.
- * Touched before, so that faults are not measured. */
+/* Makes room for twice as many ranges as fill the depth. A range shorter than a block is one read.
+ * Touches the memory, so that page faults are not measured. */
 static int make_arena(measurement *m, moe_error *err)
 {
     uint64_t mean = (m->range_min + m->range_max) / 2;
@@ -221,7 +221,7 @@ static int read_ranges(measurement *m, moe_error *err)
     return status;
 }
 
-/* Where the device still owes a read, its buffer is left to it. */
+/* If the device has not finished a read, its buffer is not freed. */
 static void close_all(measurement *m)
 {
     bool done = moe_range_reader_close(&m->reader);

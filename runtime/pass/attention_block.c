@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* norm -> what mixes the positions of the layer -> added to the residual stream. */
+/* norm -> the layer's mixer, which mixes positions -> addition to the residual stream. */
 #include "runtime/pass/mixers.h"
 #include "runtime/pass/runner.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* projections -> (QK-norm, clip) -> rotary embedding -> KV cache -> attention -> output.
  *
- * MLA runs in its absorbed form: the cache holds one latent (and one rotary key) per position, the
- * queries' part without position is taken into the latent's space by k_b, and the attended latent
- * out of it by v_b. */
+ * MLA runs in its absorbed form: the cache holds one latent (and one rotary key) per position. k_b
+ * maps the queries' part without position into the latent's space, and v_b maps the attended latent
+ * out of it. */
 #include "runtime/pass/attention_mixer.h"
 
 #include "runtime/pass/runner.h"
@@ -103,7 +103,7 @@ static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     return status;
 }
 
-/* q and the latent, from the norm of x: with q_lora in two steps with a norm between. */
+/* Computes q and the latent from the norm of x; with q_lora in two steps with a norm between. */
 static int project_mla_inputs(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;

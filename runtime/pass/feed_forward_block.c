@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* norm -> a dense network, or: router | -> plan -> experts, in waves when there are more than slots
- * -> their outputs in rank order -> plus the shared expert. At '|' the host first needs a result of
- * the device; everything before it can be recorded. */
+/* norm -> a dense network, or: router | -> plan -> experts, in waves if there are more than slots
+ * -> their outputs in rank order -> plus the shared expert. At '|' the host first needs a device
+ * result; everything before it can be recorded. */
 #include "runtime/base/clock.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 
 #define MOST_BROUGHT 32u /* rows */
 
-/* A network that every row passes through. */
+/* Runs a network that every row passes through. */
 static int run_dense(moe_runner *runner, const moe_weight *gate, const moe_weight *up,
                      const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
 {
@@ -18,7 +18,8 @@ static int run_dense(moe_runner *runner, const moe_weight *gate, const moe_weigh
                                         1, out, n_embd, err);
 }
 
-/* Experts of the plan that are in the device's memory: plan entry positions[i] by views[i]. */
+/* Runs experts of the plan that are in the device's memory: views[i] is the plan's entry
+ * positions[i]. */
 static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
@@ -45,15 +46,16 @@ static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, mo
     return status;
 }
 
-/* Whether activations come to the host with the routing, in case that it has a share: a few rows
- * cost less than another round trip. */
+/* Whether activations come to the host together with the routing, in case the host computes
+ * experts: a few rows cost less than another round trip. */
 static bool brings_x(const moe_runner *runner, uint32_t n_rows)
 {
     return runner->host != NULL && runner->device->queues && n_rows <= MOST_BROUGHT &&
            runner->plan->expert_slots < runner->plan->experts;
 }
 
-/* The host's share of the layer, if the store gives it one, begins beside the device's. */
+/* Starts the host's share of the layer, if the store gives it one, in parallel with the device's.
+ */
 static int start_host_share(moe_runner *runner, uint32_t n_rows, uint32_t *n, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -79,7 +81,7 @@ static int start_host_share(moe_runner *runner, uint32_t n_rows, uint32_t *n, mo
     return status;
 }
 
-/* Waits for the host's share of n experts; its outputs are wanted when the rest has succeeded. */
+/* Waits for the host's share of n experts; delivers its outputs if the rest has succeeded. */
 static int finish_host_share(moe_runner *runner, uint32_t n, int status, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -108,7 +110,7 @@ static int combine_experts(moe_runner *runner, uint32_t n_rows, moe_error *err)
     return runner->device->ops->combine(runner->device, &combine, n_rows, err);
 }
 
-/* A draft's: all of the plan is resident. */
+/* For drafts: all experts of the plan are resident. */
 static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -122,7 +124,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
     return status != MOE_OK ? status : combine_experts(runner, n_rows, err);
 }
 
-/* What the layer's plan asks for, by the choices as they are now. */
+/* Builds the layer's plan and request from the choices as they are now. */
 static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -143,7 +145,7 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
                                .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
-/* Brings in what is missing, and computes: rank_out and branch. */
+/* Loads what is missing, and computes rank_out and branch. */
 static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer_request *request,
                        bool looks_ahead, moe_error *err)
 {
@@ -174,7 +176,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
     return combine_experts(runner, n_rows, err);
 }
 
-/* By the choices as they stand. */
+/* Plans the layer, shows the request to the hooks, and scores the prediction for the layer. */
 static moe_layer_request ask_for_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     moe_layer_request request = plan_layer(runner, pass, layer);
@@ -242,7 +244,7 @@ static int run_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
     return status != MOE_OK ? status : moe_hooks_after_experts(runner, pass, layer, err);
 }
 
-/* branch to x. */
+/* Adds branch to x. */
 static int add_branch(moe_runner *runner, uint32_t n_rows, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -255,7 +257,7 @@ static int add_branch(moe_runner *runner, uint32_t n_rows, moe_error *err)
 
 /* ---- Kinds ---- */
 
-/* Each in two: what waits for no routing, and the rest. */
+/* Each kind has two parts: up to the routing, and the rest. */
 typedef struct feed_forward {
     int (*begin)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
     int (*end)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);

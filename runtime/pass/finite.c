@@ -9,7 +9,7 @@
 #include "runtime/pass/runner.h"
 
 #define EXPONENT 0x7f800000u
-#define CHUNK    1024u /* looked through without a branch */
+#define CHUNK    1024u /* floats that are checked without a branch */
 
 bool moe_all_finite(const float *x, size_t n)
 {
@@ -28,7 +28,7 @@ bool moe_all_finite(const float *x, size_t n)
     return true;
 }
 
-/* *row: the first row of buffers->x that holds something else than numbers; n_rows: none. */
+/* *row: the first row of buffers->x with a value that is not finite, or n_rows. */
 static int find_row(moe_runner *runner, uint32_t n_rows, uint32_t *row, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -111,7 +111,7 @@ static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_e
     return moe_pass_end_step(runner, status, err);
 }
 
-/* The second pass is a rehearsal: hooks that only watch are not told, and it foretells nothing. */
+/* The second pass is a rehearsal: hooks that only watch are not called, and it predicts nothing. */
 static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
     moe_pass again = *pass;

@@ -28,11 +28,11 @@ struct moe_host_compute {
     job_state state;
     bool stop;
 
-    /* The job: its thread's while GIVEN, the caller's otherwise. */
+    /* The job. It belongs to the thread while GIVEN, otherwise to the caller. */
     float *x;               /* [max_rows][n_embd] */
-    float *out;             /* [max_rows * n_used][n_embd]: rows one behind the other */
+    float *out;             /* [max_rows * n_used][n_embd]: consecutive rows */
     uint32_t *out_index;    /* [max_rows * n_used]: 0, 1, .. */
-    uint32_t *ranked_slots; /* [max_rows * n_used]: where they belong */
+    uint32_t *ranked_slots; /* [max_rows * n_used]: their places in the output */
     moe_expert_work *works; /* [n_expert] */
     uint32_t n_works;
     uint32_t n_x_rows;

@@ -27,7 +27,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     for (uint32_t l = 0; l < config->n_layer; l++) {
         moe_kv_layout *layout = &pool->layers[l];
         if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
-            layout->v_in_k = true; /* of no heads: nothing is stored */
+            layout->v_in_k = true; /* a layer without heads stores nothing */
             continue;
         }
         *layout = (moe_kv_layout){
@@ -81,7 +81,7 @@ static void put_free(moe_kv_pool *pool, moe_kv_page *page)
     pool->n_free++;
 }
 
-/* One more free page. */
+/* Allocates one more free page. */
 static int add_page(moe_kv_pool *pool, moe_error *err)
 {
     moe_kv_page *page = moe_calloc(1, sizeof *page);
@@ -99,7 +99,7 @@ static int add_page(moe_kv_pool *pool, moe_error *err)
     return MOE_OK;
 }
 
-/* Of those promised to the table, as long as there are any. */
+/* Takes a page, one of those promised to the table while it has any. */
 static int take_page(moe_kv_pool *pool, moe_kv_table *table, moe_kv_page **out, moe_error *err)
 {
     if (table->n_promised > 0) {
@@ -140,7 +140,7 @@ int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
         if (status != MOE_OK) {
             uint64_t others = pool->n_promised;
             pool->n_promised = before > others ? before : others;
-            moe_kv_pool_trim(pool); /* what came for this alone */
+            moe_kv_pool_trim(pool); /* frees pages that were allocated only for this */
             pool->n_promised = others;
             return status;
         }
@@ -171,7 +171,7 @@ static int grow_table(moe_kv_table *table, uint32_t n_pages, moe_error *err)
     return MOE_OK;
 }
 
-/* Replaces a shared page by a copy of our own. */
+/* Replaces a shared page by a copy that only this table has. */
 static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t index, moe_error *err)
 {
     moe_kv_page *shared = table->pages[index];

@@ -18,7 +18,7 @@ static uint64_t whole_pages(uint64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* Of a simulated device, what lies in RAM beyond the plan's total comes out of RAM's rest. */
+/* A simulated device lies in RAM. What it takes beyond the plan's total comes out of RAM's rest. */
 static uint64_t device_rest(const moe_memory_plan *plan)
 {
     uint64_t rest = plan->device_budget - plan->device_total;
@@ -153,7 +153,8 @@ int moe_memory_border_take_page(moe_memory_border *b, size_t bytes, void **memor
 void moe_memory_border_give_page(moe_memory_border *b, size_t bytes, void *memory, bool lent)
 {
     if (lent) {
-        /* What is queued may still use the page, and slots are filled beside the queue. */
+        /* Queued operations may still use the page, and the mover fills slots independently of the
+         * queue. */
         (void)b->device->ops->sync(b->device, NULL);
         moe_expert_store_end_loan(*b->experts, memory);
         b->device_lent -= bytes;

@@ -10,12 +10,12 @@ typedef struct moe_mixer {
     const char *name;
     /* From buffers->norm to buffers->branch, for all rows of the pass. */
     int (*run)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-    /* Of a mixer with a state, else NULL: takes the state from run->from over the first n_rows
+    /* For a mixer with a state, else NULL: advances the state from run->from over the first n_rows
      * rows of run->log to run->to (moe_state_run in pass.h). */
     int (*advance)(moe_runner *runner, const moe_state_run *run, uint32_t layer, moe_error *err);
 } moe_mixer;
 
-/* Never NULL. The one of a kind that no family has fails with MOE_ERR_UNSUPPORTED. */
+/* Never NULL. The mixer of a kind that no family has fails with MOE_ERR_UNSUPPORTED. */
 const moe_mixer *moe_mixer_of(moe_mixer_kind kind);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head.
  *
- * Where the device records operations, the front of each layer of a pass of a few rows is played:
- * what comes before the host has to know the layer's routing. */
+ * If the device records operations, a pass of a few rows replays the front of each layer: the
+ * operations before the host has to know the layer's routing. */
 #include "runtime/pass/pass.h"
 
 #include <math.h>
@@ -40,8 +40,8 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
     return status;
 }
 
-/* The normed hidden states that the logits are made of come back with them: a product with
- * quantised weights may hide what is wrong with those. */
+/* Fetches the logits together with the normed hidden states that they are computed from: a product
+ * with quantised weights may hide a value that is not finite. */
 static int fetch(moe_runner *runner, uint32_t n, uint32_t n_behind, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -138,14 +138,14 @@ void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
     }
 }
 
-/* What precedes the layer's routing. */
+/* The operations before the layer's routing. */
 static int run_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     int status = moe_attention_block(runner, pass, layer, err);
     return status != MOE_OK ? status : moe_feed_forward_begin(runner, pass, layer, err);
 }
 
-/* Played, or recorded where it has not been. */
+/* Replays the front, or records it if that has not been done. */
 static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_device *device = runner->device;
@@ -222,13 +222,14 @@ int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return status != MOE_OK ? status : output_logits(runner, pass, err);
 }
 
-/* Passes that read ahead by prediction only while that is the faster way; wide ones always. */
+/* Whether this pass counts in the trial of prefetching: such passes prefetch only while that is
+ * faster. Wide passes always prefetch. */
 static bool is_tried(const moe_runner *runner, const moe_pass *pass)
 {
     return runner->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
 }
 
-/* Passes are compared by their time for an expert, which widths change little. */
+/* Passes are compared by their time for each expert, which their width changes little. */
 static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     bool tried = is_tried(runner, pass);
@@ -256,7 +257,7 @@ int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
     if (status == MOE_OK && !done) {
         status = run_counted_layers(runner, pass, err);
     }
-    /* Rows without logits leave keys and values behind, for rows to come. */
+    /* Rows without logits leave keys and values that later rows will use. */
     if (status == MOE_OK && !done && pass->n_logit_rows < pass->n_rows) {
         status = moe_pass_check_hidden(runner, pass, err);
     }

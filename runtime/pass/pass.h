@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One pass of the model over some rows. A row is one token of one session's timeline at its
- * position, or a node of a tree of tokens that continues the timeline (moe_kv_row's path). What a
- * row sees is in the cache already or among the pass's rows, in any order; the pages of the
- * positions where rows are stored are writable. */
+ * position, or a node of a token tree that continues the timeline (moe_kv_row's path). What a row
+ * sees is already in the cache or among the pass's rows, in any order. The pages of the positions
+ * where rows are stored are writable. */
 #ifndef MOE_PASS_PASS_H
 #define MOE_PASS_PASS_H
 
@@ -13,7 +13,7 @@
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
 
-/* Logits are computed and handed over this many rows at a time. */
+/* Logits are computed and returned this many rows at a time. */
 #define MOE_LOGIT_ROWS 32u
 
 /* Device and host memory of a pass, sized once for the largest one. */
@@ -34,10 +34,10 @@ typedef struct moe_pass_buffers {
     float *shared;          /* [rows][n_embd] */
     float *shared_gate;     /* [rows] */
     float *router_logits;   /* [rows][n_expert] */
-    float *foretold_logits; /* likewise, of the next layer's router */
+    float *foretold_logits; /* likewise, for the next layer's router */
     float *rank_out;        /* [rows * n_expert_used][n_embd] */
-    float *selected;        /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that they
-                               and the logits behind them come back in one copy */
+    float *selected;        /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
+                             * copy returns them and the logits behind them */
     float *logits;          /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
     float *greatest;        /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
@@ -49,23 +49,24 @@ typedef struct moe_pass_buffers {
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
     float *router_probs;   /* [rows][n_expert]; NULL until an observer wants them */
-    float *gates;          /* [n_expert]: of the plan, the weights its rows mix each with, summed */
-    uint32_t *predicted;   /* [rows][n_expert_used]: the next layer's, foretold */
+    float *gates;          /* [n_expert]: for each of the plan's, the sum of the rows' mixing
+                            * weights */
+    uint32_t *predicted;   /* [rows][n_expert_used]: predicted for the next layer */
     float *predicted_weights;
     moe_layer_plan plan;
     moe_layer_plan next_plan;      /* of the prediction */
     uint32_t *n_rows_of;           /* [n_expert] */
     uint32_t *positions;           /* [n_expert] */
-    bool *was_predicted;           /* [n_expert] of the layer at work */
-    uint32_t predicted_layer;      /* the layer that was_predicted is about; UINT32_MAX: none */
-    uint32_t foretold_layer;       /* the layer that predicted is about; UINT32_MAX: none */
+    bool *was_predicted;           /* [n_expert] of the current layer */
+    uint32_t predicted_layer;      /* the layer of was_predicted; UINT32_MAX: none */
+    uint32_t foretold_layer;       /* the layer of predicted; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
-    uint32_t *host_positions;      /* [n_expert]: what the host computes of the layer at work */
+    uint32_t *host_positions;      /* [n_expert]: what the host computes of the current layer */
     struct moe_expert_view *host_views;
 } moe_pass_buffers;
 
-/* Called with the logits of the row that asked for them, in row order; false ends the pass's output
+/* Called with the logits of each row that wants them, in row order. False ends the pass's output
  * (the pass itself has been computed). */
 typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user);
 
@@ -75,27 +76,27 @@ typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, 
 typedef enum moe_pass_kind {
     MOE_PASS_EXACT,
     MOE_PASS_LOSSY, /* an expert budget or buddies may change what the routers chose */
-    MOE_PASS_DRAFT  /* only resident experts; nothing moves on its behalf, nothing is counted */
+    MOE_PASS_DRAFT  /* only resident experts; moves nothing, counts nothing */
 } moe_pass_kind;
 
 /* Which token a row of a pass is. */
 typedef struct moe_row_id {
-    uint64_t sequence; /* number of its session, in the order of their creation, from 0 */
+    uint64_t sequence; /* number of its session, in order of creation, from 0 */
     uint32_t position;
 } moe_row_id;
 
-/* Rows of a pass that are one sequence's, in the order of its tokens, for layers that keep a state:
- * what such a layer starts from and leaves behind. A state is of the moe_state_pool's layout and is
- * of all layers; a pass never writes to the one that it starts from, so a pass that failed or was
- * a draft leaves nothing behind. */
+/* For layers that keep a state: the rows of a pass that belong to one sequence, in the order of its
+ * tokens, with the state that they start from and the one that they leave. A state has the
+ * moe_state_pool's layout and covers all layers. A pass never writes to the state that it starts
+ * from, so a failed pass or a draft changes no sequence. */
 typedef struct moe_state_run {
     uint32_t first_row;
     uint32_t n_rows;
     uint32_t n_logged; /* rows of the log between `from` and the first row: a draft's ancestors */
     const void *from;  /* device: the state before all of them; NULL: of an empty sequence */
     void *to;          /* device: out, the state after the last row; NULL: not wanted */
-    /* Device: inputs of rows since `from`, from row 0 on; the rows of this pass are added behind
-     * the n_logged. NULL: not wanted, and n_logged is 0. */
+    /* Device: inputs of rows since `from`, from row 0 on; this pass appends its rows after the
+     * n_logged. NULL: not wanted, and n_logged is 0. */
     void *log;
 } moe_state_run;
 
@@ -107,21 +108,21 @@ typedef struct moe_pass {
     const int32_t *tokens;     /* [n_rows] */
     const moe_kv_row *kv_rows; /* [n_rows] */
     const moe_row_id *row_ids; /* [n_rows]: for hooks; NULL in a draft */
-    /* [n_state_runs], of every row just one; not looked at where no layer has a state. */
+    /* [n_state_runs]; each row is in exactly one. Not used if no layer has a state. */
     const moe_state_run *state_runs;
     uint32_t n_state_runs;
-    const uint32_t *depths; /* [n_rows] in its session's tree of drafted tokens; NULL: all 0 */
-    bool rehearses;         /* it will be run again: only hooks that ask for rehearsals take part */
-    /* Not NULL: computes the routed experts of a layer from the router's logits, instead of the
-     * host's routing. For a pass that is being recorded as a whole. */
+    const uint32_t *depths; /* [n_rows] in its session's token tree; NULL: all 0 */
+    bool rehearses;         /* it will run again: only hooks that ask for rehearsals take part */
+    /* Not NULL: computes a layer's routed experts from the router's logits, in place of the host's
+     * routing. For a pass that is being recorded as a whole. */
     int (*serve_layer)(void *serve_user, moe_runner *runner, uint32_t layer, moe_error *err);
     void *serve_user;
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
-    moe_row_greatest_fn on_greatest; /* not NULL: on_logits is not called, no logits come back */
+    moe_row_greatest_fn on_greatest; /* not NULL: replaces on_logits, and no logits are returned */
     void *user;
-    /* Asked between layers and while experts are waited for; true cancels. */
+    /* Called between layers and during waits for experts; true cancels. */
     bool (*is_cancelled)(void *cancel_user);
     void *cancel_user;
 } moe_pass;
@@ -131,7 +132,7 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *config, uint32_t 
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *config, uint32_t max_rows);
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
                           const moe_model_config *config, uint32_t max_rows, moe_error *err);
-/* Allocates router_probs, if that has not been done. */
+/* Allocates router_probs, unless that has been done. */
 int moe_pass_buffers_need_probs(moe_pass_buffers *buffers, uint32_t n_expert, moe_error *err);
 void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);
 
@@ -140,42 +141,42 @@ void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
                             moe_device_limits *limits);
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* A draft: layers and logits, and no trace of it but provisional keys and values. */
+/* Runs a draft: layers and logits. It leaves nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* A pass as far as the last layer: hidden states in buffers->x, keys and values in the cache. */
+/* Runs a pass up to the last layer: hidden states in buffers->x, keys and values in the cache. */
 int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 
-/* Its parts. What the device is given again and again in the pass is made known to it: *inputs must
- * live until the end of the step. After a failure the step needs its end, too. */
+/* The parts of a pass. Announces to the device the inputs that many operations use: *inputs must
+ * live until the end of the step. After a failure the step must be ended, too. */
 int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
                         moe_error *err);
-/* status: what became of the step; returned, unless it is MOE_OK and ending fails. */
+/* status: the result of the step; returned, unless it is MOE_OK and ending fails. */
 int moe_pass_end_step(moe_runner *runner, int status, moe_error *err);
-/* The layers, within the step. */
+/* Runs the layers, within the step. */
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* The logits of some rows as far as buffers->logits. n: up to MOE_LOGIT_ROWS. */
+/* Computes the logits of some rows into buffers->logits. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
-/* What has been queued comes back and is handed over, as logits or as their greatest: rows first ..
- * first + n of pass->logit_rows. *done: the receiver wants no more. MOE_ERR_FORMAT, and none
- * of them is handed over, where one is not finite (finite.h). */
+/* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the
+ * receiver, as logits or as their greatest. *done: the receiver wants no more. MOE_ERR_FORMAT if
+ * one is not finite (finite.h); then none of them is passed on. */
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 
 /* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
 int moe_attention_block(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* The second in two: what waits for no routing, as far as the router's logits (of a dense
- * layer all of it), and the rest (of a dense layer nothing). */
+/* The feed-forward block in two parts: up to the router's logits (for a dense layer all of it), and
+ * the rest (for a dense layer nothing). */
 int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
 int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* The layer's experts by the choices in the buffers, whose sum goes to buffers->branch; the next
- * layer is not looked ahead to, and no hook is called. */
+/* Computes the layer's experts by the choices in the buffers, with their sum in buffers->branch.
+ * Does not prefetch for the next layer and calls no hook. */
 int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
-/* For a layer that the device has carried out alone, whose choices as edited are in the buffers:
- * the store is told as by the second part. All of its experts are resident. */
+/* For a layer that the device has carried out alone, whose edited choices are in the buffers:
+ * updates the store as the second part would. All its experts are resident. */
 int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* The log is told what the device refuses to record. */
+/* Logs what the device refuses to record. */
 void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);
 

@@ -11,7 +11,7 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Length of a head's query as projected: MLA's is longer or shorter than what the cache holds. */
+/* Length of a head's query as projected: in MLA it differs from the length in the cache. */
 static uint32_t query_dim(const moe_model_config *c)
 {
     return c->attention == MOE_ATTENTION_MLA ? c->qk_nope_dim + c->n_rot : c->head_dim_k;
@@ -148,7 +148,7 @@ static size_t logits_bytes(const moe_model_config *c)
     return (size_t)MOE_LOGIT_ROWS * ((size_t)c->n_vocab + c->n_embd) * sizeof(float);
 }
 
-/* Logits come back every token, so their place is one that the link writes to directly. */
+/* Logits are fetched for every token, so they are in memory that the link writes to directly. */
 static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
                        moe_error *err)
 {

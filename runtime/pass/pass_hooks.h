@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What features do to passes. A feature fills in a hook and adds it to the runner; the pass calls
- * each stage of all hooks in the order of their numbers, on the thread that runs it:
+/* How features watch and change passes. A feature fills in a hook and adds it to the runner. The
+ * pass calls each stage of all hooks in ascending moe_hook_order, on its own thread:
  *
- *     take_over -> before_pass -> { after_routing -> on_request -> while_loading
- *                                   -> after_experts } for each layer with experts -> after_pass
+ *    take_over -> before_pass -> { after_routing -> on_request -> while_loading
+ *                                  -> after_experts } for each layer with experts -> after_pass
  *
- * A stage that a hook has no use for is NULL. An error of a stage fails the pass. */
+ * A stage that a hook does not need is NULL. An error of a stage fails the pass. */
 #ifndef MOE_PASS_HOOKS_H
 #define MOE_PASS_HOOKS_H
 
@@ -28,7 +28,7 @@ enum {
     MOE_HOOK_ON_EXACT = 1 << MOE_PASS_EXACT,
     MOE_HOOK_ON_LOSSY = 1 << MOE_PASS_LOSSY,
     MOE_HOOK_ON_DRAFT = 1 << MOE_PASS_DRAFT,
-    MOE_HOOK_ON_REHEARSAL = 1 << 8, /* also those that will be run again (moe_pass.rehearses) */
+    MOE_HOOK_ON_REHEARSAL = 1 << 8, /* also those that will run again (moe_pass.rehearses) */
     MOE_HOOK_ON_TARGET = MOE_HOOK_ON_EXACT | MOE_HOOK_ON_LOSSY,
     MOE_HOOK_ON_ALL = MOE_HOOK_ON_TARGET | MOE_HOOK_ON_DRAFT | MOE_HOOK_ON_REHEARSAL
 };
@@ -38,11 +38,12 @@ struct moe_pass_hook {
     moe_hook_order order;
     unsigned passes;  /* MOE_HOOK_ON_* */
     bool wants_probs; /* buffers->router_probs are filled from now on */
-    /* The pass has to be routed by the host, layer by layer: nobody may take it over. */
+    /* The host has to route the pass, layer by layer: no hook may take it over. */
     bool needs_host_routing;
     void *context;
 
-    /* The first that sets *done has carried the pass out, logits included. */
+    /* Carries the whole pass out, logits included, and sets *done; the first hook that does so ends
+     * the stage. */
     int (*take_over)(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                      moe_error *err);
     /* Not in drafts. */
@@ -50,28 +51,28 @@ struct moe_pass_hook {
     /* The routers' choices are in buffers->chosen and chosen_weights, and may be changed. */
     int (*after_routing)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
-    /* What the layer's plan asks the store for. Not in drafts, which ask for nothing. */
+    /* Sees what the layer's plan requests from the store. Not in drafts, which request nothing. */
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
-    /* The layer's experts are on their way; its plan is in buffers->plan. Not in drafts. */
+    /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
     /* The sum of the routed experts is in buffers->branch. */
     int (*after_experts)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
-    /* The pass has succeeded; one that fails ends without this. Not after drafts. */
+    /* Called after a pass that succeeded. Not after drafts. */
     int (*after_pass)(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err);
 
-    moe_pass_hook *next; /* the runner's */
+    moe_pass_hook *next; /* set by the runner */
 };
 
-/* The hook must stay where it is until it is removed. Between passes only. Of two hooks with the
+/* The hook must stay in place until it is removed. Call between passes only. Of two hooks with the
  * same order the later one is called first. */
 int moe_runner_add_hook(moe_runner *runner, moe_pass_hook *hook, moe_error *err);
-/* Nothing when the hook is not there. */
+/* Does nothing if the hook was not added. */
 void moe_runner_remove_hook(moe_runner *runner, moe_pass_hook *hook);
 /* Whether a hook of this pass needs the host to route it. */
 bool moe_pass_needs_host_routing(const moe_runner *runner, const moe_pass *pass);
 
-/* For the pass: each stage of all hooks that take part in it. */
+/* For the pass: each calls a stage of all hooks that take part in it. */
 int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, moe_error *err);
 int moe_hooks_before_pass(moe_runner *runner, const moe_pass *pass, moe_error *err);
 int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t layer,

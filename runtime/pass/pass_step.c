@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The device's step around a pass: it is given the rows and their angles once for all layers. */
+/* The device's step around a pass: it receives the rows and their angles once for all layers. */
 #include <math.h>
 
 #include "runtime/pass/runner.h"
 
-/* Angles are computed in double: positions run to millions, and a rounded product would turn far
- * positions by visible angles. */
+/* Angles are computed in double: positions reach millions, and rounding in float would change far
+ * positions' angles visibly. */
 static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_model_config *c = runner->config;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* What routers choose by; a NaN comes last. */
+/* The value that routers rank by; a NaN comes last. */
 static float merit(const moe_route_edit *edit, const float *probs, uint32_t expert)
 {
     const float *bias = edit->mixing.selection_bias;
@@ -30,8 +30,8 @@ void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row)
     }
 }
 
-/* Puts expert behind those of experts[first..at) that are no worse, so of equals the one that was
- * there first stays in front. experts[at] is overwritten. */
+/* Inserts expert behind those of experts[first..at) that are no worse; of equals the earlier one
+ * stays in front. Overwrites experts[at]. */
 static void insert(const moe_route_edit *edit, const float *probs, uint32_t *experts,
                    uint32_t first, uint32_t at, uint32_t expert)
 {
@@ -43,8 +43,8 @@ static void insert(const moe_route_edit *edit, const float *probs, uint32_t *exp
     experts[at] = expert;
 }
 
-/* Without groups of experts in the router, keeping what is allowed and filling up with the best of
- * the rest is the top-k of the allowed; with groups it also respects what they chose. */
+/* If the router has no groups of experts, keeping the allowed picks and filling up with the best of
+ * the rest gives the top-k of the allowed. With groups it also respects the groups' choice. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed)
 {
     const float *probs = edit->probs + (size_t)row * edit->n_expert;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Editing what the routers chose, before it becomes the layer's plan: the draft that may use only
- * resident experts, and the lossy modes. Every editor sees one layer of one pass. */
+/* Edits the routers' choice before it becomes the layer's plan: for the draft that may use only
+ * resident experts, and for the lossy modes. Every editor sees one layer of one pass. */
 #ifndef MOE_PASS_ROUTE_EDIT_H
 #define MOE_PASS_ROUTE_EDIT_H
 
@@ -9,13 +9,13 @@
 
 #include <moe/status.h>
 
-#define MOE_EXPERT_NONE UINT32_MAX /* of a rank that is dropped: its weight is 0 */
+#define MOE_EXPERT_NONE UINT32_MAX /* a dropped rank, whose weight is 0 */
 
-/* How the model makes mixing weights of the probabilities of the chosen. */
+/* How the model computes mixing weights from the probabilities of the chosen experts. */
 typedef struct moe_mixing_rule {
     bool renormalise; /* divided by (their sum in rank order + 1e-20f) */
     float scale;
-    const float *selection_bias; /* [n_expert] added to p for choosing only, or NULL */
+    const float *selection_bias; /* [n_expert] added to p for the choice only, or NULL */
 } moe_mixing_rule;
 
 typedef struct moe_route_edit {
@@ -30,9 +30,9 @@ typedef struct moe_route_edit {
     moe_mixing_rule mixing;
 } moe_route_edit;
 
-/* Ids of n_expert or more are dropped ranks to every editor, and are left as they are. */
+/* In every editor, ids of n_expert or more are dropped ranks and stay as they are. */
 
-/* Whether the expert is one of these. */
+/* Whether the expert is among these. */
 static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t expert)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -43,12 +43,12 @@ static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t ex
     return false;
 }
 
-/* A row's weights, by the model's rule over its experts: p, or p over the sum in rank order plus
- * 1e-20f, times the scale; 0 for dropped ranks. */
+/* Computes a row's weights by the model's rule over its experts: p, or p over the sum in rank order
+ * plus 1e-20f, times the scale; 0 for dropped ranks. */
 void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
-/* A row's experts anew, and their weights: those it has that are allowed ([n_expert]) stay, the
- * best of the other allowed ones (p plus the selection bias, ties to the lower id) fill the row,
- * all in the router's order. Ranks for which there is none are the last and dropped. */
+/* Chooses a row's experts anew, and computes their weights. Its experts that are allowed
+ * ([n_expert]) stay, and the best other allowed ones (p plus the selection bias, ties to the lower
+ * id) fill the row, all in the router's order. Ranks without an expert are last and dropped. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
 
 #endif

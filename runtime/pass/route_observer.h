@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A hook that is told what the routers chose: trace recording, calibration, learning. */
+/* A hook that receives the routers' choices: for trace recording, calibration, learning. */
 #ifndef MOE_PASS_ROUTE_OBSERVER_H
 #define MOE_PASS_ROUTE_OBSERVER_H
 
@@ -13,23 +13,23 @@ typedef struct moe_route_event {
     uint32_t n_used;
     const moe_row_id *rows;  /* [n_rows] */
     const uint32_t *experts; /* [n_rows][n_used], best first */
-    const float *weights;    /* [n_rows][n_used], as they are mixed */
+    const float *weights;    /* [n_rows][n_used], as used for mixing */
     const float *probs;      /* [n_rows][n_expert]; NULL unless some hook wants them */
-    const float *hidden;     /* device, [n_rows][n_embd]: what the router saw */
+    const float *hidden;     /* device, [n_rows][n_embd]: the router's input */
 } moe_route_event;
 
 typedef struct moe_route_observer {
     bool wants_probs;
     /* An error fails the pass. */
     int (*on_route)(void *context, const moe_route_event *event, moe_error *err);
-    /* The pass has succeeded; a pass that fails ends without this. May be NULL. */
+    /* Called after a pass that succeeded. May be NULL. */
     int (*on_pass_end)(void *context, uint64_t pass, moe_error *err);
     void *context;
-    moe_pass_hook hook; /* filled in when the observer is attached */
+    moe_pass_hook hook; /* filled in by moe_runner_attach_observer() */
 } moe_route_observer;
 
-/* The observer must stay where it is until it is detached. Between passes only. While it is there
- * the host routes every pass that is not a draft. */
+/* The observer must stay in place until it is detached. Call between passes only. While it is
+ * attached the host routes every pass except drafts. */
 int moe_runner_attach_observer(moe_runner *runner, moe_route_observer *observer, moe_error *err);
 void moe_runner_detach_observer(moe_runner *runner, moe_route_observer *observer);
 

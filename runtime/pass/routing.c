@@ -8,7 +8,7 @@
 
 /* Prefetches under way at once: a token's experts of two layers. */
 #define MAX_PREFETCHES(n_used) (2 * (n_used))
-/* Of the slots, at most this part may be held by prefetches. */
+/* Prefetches may hold at most this part of the slots. */
 #define PREFETCH_SLOT_DIVISOR 4
 
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
@@ -41,7 +41,8 @@ int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_
     return queue_router(runner, layer, x, n_rows, runner->buffers.router_logits, err);
 }
 
-/* From the hidden state as it is, to foretold_logits; the prediction's route. */
+/* Queues the next layer's router on the current hidden state, into foretold_logits, and fills in
+ * its route. */
 static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
 {
@@ -59,7 +60,7 @@ static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows,
                : queue_router(runner, layer, b->branch, n_rows, b->foretold_logits, err);
 }
 
-/* Whether there is a layer to foretell. */
+/* Whether there is a next layer to predict. */
 static bool has_next(const moe_runner *runner, uint32_t layer)
 {
     return layer + 1 < runner->config->n_layer && moe_layer_has_experts(runner->config, layer + 1);
@@ -89,7 +90,7 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool fo
     return status;
 }
 
-/* Sorts the plan's experts by how many rows want them, then by id; n is small. */
+/* Sorts the plan's experts by the number of rows that want them, then by id; n is small. */
 static void sort_by_demand(const moe_layer_plan *plan, uint32_t *order)
 {
     for (uint32_t i = 0; i < plan->n_experts; i++) {
@@ -103,7 +104,7 @@ static void sort_by_demand(const moe_layer_plan *plan, uint32_t *order)
     }
 }
 
-/* What a prediction asks for, best first: for one row in its router's order, else by demand. */
+/* Orders a prediction's experts, best first: for one row by its router, else by demand. */
 static uint32_t order_prediction(moe_runner *runner, uint32_t n_rows, uint32_t *experts)
 {
     moe_pass_buffers *b = &runner->buffers;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Routers: choosing a layer's experts, and foretelling the next layer's. */
+/* Routers: they choose a layer's experts, and predict the next layer's. */
 #ifndef MOE_PASS_ROUTING_H
 #define MOE_PASS_ROUTING_H
 
@@ -8,23 +8,25 @@
 #include "runtime/device/device.h"
 #include "runtime/pass/pass.h"
 
-/* How the layer's router chooses from buffers->router_logits; without places for the outcome. */
+/* How the layer's router chooses from buffers->router_logits; the places for its results are not
+ * set. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
-/* Queues a layer's router on rows that its norm has been applied to: buffers->router_logits. */
+/* Queues a layer's router, on rows after its norm: buffers->router_logits. */
 int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                      moe_error *err);
-/* What it chooses by them, to the buffers. foretells: the next layer's router is asked, too, if
- * that saves a round trip to the device. */
+/* Chooses experts by these logits, into the buffers. foretells: also runs the next layer's router,
+ * if that saves a round trip to the device. */
 int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool foretells,
                     moe_error *err);
 
-/* Runs the next layer's router on this layer's hidden state, unless that has been done, and asks
- * the store for what it names, the most wanted first. The hidden state lacks what this layer's
- * experts will add, so it is a guess; it decides which bytes move early, never what is computed. */
+/* Runs the next layer's router on this layer's hidden state, unless that has been done, and
+ * prefetches the experts that it names, the most wanted first. The hidden state lacks the output of
+ * this layer's experts, so this is a guess. It decides which bytes move early, never what is
+ * computed. */
 int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
 
-/* Compares the prediction for this layer, if there was one, with the plan that came. */
+/* Compares the prediction for this layer, if there was one, with its actual plan. */
 void moe_score_prediction(moe_runner *runner, uint32_t layer);
 
 #endif

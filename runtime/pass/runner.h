@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pass runs on: the device, the model's numbers, its weights, memory for the rows, keys and
- * values, the experts. An engine owns one runner. The runner knows neither sessions nor features:
- * whoever watches or changes a pass adds a hook (pass_hooks.h). */
+/* What a pass runs on: the device, the model's config and weights, memory for the rows, keys and
+ * values, the experts. An engine owns one runner. The runner knows neither sessions nor features: a
+ * feature that watches or changes a pass adds a hook (pass_hooks.h). */
 #ifndef MOE_PASS_RUNNER_H
 #define MOE_PASS_RUNNER_H
 
@@ -21,11 +21,11 @@
 typedef enum moe_prefetch_mode {
     MOE_PREFETCH_OFF,
     MOE_PREFETCH_ON,
-    MOE_PREFETCH_TRIED /* while it is the faster way; prefetch_gate says when */
+    MOE_PREFETCH_TRIED /* while it is faster, which prefetch_gate decides */
 } moe_prefetch_mode;
 
 struct moe_runner {
-    /* Set when the engine is opened, and the engine's. */
+    /* Set when the engine is opened, and owned by the engine. */
     const char *model_path; /* for messages */
     moe_device *device;
     const moe_model_config *config;
@@ -40,19 +40,19 @@ struct moe_runner {
     moe_log_fn log;
     void *user;
 
-    /* Changed by passes; one runs at a time. */
+    /* Changed by passes; one pass runs at a time. */
     moe_pass_buffers buffers;
-    moe_pass_hook *hooks; /* a list, in the order of their numbers */
+    moe_pass_hook *hooks; /* a list, ordered by moe_hook_order */
     moe_trial_gate prefetch_gate;
-    bool prefetches;         /* this pass does */
-    uint64_t n_pass_experts; /* distinct ones that this pass has asked for, all layers */
+    bool prefetches;         /* this pass prefetches */
+    uint64_t n_pass_experts; /* distinct experts that this pass has requested, in all layers */
     uint64_t n_passes;
     uint64_t n_predicted, n_predicted_right;
     bool fronts_refused; /* layers' fronts could not be recorded */
 };
 
-/* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL where the model has
- * none. */
+/* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL if the model lacks
+ * it. */
 static inline const moe_weight *moe_layer_weight(const moe_runner *runner, uint32_t layer,
                                                  int tensor)
 {

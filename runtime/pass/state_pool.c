@@ -81,7 +81,7 @@ static moe_state *hold(moe_state *state)
 
 /* ---- A session's ---- */
 
-/* A state that is not needed any more: the next pass may write to it. */
+/* Frees a state for reuse: the next pass may write to it. */
 static void recycle(moe_state_pool *pool, moe_state_table *t, moe_state *state)
 {
     if (t->next == NULL && state != NULL && state->n_users == 1) {
@@ -92,7 +92,7 @@ static void recycle(moe_state_pool *pool, moe_state_table *t, moe_state *state)
     }
 }
 
-/* Without memory for one more state the oldest snapshot becomes it. */
+/* Without memory for one more state, reuses the oldest snapshot. */
 static int reserve_next(moe_state_pool *pool, moe_state_table *t, moe_error *err)
 {
     int status = new_state(pool, pool->state_bytes, &t->next, err);
@@ -133,8 +133,8 @@ moe_state_run moe_state_table_run(moe_state_table *t, uint32_t first_row, uint32
     return run;
 }
 
-/* Of the snapshots and one more behind them, the one without which they lie most evenly. The last
- * and the latest beginning of a turn stay. */
+/* Of the snapshots and one more after them, the one whose removal leaves them spaced most evenly.
+ * The last, and the latest beginning of a turn, stay. */
 static uint32_t least_missed(moe_state *const *s, uint32_t n)
 {
     uint32_t turn = n;
@@ -153,7 +153,7 @@ static uint32_t least_missed(moe_state *const *s, uint32_t n)
     return least;
 }
 
-/* The session's reference goes over to the snapshots. */
+/* Moves the session's reference to the snapshots. */
 static void keep(moe_state_pool *pool, moe_state_table *t, moe_state *state)
 {
     moe_state *all[MOE_STATE_SNAPSHOTS + 1];
@@ -170,7 +170,8 @@ static void keep(moe_state_pool *pool, moe_state_table *t, moe_state *state)
     t->n_snapshots = n;
 }
 
-/* Whether the timeline may be cut back to here at a small cost. */
+/* Whether the state is worth keeping as a snapshot, so that cutting the timeline back to here is
+ * cheap. */
 static bool is_wanted(const moe_state_table *t, const moe_state *state)
 {
     uint32_t last = t->n_snapshots > 0 ? t->snapshots[t->n_snapshots - 1]->position : 0;
@@ -195,7 +196,7 @@ void moe_state_table_commit(moe_state_pool *pool, moe_state_table *t, uint32_t p
     if (old != NULL && is_wanted(t, old)) {
         keep(pool, t, old);
     } else if (old != NULL && old->n_users == 1) {
-        t->next = old; /* as long as no pass writes to it, it is a snapshot */
+        t->next = old; /* a snapshot as long as no pass writes to it */
     } else {
         drop(pool, &old, pool->state_bytes);
     }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session has of recurrent layers, beside its KV pages: states of fixed size, each of all
- * such layers at one position of the timeline.
+/* A session's part of recurrent layers, beside its KV pages: states of fixed size, each covering
+ * all such layers at one position of the timeline.
  *
- *     snapshots ... current          next
- *       p0 < p1 ...  n_evaluated     where a pass leaves its own; it becomes current when the
- *                                    pass has succeeded
+ *    snapshots ... current          next
+ *      p0 < p1 ...  n_evaluated     a pass writes its result here; it becomes current when the
+ *                                   pass has succeeded
  *
- * A state cannot be cut back, so a timeline is: to a snapshot before the place, from which on its
- * tokens are evaluated again. The bits are those of before, since a state depends on the tokens
- * alone. A rejected draft costs less: its rows' inputs are in the log, and `current` is advanced
- * over those of the accepted ones (moe_mixer.advance).
+ * A state cannot be cut back. To cut a timeline back, the session goes back to a snapshot before
+ * the place and evaluates the tokens from there again. The bits are the same, since a state depends
+ * on the tokens alone. A rejected draft costs less: its rows' inputs are in the log, and `current`
+ * is advanced over those of the accepted rows (moe_mixer.advance).
  *
  * Memory is bounded: a session has at most MOE_STATES_MOST states and one log, which the memory
  * plan counts. Forks share states and never write to a shared one. */
@@ -23,7 +23,8 @@
 
 #define MOE_STATE_SNAPSHOTS 3u
 #define MOE_STATES_MOST     (MOE_STATE_SNAPSHOTS + 2u)
-/* Positions between snapshots, at least; where a turn begins there is one whatever the distance. */
+/* Positions between snapshots, at least. The beginning of a turn gets a snapshot at any distance.
+ */
 #define MOE_STATE_INTERVAL 256u
 
 /* One layer's place in a state and in a log. */
@@ -35,52 +36,54 @@ typedef struct moe_state_layout {
 typedef struct moe_state_pool {
     moe_device *device;
     moe_state_layout *layers;  /* [n_layer] */
-    size_t state_bytes;        /* 0: no layer has a state, and nothing below does anything */
+    size_t state_bytes;        /* 0: no layer has a state, and the functions below do nothing */
     size_t log_bytes;          /* 0: no drafts */
     moe_memory_border *border; /* grants states */
 } moe_state_pool;
 
 typedef struct moe_state {
     void *memory; /* device */
-    bool lent;    /* it lies in expert slots */
+    bool lent;    /* its memory is lent by expert slots */
     uint32_t n_users;
-    uint32_t position; /* tokens that it has seen; UINT32_MAX: a pass may have written to it */
+    uint32_t position; /* number of tokens in it; UINT32_MAX: a pass may have written to it */
     bool begins_turn;
 } moe_state;
 
 /* A session's. */
 typedef struct moe_state_table {
     moe_state *current;                        /* NULL: of an empty timeline */
-    moe_state *next;                           /* its own, once reserved */
+    moe_state *next;                           /* the session's own, once reserved */
     moe_state *snapshots[MOE_STATE_SNAPSHOTS]; /* ascending positions */
     uint32_t n_snapshots;
     moe_state *log;   /* memory of another size */
     bool begins_turn; /* current is where a turn begins */
 } moe_state_table;
 
-/* n_log_rows: drafted rows in one pass, their root among them; 0: there are no drafts. */
+/* n_log_rows: most drafted rows in one pass, including the root; 0: there are no drafts. */
 int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_model_config *config,
                         uint32_t n_log_rows, moe_error *err);
 void moe_state_pool_free(moe_state_pool *pool);
-/* The most that one session takes of the device's memory. */
+/* The most device memory that one session takes. */
 uint64_t moe_state_pool_session_bytes(const moe_state_pool *pool);
 
-/* Gets what a pass will write to. MOE_ERR_BUDGET: it cannot be had, and nothing has changed. */
+/* Reserves the states that a pass will write to. MOE_ERR_BUDGET: there is no memory, and nothing
+ * has changed. */
 int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *table, moe_error *err);
-/* What a pass is given of a session's rows; drafts log theirs. After moe_state_table_reserve(). */
+/* Describes a session's rows to a pass; drafts log theirs. Call after moe_state_table_reserve(). */
 moe_state_run moe_state_table_run(moe_state_table *table, uint32_t first_row, uint32_t n_rows,
                                   bool logs);
-/* The pass has succeeded: `next` is the state at this position. */
+/* Call when the pass has succeeded: `next` is the state at this position. */
 void moe_state_table_commit(moe_state_pool *pool, moe_state_table *table, uint32_t position);
 /* Goes back to the latest state of at most n tokens; returns how many it has seen. */
 uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *table, uint32_t n);
 /* Makes out share the states of table. */
 void moe_state_table_share(moe_state_table *out, const moe_state_table *table);
-/* After moe_state_table_reserve(): the data [state_bytes] becomes the state at this position. */
+/* Makes the data [state_bytes] the state at this position. Call after moe_state_table_reserve(). */
 int moe_state_table_upload(moe_state_pool *pool, moe_state_table *table, const void *data,
                            uint32_t position, moe_error *err);
 void moe_state_table_free(moe_state_pool *pool, moe_state_table *table);
-/* Assert of tests: positions ascend, counts are in range, nothing is shared that is written to. */
+/* Whole-structure check for tests' assertions: positions ascend, counts are in range, no shared
+ * state is written to. */
 bool moe_state_table_check(const moe_state_table *table, uint32_t n_evaluated);
 
 #endif

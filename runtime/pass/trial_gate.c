@@ -5,10 +5,10 @@
 
 #define FIRST_HOLD 128u
 #define MOST_HOLD  1024u
-/* On has to be better by this share, or it is off: it costs what is not measured here too. */
+/* "On" must be better by this share, because it has costs that are not measured here. */
 #define LEAST_GAIN 0.01
 #define MOST_BUSY  0.85
-/* The first run with it was dearer by this share: no second one. */
+/* If the first run with it is dearer by this share, there is no second one. */
 #define CLEAR_LOSS 0.05
 #define N_DEAREST  2u
 
@@ -45,7 +45,7 @@ static double mean_without_dearest(double *values, uint32_t n)
     return sum / n;
 }
 
-/* Time with it over time without. */
+/* The time with it divided by the time without. */
 static double relative_cost(moe_trial_gate *gate)
 {
     double off = mean_without_dearest(gate->costs[0], gate->n_costs[0]);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether something that ought to help does: it is tried in turns with going without it, on the
- * work itself, and the better of the two is kept until it is time to look again.
+/* Decides whether something that should help does help. The gate tries it in turns with going
+ * without it, on the work itself, and keeps the better of the two until the next trial.
  *
- *     TRY: off, on, off, on (runs of 6 passes) --> HOLD the better --> TRY ...
- *             |    |                               (128 passes, doubled while the verdict stays)
- *             |    +-- clearly dearer ------------> HOLD off
- *             +-- off has nothing to spare -------> HOLD off
+ *    TRY: off, on, off, on (runs of 6 passes) --> HOLD the better --> TRY ...
+ *            |    |                               (128 passes, doubled while the verdict stays)
+ *            |    +-- clearly dearer ------------> HOLD off
+ *            +-- off has nothing to spare -------> HOLD off
  *
- * What helps by filling idle time is not tried at all where the first run without it was busy
- * nearly all of the time: it could only be in the way.
+ * A measure that fills idle time is not tried if the first run without it was busy nearly all of
+ * the time: it could only cost.
  *
- * Both ways are compared by their mean without the two dearest passes: outliers do not decide, but
- * a tail of dear passes counts. The first pass of a run is left out, because it still lives off the
- * one before. A tie goes to off. In the long run the worse way takes 12 of at least 1024 passes. */
+ * Both ways are compared by their mean without the two dearest passes, so outliers do not decide,
+ * but a tail of dear passes counts. The first pass of a run is left out, because the run before
+ * still influences it. A tie means off. In the long run the worse way takes 12 of at least 1024
+ * passes. */
 #ifndef MOE_PASS_TRIAL_GATE_H
 #define MOE_PASS_TRIAL_GATE_H
 
@@ -35,10 +36,10 @@ typedef struct moe_trial_gate {
 } moe_trial_gate;
 
 void moe_trial_gate_init(moe_trial_gate *gate);
-/* For the pass that comes. */
+/* Whether the coming pass uses it. */
 bool moe_trial_gate_is_on(const moe_trial_gate *gate);
-/* A pass: the work in it (so that passes of all widths compare by time_ns / work), its time, and
- * how much of that it spent on what the thing on trial would compete for. */
+/* Notes a pass: its amount of work (passes of all widths compare by time_ns / work), its time, and
+ * how much of that time was spent on what the measure competes for. */
 void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, double busy_ns);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Three walks over the same list of tensors: the first adds up the arena, the second lists what is
- * to be read, in order, so that the reader is ahead of the third, which fills the arena. */
+/* Walks three times over the same list of tensors: the first walk adds up the arena, the second
+ * lists what is to be read, in order, so that the reader is ahead of the third, which fills the
+ * arena. */
 #include "runtime/pass/weights.h"
 
 #include <stdlib.h>
@@ -24,12 +25,12 @@ typedef struct loader {
     const moe_model_config *config;
     walk walk;
     size_t offset;           /* in the arena */
-    moe_model_range *ranges; /* [n_ranges]: what is read, one tensor each */
+    moe_model_range *ranges; /* [n_ranges]: one for each tensor to read */
     size_t n_ranges, capacity;
-    size_t at; /* of the ranges, the one that is loaded */
+    size_t at; /* the current range */
     moe_model_reader *reader;
-    XXH3_state_t *hash;   /* of that one's bytes so far; NULL: there are no checksums */
-    moe_finite_scan scan; /* of them, where there are none */
+    XXH3_state_t *hash;   /* of the current range's bytes so far; NULL: there are no checksums */
+    moe_finite_scan scan; /* of the same bytes, if there are no checksums */
     uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
@@ -41,7 +42,7 @@ static bool report(const loader *load)
     return s->progress == NULL || s->progress(fraction < 1.0 ? fraction : 1.0, s->user);
 }
 
-/* The reader asks while it waits. */
+/* The reader calls this while it waits. */
 static bool is_cancelled(void *user)
 {
     return !report(user);
@@ -80,7 +81,7 @@ static int list_range(loader *load, const moe_tensor_ref *ref)
     return MOE_OK;
 }
 
-/* The next bytes of the tensor, as they come. */
+/* Gets the next bytes of the tensor, as many as have arrived. */
 static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *n)
 {
     int status = moe_model_reader_next(load->reader, most, bytes, n, load->err);
@@ -98,7 +99,7 @@ static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *
     return status;
 }
 
-/* Exactly so many, to host memory. */
+/* Copies exactly so many bytes to host memory. */
 static int take_bytes(loader *load, uint8_t *dst, size_t size)
 {
     int status = MOE_OK;
@@ -115,7 +116,7 @@ static int take_bytes(loader *load, uint8_t *dst, size_t size)
     return status;
 }
 
-/* Exactly so many, to the device. */
+/* Copies exactly so many bytes to the device. */
 static int upload_bytes(loader *load, const void *dst, uint64_t size)
 {
     uint8_t *to = (uint8_t *)dst;
@@ -133,9 +134,8 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
     return status;
 }
 
-/* MOE_OK: the tensor that has been read is what the checksum is of. Without checksums: its values
- * are numbers. What is computed with others can stay unnoticed, since the conversion of activations
- * to blocks of 8 bits drops NaN. */
+/* MOE_OK: the tensor matches its checksum or, without checksums, its values are finite. Otherwise a
+ * NaN could stay unnoticed, since the conversion of activations to blocks of 8 bits drops it. */
 static int verify(const loader *load)
 {
     const moe_weights_source *s = load->source;
@@ -153,7 +153,7 @@ static int verify(const loader *load)
     return moe_fail_damaged_tensor(load->err, s->gguf, index);
 }
 
-/* Reads the tensor by `fill`; where its bytes are not those of its checksum, once more. */
+/* Reads the tensor by `fill`; a second time if its bytes do not match the checksum. */
 static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *, void *),
                    void *context)
 {
@@ -211,9 +211,9 @@ static int load_tensor(loader *load, moe_weight *weight, const moe_tensor_ref *r
     return load_by(load, ref, fill_plain, &t);
 }
 
-/* Older MLA files hold [head][nope + v][rank] in one tensor. The values' rows are taken as they
- * are; the keys' are wanted transposed, [head][rank][nope], and become F32: no quantisation is
- * added. */
+/* Older MLA files hold [head][nope + v][rank] in one tensor. The values' rows are used unchanged.
+ * The keys' rows are needed transposed, [head][rank][nope], and become F32, so that no quantisation
+ * is added. */
 typedef struct split_tensor {
     const moe_tensor_ref *kv_b;
     moe_weight k_b, v_b;

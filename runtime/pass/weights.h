@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The weights that are always in the device's memory: everything but the routed experts. */
+/* The weights that are always in the device's memory: all except the routed experts. */
 #ifndef MOE_PASS_WEIGHTS_H
 #define MOE_PASS_WEIGHTS_H
 
@@ -24,13 +24,13 @@ typedef struct moe_weights {
     size_t arena_bytes;
 } moe_weights;
 
-/* What is loaded, and how it is read. */
+/* What to load, and how to read it. */
 typedef struct moe_weights_source {
     const moe_gguf *gguf;
     const moe_model_config *config;
     const moe_tensor_map *map;
     const uint64_t *checksums; /* XXH3 of every tensor of the gguf, in its order; NULL: none */
-    moe_model_reader_options reader; /* but for gguf, is_cancelled and cancel_user */
+    moe_model_reader_options reader; /* except gguf, is_cancelled and cancel_user */
     moe_progress_fn progress;        /* false cancels; may be NULL */
     void *user;                      /* progress's */
 } moe_weights_source;
@@ -38,8 +38,8 @@ typedef struct moe_weights_source {
 /* Bytes that loading will take on the device. */
 uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map);
 
-/* Reads, verifies and uploads. MOE_ERR_CANCELLED when the progress callback says so; MOE_ERR_IO,
- * which names the tensor, when its bytes are twice not those that its checksum is of. */
+/* Reads, verifies and uploads. MOE_ERR_CANCELLED when the progress callback cancels; MOE_ERR_IO,
+ * naming the tensor, when its bytes twice do not match its checksum. */
 int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,
                      moe_error *err);
 void moe_weights_free(moe_weights *weights, moe_device *device);

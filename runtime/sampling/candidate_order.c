@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Three ways to one order. A few of many: a heap of n whose root is the worst of them, which most
- * candidates do not pass. Few altogether: qsort. Many: a radix sort of the logits' bits, least
- * digit first, which is stable, so that ascending tokens stay so among equals. */
+/* Three algorithms for one order. A few of many: a heap of n whose root is the worst of them, which
+ * most candidates do not pass. Few altogether: qsort. Many: a radix sort of the logits' bits, least
+ * digit first, which is stable and so keeps tokens ascending among equals. */
 #include "runtime/sampling/candidate_order.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ enum {
     DIGIT_BITS = 11,
     N_DIGITS = 3, /* of 32 bits */
     N_VALUES = 1 << DIGIT_BITS,
-    /* Below it a pass over N_VALUES counters costs more than comparing. */
+    /* Below this, a pass over N_VALUES counters costs more than comparing. */
     FEW = 1024
 };
 
@@ -58,7 +58,7 @@ static void best_to_front(moe_candidate *c, uint32_t n_all, uint32_t n)
     }
 }
 
-/* Ascending where logits descend; both zeros are one. */
+/* Ascends as logits descend; both zeros have the same key. */
 static uint32_t key_of(float logit)
 {
     float positive_zero = logit + 0.0f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Candidates of a vocabulary in the order in which filters cut them: descending logits, the lower
- * token first among equals. */
+/* Orders the candidates of a vocabulary as filters cut them: descending logits, the lower token
+ * first among equals. */
 #ifndef MOE_SAMPLING_CANDIDATE_ORDER_H
 #define MOE_SAMPLING_CANDIDATE_ORDER_H
 
@@ -11,8 +11,9 @@ typedef struct moe_candidate {
     int32_t token;
 } moe_candidate;
 
-/* The n best of the n_all candidates in candidates[0 .. n), in order, n at most n_all. The others
- * may be lost: both arrays, of n_all each, are used. candidates: by ascending tokens at the call.
+/* Puts the n best of the n_all candidates into candidates[0 .. n), in order; n at most n_all. The
+ * others may be lost, since both arrays, of n_all each, are used. candidates: by ascending tokens
+ * at the call.
  */
 void moe_candidates_order(moe_candidate *candidates, moe_candidate *spare, uint32_t n_all,
                           uint32_t n);

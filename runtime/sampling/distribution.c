@@ -39,8 +39,8 @@ int32_t moe_distribution_race(const moe_distribution *d, uint64_t number)
     for (uint32_t i = 0; i < d->n; i++) {
         const moe_choice *c = &d->choices[i];
         double uniform = moe_random_mix(number, (uint32_t)c->token);
-        /* -log(u) >= 1 - u: nearly all have lost without the logarithm. A part in a billion is far
-         * more than rounding changes. */
+        /* -log(u) >= 1 - u: this rules out nearly all without a logarithm. The margin, a part in a
+         * billion, is far larger than rounding errors. */
         if (1.0 - uniform > best * c->p * (1.0 + 1e-9)) {
             continue;
         }

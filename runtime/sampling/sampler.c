@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Filters cut the vocabulary in its order of logits, but to put all of it in order takes longer
- * than some models' whole pass. So a pass without order finds how far below the best logit a filter
- * may keep any, and what is that near is put in order and cut exactly. The result is, to the bit,
- * what ordering everything gives; a test holds it to that. */
+/* Filters cut the vocabulary in its order of logits, but ordering all of it takes longer than some
+ * models' whole pass. So a pass without ordering first finds how far below the best logit a filter
+ * may keep any candidate. Only candidates within that range are ordered and cut exactly. The result
+ * is, to the bit, that of ordering everything; a test checks this. */
 #include "runtime/sampling/sampler.h"
 
 #include <float.h>
@@ -28,7 +28,7 @@ void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size)
 
 int moe_sampling_take(moe_sampling *s, const moe_sampling *given, moe_error *err)
 {
-    /* Its size is fixed, as it stands inside the session's options. */
+    /* Its size is fixed, because it is part of the session's options. */
     if (given != NULL && given->struct_size > sizeof *s) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "moe_sampling: struct_size is %zu; use moe_sampling_init()",
@@ -91,7 +91,7 @@ void moe_sampler_free(moe_sampler *sampler)
     sampler->seen = NULL;
 }
 
-/* Logits become candidates; those of recent tokens are pushed away from being chosen, once each. */
+/* Turns logits into candidates, and applies the repetition penalty to recent tokens, once each. */
 static void collect(moe_sampler *sampler, const float *logits, const int32_t *recent,
                     size_t n_recent)
 {
@@ -136,7 +136,7 @@ static int32_t greatest(const float *logits, uint32_t n)
     return best;
 }
 
-/* The best of all, the lowest token of equals. */
+/* The best of all; of equals the lowest token. */
 static moe_candidate best_of(const moe_candidate *c, uint32_t n)
 {
     moe_candidate best = c[0];
@@ -153,7 +153,7 @@ static double weight(float logit, float best, double temperature)
     return exp(((double)logit - (double)best) / temperature);
 }
 
-/* Choices of the first n candidates, which are in order. Returns their sum. */
+/* Turns the first n candidates, which are in order, into choices. Returns their sum. */
 static double to_choices(const moe_candidate *c, uint32_t n, double temperature, moe_choice *out)
 {
     double sum = 0.0;
@@ -164,20 +164,21 @@ static double to_choices(const moe_candidate *c, uint32_t n, double temperature,
     return sum;
 }
 
-/* Where the sum of all weights lies, as added up in order, when it is known without the order. */
+/* Bounds of the sum of all weights as added up in order, computed without the order. */
 typedef struct sum_bounds {
     double low, high;
 } sum_bounds;
 
-/* How far below the best logit top-p may keep any. Weights are added up in buckets of logits, from
- * the greatest on, until they are certain to hold the share. Adding n terms of one sign in another
- * order changes a sum by n DBL_EPSILON of it at most; the walk allows for twice that. *sum: of all.
+/* How far below the best logit top-p may keep any candidate. Adds up weights in buckets of logits,
+ * from the greatest on, until they certainly hold the share. Adding n terms of one sign in another
+ * order changes a sum by at most n DBL_EPSILON of it; the walk allows for twice that. *sum: of all.
  */
 static double top_p_depth(const moe_sampler *sampler, float best, sum_bounds *sum)
 {
     enum {
         N_BUCKETS = 512,
-        BUCKETS_A_UNIT = 16 /* the last one has all that is N_BUCKETS / 16 or more below the best */
+        BUCKETS_A_UNIT = 16 /* the last bucket holds all that are N_BUCKETS / 16 or more below the
+                             * best */
     };
     double weights[N_BUCKETS] = {0.0};
     double total = 0.0;
@@ -202,8 +203,8 @@ static double top_p_depth(const moe_sampler *sampler, float best, sum_bounds *su
     return INFINITY;
 }
 
-/* How many of the choices, which are in order, hold top-p of the sum; n when even all n do not.
- * Returns 0 when that depends on where between its bounds the sum is. */
+/* How many of the ordered choices hold top-p of the sum; n when even all n do not. Returns 0 if
+ * that depends on where the sum lies between its bounds. */
 static uint32_t cut_top_p(const moe_choice *choices, uint32_t n, double top_p, sum_bounds sum)
 {
     double held = 0.0;
@@ -219,7 +220,7 @@ static uint32_t cut_top_p(const moe_choice *choices, uint32_t n, double top_p, s
     return n;
 }
 
-/* Candidates at most that far below the best to the front, by ascending tokens as before. */
+/* Moves candidates at most that far below the best to the front, still by ascending tokens. */
 static uint32_t keep_near(moe_candidate *c, uint32_t n, float best, double depth)
 {
     uint32_t kept = 0;
@@ -230,10 +231,10 @@ static uint32_t keep_near(moe_candidate *c, uint32_t n, float best, double depth
     return kept;
 }
 
-/* What top-p and min-p keep of the whole vocabulary, in out->choices with the weights at
- * temperature 1, and in order in the candidates. Only candidates that may be kept are put in order.
- * False when rounding decides (many equal logits can make it so), which only the order of all can
- * tell; some candidates are lost then. */
+/* What top-p and min-p keep of the whole vocabulary: in out->choices with the weights at
+ * temperature 1, and in order in the candidates. Orders only candidates that may be kept. False if
+ * rounding decides (many equal logits can cause this), so that only the full order can tell; some
+ * candidates are lost then. */
 static bool cut_vocabulary(moe_sampler *sampler, moe_candidate best, moe_distribution *out)
 {
     const moe_sampling *s = &sampler->settings;
@@ -241,7 +242,7 @@ static bool cut_vocabulary(moe_sampler *sampler, moe_candidate best, moe_distrib
     sum_bounds sum = {0.0, 0.0};
     double depth = INFINITY;
     if (s->min_p > 0.0f) {
-        /* exp() errs by far less than the part in a billion that the margin is. */
+        /* exp() errs by far less than this margin, a part in a billion. */
         depth = 1e-9 - log((double)s->min_p);
     }
     if (s->top_p < 1.0f) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Chooses the next token from logits: repetition penalty, then greedy at temperature 0, else top-k,
- * top-p and min-p (on the probabilities at temperature 1, as the field does), then temperature. */
+ * top-p and min-p (on the probabilities at temperature 1, as other engines do), then temperature.
+ */
 #ifndef MOE_SAMPLING_SAMPLER_H
 #define MOE_SAMPLING_SAMPLER_H
 
@@ -15,36 +16,38 @@ typedef struct moe_sampler {
     moe_random random;
     uint32_t n_vocab;
     moe_candidate *candidates; /* [n_vocab] */
-    moe_candidate *spare;      /* [n_vocab]: scratch of the order */
+    moe_candidate *spare;      /* [n_vocab]: scratch of the ordering */
     moe_choice *choices;       /* [n_vocab] */
     uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
-    void *memory;              /* of the four */
+    void *memory;              /* holds the four arrays */
 } moe_sampler;
 
-/* Copies what the program set over *sampling, which holds the defaults, and checks all of it. */
+/* Copies the fields that the program set over *sampling, which holds the defaults, and checks all
+ * of it. */
 int moe_sampling_take(moe_sampling *sampling, const moe_sampling *given, moe_error *err);
-/* What a sampler takes. */
+/* The memory that a sampler takes. */
 uint64_t moe_sampler_bytes(uint32_t n_vocab);
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
                      moe_error *err);
 void moe_sampler_free(moe_sampler *sampler);
 void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
 
-/* The next token is that of the greatest logit (a NaN being none), the lowest of equals, whatever
- * came before. */
+/* Whether the next token is always that of the greatest logit (ignoring NaN), the lowest of equals,
+ * whatever came before. */
 bool moe_sampler_takes_greatest(const moe_sampler *sampler);
 
-/* What the next token is drawn from: descending p, not normalised; temperature 0 leaves one choice.
- * It points into the sampler, until its next call. Never empty, also when logits are not finite. */
+/* The distribution that the next token is drawn from: descending p, not normalised; temperature 0
+ * leaves one choice. It points into the sampler, until its next call. Never empty, even if logits
+ * are not finite. */
 void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
                               size_t n_recent, moe_distribution *out);
-/* At temperature 0 no random number is used. */
+/* At temperature 0 it uses no random number. */
 int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
-/* As if one token had been drawn. */
+/* Advances as if one token had been drawn. */
 void moe_sampler_skip(moe_sampler *sampler);
 
-/* Both of them. recent: the timeline's tokens; its last repeat_last ones are penalised. Always
- * returns an id in [0, n_vocab), also when logits are not finite. */
+/* Distribution and draw together. recent: the timeline's tokens; its last repeat_last ones are
+ * penalised. Always returns an id in [0, n_vocab), even if logits are not finite. */
 int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
                          size_t n_recent);
 

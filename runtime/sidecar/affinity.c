@@ -10,7 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Dequantised weights of all experts at hand at once. */
+/* Dequantised weights, of all experts, in memory at once. */
 #define CHUNK_BYTES (16u << 20)
 #define LANES       8u
 
@@ -70,7 +70,7 @@ int moe_affinity_by_coactivation(const float *coactivation, uint32_t n, uint16_t
     return status;
 }
 
-/* In lanes, so that the compiler may use vectors and the sum's order stays the same. */
+/* Sums in lanes, so that the compiler may use vectors and the order stays the same. */
 static double distance_of(const float *a, const float *b, uint32_t n)
 {
     float sums[LANES] = {0};
@@ -110,12 +110,12 @@ void moe_affinity_of_outputs(const float *outputs, uint32_t n_expert, uint32_t n
 
 /* ---- Weights ---- */
 
-/* The layer's experts while they are read, some rows of a part of all of them at a time. */
+/* The layer's experts while they are read: some rows of one part, of all experts, at a time. */
 typedef struct weight_scan {
     const moe_weight_reader *reader;
     const moe_expert_ref *experts;
     uint32_t n_expert;
-    XXH3_state_t **hashes;   /* [n_expert], of the part at work */
+    XXH3_state_t **hashes;   /* [n_expert], of the current part */
     moe_model_range *ranges; /* [n_expert], of the chunk */
     uint8_t *bytes;          /* rows as in the file */
     float *values;           /* [n_expert][elements of a chunk] */
@@ -130,7 +130,7 @@ static uint64_t chunk_rows(const weight_scan *scan, const moe_tensor_ref *ref)
     return rows < ref->n_out ? rows : ref->n_out;
 }
 
-/* Rows first .. first + n of the part, of all experts. */
+/* Begins rows first .. first + n of the part, of all experts. */
 static int begin_chunk(weight_scan *scan, int part, uint64_t first, uint64_t n, moe_error *err)
 {
     for (uint32_t e = 0; e < scan->n_expert; e++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How near the experts of a layer are to each other, as orders: row i names all experts from the
- * nearest to i on, beginning with i itself, equals by id. */
+/* Orders the experts of a layer by how near they are to each other: row i names all experts from
+ * the nearest to i on, beginning with i itself, equals by id. */
 #ifndef MOE_SIDECAR_AFFINITY_H
 #define MOE_SIDECAR_AFFINITY_H
 
@@ -11,13 +11,13 @@
 #include "offload/model_reader.h"
 #include "runtime/model/tensor_map.h"
 
-/* distances: [n][n] of which i < j counts; order: [n][n]. */
+/* distances: [n][n], of which only i < j is read; order: [n][n]. */
 int moe_affinity_rank(const double *distances, uint32_t n, uint16_t *order, moe_error *err);
-/* The more often together, the nearer; [n][n], symmetric. */
+/* Experts that are used together more often are nearer; [n][n], symmetric. */
 int moe_affinity_by_coactivation(const float *coactivation, uint32_t n, uint16_t *order,
                                  moe_error *err);
 
-/* Outputs of every expert on the same rows, [n_expert][n_rows][n_embd]: distances (i < j) become
+/* outputs: of every expert on the same rows, [n_expert][n_rows][n_embd]. Sets distances (i < j) to
  * the mean over rows of the L2 distance. */
 void moe_affinity_of_outputs(const float *outputs, uint32_t n_expert, uint32_t n_rows,
                              uint32_t n_embd, double *distances);
@@ -29,8 +29,9 @@ typedef struct moe_weight_reader {
     moe_blas blas;              /* loaded */
 } moe_weight_reader;
 
-/* Reads a layer's experts from the file, once and in pieces: the order by the L2 distance of their
- * dequantised weights, and the XXH3 of every part ([n_expert][MOE_EXPERT_PARTS]). */
+/* Reads a layer's experts from the file, once and in pieces, and computes the order by the L2
+ * distance of their dequantised weights, and the XXH3 of every part ([n_expert][MOE_EXPERT_PARTS]).
+ */
 int moe_affinity_of_weights(const moe_weight_reader *reader, uint32_t layer, uint16_t *order,
                             uint64_t *checksums, moe_error *err);
 /* By the L2 distance of the router's rows. */

@@ -12,12 +12,12 @@
 #include "runtime/model/gguf_writer.h"
 #include "offload/model_open.h"
 
-/* 1: the fingerprint did not cover the weights, and there was no .tables. */
+/* Version 1 had a fingerprint without the weights, and no .tables. */
 #define VERSION    2u
 #define N_TABLES   10u /* without gram */
 #define TABLE_GRAM N_TABLES
 #define MAX_TOKENS (UINT64_C(1) << 53) /* so that sums cannot overflow */
-/* GGUF's numbers of tensor types that hold no weights. */
+/* GGUF's numbers of the tensor types used here. */
 #define TYPE_F32 0u
 #define TYPE_I16 25u
 #define TYPE_I64 27u
@@ -37,7 +37,7 @@ static uint64_t element_bytes(uint32_t type)
     return type == TYPE_I64 ? 8 : type == TYPE_I16 ? 2 : 4;
 }
 
-/* The order is the file's. */
+/* Lists the tables in the order of the file. */
 static void list_tables(moe_calibration *c, table *tables)
 {
     uint64_t n = c->shape.n_expert;
@@ -131,7 +131,7 @@ int moe_calibration_make_tensors(moe_calibration *c, uint32_t n_tensors, moe_err
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums of %u tensors", n_tensors);
 }
 
-/* Of what tells damage. */
+/* The checksum of the tables that find damage. */
 static uint64_t mix_integrity(const moe_calibration *c)
 {
     const uint64_t numbers[] = {c->header, c->n_samples, c->n_tensors};
@@ -157,7 +157,7 @@ static void write_integrity(moe_gguf_writer *w, const moe_calibration *c)
 
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err)
 {
-    moe_calibration copy = *calibration; /* the list wants a place to write to */
+    moe_calibration copy = *calibration; /* the list needs pointers that it may write to */
     table tables[N_TABLES + 1];
     list_tables(&copy, tables);
     uint32_t n_checked = moe_calibration_has_tables(&copy) ? N_TABLES : 1;
@@ -230,7 +230,7 @@ static int check_number(const sidecar *s, const char *key, uint64_t expected)
     return status;
 }
 
-/* *fingerprint: the file's; it must be the expected one, if that is not 0. */
+/* *fingerprint: the file's; it must be the expected one, unless that is 0. */
 static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fingerprint)
 {
     uint64_t version = 0;
@@ -254,7 +254,8 @@ static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fing
     return status;
 }
 
-/* The fingerprint comes first: whatever else differs, another model is the reason to be told. */
+/* Compares the fingerprint first: if the sidecar is of another model, that is the error to report.
+ */
 static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
                        uint64_t *fingerprint)
 {
@@ -272,8 +273,7 @@ static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
     return status;
 }
 
-/* Finds a table's tensor; its type and shape are ours, so its bytes are what memory was made for.
- */
+/* Finds a table's tensor; its type and shape match, so its bytes fit the allocated memory. */
 static int check_table(const sidecar *s, const table *t, const moe_gguf_tensor **tensor)
 {
     const moe_gguf_tensor *found = moe_gguf_find_tensor(s->gguf, t->name);
@@ -310,7 +310,7 @@ static int read_table(const sidecar *s, const table *t)
     return moe_model_reader_read(s->reader, &range, *t->memory, s->err);
 }
 
-/* n tables, and their checksum under that key. */
+/* Reads n tables, and compares them with their checksum under that key. */
 static int read_tables(const sidecar *s, const table *tables, uint32_t n, const char *key,
                        uint64_t seed)
 {
@@ -348,7 +348,7 @@ static bool percentiles_are_valid(const float *x, uint32_t n_layer)
     return valid;
 }
 
-/* Every row names every expert once, itself first. */
+/* Checks that every row names every expert once, itself first. */
 static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_expert)
 {
     for (uint64_t row = 0; row < n_rows; row++) {
@@ -367,7 +367,7 @@ static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_e
     return true;
 }
 
-/* NULL, or the name of what holds impossible values, of all tables but counts. */
+/* The name of a table that holds impossible values, or NULL. Checks all tables except counts. */
 static const char *find_impossible(const moe_calibration *c)
 {
     const moe_calibration_shape *shape = &c->shape;
@@ -393,7 +393,7 @@ static const char *find_impossible(const moe_calibration *c)
     return NULL;
 }
 
-/* A file may have a right checksum and still hold what no calibration writes. */
+/* A file may have a correct checksum and still hold what no calibration writes. */
 static int check_contents(const sidecar *s, const moe_calibration *c)
 {
     const char *wrong = c->n_tokens > MAX_TOKENS || c->n_learned > c->n_tokens ? "counts" : NULL;
@@ -408,7 +408,7 @@ static int check_contents(const sidecar *s, const moe_calibration *c)
                                     s->path, wrong);
 }
 
-/* How much of it is there, and to be loaded. */
+/* Finds which tables the file has and the caller wants. */
 static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent *extent)
 {
     uint64_t n_tables = 0;
@@ -423,14 +423,14 @@ static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent 
     return status;
 }
 
-/* How many numbers a list of them has; 0: it is missing, or is no such list. */
+/* The length of a list of numbers; 0: it is missing, or not such a list. */
 static uint64_t list_length(const sidecar *s, const char *name)
 {
     const moe_gguf_tensor *t = moe_gguf_find_tensor(s->gguf, name);
     return t != NULL && t->type == TYPE_I64 && t->dims[1] == 1 ? t->dims[0] : 0;
 }
 
-/* Sidecars of earlier versions have none of it. */
+/* Sidecars of earlier versions have none of these tables. */
 static int load_integrity(const sidecar *s, moe_calibration *c)
 {
     uint64_t n_samples = list_length(s, "model.samples");
@@ -452,7 +452,8 @@ static int load_integrity(const sidecar *s, moe_calibration *c)
     table of_tensors = {
         "tensor.checksums", TYPE_I64, 1, {n_tensors, 1, 1}, (void **)&c->tensor_checksums,
         8 * n_tensors};
-    const moe_gguf_tensor *found; /* before there is memory for what a hostile file promises */
+    const moe_gguf_tensor *found; /* checked before memory is allocated for a hostile file's claims
+                                   */
     status = status == MOE_OK ? check_table(s, &of_tensors, &found) : status;
     status =
         status == MOE_OK ? moe_calibration_make_tensors(c, (uint32_t)n_tensors, s->err) : status;

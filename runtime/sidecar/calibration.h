@@ -58,19 +58,19 @@ typedef struct moe_calibration_shape {
     uint32_t n_embd;
 } moe_calibration_shape;
 
-/* Which tables there are. */
+/* Which tables a file has. */
 typedef enum moe_calibration_extent {
     MOE_CALIBRATION_HOTNESS, /* counts */
     MOE_CALIBRATION_TABLES,  /* all but gram */
     MOE_CALIBRATION_GRAM     /* and gram */
 } moe_calibration_extent;
 
-/* Tables that are not there are NULL. */
+/* Absent tables are NULL. */
 typedef struct moe_calibration {
     moe_calibration_shape shape;
     char *text_name;
     uint64_t n_tokens;                      /* in counts */
-    uint64_t n_learned;                     /* ... of which conversations added so many */
+    uint64_t n_learned;                     /* ... of these, added by conversations */
     uint64_t *counts;                       /* [n_layer][n_expert] */
     float *coactivation;                    /* [n_layer][n_expert][n_expert] */
     float *coactivation_weighted;           /* likewise */
@@ -79,8 +79,8 @@ typedef struct moe_calibration {
     uint16_t *affinity[MOE_AFFINITY_KINDS]; /* [n_layer][n_expert][n_expert] */
     uint64_t *checksums;                    /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     float *gram;                            /* [n_layer][n_embd][n_embd] or NULL */
-    /* What tells a damaged model from another one, and which tensor is damaged. Sidecars of earlier
-     * versions, and those of conversations alone, have none of it. */
+    /* Tell a damaged model from another one, and which tensor is damaged. Sidecars of earlier
+     * versions, and those of conversations alone, lack them. */
     uint64_t header;
     uint32_t n_samples;
     uint64_t samples[MOE_IDENTITY_SAMPLES]; /* as in the model's identity */
@@ -93,31 +93,31 @@ int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *s
                            const char *text_name, moe_calibration_extent extent, moe_error *err);
 void moe_calibration_free(moe_calibration **calibration);
 
-/* Atomically: the old file or the new one. */
+/* Atomic: afterwards the file is the old or the new one. */
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err);
 
-/* False for a sidecar that holds hotness alone. */
+/* False for a sidecar that only holds hotness. */
 bool moe_calibration_has_tables(const moe_calibration *calibration);
 /* MOE_ERR_ARGUMENT when the calibration holds hotness alone, because conversations made it: `what`
  * needs more. */
 int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
                                 const char *what, moe_error *err);
 
-/* Adds what n_tokens chose; counts: [n_layer][n_expert], none above n_tokens. */
+/* Adds the choices of n_tokens tokens; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
 
 /* Makes room for tensor_checksums. */
 int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensors, moe_error *err);
 
-/* The file is hostile: nothing of it is used unchecked. MOE_ERR_MISMATCH: it is of another model,
- * of other weights, or of an earlier version that could not tell; with an expected fingerprint of 0
- * other weights are taken, too. Gram matrices are left in the file unless asked for. Of `reading`
- * the time-out and the question of cancelling are used; NULL: 30 s and none. */
+/* The file is hostile: everything in it is checked. MOE_ERR_MISMATCH: it is of another model, of
+ * other weights, or of an earlier version that could not tell; with an expected fingerprint of 0
+ * other weights are accepted, too. Gram matrices stay in the file unless requested. Of `reading`
+ * only the time-out and is_cancelled are used; NULL: 30 s and none. */
 int moe_calibration_load(moe_calibration **out, const char *path,
                          const moe_calibration_shape *expected, bool with_gram,
                          const moe_model_reader_options *reading, moe_error *err);
 
-/* Where a model's sidecar lies: MODEL.gguf -> MODEL.moe-cal.gguf. Release with free(); NULL when
+/* The path of a model's sidecar: MODEL.gguf -> MODEL.moe-cal.gguf. Release with free(); NULL when
  * memory is short. */
 char *moe_calibration_default_path(const char *model_path);
 

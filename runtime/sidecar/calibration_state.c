@@ -119,7 +119,7 @@ static state_header header_of(const moe_calibration_state *s)
 
 int moe_calibration_state_save(const moe_calibration_state *state, const char *path, moe_error *err)
 {
-    moe_calibration_state copy = *state; /* the list wants a place to write to */
+    moe_calibration_state copy = *state; /* the list needs pointers that it may write to */
     array arrays[MAX_ARRAYS];
     uint32_t n = list_arrays(&copy, arrays);
     state_header header = header_of(state);

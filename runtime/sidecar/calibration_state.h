@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sums that a calibration under way has gathered, and how far it has come. Saved whole to a
- * file now and then, so that a calibration that was stopped goes on where it was. */
+/* The sums that an unfinished calibration has gathered, and its progress. They are saved as a whole
+ * from time to time, so that a stopped calibration can continue. */
 #ifndef MOE_SIDECAR_CALIBRATION_STATE_H
 #define MOE_SIDECAR_CALIBRATION_STATE_H
 
@@ -11,12 +11,12 @@
 
 typedef struct moe_calibration_state {
     moe_calibration_shape shape;
-    uint64_t key;       /* of text and settings: a state of another key is of no use */
+    uint64_t key;       /* of text and settings: a state with another key is not used */
     uint64_t n_tokens;  /* in all */
     uint32_t n_samples; /* tokens on which all experts are compared; evenly over the text */
     bool with_gram;
 
-    /* How far: tokens counted; layers whose experts' outputs, then bytes, are compared. */
+    /* Progress: tokens counted; layers whose experts' outputs, then bytes, are compared. */
     uint64_t n_done;
     uint32_t n_layers_output;
     uint32_t n_layers_weight;
@@ -26,7 +26,7 @@ typedef struct moe_calibration_state {
     double *coactivation_weighted; /* likewise */
     uint32_t *tae;                 /* [n_layer][MOE_HISTOGRAM_BINS] */
     uint32_t *margin;              /* likewise */
-    float *samples;                /* [n_layer][n_samples][n_embd] what the router saw */
+    float *samples;                /* [n_layer][n_samples][n_embd]: the router's inputs */
     float *gram;                   /* [n_layer][n_embd][n_embd], i <= j; NULL without */
     uint16_t *affinity_output;     /* [n_layer][n_expert][n_expert] */
     uint16_t *affinity_weight;
@@ -38,10 +38,10 @@ int moe_calibration_state_create(moe_calibration_state **out, const moe_calibrat
                                  moe_error *err);
 void moe_calibration_state_free(moe_calibration_state **state);
 
-/* Atomically. */
+/* Atomic: afterwards the file is the old or the new one. */
 int moe_calibration_state_save(const moe_calibration_state *state, const char *path,
                                moe_error *err);
-/* Takes over what the file holds when it is whole and of the same settings: true. */
+/* Loads the file if it is whole and of the same settings: true. */
 bool moe_calibration_state_resume(moe_calibration_state *state, const char *path);
 
 /* Index of a token among the samples, or UINT32_MAX. */
@@ -51,7 +51,7 @@ uint32_t moe_calibration_sample_of(const moe_calibration_state *state, uint64_t 
 void moe_calibration_count(moe_calibration_state *state, uint32_t layer, const uint32_t *experts,
                            const float *probs);
 
-/* Sums become tables. Router affinity is not among them. */
+/* Turns sums into tables. Router affinity is not among them. */
 int moe_calibration_state_finish(const moe_calibration_state *state, moe_calibration *tables,
                                  moe_error *err);
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* XXH3 over what tells two models apart without reading all of their weights: every metadata entry,
+/* XXH3 over what distinguishes models without reading all of their weights: every metadata entry,
  * every row of the tensor table, the sizes of the files, and a sample of the weights, because two
- * trainings of one shape have all the rest in common.
+ * trainings of one shape have everything else in common.
  *
  * The sample is the first and the last 4 KiB of 32 tensors: 256 KiB at most, however large the
- * model. Which tensors: those at the multiples of the golden ratio, modulo 1, of the tensor table.
- * Such points are spread evenly for any number of tensors, and, unlike every n-th, cannot keep step
- * with the layers and meet the same kind of tensor each time. A copy that differs in other tensors
- * alone has the same fingerprint: it guards against mistakes, not against forgery. */
+ * model. The tensors are those at the multiples of the golden ratio, modulo 1, of the tensor table.
+ * Such points are spread evenly for any number of tensors. Unlike every n-th, they cannot keep step
+ * with the layers and meet the same kind of tensor each time. A copy that differs only in other
+ * tensors has the same fingerprint: it guards against mistakes, not against forgery. */
 #include "runtime/sidecar/fingerprint.h"
 
 #include <xxhash.h>
 
 #include "runtime/base/error.h"
 
-/* What is covered, and how: a change of it makes every fingerprint another. 1: no weights. */
+/* Version of the coverage; a change gives every model a new fingerprint. 1: no weights. */
 #define FINGERPRINT_VERSION 2u
 #define N_SAMPLED_TENSORS   MOE_IDENTITY_SAMPLES
 #define SAMPLE_BYTES        4096u
@@ -72,7 +72,7 @@ static uint64_t mix_kv(uint64_t hash, const moe_gguf_kv *kv)
     return hash;
 }
 
-/* The first and the last bytes of the tensors that are sampled. Returns how many ranges. */
+/* Lists the first and last bytes of the sampled tensors. Returns how many ranges. */
 static uint32_t list_samples(const moe_gguf *gguf, moe_model_range *ranges, uint32_t *tensors)
 {
     uint64_t n_tensors = moe_gguf_n_tensors(gguf);
@@ -98,7 +98,7 @@ static int mix_weights(moe_model_identity *identity, const moe_model_reader_opti
     identity->n_samples = n / 2;
     moe_model_reader_options options = *reading;
     moe_model_reader *reader;
-    options.buffered = true; /* little, and all over the files */
+    options.buffered = true; /* small reads, spread over the files */
     int status = moe_model_reader_open(&reader, &options, err);
     if (status == MOE_OK) {
         status = moe_model_reader_begin(reader, ranges, n, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What tells a model from others. */
+/* The fingerprint that distinguishes models. */
 #ifndef MOE_SIDECAR_FINGERPRINT_H
 #define MOE_SIDECAR_FINGERPRINT_H
 
@@ -9,7 +9,7 @@
 
 typedef struct moe_model_identity {
     uint64_t fingerprint; /* of all below */
-    uint64_t header;      /* metadata, tensor table and file sizes: all but the weights */
+    uint64_t header;      /* metadata, tensor table and file sizes: everything except the weights */
     uint32_t n_samples;
     uint64_t samples[MOE_IDENTITY_SAMPLES]; /* of the first and last bytes of some tensors */
     uint32_t tensors[MOE_IDENTITY_SAMPLES]; /* which */
@@ -18,7 +18,7 @@ typedef struct moe_model_identity {
 /* Reads at most 256 KiB of weights. */
 int moe_model_identify(const moe_model_reader_options *reading, moe_model_identity *identity,
                        moe_error *err);
-/* Its fingerprint alone. */
+/* Computes only the fingerprint. */
 int moe_model_fingerprint(const moe_model_reader_options *reading, uint64_t *fingerprint,
                           moe_error *err);
 
