@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <moe/calibrate.h>
+#include <moe/chat.h>
 #include <moe/lab.h>
 #include <moe/model_file.h>
 #include <moe/moe.h>
@@ -41,6 +42,7 @@
 WHOLE(engine_options, model_path, overcommit_memory);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
+WHOLE(chat_options, messages, now);
 WHOLE(calibrate_options, n_tokens, user);
 WHOLE(storage_test, path, seed);
 WHOLE(verify_options, model_path, user);

@@ -23,6 +23,7 @@ typedef struct moe_struct_kind {
 
 extern const moe_struct_kind moe_kind_engine_options;
 extern const moe_struct_kind moe_kind_session_options;
+extern const moe_struct_kind moe_kind_chat_options;
 extern const moe_struct_kind moe_kind_sampling;
 extern const moe_struct_kind moe_kind_calibrate_options;
 extern const moe_struct_kind moe_kind_storage_test;

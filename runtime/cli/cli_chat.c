@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* The session's timeline holds the conversation; each turn renders only what is new. One rule keeps
- * the two in step: an answer that did not end by itself (Ctrl-C, -n) lacks the markup that closes a
- * turn, so before anything follows it the timeline is cut back to where its question began, and
- * question and answer are rendered whole. */
+/* A conversation is a list of messages. For each question all of it is rendered, and the session
+ * follows: what its timeline has in common with the rendered tokens stays evaluated, so only what
+ * is new is computed, and where the template changes what was said before (most leave out earlier
+ * reasoning) from that place on. */
 #include "cli_chat.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <moe/calibrate.h>
 
-#include "cli_buffer.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_generate.h"
 #include "cli_interrupt.h"
+#include "cli_messages.h"
 #include "cli_sampling.h"
 
 typedef struct conversation {
@@ -27,105 +28,56 @@ typedef struct conversation {
     moe_session *session;
     uint64_t load_ns;
     cli_answer total;
-    /* What was said; texts are owned. */
-    moe_chat_message *messages;
-    size_t n_messages;
-    size_t capacity;
-    /* The last question and answer: where it began, and whether its end is rendered. */
-    size_t turn_start; /* tokens on the timeline */
-    size_t turn_first; /* index of the question's message */
-    bool turn_open;
+    cli_chat_template chat_template;
+    struct json_object *messages; /* what was said */
     bool leave;
 } conversation;
 
 static void forget_messages(conversation *c, size_t keep)
 {
-    while (c->n_messages > keep) {
-        free((char *)c->messages[--c->n_messages].text);
+    size_t n = json_object_array_length(c->messages);
+    if (n > keep) {
+        json_object_array_del_idx(c->messages, keep, n - keep);
     }
 }
 
-static bool add_message(conversation *c, const char *role, const char *text)
+static int add_message(conversation *c, const char *role, const char *text, const char *reasoning)
 {
-    if (c->n_messages == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 16 : c->capacity * 2;
-        moe_chat_message *grown = realloc(c->messages, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        c->messages = grown;
-        c->capacity = capacity;
-    }
-    char *copy = strdup(text);
-    if (copy == NULL) {
-        return false;
-    }
-    c->messages[c->n_messages++] = (moe_chat_message){role, copy};
-    return true;
-}
-
-/* Renders the messages from `first` on and feeds them. */
-static int feed_messages(conversation *c, size_t first, bool open_assistant)
-{
-    int32_t *tokens = NULL;
-    size_t n = 0;
-    moe_error err = {""};
-    int status = moe_chat_tokens(c->engine, c->messages, c->n_messages, first, open_assistant,
-                                 &tokens, &n, &err);
-    if (status == MOE_OK) {
-        status = moe_session_feed(c->session, tokens, n, &err);
-    }
-    moe_free(tokens);
-    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
-}
-
-static int close_turn(conversation *c)
-{
-    moe_error err = {""};
-    if (!c->turn_open) {
-        return CLI_EXIT_OK;
-    }
-    int status = moe_session_truncate(c->session, c->turn_start, &err);
-    if (status != MOE_OK) {
-        return cli_report(status, &err);
-    }
-    c->turn_open = false;
-    return feed_messages(c, c->turn_first, false);
+    return cli_add_message(c->messages, role, text, reasoning)
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
 }
 
 static int reset(conversation *c)
 {
     moe_error err = {""};
     forget_messages(c, 0);
-    c->turn_open = false;
     int status = moe_session_truncate(c->session, 0, &err);
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
-    if (c->options->system_text != NULL && !add_message(c, "system", c->options->system_text)) {
-        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
-    }
-    return CLI_EXIT_OK;
+    return c->options->system_text == NULL
+               ? CLI_EXIT_OK
+               : add_message(c, "system", c->options->system_text, NULL);
 }
 
-/* The first question takes the system message along; later ones are rendered from themselves. */
-static int ask(conversation *c, const char *question)
+/* Renders the conversation with the question at its end, and has the session follow. */
+static int ask(conversation *c, const char *question, moe_chat_prompt **prompt)
 {
-    int code = close_turn(c);
+    moe_error err = {""};
+    size_t n;
+    *prompt = NULL;
+    int code = add_message(c, "user", question, NULL);
+    if (code == CLI_EXIT_OK) {
+        code = cli_render_messages(prompt, c->engine, c->options, &c->chat_template, c->messages,
+                                   false);
+    }
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    size_t keep = c->n_messages;
-    c->turn_first = moe_session_n_tokens(c->session) == 0 ? 0 : keep;
-    c->turn_start = moe_session_n_tokens(c->session);
-    if (!add_message(c, "user", question)) {
-        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
-    }
-    code = feed_messages(c, c->turn_first, true);
-    if (code != CLI_EXIT_OK) {
-        forget_messages(c, keep);
-    }
-    return code;
+    const int32_t *tokens = moe_chat_prompt_tokens(*prompt, &n);
+    int status = moe_session_follow(c->session, tokens, n, NULL, &err);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
 static void add_to_total(conversation *c, const cli_answer *answer)
@@ -140,67 +92,96 @@ static void add_to_total(conversation *c, const cli_answer *answer)
     }
 }
 
+/* A question that could not be asked is forgotten. */
 static int say(conversation *c, const char *question)
 {
     cli_answer answer;
-    int code = ask(c, question);
+    moe_chat_prompt *prompt;
+    size_t keep = json_object_array_length(c->messages);
+    int code = ask(c, question, &prompt);
     if (code != CLI_EXIT_OK) {
+        forget_messages(c, keep);
+        moe_chat_prompt_close(&prompt);
         return code;
     }
     memset(&answer, 0, sizeof answer);
     cli_interrupt_clear();
     cli_interrupt_watch(c->session);
-    code = cli_generate(c->engine, c->session, c->options, &answer);
+    code = cli_generate(c->engine, c->session, c->options, prompt, &answer);
     cli_interrupt_watch(NULL);
     cli_interrupt_clear();
     puts("");
     add_to_total(c, &answer);
-    c->turn_open = answer.stop != CLI_STOP_END;
-    if (!add_message(c, "assistant", answer.text.size == 0 ? "" : answer.text.data)) {
-        code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
-    }
+    int added = add_message(c, "assistant", answer.text.size == 0 ? "" : answer.text.data,
+                            answer.reasoning.data);
+    code = code == CLI_EXIT_OK ? added : code;
     if (answer.stop == CLI_STOP_CONTEXT) {
         fputs("(the context is full: /reset starts over, a larger -c holds more)\n", stderr);
     }
+    moe_chat_prompt_close(&prompt);
     cli_answer_free(&answer);
     return code;
+}
+
+/* The tokens are in FILE, the messages in FILE.messages.json. */
+static int messages_path(char *out, size_t size, const char *path)
+{
+    int n = snprintf(out, size, "%s.messages.json", path);
+    return n > 0 && (size_t)n < size
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_USAGE, "the name of the file is too long: %.60s...", path);
 }
 
 static int save(conversation *c, const char *path)
 {
     moe_error err = {""};
-    int code = close_turn(c);
+    char messages[PATH_MAX];
+    int code = messages_path(messages, sizeof messages, path);
     if (code != CLI_EXIT_OK) {
         return code;
     }
     int status = moe_session_save(c->session, path, &err);
-    if (status == MOE_OK) {
-        fprintf(stderr, "saved %zu tokens to %s\n", moe_session_n_tokens(c->session), path);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
     }
-    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    if (json_object_to_file_ext(messages, c->messages, JSON_C_TO_STRING_PLAIN) != 0) {
+        return cli_fail(CLI_EXIT_FAILURE, "%s: cannot be written: %s", messages, strerror(errno));
+    }
+    fprintf(stderr, "saved %zu tokens to %s and what was said to %s\n",
+            moe_session_n_tokens(c->session), path, messages);
+    return CLI_EXIT_OK;
 }
 
-/* The file holds tokens, not messages: one empty message stands for all of what was said, so that
- * what follows is rendered as a continuation. */
 static int load(conversation *c, const char *path)
 {
     moe_error err = {""};
+    char name[PATH_MAX];
     moe_session *loaded;
+    int code = messages_path(name, sizeof name, path);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    struct json_object *messages = json_object_from_file(name);
+    if (!json_object_is_type(messages, json_type_array)) {
+        json_object_put(messages);
+        return cli_fail(CLI_EXIT_FAILURE,
+                        "%s, which /save writes beside %s, is missing or holds no "
+                        "messages",
+                        name, path);
+    }
     int status = moe_session_load(&loaded, c->engine, path, &err);
+    if (status == MOE_OK) {
+        status = moe_session_set_sampling(loaded, &c->session_options.sampling, &err);
+    }
     if (status != MOE_OK) {
+        moe_session_close(&loaded);
+        json_object_put(messages);
         return cli_report(status, &err);
     }
     moe_session_close(&c->session);
     c->session = loaded;
-    forget_messages(c, 0);
-    c->turn_open = false;
-    status = moe_session_set_sampling(loaded, &c->session_options.sampling, &err);
-    if (status != MOE_OK) {
-        return cli_report(status, &err);
-    }
-    if (!add_message(c, "assistant", "")) {
-        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
-    }
+    json_object_put(c->messages);
+    c->messages = messages;
     fprintf(stderr, "loaded %zu tokens from %s\n", moe_session_n_tokens(loaded), path);
     return CLI_EXIT_OK;
 }
@@ -325,39 +306,52 @@ static int converse(conversation *c)
     return code;
 }
 
+static int open_conversation(conversation *c)
+{
+    moe_error err = {""};
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine_get_info(c->engine, &info);
+    int code = cli_chat_template_load(&c->chat_template, c->options);
+    c->messages = json_object_new_array();
+    if (code == CLI_EXIT_OK && c->messages == NULL) {
+        code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
+    }
+    if (code == CLI_EXIT_OK && !info.has_chat_template && c->options->chat_template == NULL) {
+        code = cli_fail(CLI_EXIT_FAILURE,
+                        "this model has no chat template: name one with --chat-template (chatml, "
+                        "llama3, ...), or give a prompt with -p, or --raw and standard input");
+    }
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    cli_session_options(&c->session_options, c->options);
+    int status = moe_session_create(&c->session, c->engine, &c->session_options, &err);
+    if (status == MOE_OK) {
+        status = moe_learn_begin(c->engine, &err);
+    }
+    if (status == MOE_OK && !c->options->quiet && !c->options->json) {
+        fprintf(stderr, "%s, context of %u tokens. /help lists commands.\n",
+                info.model_name[0] == '\0' ? info.family : info.model_name, info.context);
+    }
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
 int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
 {
     conversation c;
-    moe_engine_info info = {.struct_size = sizeof info};
-    moe_error err = {""};
     memset(&c, 0, sizeof c);
     c.engine = engine;
     c.options = options;
     c.load_ns = load_ns;
-    moe_engine_get_info(engine, &info);
-    if (!info.has_chat_template) {
-        return cli_fail(CLI_EXIT_FAILURE, "this model has no chat template that is known: give a "
-                                          "prompt with -p, or --raw and standard input");
+    int code = open_conversation(&c);
+    if (code == CLI_EXIT_OK) {
+        code = converse(&c);
+        int told = cli_print_statistics(engine, options, &c.total, c.session_options.sampling.seed,
+                                        load_ns);
+        code = code == CLI_EXIT_OK ? told : code;
     }
-    cli_session_options(&c.session_options, options);
-    int status = moe_session_create(&c.session, engine, &c.session_options, &err);
-    if (status == MOE_OK) {
-        status = moe_learn_begin(engine, &err);
-    }
-    if (status != MOE_OK) {
-        moe_session_close(&c.session);
-        return cli_report(status, &err);
-    }
-    if (!options->quiet && !options->json) {
-        fprintf(stderr, "%s, context of %u tokens. /help lists commands.\n",
-                info.model_name[0] == '\0' ? info.family : info.model_name, info.context);
-    }
-    int code = converse(&c);
-    int told =
-        cli_print_statistics(engine, options, &c.total, c.session_options.sampling.seed, load_ns);
-    code = code == CLI_EXIT_OK ? told : code;
-    forget_messages(&c, 0);
-    free(c.messages);
+    json_object_put(c.messages);
+    cli_chat_template_free(&c.chat_template);
     cli_answer_free(&c.total);
     moe_session_close(&c.session);
     return code;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_engine.h"
 #include "cli_format.h"
@@ -15,7 +16,9 @@ typedef struct generation {
     moe_session *session;
     const cli_options *options;
     cli_answer *answer;
-    moe_text *text;
+    moe_text *text;        /* of a raw prompt, else NULL */
+    moe_chat_reply *reply; /* of a prompt of turns, else NULL */
+    bool in_reasoning;     /* the last that was written was reasoning */
     uint64_t n_sampled;
     uint64_t n_written;
     bool done;
@@ -30,6 +33,7 @@ void cli_answer_free(cli_answer *answer)
 {
     cli_buffer_free(&answer->tokens);
     cli_buffer_free(&answer->text);
+    cli_buffer_free(&answer->reasoning);
 }
 
 static void stop(generation *g, cli_stop why)
@@ -49,9 +53,82 @@ static int write_text(generation *g, const char *bytes, size_t size)
     return CLI_EXIT_OK;
 }
 
+/* What stands around reasoning: dim letters on a terminal, headings on standard error. */
+static void frame_reasoning(generation *g, bool begins)
+{
+    bool on_terminal = isatty(STDOUT_FILENO);
+    if (g->in_reasoning == begins) {
+        return;
+    }
+    g->in_reasoning = begins;
+    if (on_terminal) {
+        fputs(begins ? "\033[2m" : "\033[0m\n\n", stdout);
+    } else if (!g->options->quiet && !g->options->json) {
+        fputs(begins ? "[reasoning]\n" : "\n[answer]\n", stderr);
+    }
+}
+
+static int write_reasoning(generation *g, const char *text)
+{
+    size_t size = strlen(text);
+    if (size == 0) {
+        return CLI_EXIT_OK;
+    }
+    frame_reasoning(g, true);
+    if (!cli_buffer_append(&g->answer->reasoning, text, size)) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the reasoning");
+    }
+    if (isatty(STDOUT_FILENO)) {
+        return fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0
+                   ? CLI_EXIT_OK
+                   : cli_fail(CLI_EXIT_FAILURE, "standard output: %s", strerror(errno));
+    }
+    if (!g->options->quiet && !g->options->json) {
+        fputs(text, stderr);
+    }
+    return CLI_EXIT_OK;
+}
+
+static int write_parts(generation *g, const char *reasoning, const char *content)
+{
+    int code = write_reasoning(g, reasoning);
+    if (code == CLI_EXIT_OK && content[0] != '\0') {
+        frame_reasoning(g, false);
+        code = write_text(g, content, strlen(content));
+    }
+    return code;
+}
+
+static int write_token_text(generation *g, int32_t token)
+{
+    if (g->reply != NULL) {
+        const char *reasoning;
+        const char *content;
+        moe_chat_reply_push(g->reply, token, &reasoning, &content);
+        return write_parts(g, reasoning, content);
+    }
+    size_t size;
+    const char *bytes = moe_text_push(g->text, token, &size);
+    return write_text(g, bytes, size);
+}
+
+static int write_rest(generation *g)
+{
+    if (g->reply != NULL) {
+        const char *reasoning;
+        const char *content;
+        moe_chat_reply_finish(g->reply, &reasoning, &content);
+        int code = write_parts(g, reasoning, content);
+        frame_reasoning(g, false);
+        return code;
+    }
+    size_t size;
+    const char *rest = moe_text_finish(g->text, &size);
+    return write_text(g, rest, size);
+}
+
 static int write_token(generation *g, int32_t token)
 {
-    size_t size;
     if (!g->options->ignore_eos && moe_token_is_end(g->engine, token)) {
         stop(g, CLI_STOP_END);
         return CLI_EXIT_OK;
@@ -60,8 +137,7 @@ static int write_token(generation *g, int32_t token)
         return cli_fail(CLI_EXIT_FAILURE, "out of memory for the answer's tokens");
     }
     g->n_written++;
-    const char *bytes = moe_text_push(g->text, token, &size);
-    int code = write_text(g, bytes, size);
+    int code = write_token_text(g, token);
     if (g->options->predict >= 0 && g->n_written >= (uint64_t)g->options->predict) {
         stop(g, CLI_STOP_LENGTH);
     }
@@ -134,22 +210,24 @@ static int run_passes(generation *g)
 }
 
 int cli_generate(moe_engine *engine, moe_session *session, const cli_options *options,
-                 cli_answer *answer)
+                 const moe_chat_prompt *prompt, cli_answer *answer)
 {
-    generation g = {engine, session, options, answer, NULL, 0, 0, false};
+    generation g = {.engine = engine, .session = session, .options = options, .answer = answer};
     moe_error err = {""};
-    size_t size;
     answer->stop = CLI_STOP_FAILED;
-    int status = moe_text_create(&g.text, engine, &err);
+    int status = prompt != NULL ? moe_chat_reply_create(&g.reply, engine, prompt, &err)
+                                : moe_text_create(&g.text, engine, &err);
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
     int code = run_passes(&g);
-    const char *rest = moe_text_finish(g.text, &size);
     if (code == CLI_EXIT_OK) {
-        code = write_text(&g, rest, size);
+        code = write_rest(&g);
+    } else {
+        frame_reasoning(&g, false);
     }
     moe_text_close(&g.text);
+    moe_chat_reply_close(&g.reply);
     if (code != CLI_EXIT_OK) {
         answer->stop = CLI_STOP_FAILED;
     }

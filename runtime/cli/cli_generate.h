@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <json-c/json.h>
+#include <moe/chat.h>
 #include <moe/moe.h>
 
 #include "cli_buffer.h"
@@ -29,12 +30,15 @@ typedef struct cli_answer {
     uint64_t decode_ns;
     cli_buffer tokens; /* int32_t, the tokens written; the one that ends the text is not */
     cli_buffer text;
+    cli_buffer reasoning; /* before the answer; empty where none is told apart */
 } cli_answer;
 
 /* Evaluates what was fed to the session and writes the answer to stdout as it comes, whole
- * characters only. Adds to *answer. Returns an exit code; an error has been told. */
+ * characters only. Adds to *answer. After a prompt of turns (NULL: a raw one) the reasoning before
+ * the answer stands dimmed before it on a terminal; elsewhere standard error gets it, unless
+ * --quiet or --json keep it out. Returns an exit code; an error has been told. */
 int cli_generate(moe_engine *engine, moe_session *session, const cli_options *options,
-                 cli_answer *answer);
+                 const moe_chat_prompt *prompt, cli_answer *answer);
 
 size_t cli_answer_n_tokens(const cli_answer *answer);
 void cli_answer_free(cli_answer *answer);

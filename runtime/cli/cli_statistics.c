@@ -140,6 +140,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
                   cli_per_second(answer->decode_steps, answer->decode_ns));
     cli_json_text(object, "stop", stop_words[answer->stop]);
     cli_json_text(object, "tokens_sha256", hash);
+    cli_json_text(object, "reasoning", answer->reasoning.size > 0 ? answer->reasoning.data : "");
     cli_json_u64(object, "seed", seed);
     cli_json_real(object, "load_seconds", cli_seconds(load_ns));
     cli_json_u64(object, "passes", stats->passes);

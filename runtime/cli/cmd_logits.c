@@ -75,7 +75,7 @@ int cmd_logits(const cli_options *options)
     int32_t *given = NULL;   /* from --tokens */
     int32_t *encoded = NULL; /* from a text */
     size_t n = 0;
-    int code = cli_check_system_text(options);
+    int code = cli_check_chat_options(options);
     if (code == CLI_EXIT_OK && options->output == NULL) {
         code = cli_fail(CLI_EXIT_USAGE, "logits: say where to write them: -o FILE.npy");
     }

@@ -10,13 +10,14 @@
 #include "cli_format.h"
 #include "cli_generate.h"
 #include "cli_interrupt.h"
+#include "cli_messages.h"
 #include "cli_prompt.h"
 #include "cli_sampling.h"
 #include "commands.h"
 
 /* Evaluates the prompt, writes the answer, and says how it went. */
 static int answer_prompt(moe_engine *engine, const cli_options *options, const int32_t *tokens,
-                         size_t n_tokens, uint64_t load_ns)
+                         size_t n_tokens, const moe_chat_prompt *prompt, uint64_t load_ns)
 {
     moe_session_options session_options;
     moe_session *session;
@@ -30,7 +31,7 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
     }
     cli_interrupt_watch(session);
     status = moe_session_feed(session, tokens, n_tokens, &err);
-    int code = status == MOE_OK ? cli_generate(engine, session, options, &answer)
+    int code = status == MOE_OK ? cli_generate(engine, session, options, prompt, &answer)
                                 : cli_report(status, &err);
     cli_interrupt_watch(NULL);
     /* What was written before a failure is told of, too: it stays where it was written. */
@@ -55,16 +56,20 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
 static int run_once(moe_engine *engine, const cli_options *options, const cli_buffer *text,
                     uint64_t load_ns)
 {
-    int32_t *tokens = NULL;
+    int32_t *raw = NULL;
     size_t n_tokens = 0;
-    int code = cli_prompt_tokens(engine, options, text, &tokens, &n_tokens);
+    moe_chat_prompt *prompt = NULL;
+    int code = options->chat ? cli_render_question(&prompt, engine, options, text)
+                             : cli_prompt_tokens(engine, options, text, &raw, &n_tokens);
+    const int32_t *tokens = prompt != NULL ? moe_chat_prompt_tokens(prompt, &n_tokens) : raw;
     if (code == CLI_EXIT_OK) {
         code = cli_check_fits(engine, n_tokens);
     }
     if (code == CLI_EXIT_OK) {
-        code = answer_prompt(engine, options, tokens, n_tokens, load_ns);
+        code = answer_prompt(engine, options, tokens, n_tokens, prompt, load_ns);
     }
-    moe_free(tokens);
+    moe_chat_prompt_close(&prompt);
+    moe_free(raw);
     return code;
 }
 
@@ -80,7 +85,7 @@ int cmd_run(const cli_options *given)
     int code = CLI_EXIT_OK;
     cli_interrupt_install();
     if (!converse) {
-        code = cli_check_system_text(options);
+        code = cli_check_chat_options(options);
         code = code == CLI_EXIT_OK ? cli_prompt_text(&text, options) : code;
     }
     uint64_t start = cli_now_ns();

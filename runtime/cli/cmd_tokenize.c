@@ -53,7 +53,7 @@ int cmd_tokenize(const cli_options *options)
     moe_engine *engine = NULL;
     int32_t *tokens = NULL;
     size_t n = 0;
-    int code = cli_check_system_text(options);
+    int code = cli_check_chat_options(options);
     if (code == CLI_EXIT_OK) {
         code = cli_prompt_text(&text, options);
     }

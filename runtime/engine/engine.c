@@ -65,6 +65,7 @@ static void destroy(moe_engine *engine)
     free(engine->rope_frequencies);
     free(engine->model_path);
     free(engine->model_name);
+    free(engine->chat_template);
     free(engine);
 }
 
@@ -231,8 +232,8 @@ static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
         .device = "",
         .kernels = "",
         .n_vocab = engine->tokenizer != NULL ? moe_tokenizer_n_tokens(engine->tokenizer) : 0,
-        .has_chat_template = engine->chat != NULL,
-        .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
+        .has_chat_template = engine->chat_template != NULL,
+        .chat_template = engine->chat_template != NULL ? engine->chat_template : "",
         .policy = "",
         .io = "",
         .sidecar = "",
@@ -266,8 +267,8 @@ static void describe_model(const moe_engine *engine, moe_engine_info *info)
         .active_bytes = active_bytes(engine),
         .kv_bytes_per_token = engine->kv.page_bytes / MOE_KV_PAGE,
         .fingerprint = engine->fingerprint,
-        .has_chat_template = engine->chat != NULL,
-        .chat_template = engine->chat != NULL ? moe_chat_template_name(engine->chat) : "",
+        .has_chat_template = engine->chat_template != NULL,
+        .chat_template = engine->chat_template != NULL ? engine->chat_template : "",
         .policy = engine->policy->name,
         .io = engine->io,
         .sidecar = engine->sidecar_path,

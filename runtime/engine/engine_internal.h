@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include <moe/calibrate.h>
+#include <moe/chat.h>
 #include <moe/moe.h>
 #include <moe/trace.h>
 
@@ -48,9 +49,8 @@ struct moe_engine {
     moe_gguf *gguf;
     moe_model_config config;
     moe_tensor_map map;
-    moe_tokenizer *tokenizer;      /* NULL when the file has none */
-    const moe_chat_template *chat; /* NULL when there is none, or none that is known */
-    char chat_why_not[MOE_ERROR_MESSAGE_SIZE];
+    moe_tokenizer *tokenizer; /* NULL when the file has none */
+    char *chat_template;      /* tokenizer.chat_template; NULL when the file has none */
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
@@ -161,6 +161,7 @@ int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_fe
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* Name, tokenizer, chat template: of open_model. Tokenizer and template may be missing. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
+int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
 /* Instead of all the others. */
 /* How the engine's files are read (engine_reading.c). The kind: false for a name that is not known;
  * NULL is "auto". */

@@ -273,6 +273,30 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     return MOE_OK;
 }
 
+int moe_session_follow(moe_session *session, const int32_t *tokens, size_t n, size_t *n_kept,
+                       moe_error *err)
+{
+    if (session == NULL || (tokens == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_session_follow", "session or tokens");
+    }
+    if (n > session->engine->context) {
+        return moe_fail(err, MOE_ERR_CONTEXT_FULL,
+                        "%zu tokens do not fit a context of %u; shorten the conversation or open "
+                        "the model with a larger context",
+                        n, session->engine->context);
+    }
+    size_t same = 0;
+    while (same + 1 < n && same < session->n_tokens && session->tokens[same] == tokens[same]) {
+        same++;
+    }
+    int status = moe_session_truncate(session, same, err);
+    if (n_kept != NULL) {
+        *n_kept = status == MOE_OK ? same : 0;
+    }
+    return status == MOE_OK && n > same ? moe_session_feed(session, tokens + same, n - same, err)
+                                        : status;
+}
+
 static int copy_timeline(moe_session *fork, const moe_session *session, moe_error *err)
 {
     int status = moe_session_feed(fork, session->tokens, session->n_tokens, err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The text half of the public interface: thin over the tokenizer and the chat templates; and what
+/* The text half of the public interface: thin over the tokenizer; and what
  * of opening an engine is for texts, which is all of it for one of the vocabulary alone. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,40 +11,39 @@
 
 /* ---- Opening ---- */
 
-static int read_model_name(moe_engine *engine, moe_error *err)
+/* *copy: NULL where the file has no such text. */
+static int read_text(char **copy, const moe_gguf *gguf, const char *key, moe_error *err)
 {
-    moe_string_view name = {"", 0};
-    (void)moe_gguf_get_string(engine->gguf, "general.name", &name, NULL);
-    engine->model_name = moe_calloc(name.size + 1, 1);
-    if (engine->model_name == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
+    moe_string_view text = {NULL, 0};
+    (void)moe_gguf_get_string(gguf, key, &text, NULL);
+    if (text.data == NULL) {
+        return MOE_OK;
     }
-    memcpy(engine->model_name, name.data, name.size);
+    *copy = moe_calloc(text.size + 1, 1);
+    if (*copy == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for %s", key);
+    }
+    memcpy(*copy, text.data, text.size);
     return MOE_OK;
 }
 
 /* A model without a vocabulary can still be run on token ids. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err)
 {
-    int status = read_model_name(engine, err);
-    if (status != MOE_OK) {
+    int status = read_text(&engine->model_name, engine->gguf, "general.name", err);
+    if (status == MOE_OK && engine->model_name == NULL) {
+        engine->model_name = moe_strdup("");
+        status = engine->model_name != NULL
+                     ? MOE_OK
+                     : moe_fail(err, MOE_ERR_MEMORY, "no memory for the model's name");
+    }
+    if (status == MOE_OK) {
+        status = read_text(&engine->chat_template, engine->gguf, "tokenizer.chat_template", err);
+    }
+    if (status != MOE_OK || moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
         return status;
     }
-    if (moe_gguf_find(engine->gguf, "tokenizer.ggml.model") == NULL) {
-        snprintf(engine->chat_why_not, sizeof engine->chat_why_not,
-                 "the model file has no tokenizer");
-        return MOE_OK;
-    }
-    status = moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_error why_not;
-    if (moe_chat_template_find(&engine->chat, engine->gguf, &why_not) != MOE_OK) {
-        engine->chat = NULL;
-        memcpy(engine->chat_why_not, why_not.message, sizeof engine->chat_why_not);
-    }
-    return MOE_OK;
+    return moe_tokenizer_create(&engine->tokenizer, engine->gguf, err);
 }
 
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -80,7 +78,7 @@ int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error 
 
 /* ---- Texts ---- */
 
-static int need_tokenizer(const moe_engine *engine, moe_error *err)
+int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err)
 {
     if (engine->tokenizer == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "%s has no tokenizer; give token ids instead",
@@ -97,7 +95,7 @@ int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsign
     }
     *tokens = NULL;
     *n_tokens = 0;
-    int status = need_tokenizer(engine, err);
+    int status = moe_engine_need_tokenizer(engine, err);
     return status != MOE_OK
                ? status
                : moe_tokenizer_encode(engine->tokenizer, text, size, flags, tokens, n_tokens, err);
@@ -137,7 +135,7 @@ int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
     if (out == NULL || engine == NULL) {
         return moe_fail_null(err, "moe_text_create", "out or engine");
     }
-    int status = need_tokenizer(engine, err);
+    int status = moe_engine_need_tokenizer(engine, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -197,34 +195,4 @@ const char *moe_text_finish(moe_text *text, size_t *size)
     size_t n = moe_text_stream_finish(&text->stream, text->buffer);
     text->stream = (moe_text_stream){0};
     return terminate(text, n, size);
-}
-
-int moe_chat_tokens(const moe_engine *engine, const moe_chat_message *messages, size_t n,
-                    size_t first, bool open_assistant, int32_t **tokens, size_t *n_tokens,
-                    moe_error *err)
-{
-    if (engine == NULL || (messages == NULL && n > 0) || tokens == NULL || n_tokens == NULL) {
-        return moe_fail_null(err, "moe_chat_tokens", "engine, messages, tokens or n_tokens");
-    }
-    *tokens = NULL;
-    *n_tokens = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (messages[i].role == NULL || messages[i].text == NULL) {
-            return moe_fail(err, MOE_ERR_ARGUMENT, "message %zu has no role or no text", i);
-        }
-    }
-    if (engine->chat == NULL) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.400s", engine->chat_why_not);
-    }
-    moe_chat_turn *turns = moe_calloc(n, sizeof *turns);
-    if (turns == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a conversation of %zu messages", n);
-    }
-    for (size_t i = 0; i < n; i++) {
-        turns[i] = (moe_chat_turn){messages[i].role, messages[i].text, strlen(messages[i].text)};
-    }
-    int status = moe_chat_render(engine->chat, engine->tokenizer, turns, n, first, open_assistant,
-                                 tokens, n_tokens, err);
-    free(turns);
-    return status;
 }

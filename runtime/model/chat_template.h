@@ -1,40 +1,53 @@
 /* SPDX-License-Identifier: MIT */
-/* Chat templates that this engine's families use, recognised in the metadata and rendered in C.
- * There is no template interpreter here. Markup becomes control tokens; a user's text is encoded as
- * plain text and can never become a control token. */
+/* Conversations through a chat template: which template, and from its text to tokens.
+ *
+ * Only what the template wrote is searched for control tokens. What came from messages, tools or
+ * arguments is encoded as plain text and can never become one. */
 #ifndef MOE_MODEL_CHAT_TEMPLATE_H
 #define MOE_MODEL_CHAT_TEMPLATE_H
 
 #include "runtime/model/tokenizer.h"
 
-typedef struct moe_chat_turn {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* size bytes */
+typedef struct moe_chat_template {
+    moe_string_view source; /* of the library, of the file's metadata, or of the caller */
+    bool is_built_in;
+} moe_chat_template;
+
+/* The template of that name: one of the file's (tokenizer.chat_template.NAME; "default" is
+ * tokenizer.chat_template), else one of the library's. name NULL: the file's own, "tool_use" where
+ * there are tools and the file has one of that name. MOE_ERR_UNSUPPORTED where there is none, with
+ * the names that there are. */
+int moe_chat_template_find(moe_chat_template *out, const moe_gguf *gguf, const char *name,
+                           bool with_tools, moe_error *err);
+
+/* How reasoning is told apart from the answer. */
+typedef struct moe_chat_marks {
+    const char *open, *close; /* texts that the model writes; "": no reasoning is told apart */
+    bool has_channels;        /* gpt-oss: the header of each message names a channel */
+} moe_chat_marks;
+
+typedef struct moe_chat_input {
+    moe_chat_template chat_template;
+    const char *messages; /* JSON */
+    const char *tools;    /* JSON, or NULL */
+    const char *kwargs;   /* a JSON object, or NULL */
+    int thinking;         /* 0: as the template has it; > 0: on; < 0: off */
+    bool add_generation_prompt;
+    bool continue_final_message;
+    int64_t now; /* seconds since 1970 */
+} moe_chat_input;
+
+typedef struct moe_chat_output {
+    int32_t *tokens; /* malloc'ed, the caller's */
+    size_t n_tokens;
+    char *text; /* as rendered; malloc'ed, the caller's */
     size_t size;
-} moe_chat_turn;
+    moe_chat_marks marks;
+    bool in_reasoning; /* the text ends inside reasoning, which the model goes on with */
+} moe_chat_output;
 
-typedef struct moe_chat_template moe_chat_template; /* constant, in a table */
-
-/* Recognises tokenizer.chat_template. MOE_ERR_UNSUPPORTED when there is none or it is not known;
- * the message lists the known ones. */
-int moe_chat_template_find(const moe_chat_template **out, const moe_gguf *gguf, moe_error *err);
-/* By name ("chatml", "llama2", "mistral", "deepseek", "deepseek2", "deepseek3", "olmoe", ...), or
- * NULL. "qwen3" opens answers with an empty "<think>" block, as its template does when thinking is
- * off; "chatml" is the same without, and lets the model think. */
-const moe_chat_template *moe_chat_template_by_name(const char *name);
-const char *moe_chat_template_name(const moe_chat_template *chat);
-
-/* Renders turns[first..n) as they appear in a conversation whose turns before `first` have already
- * been rendered (first = 0: includes the start, with BOS if the model wants one). With
- * open_assistant the opening of the assistant's turn follows. *tokens is malloc'ed and the
- * caller's. */
-int moe_chat_render(const moe_chat_template *chat, const moe_tokenizer *tokenizer,
-                    const moe_chat_turn *turns, size_t n, size_t first, bool open_assistant,
-                    int32_t **tokens, size_t *n_tokens, moe_error *err);
-
-/* The tokens that follow the assistant's text, up to the next turn, beginning with the end token,
- * which the model may have written itself. *tokens is malloc'ed and the caller's. */
-int moe_chat_render_close(const moe_chat_template *chat, const moe_tokenizer *tokenizer,
-                          int32_t **tokens, size_t *n_tokens, moe_error *err);
+int moe_chat_render_input(const moe_tokenizer *tokenizer, const moe_chat_input *input,
+                          moe_chat_output *out, moe_error *err);
+void moe_chat_output_free(moe_chat_output *out);
 
 #endif

@@ -1,154 +1,114 @@
 /* SPDX-License-Identifier: MIT */
-/* The known chat templates, in the order in which they are tried. */
-#include "runtime/model/chat_template_row.h"
-#include "runtime/model/tokenizer_impl.h"
+/* The templates that the library knows by name, for files that hold none. bos_token and eos_token
+ * are "" where the vocabulary has none; add_bos says whether its texts begin with BOS. */
+#include "runtime/model/chat_template_table.h"
 
-#define BOS MOE_MARK_BOS
-#define EOS MOE_MARK_EOS
+#define ROLES                                                                                      \
+    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"                \
+    "{{ raise_exception('a message has the role \"' + m.role + '\"; roles are system, user and "   \
+    "assistant') }}{% endif %}{% endfor %}"
 
-#define CHATML                                                                                     \
-    .system = {"<|im_start|>system\n", "<|im_end|>\n", false},                                     \
-    .user = {"<|im_start|>user\n", "<|im_end|>\n", false},                                         \
-    .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n", false}
+#define BOS        "{{ bos_token }}"
+#define BOS_IF_ANY "{% if add_bos %}" BOS "{% endif %}"
 
-#define DEEPSEEK3                                                                                  \
-    .start = BOS, .system = {"", "", false}, .user = {"<｜User｜>", "", false},                    \
-    .assistant = {"<｜Assistant｜>", "<｜end▁of▁sentence｜>", false}
+/* What stands there when the first message is not the system's. */
+#define DEFAULT_SYSTEM(text)                                                                       \
+    "{% if not messages or messages[0].role != 'system' %}{{ '" text "' }}{% endif %}"
 
-#define OPEN_USER                                                                                  \
-    .system = {"<|system|>\n", "\n", false}, .user = {"<|user|>\n", "\n", false},                  \
-    .assistant = {"<|assistant|>\n", EOS "\n", false}
+#define LOOP(system, user, assistant)                                                              \
+    "{% for m in messages %}{% if m.role == 'system' %}{{ " system " }}"                           \
+    "{% elif m.role == 'user' %}{{ " user " }}{% else %}{{ " assistant                             \
+    " }}{% endif %}{% endfor %}"
 
-const moe_chat_template moe_chat_templates[] = {
-    /* Qwen3 answers without reasoning: its turn opens with the empty block that the template writes
-     * for enable_thinking=false. "chatml" by name lets it reason. */
-    {.name = "qwen3",
-     .signs = {"<|im_start|>", "enable_thinking is false"},
-     CHATML,
-     .answer = "<|im_start|>assistant\n<think>\n\n</think>\n\n",
-     .drops_reasoning = true,
-     .last_reasoning = true},
-    {.name = "qwen2.5",
-     .signs = {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful "
-                               "assistant."},
-     .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
-     CHATML,
-     .answer = "<|im_start|>assistant\n"},
-    {.name = "qwen2",
-     .signs = {"<|im_start|>", "You are a helpful assistant.<|im_end|>"},
-     .default_system = "You are a helpful assistant.",
-     CHATML,
-     .answer = "<|im_start|>assistant\n"},
-    {.name = "qwen1.5",
-     .signs = {"<|im_start|>", "You are a helpful assistant<|im_end|>"},
-     .default_system = "You are a helpful assistant",
-     CHATML,
-     .answer = "<|im_start|>assistant\n"},
-    {.name = "chatml",
-     .signs = {"<|im_start|>"},
-     .unless = "<|im_sep|>",
-     CHATML,
-     .answer = "<|im_start|>assistant\n"},
-    {.name = "llama3",
-     .signs = {"<|start_header_id|>", "<|end_header_id|>"},
-     .start = BOS,
-     .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>", true},
-     .user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>", true},
-     .assistant = {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>", true},
-     .answer = "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {.name = "deepseek-r1-think",
-     .signs = {"<｜Assistant｜><think>", "</think>"},
-     DEEPSEEK3,
-     .answer = "<｜Assistant｜><think>\n",
-     .drops_reasoning = true},
-    {.name = "deepseek-r1",
-     .signs = {"<｜Assistant｜>", "</think>"},
-     DEEPSEEK3,
-     .answer = "<｜Assistant｜>",
-     .drops_reasoning = true},
-    {.name = "deepseek3", .signs = {"<｜Assistant｜>"}, DEEPSEEK3, .answer = "<｜Assistant｜>"},
-    {.name = "phi3",
-     .signs = {"<|assistant|>", "<|end|>"},
-     .system = {"<|system|>\n", "<|end|>\n", false},
-     .user = {"<|user|>\n", "<|end|>\n", false},
-     .assistant = {"<|assistant|>\n", "<|end|>\n", false},
-     .answer = "<|assistant|>\n"},
-    /* The next four differ in what ends a user's turn and in how a conversation begins. */
-    {.name = "zephyr",
-     .signs = {"<|assistant|>", "<|user|>"},
-     .twice = "'] + eos_token",
-     .system = {"<|system|>\n", EOS "\n", false},
-     .user = {"<|user|>\n", EOS "\n", false},
-     .assistant = {"<|assistant|>\n", EOS "\n", false},
-     .answer = "<|assistant|>\n"},
-    {.name = "olmoe",
-     .signs = {"<|assistant|>", "<|user|>", "{{ eos_token }}"},
-     .start = EOS,
-     OPEN_USER,
-     .answer = "<|assistant|>\n"},
-    {.name = "olmoe-bos",
-     .signs = {"<|assistant|>", "<|user|>", "{{ bos_token }}"},
-     .start = BOS,
-     OPEN_USER,
-     .answer = "<|assistant|>\n"},
-    {.name = "tulu",
-     .signs = {"<|assistant|>", "<|user|>"},
-     OPEN_USER,
-     .answer = "<|assistant|>\n"},
-    {.name = "llama2",
-     .signs = {"[INST]", "<<SYS>>"},
-     .system = {BOS "[INST] <<SYS>>\n", "\n<</SYS>>\n\n", false},
-     .user = {BOS "[INST] ", " [/INST]", true},
-     .assistant = {" ", " " EOS, true},
-     .user_after_system = "",
-     .answer = ""},
-    /* Mistral's spaces changed with each version of its tokenizer. */
-    {.name = "mistral-v1",
-     .signs = {" [INST] ", " [/INST]"},
-     .start = BOS,
-     .system = {" [INST] ", "\n\n", false},
-     .user = {" [INST] ", " [/INST]", false},
-     .assistant = {" ", EOS, false},
-     .user_after_system = "",
-     .answer = ""},
-    {.name = "mistral",
-     .signs = {"[INST] ", " [/INST]"},
-     .start = BOS,
-     .system = {"[INST] ", "\n\n", false},
-     .user = {"[INST] ", " [/INST]", false},
-     .assistant = {"", EOS, false},
-     .user_after_system = "",
-     .answer = ""},
-    {.name = "mistral-v3",
-     .signs = {"[INST] ", "[/INST]"},
-     .unless = "[SYSTEM_PROMPT]",
-     .start = BOS,
-     .system = {"[INST] ", "\n\n", false},
-     .user = {"[INST] ", "[/INST]", false},
-     .assistant = {" ", EOS, true},
-     .user_after_system = "",
-     .answer = ""},
-    /* DeepSeek-MoE and DeepSeek-V2. */
-    {.name = "deepseek2",
-     .signs = {"'User: '", "'Assistant: '"},
-     .start = BOS,
-     .system = {"", "\n\n", false},
-     .user = {"User: ", "\n\n", false},
-     .assistant = {"Assistant: ", EOS, false},
-     .answer = "Assistant:"},
-    /* DeepSeek-Coder. */
-    {.name = "deepseek",
-     .signs = {"### Instruction:", "<|EOT|>"},
-     .start = BOS,
-     .default_system =
-         "You are an AI programming assistant, utilizing the Deepseek Coder model, developed by "
-         "Deepseek Company, and you only answer questions related to computer science. For "
-         "politically sensitive questions, security and privacy issues, and other non-computer "
-         "science questions, you will refuse to answer\n",
-     .system = {"", "", false},
-     .user = {"### Instruction:\n", "\n", false},
-     .assistant = {"### Response:\n", "\n<|EOT|>\n", false},
-     .answer = "### Response:\n"},
+/* A question that follows the system's text shares its frame. */
+#define AFTER_SYSTEM(open)                                                                         \
+    "('' if not loop.first and messages[loop.index0 - 1].role == 'system' else " open ")"
+
+#define ANSWER(open) "{% if add_generation_prompt %}{{ " open " }}{% endif %}"
+
+#define CHATML_TURN "'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'"
+#define CHATML      LOOP(CHATML_TURN, CHATML_TURN, CHATML_TURN) ANSWER("'<|im_start|>assistant\\n'")
+#define CHATML_WITH(system)                                                                        \
+    ROLES BOS_IF_ANY DEFAULT_SYSTEM("<|im_start|>system\\n" system "<|im_end|>\\n") CHATML
+
+#define DEEPSEEK3(content)                                                                         \
+    ROLES BOS LOOP("m.content", "'<｜User｜>' + m.content",                                        \
+                   "'<｜Assistant｜>' + " content " + '<｜end▁of▁sentence｜>'")
+#define ANSWERED "m.content.split('</think>')[-1]"
+
+#define OPEN_USER(bos)                                                                             \
+    ROLES bos LOOP("'<|system|>\\n' + m.content + '\\n'", "'<|user|>\\n' + m.content + '\\n'",     \
+                   "'<|assistant|>\\n' + m.content + eos_token + '\\n'")                           \
+        ANSWER("'<|assistant|>\\n'")
+
+#define FRAMED(end)                                                                                \
+    ROLES BOS_IF_ANY LOOP("'<|system|>\\n' + m.content + " end,                                    \
+                          "'<|user|>\\n' + m.content + " end,                                      \
+                          "'<|assistant|>\\n' + m.content + " end) ANSWER("'<|assistant|>\\n'")
+
+#define LLAMA3_TURN                                                                                \
+    "'<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content.strip() + "            \
+    "'<|eot_id|>'"
+
+/* Spaces around what a user says, and around answers, changed with each version. */
+#define MISTRAL(before, after, assistant)                                                          \
+    ROLES BOS LOOP("'" before "' + m.content + '\\n\\n'",                                          \
+                   AFTER_SYSTEM("'" before "'") " + m.content + '" after "'", assistant)
+
+/* Reasoning of earlier answers is left out; answers behind the last question show theirs. */
+#define QWEN3                                                                                      \
+    ROLES BOS_IF_ANY                                                                               \
+        "{% set ns = namespace(last=messages | length) %}{% for m in messages %}"                  \
+        "{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"          \
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"                             \
+        "{% if m.role != 'assistant' %}{{ m.content }}{% else %}"                                  \
+        "{% set text = m.content.split('</think>')[-1] %}{% set thought = '' %}"                   \
+        "{% if m.reasoning_content is string %}{% set thought = m.reasoning_content %}"            \
+        "{% elif '</think>' in m.content %}"                                                       \
+        "{% set thought = m.content.split('</think>')[0].split('<think>')[-1] %}"                  \
+        "{% set text = text.lstrip('\\n') %}{% endif %}{% set thought = thought.strip('\\n') %}"   \
+        "{% if loop.index0 > ns.last and (loop.last or thought) %}"                                \
+        "{{ '<think>\\n' + thought + '\\n</think>\\n\\n' + text.lstrip('\\n') }}"                  \
+        "{% else %}{{ text }}{% endif %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"              \
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"                           \
+        "{% if enable_thinking is defined and not enable_thinking %}"                              \
+        "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
+
+#define CODER                                                                                      \
+    "You are an AI programming assistant, utilizing the Deepseek Coder model, developed by "       \
+    "Deepseek Company, and you only answer questions related to computer science. For "            \
+    "politically sensitive questions, security and privacy issues, and other non-computer "        \
+    "science questions, you will refuse to answer\\n"
+
+const moe_known_template moe_known_templates[] = {
+    {"chatml", ROLES BOS_IF_ANY CHATML},
+    {"qwen3", QWEN3},
+    {"qwen2.5",
+     CHATML_WITH("You are Qwen, created by Alibaba Cloud. You are a helpful assistant.")},
+    {"qwen2", CHATML_WITH("You are a helpful assistant.")},
+    {"qwen1.5", CHATML_WITH("You are a helpful assistant")},
+    {"llama3", ROLES BOS LOOP(LLAMA3_TURN, LLAMA3_TURN, LLAMA3_TURN)
+                   ANSWER("'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")},
+    {"llama2", ROLES LOOP("bos_token + '[INST] <<SYS>>\\n' + m.content + '\\n<</SYS>>\\n\\n'",
+                          AFTER_SYSTEM("bos_token + '[INST] '") " + m.content.strip() + ' [/INST]'",
+                          "' ' + m.content.strip() + ' ' + eos_token")},
+    {"deepseek3", DEEPSEEK3("m.content") ANSWER("'<｜Assistant｜>'")},
+    {"deepseek-r1", DEEPSEEK3(ANSWERED) ANSWER("'<｜Assistant｜>'")},
+    {"deepseek-r1-think", DEEPSEEK3(ANSWERED) ANSWER("'<｜Assistant｜><think>\\n'")},
+    {"deepseek2", ROLES BOS LOOP("m.content + '\\n\\n'", "'User: ' + m.content + '\\n\\n'",
+                                 "'Assistant: ' + m.content + eos_token") ANSWER("'Assistant:'")},
+    {"deepseek",
+     ROLES BOS DEFAULT_SYSTEM(CODER) LOOP("m.content", "'### Instruction:\\n' + m.content + '\\n'",
+                                          "'### Response:\\n' + m.content + '\\n<|EOT|>\\n'")
+         ANSWER("'### Response:\\n'")},
+    {"phi3", FRAMED("'<|end|>\\n'")},
+    {"zephyr", FRAMED("eos_token + '\\n'")},
+    {"olmoe", OPEN_USER("{{ eos_token }}")},
+    {"olmoe-bos", OPEN_USER(BOS)},
+    {"tulu", OPEN_USER(BOS_IF_ANY)},
+    {"mistral-v1", MISTRAL(" [INST] ", " [/INST]", "' ' + m.content + eos_token")},
+    {"mistral", MISTRAL("[INST] ", " [/INST]", "m.content + eos_token")},
+    {"mistral-v3", MISTRAL("[INST] ", "[/INST]", "' ' + m.content.strip() + eos_token")},
 };
 
-const size_t moe_chat_n_templates = sizeof moe_chat_templates / sizeof moe_chat_templates[0];
+const size_t moe_n_known_templates = sizeof moe_known_templates / sizeof moe_known_templates[0];

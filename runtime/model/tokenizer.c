@@ -34,7 +34,6 @@ static int read_id(const moe_tokenizer *tokenizer, const moe_gguf *gguf, const c
 
 static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
-    int32_t padding;
     const struct {
         const char *key;
         int32_t *id;
@@ -44,7 +43,7 @@ static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *e
         {"tokenizer.ggml.eot_token_id", &tokenizer->eot},
         {"tokenizer.ggml.eom_token_id", &tokenizer->eom},
         {"tokenizer.ggml.unknown_token_id", &tokenizer->unknown},
-        {"tokenizer.ggml.padding_token_id", &padding},
+        {"tokenizer.ggml.padding_token_id", &tokenizer->padding},
     };
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         int status = read_id(tokenizer, gguf, ids[i].key, ids[i].id, err);
@@ -69,6 +68,16 @@ static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *e
     return MOE_OK;
 }
 
+static int32_t find_control(const moe_vocab *vocab, const char *text)
+{
+    size_t size = strlen(text);
+    int32_t id = moe_special_match(vocab, &vocab->all_special, text, size);
+    return id != MOE_NO_TOKEN && vocab->types[id] == MOE_TOKEN_CONTROL &&
+                   moe_vocab_piece(vocab, id).size == size
+               ? id
+               : MOE_NO_TOKEN;
+}
+
 static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
 {
     const moe_vocab *vocab = &tokenizer->vocab;
@@ -82,13 +91,16 @@ static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
             tokenizer->ends[named[i]] = 1;
         }
     }
+    const int32_t call = find_control(vocab, "<|call|>");
     for (size_t i = 0; i < sizeof end_texts / sizeof end_texts[0]; i++) {
-        size_t size = strlen(end_texts[i]);
-        int32_t id = moe_special_match(vocab, &vocab->all_special, end_texts[i], size);
-        if (id != MOE_NO_TOKEN && vocab->types[id] == MOE_TOKEN_CONTROL &&
-            moe_vocab_piece(vocab, id).size == size) {
+        int32_t id = find_control(vocab, end_texts[i]);
+        /* gpt-oss ends a message with <|end|>, and its turn with <|return|> or <|call|>. */
+        if (id != MOE_NO_TOKEN && (call == MOE_NO_TOKEN || strcmp(end_texts[i], "<|end|>") != 0)) {
             tokenizer->ends[id] = 1;
         }
+    }
+    if (call != MOE_NO_TOKEN) {
+        tokenizer->ends[call] = 1;
     }
     return MOE_OK;
 }

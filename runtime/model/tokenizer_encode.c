@@ -122,6 +122,7 @@ int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_
  * begin in markup and continue in the user's text. Only markup is searched for control tokens. */
 typedef struct span_encoder {
     moe_encoder encoder;
+    moe_special_set plain_set; /* tokens that plain text may hold */
     char *plain;
     size_t size;
     bool space_prefix;
@@ -129,8 +130,7 @@ typedef struct span_encoder {
 
 static int flush_plain(span_encoder *spans)
 {
-    const moe_vocab *vocab = &spans->encoder.tokenizer->vocab;
-    int status = encode_text(&spans->encoder, &vocab->user_defined, spans->plain, spans->size,
+    int status = encode_text(&spans->encoder, &spans->plain_set, spans->plain, spans->size,
                              &spans->space_prefix);
     spans->size = 0;
     return status;
@@ -145,34 +145,41 @@ static int push_special(span_encoder *spans, int32_t token)
 
 static int encode_markup(span_encoder *spans, const moe_text_span *span)
 {
-    const moe_tokenizer *tokenizer = spans->encoder.tokenizer;
+    const moe_vocab *vocab = &spans->encoder.tokenizer->vocab;
     int status = MOE_OK;
     for (size_t at = 0; at < span->size && status == MOE_OK;) {
         const char *text = span->text + at;
-        int32_t token = MOE_NO_TOKEN;
-        size_t size = 1;
-        if (*text == MOE_MARK_BOS[0] || *text == MOE_MARK_EOS[0]) {
-            token = *text == MOE_MARK_BOS[0] ? tokenizer->bos : tokenizer->eos;
+        int32_t token = moe_special_match(vocab, &vocab->all_special, text, span->size - at);
+        if (token == MOE_NO_TOKEN) {
+            spans->plain[spans->size++] = *text;
+            at++;
         } else {
-            token = moe_special_match(&tokenizer->vocab, &tokenizer->vocab.all_special, text,
-                                      span->size - at);
-            if (token == MOE_NO_TOKEN) {
-                spans->plain[spans->size++] = *text;
-            } else {
-                size = moe_vocab_piece(&tokenizer->vocab, token).size;
-            }
-        }
-        if (token != MOE_NO_TOKEN) {
             status = push_special(spans, token);
+            at += moe_vocab_piece(vocab, token).size;
         }
-        at += size;
     }
     return status;
 }
 
-int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
-                               size_t first, int32_t **tokens, size_t *n_tokens, moe_error *err)
+static int encode_spans(span_encoder *state, const moe_text_span *spans, size_t n)
 {
+    int status = MOE_OK;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (spans[i].is_markup) {
+            status = encode_markup(state, &spans[i]);
+        } else if (spans[i].size > 0) {
+            memcpy(state->plain + state->size, spans[i].text, spans[i].size);
+            state->size += spans[i].size;
+        }
+    }
+    return status == MOE_OK ? flush_plain(state) : status;
+}
+
+int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
+                               moe_string_view markup_source, int32_t **tokens, size_t *n_tokens,
+                               moe_error *err)
+{
+    const moe_vocab *vocab = &tokenizer->vocab;
     size_t size = 0;
     for (size_t i = 0; i < n; i++) {
         size += spans[i].size;
@@ -180,35 +187,15 @@ int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_sp
     span_encoder state = {.space_prefix = tokenizer->add_space_prefix};
     int status = encoder_open(&state.encoder, tokenizer, size, err);
     state.plain = malloc(size + 1);
-    if (status == MOE_OK && state.plain == NULL) {
+    if (status == MOE_OK &&
+        (state.plain == NULL ||
+         !moe_special_set_without(vocab, &vocab->user_defined, markup_source, &state.plain_set))) {
         status = moe_encoder_out_of_memory(&state.encoder);
     }
-    size_t dropped = 0;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        if (spans[i].cut) {
-            status = flush_plain(&state);
-        }
-        if (i == first) {
-            dropped = state.encoder.n_tokens;
-        }
-        if (status == MOE_OK && spans[i].is_markup) {
-            status = encode_markup(&state, &spans[i]);
-        } else if (status == MOE_OK && spans[i].size > 0) {
-            memcpy(state.plain + state.size, spans[i].text, spans[i].size);
-            state.size += spans[i].size;
-        }
-    }
     if (status == MOE_OK) {
-        status = flush_plain(&state);
-    }
-    if (first >= n && first > 0) {
-        dropped = state.encoder.n_tokens;
-    }
-    if (status == MOE_OK && dropped > 0) {
-        state.encoder.n_tokens -= dropped;
-        memmove(state.encoder.tokens, state.encoder.tokens + dropped,
-                state.encoder.n_tokens * sizeof *state.encoder.tokens);
+        status = encode_spans(&state, spans, n);
     }
     free(state.plain);
+    free(state.plain_set.ids);
     return encoder_close(&state.encoder, status, tokens, n_tokens);
 }

@@ -68,7 +68,7 @@ typedef struct moe_merge_entry {
 struct moe_tokenizer {
     moe_vocab vocab;
     bool is_spm;
-    int32_t bos, eos, eot, eom, unknown;
+    int32_t bos, eos, eot, eom, unknown, padding;
     uint8_t *ends; /* [n_tokens] */
     bool add_bos, add_eos, add_space_prefix;
 
@@ -103,6 +103,10 @@ int32_t moe_vocab_find(const moe_vocab *vocab, const char *piece, size_t size);
 /* The longest special token that text starts with, or MOE_NO_TOKEN. */
 int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, const char *text,
                           size_t size);
+/* The set without the tokens that look like markup and stand in `source` or are known markup.
+ * Release out->ids with free(). */
+bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
+                             moe_string_view source, moe_special_set *out);
 /* Undoes the byte-level alphabet. out has room for size bytes. If a character is not in the
  * alphabet, out is a copy of the text and the result is false. */
 bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out_size);
@@ -172,19 +176,17 @@ int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool spa
 
 /* --- tokenizer_encode.c ---------------------------------------------------------------------- */
 
-/* In markup these bytes stand for the model's own BOS and EOS, whatever their text. */
-#define MOE_MARK_BOS "\1"
-#define MOE_MARK_EOS "\2"
-
 typedef struct moe_text_span {
     const char *text;
     size_t size;
     bool is_markup; /* searched for control tokens */
-    bool cut;       /* no token extends over the start of this span */
 } moe_text_span;
 
-/* Encodes the spans as one text and gives the tokens from span `first` on, which must be a cut. */
+/* Encodes the spans as one text, adding nothing. Tokens that the vocabulary calls the user's own
+ * ("<think>", "<tool_call>") are found in plain text too, unless markup_source, the template's
+ * text, has them: then they are markup. */
 int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
-                               size_t first, int32_t **tokens, size_t *n_tokens, moe_error *err);
+                               moe_string_view markup_source, int32_t **tokens, size_t *n_tokens,
+                               moe_error *err);
 
 #endif

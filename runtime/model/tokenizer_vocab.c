@@ -11,6 +11,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/model/chat_marks.h"
 
 /* The byte for a character of byte-level BPE's alphabet, or -1. Printable Latin-1 characters stand
  * for themselves; the other bytes, in order, are U+0100 onwards. */
@@ -217,6 +218,30 @@ int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, co
     return found;
 }
 
+/* "<...>", "[...]" */
+static bool looks_like_markup(moe_string_view text)
+{
+    return text.size >= 3 && ((text.data[0] == '<' && text.data[text.size - 1] == '>') ||
+                              (text.data[0] == '[' && text.data[text.size - 1] == ']'));
+}
+
+bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
+                             moe_string_view source, moe_special_set *out)
+{
+    *out = (moe_special_set){.ids = moe_calloc(set->n, sizeof *out->ids)};
+    for (size_t i = 0; out->ids != NULL && i < set->n; i++) {
+        moe_string_view piece = moe_vocab_piece(vocab, set->ids[i]);
+        if (moe_chat_is_mark(piece) ||
+            (looks_like_markup(piece) &&
+             memmem(source.data, source.size, piece.data, piece.size) != NULL)) {
+            continue;
+        }
+        out->ids[out->n++] = set->ids[i];
+        out->starts[(uint8_t)piece.data[0]] = true;
+    }
+    return out->ids != NULL;
+}
+
 /* Markup that some files declare as ordinary text; a user's text must not turn into it. */
 static const char *const control_texts[] = {
     "<|im_start|>",
@@ -250,6 +275,23 @@ static bool is_control_text(moe_string_view text)
     return false;
 }
 
+/* The tokens that begin and end texts, where the file calls them ordinary words. */
+static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
+                                 const moe_string_view *texts)
+{
+    static const char *const keys[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        uint32_t id = UINT32_MAX;
+        if (moe_gguf_get_u32(gguf, keys[i], &id, NULL) == MOE_OK && id < vocab->n_tokens &&
+            (vocab->types[id] == MOE_TOKEN_NORMAL || vocab->types[id] == MOE_TOKEN_USER_DEFINED) &&
+            looks_like_markup(texts[id])) {
+            vocab->types[id] = MOE_TOKEN_CONTROL;
+        }
+    }
+}
+
 static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
                       const moe_string_view *texts, moe_error *err)
 {
@@ -276,6 +318,7 @@ static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
                          is_control_text(texts[id]);
         vocab->types[id] = is_markup ? MOE_TOKEN_CONTROL : (uint8_t)type;
     }
+    mark_ends_as_control(vocab, gguf, texts);
     return MOE_OK;
 }
 

@@ -140,10 +140,22 @@ static bool can_repeat(jinja_value value)
     return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE;
 }
 
+/* A dict that was a text is one again beside a text. */
+static jinja_value as_text(jinja_context *c, jinja_value value, jinja_value other)
+{
+    return value.kind == JINJA_DICT && value.dict->source != NULL && other.kind == JINJA_STRING
+               ? jinja_string(c, *value.dict->source)
+               : value;
+}
+
 jinja_value jinja_binary(jinja_context *c, char sign, bool twice, jinja_value a, jinja_value b)
 {
     if (a.kind == JINJA_STRING && sign == '%') {
         return jinja_string(c, jinja_format(c, *a.text, b));
+    }
+    if (sign == '+') {
+        a = as_text(c, a, b);
+        b = as_text(c, b, a);
     }
     if (a.kind == JINJA_UNDEFINED || b.kind == JINJA_UNDEFINED) {
         jinja_fail_undefined(c, a.kind == JINJA_UNDEFINED ? a : b);

@@ -29,7 +29,8 @@ static jinja_chunk *add_chunk(jinja_context *c, size_t least)
 {
     size_t size = least > CHUNK_SIZE ? least : CHUNK_SIZE;
     if (size > c->memory_left) {
-        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template uses too much memory");
+        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template takes more than %zu MiB of memory",
+                   JINJA_MAX_MEMORY >> 20);
     }
     jinja_chunk *chunk = moe_calloc(1, sizeof *chunk + size);
     if (chunk == NULL) {
@@ -52,7 +53,8 @@ void *jinja_alloc(jinja_context *c, size_t count, size_t size)
 {
     uint64_t bytes;
     if (!moe_mul_u64(count, size, &bytes) || bytes > JINJA_MAX_MEMORY * 64) {
-        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template uses too much memory");
+        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template takes more than %zu MiB of memory",
+                   JINJA_MAX_MEMORY >> 20);
     }
     bytes = (bytes + 15) & ~(uint64_t)15;
     jinja_charge(c, bytes / 64);
@@ -81,7 +83,8 @@ void jinja_fail(jinja_context *c, int status, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    c->status = moe_fail(c->err, status, "chat template, line %u: %s", c->line, text);
+    c->status = c->line > 0 ? moe_fail(c->err, status, "chat template, line %u: %s", c->line, text)
+                            : moe_fail(c->err, status, "chat template: %s", text);
     longjmp(c->failed, 1);
 }
 
@@ -89,7 +92,8 @@ void jinja_charge(jinja_context *c, uint64_t steps)
 {
     if (steps >= c->steps_left) {
         c->steps_left = 0;
-        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template takes too many steps");
+        jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template takes more than %d steps",
+                   JINJA_MAX_STEPS);
     }
     c->steps_left -= steps;
 }

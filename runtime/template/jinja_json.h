@@ -8,6 +8,9 @@
 /* Every byte counts as data. `what` names the text in an error. */
 jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text, size_t size);
 
+/* False, and nothing has happened, where the text is no JSON object. */
+bool jinja_try_json_object(jinja_context *c, const char *text, size_t size, jinja_value *out);
+
 typedef struct jinja_json_style {
     bool ascii;
     const jinja_text *indent; /* NULL: all on one line */

@@ -229,3 +229,24 @@ jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text
     }
     return value;
 }
+
+bool jinja_try_json_object(jinja_context *c, const char *text, size_t size, jinja_value *out)
+{
+    jmp_buf outer;
+    moe_error *volatile err = c->err;
+    const unsigned depth = c->depth;
+    memcpy(&outer, &c->failed, sizeof outer);
+    c->err = NULL;
+    bool failed = setjmp(c->failed) != 0;
+    if (!failed) {
+        *out = jinja_read_json(c, "arguments", text, size);
+    }
+    memcpy(&c->failed, &outer, sizeof outer);
+    c->err = err;
+    if (failed) {
+        c->depth = depth;
+        c->status = MOE_OK;
+        return false;
+    }
+    return out->kind == JINJA_DICT;
+}

@@ -199,6 +199,9 @@ jinja_text jinja_to_text(jinja_context *c, jinja_value value)
     if (value.kind == JINJA_UNDEFINED) {
         return jinja_text_of("", JINJA_DATA);
     }
+    if (value.kind == JINJA_DICT && value.dict->source != NULL) {
+        return *value.dict->source;
+    }
     jinja_builder b = jinja_build(c);
     jinja_add_repr(&b, value);
     return jinja_built(&b);

@@ -10,26 +10,25 @@
 #include "runtime/base/error.h"
 #include "runtime/template/jinja_evaluate.h"
 #include "runtime/template/jinja_json.h"
+#include "runtime/template/jinja_messages.h"
 
-/* Roles are words of a protocol: templates write "<|" + role + "|>". */
-static void mark_roles(jinja_context *c, jinja_value messages)
+static void set_more_variables(jinja_context *c)
 {
-    if (c->input->markup_roles == NULL || messages.kind != JINJA_LIST) {
-        return;
+    const char *text = c->input->more_variables;
+    jinja_value more = jinja_read_json(c, "the arguments", text, strlen(text));
+    if (more.kind != JINJA_DICT) {
+        jinja_fail(c, MOE_ERR_ARGUMENT, "the arguments are no JSON object");
     }
-    for (size_t i = 0; i < messages.list->n; i++) {
-        jinja_value message = messages.list->items[i];
-        for (size_t j = 0; message.kind == JINJA_DICT && j < message.dict->n; j++) {
-            jinja_entry *entry = &message.dict->entries[j];
-            if (!jinja_text_is(*entry->key.text, "role") || entry->value.kind != JINJA_STRING) {
-                continue;
-            }
-            for (const char *const *role = c->input->markup_roles; *role != NULL; role++) {
-                if (jinja_text_is(*entry->value.text, *role)) {
-                    entry->value = jinja_string(c, jinja_text_of(*role, JINJA_MARKUP));
-                }
+    for (size_t i = 0; i < more.dict->n; i++) {
+        jinja_text key = *more.dict->entries[i].key.text;
+        for (size_t j = 0; j < c->input->n_variables; j++) {
+            if (jinja_text_is(key, c->input->variables[j].name)) {
+                jinja_fail(c, MOE_ERR_ARGUMENT, "the arguments set %.40s, which is set already",
+                           c->input->variables[j].name);
             }
         }
+        jinja_scope_set(c, c->globals, jinja_intern(c, key.data, key.size),
+                        more.dict->entries[i].value);
     }
 }
 
@@ -49,9 +48,12 @@ static void set_variables(jinja_context *c)
             value = jinja_read_json(c, variable->name, variable->text, variable->size);
         }
         if (strcmp(name, "messages") == 0) {
-            mark_roles(c, value);
+            jinja_prepare_messages(c, value);
         }
         jinja_scope_set(c, c->globals, name, value);
+    }
+    if (input->more_variables != NULL) {
+        set_more_variables(c);
     }
 }
 
@@ -98,6 +100,9 @@ static void render(jinja_context *c, jinja_builder *out)
     set_variables(c);
     c->out = out;
     jinja_run(c, jinja_new_scope(c, c->globals), &body);
+    if (c->input->continue_final_message) {
+        out->size = jinja_find_continuation(c, out);
+    }
 }
 
 int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err)
@@ -109,6 +114,7 @@ int moe_template_render(const moe_template_input *input, moe_template_output *ou
     for (size_t i = 0; i < input->n_variables; i++) {
         size += input->variables[i].size;
     }
+    size += input->more_variables != NULL ? strlen(input->more_variables) : 0;
     c.memory_left = JINJA_MAX_MEMORY + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
     c.steps_left = JINJA_MAX_STEPS + (size < JINJA_MAX_MEMORY ? size * 64 : 0);
     /* Numbers are read and written with a point, independent of the program's locale. */

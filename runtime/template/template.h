@@ -27,10 +27,19 @@ typedef struct moe_template_input {
     size_t size;
     const moe_template_variable *variables; /* if two have the same name, the later one counts */
     size_t n_variables;
+    /* A JSON object whose members are variables too, none of them named above; or NULL. */
+    const char *more_variables;
     /* Roles that count as written by the template when messages[].role is one of them, because
      * templates build control tokens from them ("<|" + role + "|>"). NULL-terminated. */
     const char *const *markup_roles;
     int64_t now; /* seconds since 1970, local time, for strftime_now() */
+    /* The messages are as clients of OpenAI's interface write them. Reasoning is given under each
+     * name that templates look for; arguments of tool calls that are JSON in a string become
+     * objects, which are still that string where a template prints them; contents in parts of text
+     * become one text for a template that does not know parts. */
+    bool adapt_messages;
+    /* The text ends where the content of the last message does. */
+    bool continue_final_message;
 } moe_template_input;
 
 /* A run of the rendered text with one origin. */

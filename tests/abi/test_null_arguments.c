@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <moe/chat.h>
 #include <moe/lab.h>
 #include <moe/moe.h>
 
@@ -84,8 +85,21 @@ static void one_null(void **state)
     check("tokenize", moe_tokenize(engine, NULL, 3, 0, &tokens, &n, &err));
     check("tokenize", moe_tokenize(engine, "text", 4, 0, NULL, &n, &err));
     check("tokenize", moe_tokenize(engine, "text", 4, 0, &tokens, NULL, &err));
-    moe_chat_message message = {"user", NULL};
-    check("chat", moe_chat_tokens(engine, &message, 1, 0, true, &tokens, &n, &err));
+    moe_chat_prompt *prompt = NULL;
+    moe_chat_reply *reply = NULL;
+    moe_chat_options chat;
+    moe_chat_options_init(&chat);
+    check("chat", moe_chat_render(&prompt, engine, &chat, &err));
+    assert_non_null(strstr(err.message, "moe_chat_render: NULL for options->messages"));
+    check("chat", moe_chat_render(&prompt, engine, NULL, &err));
+    check("chat", moe_chat_render(NULL, engine, &chat, &err));
+    check("reply", moe_chat_reply_create(&reply, engine, NULL, &err));
+    assert_null(moe_chat_prompt_tokens(NULL, &n));
+    assert_string_equal(moe_chat_prompt_text(NULL, &n), "");
+    const char *part = NULL;
+    moe_chat_reply_push(NULL, 1, &part, NULL);
+    assert_string_equal(part, "");
+    check("follow", moe_session_follow(session, NULL, 3, &n, &err));
     check("info", moe_engine_get_info(engine, NULL));
     check("statistics", moe_engine_get_stats(engine, NULL));
     check("bandwidth", moe_engine_measure_bandwidth(engine, NULL, &err));

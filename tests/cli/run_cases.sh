@@ -16,6 +16,10 @@ printf 'Hello\n' >"$WORK/hello.txt"
 echo '1 2 99999' >"$WORK/ids.txt"
 awk 'BEGIN { for (i = 0; i < 60; i++) print "the cat and the dog went out, and the day was good." }' \
     >"$WORK/text.txt"
+printf '{%% if %%}' >"$WORK/wrong.jinja"
+printf 'x\n{{ raise_exception("no questions") }}' >"$WORK/refuses.jinja"
+printf '{%% set n = range(3000) %%}{%% for i in n %%}{%% for j in n %%}{%% for k in n %%}%s' \
+    '{% endfor %}{% endfor %}{% endfor %}' >"$WORK/long.jinja"
 printf 'this is no model file at all' >"$WORK/not-gguf.bin"
 head -c 3000 "$MODEL" >"$WORK/cut.gguf"
 # The architecture is told once as a value; the keys keep their prefix.

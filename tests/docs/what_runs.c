@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/dtype.h"
-#include "runtime/model/chat_template_row.h"
+#include "runtime/model/chat_template_table.h"
 #include "runtime/model/families.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/pretokenizer_rows.h"
@@ -200,9 +200,9 @@ static void write_templates(FILE *out)
             "| chat templates | | an interpreter of Jinja | `jinja2`, byte by byte, on %zu "
             "templates in the tests |\n",
             n);
-    fprintf(out, "| chat templates by name | %zu | ", moe_chat_n_templates);
-    for (size_t i = 0; i < moe_chat_n_templates; i++) {
-        fprintf(out, "%s%s", i == 0 ? "" : ", ", moe_chat_templates[i].name);
+    fprintf(out, "| chat templates by name | %zu | ", moe_n_known_templates);
+    for (size_t i = 0; i < moe_n_known_templates; i++) {
+        fprintf(out, "%s%s", i == 0 ? "" : ", ", moe_known_templates[i].name);
     }
     fprintf(out, " | `jinja2` |\n");
 }

@@ -16,6 +16,7 @@
 #define TRACES       (CLI_SIMULATE | CLI_ANALYZE)
 #define TABLES       (TRACES | SWEEPS | CLI_BENCH_SPECULATE)
 
+#define OF_TURNS       "--system --chat-template --chat-template-kwargs --think"
 #define OF_SELF_DRAFTS "--draft-experts --draft-pin --affinity --foresight --verify-bytes"
 #define OF_DRAFTS      "--draft-max --tree --acceptance --length-control --cost=time"
 
@@ -25,13 +26,15 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, TAKES_TEXT, "-p", "-f", NULL, NULL, "they are two prompts: give one"},
     {RULE_EXCLUDES, CLI_LOGITS, "--tokens", "-p -f", NULL, NULL,
      "ids stand instead of a text: give one"},
-    {RULE_EXCLUDES, CLI_LOGITS, "--tokens", "--raw --chat --system", NULL, NULL,
+    {RULE_EXCLUDES, CLI_LOGITS, "--tokens", "--raw --chat --continue " OF_TURNS, NULL, NULL,
      "ids are what a text would become"},
-    {RULE_EXCLUDES, TAKES_TEXT, "--raw", "--chat --system", NULL, NULL,
+    {RULE_EXCLUDES, TAKES_TEXT, "--raw", "--chat --continue " OF_TURNS, NULL, NULL,
      "a raw prompt has no turns"},
-    {RULE_NEEDS, CLI_TOKENIZE | CLI_LOGITS, "--system", "--chat", NULL, NULL,
+    {RULE_NEEDS, TAKES_TEXT, "--continue", "--chat", NULL, NULL, "a raw prompt has no turns"},
+    {RULE_NEEDS, CLI_RUN, "--continue", "-p -f", NULL, NULL, "it is the answer to one question"},
+    {RULE_NEEDS, CLI_TOKENIZE | CLI_LOGITS, OF_TURNS, "--chat", NULL, NULL,
      "a raw prompt has no turns"},
-    {RULE_NEEDS, CLI_RUN, "--system", "--chat", "-p -f", NULL, "a raw prompt has no turns"},
+    {RULE_NEEDS, CLI_RUN, OF_TURNS, "--chat", "-p -f", NULL, "a raw prompt has no turns"},
     {RULE_EXCLUDES, SWEEPS_MODEL, "-s", "-f", NULL, NULL, "the seed is of a random prompt"},
     {RULE_EXCLUDES, CLI_BENCH_DECODE, "-s", "--tokens-from!=greedy|sampled|random", NULL, NULL,
      "the file has all tokens, the prompt's too"},

@@ -50,6 +50,19 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(chat), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--system"}, "TEXT", "a system message before the conversation", .offset = AT(system_text),
      .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
+    {{"--chat-template"}, "NAME|FILE", "the template of turns: one of the model's or of the "
+     "library's by its NAME, or a FILE with a / in its name or ending in .jinja (default: the "
+     "model's own)", .offset = AT(chat_template), .kind = OPTION_TEXT, .commands = TAKES_TEXT,
+     .subject = SUBJECT_INPUT},
+    {{"--chat-template-kwargs"}, "JSON", "further variables of the template, as in "
+     "'{\"reasoning_effort\": \"low\"}'", .offset = AT(chat_template_arguments),
+     .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
+    {{"--think"}, "auto|on|off", "whether the model reasons before it answers; auto: as its "
+     "template has it (default auto)", .offset = AT(think), .kind = OPTION_CHOICE,
+     .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
+    {{"--continue"}, "TEXT", "what the answer begins with; the model goes on from there",
+     .offset = AT(continued), .kind = OPTION_TEXT, .commands = TAKES_TEXT,
+     .subject = SUBJECT_INPUT},
     {{"-n", "--predict"}, "N", "tokens to write; -1: until the end or a full context (default -1)",
      .offset = AT(predict), .kind = OPTION_SIGNED, .min = -1, .max = INT32_MAX,
      .commands = CLI_RUN, .subject = SUBJECT_INPUT},

@@ -58,14 +58,18 @@ typedef struct cli_options {
     const char *tokens; /* logits: ids as text */
     const char *output; /* logits: the .npy file */
     const char *system_text;
-    const char *kernels;     /* NULL: native */
-    const char *device;      /* NULL: the best there is */
-    const char *offload;     /* NULL: auto */
-    const char *policy;      /* NULL: the default */
-    const char *io;          /* NULL: auto */
-    double io_timeout;       /* seconds; 0: the default */
-    const char *calibration; /* NULL: beside the model */
-    cli_text_list overrides; /* --override-kv */
+    const char *chat_template;           /* a name or a file; NULL: the model's */
+    const char *chat_template_arguments; /* JSON; NULL: none */
+    const char *continued;               /* what the answer begins with; NULL: nothing */
+    unsigned think;                      /* a moe_switch */
+    const char *kernels;                 /* NULL: native */
+    const char *device;                  /* NULL: the best there is */
+    const char *offload;                 /* NULL: auto */
+    const char *policy;                  /* NULL: the default */
+    const char *io;                      /* NULL: auto */
+    double io_timeout;                   /* seconds; 0: the default */
+    const char *calibration;             /* NULL: beside the model */
+    cli_text_list overrides;             /* --override-kv */
     bool gram;
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */
     const char *speculate;

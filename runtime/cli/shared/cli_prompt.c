@@ -7,12 +7,18 @@
 #include <unistd.h>
 
 #include "cli_engine.h"
+#include "cli_messages.h"
 
-int cli_check_system_text(const cli_options *options)
+int cli_check_chat_options(const cli_options *options)
 {
-    return options->system_text == NULL || options->chat
+    const char *name = options->system_text != NULL               ? "--system"
+                       : options->chat_template != NULL           ? "--chat-template"
+                       : options->chat_template_arguments != NULL ? "--chat-template-kwargs"
+                       : options->think != 0                      ? "--think"
+                                                                  : NULL;
+    return name == NULL || options->chat
                ? CLI_EXIT_OK
-               : cli_fail(CLI_EXIT_USAGE, "--system needs --chat: a raw prompt has no turns");
+               : cli_fail(CLI_EXIT_USAGE, "%s needs --chat: a raw prompt has no turns", name);
 }
 
 int cli_prompt_text(cli_buffer *text, const cli_options *options)
@@ -35,18 +41,20 @@ int cli_prompt_text(cli_buffer *text, const cli_options *options)
 static int chat_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,
                        int32_t **tokens, size_t *n_tokens)
 {
-    moe_error err = {""};
-    moe_chat_message messages[2];
-    size_t n = 0;
-    if (memchr(text->data, '\0', text->size) != NULL) {
-        return cli_fail(CLI_EXIT_FAILURE, "the prompt has a NUL byte: --chat takes text only");
+    moe_chat_prompt *prompt;
+    int code = cli_render_question(&prompt, engine, options, text);
+    const int32_t *rendered = moe_chat_prompt_tokens(prompt, n_tokens);
+    *tokens = NULL;
+    if (code == CLI_EXIT_OK) {
+        *tokens = malloc(*n_tokens * sizeof **tokens + 1);
+        code = *tokens != NULL ? CLI_EXIT_OK
+                               : cli_fail(CLI_EXIT_FAILURE, "out of memory for the prompt");
     }
-    if (options->system_text != NULL) {
-        messages[n++] = (moe_chat_message){"system", options->system_text};
+    if (code == CLI_EXIT_OK && *n_tokens > 0) {
+        memcpy(*tokens, rendered, *n_tokens * sizeof **tokens);
     }
-    messages[n++] = (moe_chat_message){"user", text->data};
-    int status = moe_chat_tokens(engine, messages, n, 0, true, tokens, n_tokens, &err);
-    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    moe_chat_prompt_close(&prompt);
+    return code;
 }
 
 int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, const cli_buffer *text,

@@ -10,8 +10,8 @@
 #include "cli_buffer.h"
 #include "cli_options.h"
 
-/* --system without --chat is a usage error. */
-int cli_check_system_text(const cli_options *options);
+/* What speaks of turns (--system, --think, ...) without --chat is a usage error. */
+int cli_check_chat_options(const cli_options *options);
 
 /* The prompt's text. One newline at the end of a file or of standard input is dropped, as the shell
  * and editors put it there. Returns an exit code. */

@@ -18,7 +18,7 @@
  *            moe_engine_open, moe_plan_memory, moe_sampling_init_sized, moe_sampling_init,
  *            moe_session_options_init_sized, moe_session_options_init
  *   reading: moe_engine_get_info, moe_tokenize, moe_token_piece, moe_token_is_end,
- *            moe_text_create, moe_chat_tokens, moe_session_cancel (also in signal handlers)
+ *            moe_text_create, moe_session_cancel (also in signal handlers)
  *   in turn: moe_engine_get_stats, moe_session_create, moe_session_close, moe_session_feed,
  *            moe_step, moe_session_take, moe_session_n_tokens, moe_session_n_pending,
  *            moe_session_tokens, moe_session_is_full, moe_session_logits, moe_session_score,
@@ -290,7 +290,7 @@ typedef struct moe_engine_info {
     uint64_t kv_bytes_per_token;
     uint64_t fingerprint; /* of the model: metadata, tensor table, sizes, a sample of the weights */
     bool has_chat_template;
-    const char *chat_template; /* its name, or "" */
+    const char *chat_template; /* the file's, a text in the Jinja language, or "" */
     const char *policy;        /* of the expert cache */
     const char *io;            /* how experts are read, in words */
     const char *sidecar;       /* the file that was read, or that moe_learn_save() would make */
@@ -329,18 +329,6 @@ MOE_API void moe_text_close(moe_text **text);
 MOE_API const char *moe_text_push(moe_text *text, int32_t token, size_t *size);
 /* What is still incomplete, as U+FFFD; and starts over. */
 MOE_API const char *moe_text_finish(moe_text *text, size_t *size);
-
-typedef struct moe_chat_message {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* terminated; never parsed as markup */
-} moe_chat_message;
-
-/* Renders messages[first..n) of a conversation whose messages before `first` have been rendered
- * already, and opens the assistant's turn when open_assistant. *tokens: moe_free().
- * MOE_ERR_UNSUPPORTED when the model has no template, or one that is not known. */
-MOE_API int moe_chat_tokens(const moe_engine *engine, const moe_chat_message *messages, size_t n,
-                            size_t first, bool open_assistant, int32_t **tokens, size_t *n_tokens,
-                            moe_error *err);
 
 /* ---- Sessions ----------------------------------------------------------------------------- */
 

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* Conversations in the public interface: thin over runtime/model's chat files. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/model/chat_reply.h"
+
+void moe_chat_options_init_sized(moe_chat_options *options, size_t struct_size)
+{
+    moe_chat_options defaults = {.struct_size = sizeof defaults, .add_generation_prompt = true};
+    moe_struct_init(&moe_kind_chat_options, options, struct_size, &defaults);
+}
+
+struct moe_chat_prompt {
+    moe_chat_output output;
+};
+
+static int choose_template(moe_chat_template *out, const moe_engine *engine,
+                           const moe_chat_options *o, moe_error *err)
+{
+    if (o->template_text == NULL) {
+        return moe_chat_template_find(out, engine->gguf, o->template_name, o->tools != NULL, err);
+    }
+    if (o->template_name != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "template_name and template_text are both given; give one");
+    }
+    *out = (moe_chat_template){.source = {o->template_text, strlen(o->template_text)}};
+    return MOE_OK;
+}
+
+/* What is wrong in the model's own template is told with the model's name. */
+static int name_model(const moe_engine *engine, const moe_chat_options *o, int status,
+                      moe_error *err)
+{
+    static const char start[] = "chat template";
+    bool own = o->template_text == NULL && o->template_name == NULL;
+    if (status != MOE_ERR_UNSUPPORTED || err == NULL || !own ||
+        strncmp(err->message, start, strlen(start)) != 0) {
+        return status;
+    }
+    moe_error inner = *err;
+    return moe_fail(err, status, "%.200s: %.240s; options.template_name names another",
+                    engine->model_path, inner.message);
+}
+
+int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
+                    const moe_chat_options *options, moe_error *err)
+{
+    moe_chat_options o;
+    moe_chat_input input;
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL) {
+        return moe_fail_null(err, "moe_chat_render", "out or engine");
+    }
+    moe_chat_options_init(&o);
+    int status = moe_struct_take(&moe_kind_chat_options, &o, options, err);
+    if (status == MOE_OK && o.messages == NULL) {
+        status = moe_fail_null(err, "moe_chat_render", "options->messages");
+    }
+    if (status == MOE_OK) {
+        status = moe_engine_need_tokenizer(engine, err);
+    }
+    if (status == MOE_OK) {
+        status = choose_template(&input.chat_template, engine, &o, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_chat_prompt *prompt = moe_calloc(1, sizeof *prompt);
+    if (prompt == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a conversation");
+    }
+    input.messages = o.messages;
+    input.tools = o.tools;
+    input.kwargs = o.template_arguments;
+    input.thinking = o.thinking == MOE_SWITCH_ON ? 1 : o.thinking == MOE_SWITCH_OFF ? -1 : 0;
+    input.add_generation_prompt = o.add_generation_prompt;
+    input.continue_final_message = o.continue_final_message;
+    input.now = o.now != 0 ? o.now : (int64_t)time(NULL);
+    status = moe_chat_render_input(engine->tokenizer, &input, &prompt->output, err);
+    if (status != MOE_OK) {
+        moe_chat_prompt_close(&prompt);
+        return name_model(engine, &o, status, err);
+    }
+    *out = prompt;
+    return MOE_OK;
+}
+
+void moe_chat_prompt_close(moe_chat_prompt **prompt)
+{
+    if (prompt != NULL && *prompt != NULL) {
+        moe_chat_output_free(&(*prompt)->output);
+        free(*prompt);
+        *prompt = NULL;
+    }
+}
+
+const int32_t *moe_chat_prompt_tokens(const moe_chat_prompt *prompt, size_t *n)
+{
+    if (n != NULL) {
+        *n = prompt != NULL ? prompt->output.n_tokens : 0;
+    }
+    return prompt != NULL ? prompt->output.tokens : NULL;
+}
+
+const char *moe_chat_prompt_text(const moe_chat_prompt *prompt, size_t *size)
+{
+    if (size != NULL) {
+        *size = prompt != NULL ? prompt->output.size : 0;
+    }
+    return prompt != NULL ? prompt->output.text : "";
+}
+
+/* ---- Replies ---- */
+
+struct moe_chat_reply {
+    const moe_engine *engine; /* held */
+    moe_reply_reader reader;
+};
+
+int moe_chat_reply_create(moe_chat_reply **out, const moe_engine *engine,
+                          const moe_chat_prompt *prompt, moe_error *err)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL || prompt == NULL) {
+        return moe_fail_null(err, "moe_chat_reply_create", "out, engine or prompt");
+    }
+    if (engine->tokenizer == NULL) {
+        return moe_engine_need_tokenizer(engine, err);
+    }
+    moe_chat_reply *reply = moe_calloc(1, sizeof *reply);
+    if (reply == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a reply");
+    }
+    int status = moe_reply_open(&reply->reader, engine->tokenizer, &prompt->output.marks,
+                                prompt->output.in_reasoning, err);
+    if (status != MOE_OK) {
+        free(reply);
+        return status;
+    }
+    reply->engine = engine;
+    moe_engine_hold(engine);
+    *out = reply;
+    return MOE_OK;
+}
+
+void moe_chat_reply_close(moe_chat_reply **reply)
+{
+    if (reply != NULL && *reply != NULL) {
+        const moe_engine *engine = (*reply)->engine;
+        moe_reply_close(&(*reply)->reader);
+        free(*reply);
+        *reply = NULL;
+        moe_engine_release(engine);
+    }
+}
+
+static void give(const moe_chat_reply *reply, const char **reasoning, const char **content)
+{
+    if (reasoning != NULL) {
+        *reasoning = reply != NULL ? reply->reader.out[MOE_REPLY_REASONING].data : "";
+    }
+    if (content != NULL) {
+        *content = reply != NULL ? reply->reader.out[MOE_REPLY_CONTENT].data : "";
+    }
+}
+
+void moe_chat_reply_push(moe_chat_reply *reply, int32_t token, const char **reasoning,
+                         const char **content)
+{
+    if (reply != NULL) {
+        moe_reply_push(&reply->reader, token);
+    }
+    give(reply, reasoning, content);
+}
+
+void moe_chat_reply_finish(moe_chat_reply *reply, const char **reasoning, const char **content)
+{
+    if (reply != NULL) {
+        moe_reply_finish(&reply->reader);
+    }
+    give(reply, reasoning, content);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* A conversation through its template: the variables that templates ask for, the rendered text, and
+ * its tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/model/chat_marks.h"
+#include "runtime/model/chat_template.h"
+#include "runtime/model/tokenizer_impl.h"
+#include "runtime/template/template.h"
+
+/* Roles that count as the template's own words. */
+static const char *const roles[] = {"system", "user",    "assistant",   "tool",     "developer",
+                                    "model",  "ipython", "observation", "function", NULL};
+
+#define MAX_VARIABLES 20
+
+typedef struct variable_list {
+    moe_template_variable items[MAX_VARIABLES];
+    size_t n;
+} variable_list;
+
+static void add_json(variable_list *list, const char *name, const char *json)
+{
+    list->items[list->n++] =
+        (moe_template_variable){.name = name, .text = json, .size = strlen(json)};
+}
+
+static void add_bool(variable_list *list, const char *name, bool value)
+{
+    add_json(list, name, value ? "true" : "false");
+}
+
+/* Without the token the variable is not there, as transformers has it; the library's own templates
+ * take an empty text. */
+static void add_token(variable_list *list, const char *name, const moe_tokenizer *tokenizer,
+                      int32_t id, bool always)
+{
+    if (id != MOE_NO_TOKEN || always) {
+        moe_string_view piece = {"", 0};
+        if (id != MOE_NO_TOKEN) {
+            piece = moe_vocab_piece(&tokenizer->vocab, id);
+        }
+        list->items[list->n++] = (moe_template_variable){
+            .name = name, .text = piece.data, .size = piece.size, .is_markup = true};
+    }
+}
+
+static void fill_variables(variable_list *list, const moe_tokenizer *tokenizer,
+                           const moe_chat_input *input)
+{
+    const bool known = input->chat_template.is_built_in;
+    add_json(list, "messages", input->messages);
+    add_json(list, "tools", input->tools != NULL ? input->tools : "null");
+    add_json(list, "documents", "null");
+    add_bool(list, "add_generation_prompt", input->add_generation_prompt);
+    add_token(list, "bos_token", tokenizer, tokenizer->bos, known);
+    add_token(list, "eos_token", tokenizer, tokenizer->eos, known);
+    add_token(list, "unk_token", tokenizer, tokenizer->unknown, false);
+    add_token(list, "pad_token", tokenizer, tokenizer->padding, false);
+    if (known) {
+        add_bool(list, "add_bos", tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN);
+    }
+    /* The names under which templates ask for it. */
+    if (input->thinking != 0) {
+        add_bool(list, "enable_thinking", input->thinking > 0);
+        add_bool(list, "thinking", input->thinking > 0);
+        if (input->thinking < 0) {
+            add_json(list, "thinking_budget", "0");
+        }
+    }
+}
+
+static int render_text(const moe_tokenizer *tokenizer, const moe_chat_input *input,
+                       moe_template_output *out, moe_error *err)
+{
+    variable_list variables = {.n = 0};
+    fill_variables(&variables, tokenizer, input);
+    const moe_template_input asked = {
+        .source = input->chat_template.source.data,
+        .size = input->chat_template.source.size,
+        .variables = variables.items,
+        .n_variables = variables.n,
+        .more_variables = input->kwargs,
+        .markup_roles = roles,
+        .now = input->now,
+        .adapt_messages = true,
+        .continue_final_message = input->continue_final_message,
+    };
+    return moe_template_render(&asked, out, err);
+}
+
+/* A switch that changes nothing is told: the model would think, or not, against what was asked. */
+static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *input, moe_error *err)
+{
+    moe_chat_input on = *input;
+    moe_template_output texts[2];
+    on.thinking = 1;
+    on.add_generation_prompt = true;
+    on.continue_final_message = false;
+    moe_chat_input off = on;
+    off.thinking = -1;
+    if (input->thinking == 0 || render_text(tokenizer, &on, &texts[0], NULL) != MOE_OK) {
+        return MOE_OK;
+    }
+    if (render_text(tokenizer, &off, &texts[1], NULL) != MOE_OK) {
+        moe_template_output_free(&texts[0]);
+        return MOE_OK;
+    }
+    bool same =
+        texts[0].size == texts[1].size && memcmp(texts[0].text, texts[1].text, texts[0].size) == 0;
+    moe_template_output_free(&texts[0]);
+    moe_template_output_free(&texts[1]);
+    return same
+               ? moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "thinking: the chat template has no switch that turns it %s; leave it as "
+                          "it is, or set what the template has (such as reasoning_effort) by "
+                          "options.template_arguments",
+                          input->thinking > 0 ? "on" : "off")
+               : MOE_OK;
+}
+
+static int encode(const moe_tokenizer *tokenizer, const moe_chat_input *input,
+                  const moe_template_output *text, moe_chat_output *out, moe_error *err)
+{
+    moe_text_span *spans = moe_calloc(text->n_spans, sizeof *spans);
+    if (spans == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a conversation");
+    }
+    const char *at = text->text;
+    for (size_t i = 0; i < text->n_spans; i++) {
+        spans[i] = (moe_text_span){
+            .text = at, .size = text->spans[i].size, .is_markup = text->spans[i].is_markup};
+        at += spans[i].size;
+    }
+    int status =
+        moe_tokenizer_encode_spans(tokenizer, spans, text->n_spans, input->chat_template.source,
+                                   &out->tokens, &out->n_tokens, err);
+    free(spans);
+    return status;
+}
+
+static bool is_token(const moe_tokenizer *tokenizer, const char *text)
+{
+    return moe_tokenizer_find(tokenizer, text, strlen(text)) != MOE_NO_TOKEN;
+}
+
+/* What the template speaks of, else what the vocabulary has tokens for. */
+static moe_chat_marks find_marks(const moe_tokenizer *tokenizer, moe_string_view source)
+{
+    size_t n;
+    const moe_chat_marks *found = moe_chat_marks_in(source);
+    const moe_chat_marks *known = moe_chat_known_marks(&n);
+    for (size_t i = 0; i < n && found == NULL; i++) {
+        if (!known[i].has_channels && is_token(tokenizer, known[i].open) &&
+            is_token(tokenizer, known[i].close)) {
+            found = &known[i];
+        }
+    }
+    return found != NULL ? *found : (moe_chat_marks){"", "", false};
+}
+
+int moe_chat_render_input(const moe_tokenizer *tokenizer, const moe_chat_input *input,
+                          moe_chat_output *out, moe_error *err)
+{
+    moe_template_output text;
+    *out = (moe_chat_output){0};
+    if (input->add_generation_prompt && input->continue_final_message) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "the last message is either continued or followed by a new one "
+                        "(add_generation_prompt and continue_final_message are both set)");
+    }
+    int status = render_text(tokenizer, input, &text, err);
+    if (status == MOE_OK) {
+        status = check_switch(tokenizer, input, err);
+    }
+    if (status == MOE_OK) {
+        status = encode(tokenizer, input, &text, out, err);
+    }
+    if (status == MOE_OK) {
+        out->marks = find_marks(tokenizer, input->chat_template.source);
+        out->in_reasoning =
+            moe_chat_is_reasoning(&out->marks, text.text, text.size, input->continue_final_message);
+        out->text = text.text;
+        out->size = text.size;
+        text.text = NULL;
+    }
+    moe_template_output_free(&text);
+    return status;
+}
+
+void moe_chat_output_free(moe_chat_output *out)
+{
+    free(out->tokens);
+    free(out->text);
+    *out = (moe_chat_output){0};
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* Marks may be tokens of their own, control tokens among them, or texts that come in pieces. So
+ * text is held back as long as it may be the beginning of the mark that is waited for.
+ *
+ *     token -> text -> held --mark found--> the other part
+ *                        |--- no mark ----> out
+ *
+ * gpt-oss writes messages with headers: <|channel|>analysis<|message|>text<|end|>. */
+#include "runtime/model/chat_reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+static void append(moe_reply_reader *r, moe_reply_text *text, const char *data, size_t size)
+{
+    if (text->size + size + 1 > text->capacity) {
+        size_t capacity = (text->size + size + 1) * 2;
+        char *grown = realloc(text->data, capacity);
+        if (grown == NULL) {
+            r->no_memory = true;
+            return;
+        }
+        text->data = grown;
+        text->capacity = capacity;
+    }
+    memcpy(text->data + text->size, data, size);
+    text->size += size;
+    text->data[text->size] = '\0';
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static void emit(moe_reply_reader *r, const char *data, size_t size)
+{
+    moe_reply_text *out = &r->out[r->part];
+    while (size > 0 && r->skips_space && is_space(*data)) {
+        data++;
+        size--;
+    }
+    if (size == 0) {
+        return;
+    }
+    r->skips_space = false;
+    if (r->part != MOE_REPLY_REASONING) {
+        append(r, out, data, size);
+        return;
+    }
+    size_t kept = size;
+    while (kept > 0 && is_space(data[kept - 1])) {
+        kept--;
+    }
+    if (kept > 0) {
+        append(r, out, r->spaces.size > 0 ? r->spaces.data : "", r->spaces.size);
+        append(r, out, data, kept);
+        r->spaces.size = 0;
+    }
+    append(r, &r->spaces, data + kept, size - kept);
+}
+
+static void enter(moe_reply_reader *r, moe_reply_part part)
+{
+    r->skips_space = part == MOE_REPLY_REASONING || r->part == MOE_REPLY_REASONING ||
+                     (r->skips_space && part != MOE_REPLY_CONTENT);
+    r->spaces.size = 0;
+    r->part = part;
+}
+
+/* How many bytes at the end of text the mark may begin with. */
+static size_t begun(const moe_reply_text *text, const char *mark)
+{
+    size_t length = strlen(mark);
+    size_t n = text->size < length - 1 ? text->size : length - 1;
+    while (n > 0 && memcmp(text->data + text->size - n, mark, n) != 0) {
+        n--;
+    }
+    return n;
+}
+
+static void drop(moe_reply_text *text, size_t n)
+{
+    memmove(text->data, text->data + n, text->size - n + 1);
+    text->size -= n;
+}
+
+static void scan(moe_reply_reader *r)
+{
+    while (r->held.size > 0) {
+        const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
+        const char *found = memmem(r->held.data, r->held.size, mark, strlen(mark));
+        if (found != NULL) {
+            size_t at = (size_t)(found - r->held.data);
+            emit(r, r->held.data, at);
+            drop(&r->held, at + strlen(mark));
+            enter(r, r->part == MOE_REPLY_REASONING ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
+            continue;
+        }
+        size_t kept = begun(&r->held, mark);
+        emit(r, r->held.data, r->held.size - kept);
+        drop(&r->held, r->held.size - kept);
+        return;
+    }
+}
+
+/* A control token counts only where it is, begins or goes on with the mark that is waited for. */
+static void push_control(moe_reply_reader *r, moe_string_view piece)
+{
+    const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
+    size_t length = strlen(mark);
+    size_t at = r->held.size; /* what is held is the beginning of the mark */
+    bool goes_on = at + piece.size <= length && memcmp(mark + at, piece.data, piece.size) == 0;
+    if (!goes_on && (piece.size > length || memcmp(mark, piece.data, piece.size) != 0)) {
+        return;
+    }
+    if (!goes_on) {
+        emit(r, r->held.data, r->held.size);
+        r->held.size = 0;
+    }
+    append(r, &r->held, piece.data, piece.size);
+    scan(r);
+}
+
+static bool is_text(moe_string_view piece, const char *text)
+{
+    return piece.size == strlen(text) && memcmp(piece.data, text, piece.size) == 0;
+}
+
+/* True: the token was one of a message's frame. */
+static bool push_frame(moe_reply_reader *r, moe_string_view piece)
+{
+    if (is_text(piece, "<|message|>")) {
+        const char *header = r->header.size > 0 ? r->header.data : "";
+        bool is_answer = strstr(header, "analysis") == NULL && strstr(header, "to=") == NULL;
+        enter(r, is_answer ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
+        r->skips_space = true;
+    } else if (is_text(piece, "<|start|>") || is_text(piece, "<|channel|>") ||
+               is_text(piece, "<|end|>") || is_text(piece, "<|call|>") ||
+               is_text(piece, "<|return|>")) {
+        enter(r, MOE_REPLY_HEADER);
+        r->header.size = is_text(piece, "<|channel|>") ? r->header.size : 0;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void push_text(moe_reply_reader *r, const char *text, size_t size)
+{
+    if (r->part == MOE_REPLY_HEADER) {
+        append(r, &r->header, text, size);
+    } else if (r->marks.has_channels || r->marks.open[0] == '\0') {
+        emit(r, text, size);
+    } else {
+        append(r, &r->held, text, size);
+        scan(r);
+    }
+}
+
+static void clear_out(moe_reply_reader *r)
+{
+    for (size_t i = 0; i < 2; i++) {
+        r->out[i].size = 0;
+        append(r, &r->out[i], "", 0);
+    }
+}
+
+void moe_reply_push(moe_reply_reader *r, int32_t token)
+{
+    clear_out(r);
+    moe_string_view piece = moe_tokenizer_piece(r->tokenizer, token, true);
+    bool starts = r->starts;
+    r->starts = false;
+    if (r->marks.has_channels && push_frame(r, piece)) {
+        return;
+    }
+    if (starts && r->part == MOE_REPLY_HEADER) {
+        r->part = MOE_REPLY_CONTENT; /* the model wrote no header */
+    }
+    if (!moe_tokenizer_is_control(r->tokenizer, token)) {
+        size_t size = moe_text_stream_push(&r->stream, r->tokenizer, token, r->streamed);
+        push_text(r, r->streamed, size);
+    } else if (!r->marks.has_channels && piece.size > 0 && r->marks.open[0] != '\0') {
+        push_control(r, piece);
+    }
+}
+
+void moe_reply_finish(moe_reply_reader *r)
+{
+    clear_out(r);
+    push_text(r, r->streamed, moe_text_stream_finish(&r->stream, r->streamed));
+    if (r->held.size > 0) {
+        emit(r, r->held.data, r->held.size);
+        r->held.size = 0;
+    }
+}
+
+int moe_reply_open(moe_reply_reader *r, const moe_tokenizer *tokenizer, const moe_chat_marks *marks,
+                   bool in_reasoning, moe_error *err)
+{
+    *r = (moe_reply_reader){.tokenizer = tokenizer, .marks = *marks, .starts = true};
+    r->part = in_reasoning          ? MOE_REPLY_REASONING
+              : marks->has_channels ? MOE_REPLY_HEADER
+                                    : MOE_REPLY_CONTENT;
+    r->skips_space = in_reasoning;
+    size_t longest = moe_text_stream_max(tokenizer);
+    r->streamed = malloc((longest < 4 ? 4 : longest) + 1);
+    if (r->streamed != NULL) {
+        clear_out(r);
+    }
+    if (r->streamed == NULL || r->no_memory) {
+        moe_reply_close(r);
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a reply");
+    }
+    return MOE_OK;
+}
+
+void moe_reply_close(moe_reply_reader *r)
+{
+    free(r->streamed);
+    free(r->header.data);
+    free(r->held.data);
+    free(r->spaces.data);
+    free(r->out[0].data);
+    free(r->out[1].data);
+    *r = (moe_reply_reader){0};
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Takes apart what a model writes: reasoning and answer, told apart by marks. */
+#ifndef MOE_MODEL_CHAT_REPLY_H
+#define MOE_MODEL_CHAT_REPLY_H
+
+#include "runtime/model/chat_template.h"
+
+typedef struct moe_reply_text {
+    char *data; /* terminated once something was added */
+    size_t size, capacity;
+} moe_reply_text;
+
+typedef enum moe_reply_part {
+    MOE_REPLY_CONTENT,
+    MOE_REPLY_REASONING,
+    MOE_REPLY_HEADER
+} moe_reply_part;
+
+typedef struct moe_reply_reader {
+    const moe_tokenizer *tokenizer;
+    moe_chat_marks marks;
+    moe_text_stream stream;
+    char *streamed; /* room for moe_text_stream_max() */
+    moe_reply_part part;
+    moe_reply_text header; /* of a message with channels */
+    moe_reply_text held;   /* the beginning of a mark, perhaps */
+    moe_reply_text spaces; /* white space that may turn out to end the reasoning */
+    bool skips_space;      /* at the start of reasoning, and behind it */
+    bool starts;           /* nothing has come yet */
+    bool no_memory;
+    moe_reply_text out[2]; /* by moe_reply_part */
+} moe_reply_reader;
+
+int moe_reply_open(moe_reply_reader *reader, const moe_tokenizer *tokenizer,
+                   const moe_chat_marks *marks, bool in_reasoning, moe_error *err);
+void moe_reply_close(moe_reply_reader *reader);
+/* reader->out[] then holds what the token completed. Without memory text is lost, and
+ * reader->no_memory says so. */
+void moe_reply_push(moe_reply_reader *reader, int32_t token);
+void moe_reply_finish(moe_reply_reader *reader);
+
+#endif
