@@ -140,14 +140,16 @@ bool moe_expert_store_is_sane(const moe_expert_store *store)
     if (store->host != NULL && !moe_host_tier_is_sane(store->host)) {
         return false;
     }
+    if (!wave_is_sane(store) || !protection_is_sane(store) || !prefetches_are_sane(store)) {
+        return false;
+    }
     for (uint32_t key = 0; key < n_keys; key++) {
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
             !pins_are_sane(store, key)) {
             return false;
         }
     }
-    return wave_is_sane(store) && protection_is_sane(store) && prefetches_are_sane(store) &&
-           slots_are_sane(store) && loans_are_sane(store) &&
+    return slots_are_sane(store) && loans_are_sane(store) &&
            (store->host != NULL || store->n_host == 0) &&
            store->n_host <= store->options.map->n_expert;
 }

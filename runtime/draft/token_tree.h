@@ -51,4 +51,8 @@ void moe_token_tree_prune(moe_token_tree *tree, uint32_t n, uint32_t *moved);
 /* Tokens from after the root down to node, in order; returns how many (its depth). */
 uint32_t moe_token_tree_path(const moe_token_tree *tree, uint32_t node, int32_t *tokens);
 
+/* What must hold between two calls: parents before children, links and depths that fit, siblings of
+ * different tokens, and probabilities that are the product of those above. O(nodes). */
+bool moe_token_tree_is_sane(const moe_token_tree *tree);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, moe_error *err)
@@ -51,6 +52,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
         }
     }
     pool->page_bytes = offset > 0 ? offset : 64;
+    MOE_ASSERT(moe_kv_pool_is_sane(pool));
     return MOE_OK;
 }
 
@@ -68,6 +70,7 @@ void moe_kv_pool_trim(moe_kv_pool *pool)
 
 void moe_kv_pool_free(moe_kv_pool *pool)
 {
+    MOE_ASSERT(pool->n_pages == pool->n_free); /* no table has pages left */
     pool->n_promised = 0;
     moe_kv_pool_trim(pool);
     free(pool->layers);
@@ -76,6 +79,7 @@ void moe_kv_pool_free(moe_kv_pool *pool)
 
 static void put_free(moe_kv_pool *pool, moe_kv_page *page)
 {
+    MOE_ASSERT(page->n_users == 0 && page->memory != NULL);
     page->next_free = pool->free_pages;
     pool->free_pages = page;
     pool->n_free++;
@@ -111,7 +115,9 @@ static int take_page(moe_kv_pool *pool, moe_kv_table *table, moe_kv_page **out, 
             return status;
         }
     }
+    MOE_ASSERT(pool->n_free > pool->n_promised && pool->free_pages != NULL);
     *out = pool->free_pages;
+    MOE_ASSERT((*out)->n_users == 0);
     pool->free_pages = (*out)->next_free;
     pool->n_free--;
     (*out)->n_users = 1;
@@ -120,6 +126,7 @@ static int take_page(moe_kv_pool *pool, moe_kv_table *table, moe_kv_page **out, 
 
 static void drop_page(moe_kv_pool *pool, moe_kv_page *page)
 {
+    MOE_ASSERT(page->n_users > 0);
     if (--page->n_users == 0) {
         put_free(pool, page);
     }
@@ -133,6 +140,7 @@ int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
     for (uint32_t p = first / MOE_KV_PAGE; p < n_pages && p < table->n_pages; p++) {
         n += table->pages[p]->n_users > 1;
     }
+    MOE_ASSERT(table->n_promised <= pool->n_promised);
     uint64_t n_others = pool->n_promised - table->n_promised;
     uint64_t before = pool->n_free;
     while (pool->n_free < n_others + n) {
@@ -147,6 +155,7 @@ int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
     }
     pool->n_promised = n_others + n;
     table->n_promised = n;
+    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
     return MOE_OK;
 }
 
@@ -213,6 +222,7 @@ int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
             table->n_pages = p + 1;
         }
     }
+    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
     return status;
 }
 
@@ -247,6 +257,7 @@ void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n)
     while (table->n_pages > n_pages) {
         drop_page(pool, table->pages[--table->n_pages]);
     }
+    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
 }
 
 int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err)

@@ -192,9 +192,61 @@ static void limits(void **state)
     moe_token_tree_free(&tree);
 }
 
+/* The tree is sane, is not when field is value, and is again when it is what it was. */
+#define NOTICED(field, value)                                                                      \
+    do {                                                                                           \
+        __typeof__((field) + 0) was = field;                                                       \
+        assert_true(moe_token_tree_is_sane(&tree));                                                \
+        field = (value);                                                                           \
+        assert_true(field != was);                                                                 \
+        assert_false(moe_token_tree_is_sane(&tree));                                               \
+        field = was;                                                                               \
+        assert_true(moe_token_tree_is_sane(&tree));                                                \
+    } while (0)
+
+/* Each field that is changed alone is noticed. */
+static void test_is_sane(void **state)
+{
+    (void)state;
+    moe_token_tree tree;
+    assert_int_equal(moe_token_tree_init(&tree, 8, NULL), MOE_OK);
+    moe_token_tree_reset(&tree, 7);
+    uint32_t a = moe_token_tree_add(&tree, 0, 1, 0.5f, 0);
+    uint32_t b = moe_token_tree_add(&tree, 0, 2, 0.25f, 0);
+    uint32_t c = moe_token_tree_add(&tree, a, 3, 0.5f, 1);
+    moe_tree_node *nodes = tree.nodes;
+    NOTICED(tree.n, 0);
+    NOTICED(tree.n, 3);
+    NOTICED(tree.n, 9);
+    NOTICED(tree.capacity, 3);
+    NOTICED(tree.capacity, MOE_TREE_MAX_NODES + 1);
+    NOTICED(tree.nodes, NULL);
+    NOTICED(nodes[0].parent, 0);
+    NOTICED(nodes[0].next_sibling, b);
+    NOTICED(nodes[0].path, 0.5f);
+    NOTICED(nodes[b].token, 1); /* as its sibling */
+    for (uint32_t i = 0; i < tree.n; i++) {
+        NOTICED(nodes[i].parent, i + 1);
+        NOTICED(nodes[i].depth, nodes[i].depth + 1);
+        NOTICED(nodes[i].path, 0.75f);
+        NOTICED(nodes[i].first_child, i);
+        NOTICED(nodes[i].first_child, tree.n);
+        NOTICED(nodes[i].last_child, i);
+        NOTICED(nodes[i].next_sibling, i == 0 ? 1 : 0);
+    }
+    NOTICED(nodes[a].q, 0.25f);
+    NOTICED(nodes[c].q, 0.25f);
+    NOTICED(nodes[c].parent, b);
+    NOTICED(nodes[a].next_sibling, MOE_NODE_NONE);
+    NOTICED(nodes[a].first_child, MOE_NODE_NONE);
+    NOTICED(nodes[0].last_child, a);
+    moe_token_tree_free(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_is_sane),
         cmocka_unit_test(random_operations),
         cmocka_unit_test(limits),
     };
