@@ -12,3 +12,9 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     (void)kernels;
     (void)cpu_features;
 }
+
+void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features)
+{
+    (void)kernels;
+    (void)cpu_features;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernel table: reference C first, then what the processor's instruction sets override. */
+/* The kernel table of reference C. */
 #include "cpu/kernels/matmul.h"
 
 #include "cpu/kernels/arch_kernels.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-void moe_matmul_kernels_init(moe_matmul_kernels *kernels, unsigned cpu_features)
+void moe_matmul_kernels_reference(moe_matmul_kernels *kernels)
 {
     memset(kernels, 0, sizeof *kernels);
     for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
@@ -19,5 +19,4 @@ void moe_matmul_kernels_init(moe_matmul_kernels *kernels, unsigned cpu_features)
         }
     }
     kernels->quantize_rows = moe_quantize_rows_reference;
-    moe_matmul_kernels_init_arch(kernels, cpu_features);
 }

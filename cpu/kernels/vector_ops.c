@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reference C of the vector kernels, which defines the results of all others, and the choice of
  * kernels for a processor. */
+#include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>
@@ -92,7 +93,7 @@ static uint32_t argmax_c(const float *x, uint32_t n)
     return 0;
 }
 
-void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features)
+void moe_vector_kernels_reference(moe_vector_kernels *kernels)
 {
     *kernels = (moe_vector_kernels){
         .rms_norm = rms_norm_c,
@@ -115,5 +116,4 @@ void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features)
         .attend_merge = moe_attend_merge_c,
         .router_select = moe_router_select_c,
     };
-    moe_vector_kernels_init_arch(kernels, cpu_features);
 }

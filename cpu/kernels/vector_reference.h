@@ -29,7 +29,4 @@ void moe_attend_page_c(const moe_attend_args *args);
 void moe_attend_merge_c(float *max, float *sum, float *out, float page_max, float page_sum,
                         const float *page_out, uint32_t v_dim);
 
-/* Replaces the entries for which the processor's architecture has faster kernels. */
-void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features);
-
 #endif

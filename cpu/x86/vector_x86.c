@@ -3,7 +3,7 @@
 #include "cpu/x86/vector_x86.h"
 
 #include "cpu/kernels/cpu_features.h"
-#include "cpu/kernels/vector_reference.h"
+#include "cpu/kernels/arch_kernels.h"
 
 void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features)
 {
