@@ -31,8 +31,8 @@ static int by_token(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* target <- max(p - q, 0), both taken as normalised. Both are sorted by token for it, so that a
- * whole vocabulary does not take the square of its size. */
+/* target <- max(p - q, 0), both taken as normalised. Sorts both by token first, so that a whole
+ * vocabulary does not take quadratic time. */
 static void subtract(moe_distribution *target, moe_distribution *draft)
 {
     double p_sum = moe_distribution_total(target);
@@ -84,7 +84,7 @@ uint32_t moe_accept_rejection(const moe_token_tree *tree, uint32_t node, moe_dis
             forget(target, candidate);
         }
         if (!(moe_distribution_total(target) > 0.0)) {
-            /* Rounding left nothing: target and draft were the same. */
+            /* Rounding left nothing: target and draft were equal. */
             *token = candidate;
             return child;
         }

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Which drafted tokens stand. Verification walks the tree from the root: at every node the target's
- * distribution is at hand, and one of the node's children is accepted or none, in which case a
- * token of the target's own ends the walk. Lossless: what is emitted is distributed as without a
- * draft (Leviathan et al. 2023 for a chain; for several candidates, rounds of rejection without
- * replacement). */
+/* Decides which drafted tokens are accepted. Verification walks the tree from the root. At every
+ * node the target's distribution is known, and either one of the node's children is accepted, or
+ * none, in which case a token of the target's own ends the walk. Lossless: emitted tokens have the
+ * same distribution as without a draft (Leviathan et al. 2023 for a chain; for several candidates,
+ * rounds of rejection without replacement). */
 #ifndef MOE_DRAFT_ACCEPT_H
 #define MOE_DRAFT_ACCEPT_H
 
 #include "runtime/draft/token_tree.h"
 #include "runtime/sampling/distribution.h"
 
-/* The target's own choice (its argmax, or what its sampler drew) decides: the child that has this
- * token, or MOE_NODE_NONE. The text is then that of plain decoding with the same random numbers. */
+/* The target's own choice (its argmax, or what its sampler drew) decides: returns the child with
+ * this token, or MOE_NODE_NONE. The text is then that of plain decoding with the same random
+ * numbers. */
 uint32_t moe_accept_exact(const moe_token_tree *tree, uint32_t node, int32_t choice);
 
 /* Rejection sampling. target is changed (it becomes the residual). draft: the distribution that the
- * node's children were drawn from, without replacement, in their order (changed too). Every drawn
- * token must be among the children, whatever it is. NULL when
- * they were picked rather than drawn (the most likely ones, an n-gram's): each is then accepted
- * with p(x), and else p(x) becomes 0. Returns the child accepted, or MOE_NODE_NONE and in *token
- * what is emitted instead. A node without children just draws *token. */
+ * node's children were drawn from, without replacement, in their order (changed too); every drawn
+ * token must be among the children, whatever it is. NULL if the children were picked rather than
+ * drawn (the most likely ones, an n-gram's): each is then accepted with p(x), and otherwise p(x)
+ * becomes 0. Returns the child accepted, or MOE_NODE_NONE and in *token the token emitted instead.
+ * For a node without children it only draws *token. */
 uint32_t moe_accept_rejection(const moe_token_tree *tree, uint32_t node, moe_distribution *target,
                               moe_distribution *draft, moe_random *random, int32_t *token);
 

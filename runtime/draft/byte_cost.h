@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* What passes cost in bytes, modelled: the same run has the same costs on every machine, and so the
- * same draft lengths (algorithms, 2.9). A pass reads the resident weights and each distinct expert
- * once from memory; an expert that a cache of so many slots would miss (miss_model.h) is read from
- * below as well, which is dearer by a fixed factor. */
+/* Models the cost of passes in bytes: the same run has the same costs, and so the same draft
+ * lengths, on every machine (algorithms, 2.9). A pass reads the resident weights and each distinct
+ * expert once from memory. An expert that a cache of so many slots would miss (miss_model.h) is
+ * also read from the tier below, at a fixed multiple of the cost. */
 #ifndef MOE_DRAFT_BYTE_COST_H
 #define MOE_DRAFT_BYTE_COST_H
 
 #include "runtime/model/tensor_map.h"
 
-/* A byte from below costs this many from memory: about that of NVMe to RAM, and of PCIe to HBM. */
+/* A byte from the tier below costs as much as this many from memory: about the ratio of NVMe to
+ * RAM, and of PCIe to HBM. */
 #define MOE_BYTE_COST_MISS 16.0
 /* Computing one more row costs this share of reading the weights it uses. */
 #define MOE_BYTE_COST_ROW 0.05
 
 typedef struct moe_byte_cost {
     double resident_bytes;
-    double expert_bytes; /* of one, on average */
-    double active_bytes; /* one token's */
+    double expert_bytes; /* of one expert, on average */
+    double active_bytes; /* that one token uses */
 } moe_byte_cost;
 
 void moe_byte_cost_init(moe_byte_cost *cost, const moe_tensor_map *map, uint32_t n_expert_used);
-/* Of n_passes with n_rows in all, which use so many distinct experts; misses are extra. */
+/* Cost of n_passes with n_rows in all, which use so many distinct experts; without misses. */
 double moe_byte_cost_passes(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows,
                             uint64_t n_used);
 /* One draft pass over n_rows rows. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Growing trees by a model's logits, level by level (self draft and second model alike).
+/* Grows trees by a model's logits, level by level (for self draft and second model).
  *
- * A chain adds one token a level: the likeliest at temperature 0; above, the one that the session's
- * sampler would choose with the random number that stands next, so that a draft that is right about
- * the distribution is right about the token, and the text is what plain decoding writes with that
- * seed. With acceptance by rejection it is drawn with numbers of the draft's own instead, and its
+ * A chain adds one token for each level. At temperature 0 it is the likeliest. Above, it is the
+ * token that the session's sampler would choose with its next random number: a draft with the right
+ * distribution then names the right token, and the text is what plain decoding writes with that
+ * seed. With acceptance by rejection the token is drawn with numbers of the draft's own, and its
  * distribution is kept. A branching tree adds the likeliest tokens of every node of the frontier
- * (picked, not drawn), goes on from those whose paths the draft is surest of, and ends with the
+ * (picked, not drawn), continues from those whose paths the draft is surest of, and ends with the
  * surest nodes that fit.
  *
- * A drawn token must be verified whatever it turned out to be: were it dropped for being unlikely,
- * or for what came after it, those that remain would no longer be distributed as q, and what is
- * emitted no longer as p. So a drawn chain ends by decisions made before the next token was drawn
+ * A drawn token must be verified, whatever it is. If it were dropped for being unlikely, or for
+ * what came after it, the remaining tokens would no longer be distributed as q, and the emitted
+ * ones no longer as p. So decisions to end a drawn chain are made before the next token is drawn
  * (go_on_from), and no cut looks back on it. */
 #include <math.h>
 
@@ -67,7 +67,7 @@ static void go_on_from(const moe_speculation *s, moe_session_draft *d, uint32_t 
 
 /* ---- Chains ---- */
 
-/* What the session's sampler would choose behind `depth` drafted tokens, each of which will have
+/* What the session's sampler would choose after `depth` drafted tokens, each of which will have
  * used one of its numbers, if the draft's distribution were the model's. */
 static int32_t foretell(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
 {
@@ -86,7 +86,8 @@ static void add_link(const moe_speculation *s, moe_session_draft *d, uint32_t no
     uint32_t depth = d->tree.nodes[node].depth;
     uint32_t child = add_node(s, d, node, token, q, confidence);
     if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
-        d->line.tokens[d->line.n_tokens + depth] = token; /* for the penalties of the next */
+        d->line.tokens[d->line.n_tokens + depth] = token; /* so that the next token's penalties see
+                                                           * it */
         go_on_from(s, d, child);
     }
 }
@@ -203,7 +204,7 @@ int moe_draft_expand(const moe_speculation *s, moe_session_draft *d, uint32_t no
 
 /* ---- What is worth its row ---- */
 
-/* After the nodes were renumbered: what is known of them moves along (never upwards). */
+/* Moves what is known of the nodes along after a renumbering (never upwards). */
 static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_before)
 {
     for (uint32_t i = 0; i < n_before; i++) {

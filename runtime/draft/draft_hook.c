@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation's hook of passes. A draft's rows are confined to resident experts, and what their
- * routers chose is remembered as foresight; of other passes it notes what their routers chose, and
- * says which experts stay for the next draft. */
+/* Speculation's pass hook. In draft passes it restricts rows to resident experts, and remembers
+ * what their routers chose as foresight. In other passes it notes what the routers chose, and says
+ * which experts stay for the next draft. */
 #include <string.h>
 
 #include "runtime/draft/miss_model.h"
@@ -13,7 +13,7 @@ static uint32_t depth_of(const moe_pass *pass, uint32_t row)
     return pass->depths != NULL ? pass->depths[row] : 0;
 }
 
-/* Of the resident experts, those that the draft is confined to. */
+/* Chooses the resident experts that the draft is restricted to. */
 static void confine(const moe_speculation *s, uint32_t layer, uint32_t n_expert, bool *resident)
 {
     const uint32_t *pinned = s->pinned + (size_t)layer * n_expert;
@@ -44,7 +44,7 @@ void moe_draft_residents(const moe_speculation *s, uint32_t layer, bool *residen
     }
 }
 
-/* The natural choices go to foresight before they are replaced. */
+/* Foresight gets the natural choices before they are replaced. */
 static void edit_draft(moe_speculation *s, const moe_pass *pass, uint32_t layer)
 {
     const moe_model_config *c = s->runner->config;
@@ -87,11 +87,11 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
     return MOE_OK;
 }
 
-/* Random ones are drawn from those that the layer uses, so that no byte moves for them either. */
+/* Random picks come from the experts that the layer uses, so no byte moves for them either. */
 static void score_experts(moe_speculation *s, const moe_layer_request *request, uint32_t n_expert)
 {
     memset(s->score, 0, n_expert * sizeof *s->score);
-    /* What was kept before and is not used now comes after all that is. */
+    /* Experts that were kept before and are not used now rank after all used ones. */
     const uint32_t *before = s->pinned + (size_t)request->layer * n_expert;
     for (uint32_t i = 0; i < s->n_pinned[request->layer]; i++) {
         s->score[before[i]] = 0.5f;
@@ -103,7 +103,7 @@ static void score_experts(moe_speculation *s, const moe_layer_request *request, 
     }
 }
 
-/* Which experts of the layer stay for the next draft: fills request->keep. */
+/* Fills request->keep: which experts of the layer stay for the next draft. */
 static void choose_kept(void *context, moe_runner *runner, moe_layer_request *request)
 {
     moe_speculation *s = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Drafting from the session's own text. */
+/* Drafts from the session's own text. */
 #include "runtime/draft/drafters.h"
 
 static void price(const moe_speculation *s, moe_session_draft *d)

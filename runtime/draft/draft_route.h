@@ -6,12 +6,12 @@
 #include "runtime/base/random.h"
 #include "runtime/pass/route_edit.h"
 
-/* What stands in for a pick that is not resident. */
+/* What replaces a pick that is not resident. */
 typedef enum moe_draft_fill {
-    MOE_DRAFT_FILL_AFFINITY, /* its nearest resident expert that is unused, by the table */
+    MOE_DRAFT_FILL_AFFINITY, /* its nearest unused resident expert, by the table */
     MOE_DRAFT_FILL_ROUTER,   /* the top-k of the router among the resident */
     MOE_DRAFT_FILL_RANDOM,   /* any resident one (baseline) */
-    MOE_DRAFT_FILL_NONE      /* nothing: the rank is dropped */
+    MOE_DRAFT_FILL_NONE      /* nothing replaces it: the rank is dropped */
 } moe_draft_fill;
 
 typedef struct moe_draft_routing {
@@ -20,12 +20,12 @@ typedef struct moe_draft_routing {
     moe_random *random;       /* of MOE_DRAFT_FILL_RANDOM */
 } moe_draft_routing;
 
-/* edit->resident: those that the draft may use. A row whose picks are all resident keeps its bits.
- * Else resident picks keep their ranks and the others are served in rank order, by experts that the
- * row does not have yet; a stand-in takes the weight of the rank it serves. With n_used resident
- * experts or fewer every one is used, in the router's order (algorithms, 1.2), and ranks left over
- * are dropped; then and with ROUTER the weights are the model's rule over what the row has.
- * MOE_DRAFT_FILL_NONE always drops, the other ranks' weights stay. */
+/* edit->resident: the experts that the draft may use. A row whose picks are all resident keeps its
+ * bits. In other rows resident picks keep their ranks, and the other ranks get, in order, experts
+ * that the row does not have yet; a stand-in takes the weight of the rank it serves. If there are
+ * n_used resident experts or fewer, all are used in the router's order (algorithms, 1.2), and ranks
+ * left over are dropped. In this case and with ROUTER, the weights are the model's rule over the
+ * row's experts. MOE_DRAFT_FILL_NONE always drops; the other ranks' weights stay. */
 void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
 
 /* Which experts of a layer are kept for the next draft (algorithms, 1.5). */

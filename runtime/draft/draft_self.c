@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The self-assisted draft (SpecMoE): the model itself, confined to resident experts. The sessions
- * draft in step: every level is one pass over the frontiers of all of them. Keys and values that it
- * leaves behind are provisional: verification writes the same places anew, and what it does not
- * accept is cut off. */
+/* The self-assisted draft (SpecMoE): the model itself, restricted to resident experts. All sessions
+ * draft together: every level is one pass over the frontiers of all of them. The keys and values
+ * that it leaves are provisional: verification overwrites them, and cuts off what it does not
+ * accept. */
 #include <string.h>
 
 #include "runtime/draft/drafters.h"
@@ -41,7 +41,7 @@ static bool is_cancelled(void *user)
     return cancelled;
 }
 
-/* The frontiers become rows; they are grown anew by the pass. */
+/* Turns the frontiers into rows; the pass will grow new frontiers. */
 static int collect_rows(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                         level *l, moe_error *err)
 {
@@ -139,9 +139,10 @@ static void count_missing(const moe_speculation *s, uint32_t max_depth, uint32_t
     }
 }
 
-/* Drafted tokens whose verification stays within verify_bytes; the last token of a draft has not
- * been through the draft's routers, so it is taken to need what the one before it added. Whether a
- * token stays depends on those before it alone: a drawn one must not be judged by what it is. */
+/* The number of drafted tokens whose verification stays within verify_bytes. The last token of a
+ * draft has not been through the draft's routers, so it is assumed to need what the token before it
+ * added. Whether a token stays depends only on those before it: a drawn token must not be judged by
+ * what it is. */
 static uint32_t affordable(const moe_speculation *s, const uint32_t *missing, uint32_t n)
 {
     for (uint32_t i = 0; i < n && s->verify_bytes > 0; i++) {
@@ -182,7 +183,7 @@ static uint32_t cut_drafts(moe_speculation *s, moe_session_draft *const *drafts,
     return deepest;
 }
 
-/* Moves that somebody waits for or foretells; foresight's are not among them. */
+/* Moves by demand or prediction, without those of foresight. */
 static uint64_t n_moves(const moe_speculation *s)
 {
     moe_expert_store_stats stats;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The drafters, and what they grow trees with. A draft model of its own (parts.run_model) uses the
- * latter, too. */
+/* The drafters, and the functions that grow their trees. A separate draft model (parts.run_model)
+ * also uses the latter. */
 #ifndef MOE_DRAFT_DRAFTERS_H
 #define MOE_DRAFT_DRAFTERS_H
 
@@ -9,7 +9,7 @@
 /* Nodes of a level of a branching tree. */
 #define MOE_DRAFT_FRONTIER 16u
 
-/* Ends a generation, so nothing is drafted behind it. */
+/* True for a token that ends a generation, after which nothing is drafted. */
 static inline bool moe_draft_is_end(const moe_speculation *speculation, int32_t token)
 {
     const moe_tokenizer *tokenizer = speculation->parts.tokenizer;
@@ -18,8 +18,8 @@ static inline bool moe_draft_is_end(const moe_speculation *speculation, int32_t 
 
 int moe_draft_ngram(const moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                     moe_error *err);
-/* Silent drafts cost no row: they are kept, and compared with the tokens that then come, so that
- * the length controller knows what drafts would be worth before any was paid for. */
+/* Drafts silently: the draft costs no row. It is kept and compared with the tokens that then come,
+ * so that the length controller knows the value of drafts before any was paid for. */
 int moe_draft_ngram_silently(const moe_speculation *speculation, moe_session_draft *const *drafts,
                              size_t n, moe_error *err);
 void moe_draft_ngram_hear(const moe_speculation *speculation, moe_session_draft *draft,
@@ -27,26 +27,26 @@ void moe_draft_ngram_hear(const moe_speculation *speculation, moe_session_draft 
 int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                    moe_error *err);
 
-/* The tree as it is: where the rows of its nodes are stored. */
+/* Computes where the rows of the tree's nodes are stored. */
 void moe_speculation_place(moe_session_draft *draft);
 
-/* The draft's logits after a node have come, by whatever model: adds its children, and those of
- * them that are worth going on from to the frontier. */
+/* Call with the draft's logits after a node, from whatever model: adds the node's children, and
+ * puts those that are worth continuing from on the frontier. */
 int moe_draft_expand(const moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                      const float *logits, moe_error *err);
-/* The greatest logit is all that expanding the session's nodes looks at; then it may come in place
- * of the logits. Its share is summed in floats, the probabilities of logits in doubles. */
+/* True if expanding the session's nodes only needs the greatest logit, which may then be passed in
+ * place of the logits. Its share is summed in floats, the probabilities of logits in doubles. */
 bool moe_draft_takes_greatest(const moe_speculation *speculation, const moe_session_draft *draft);
 void moe_draft_expand_greatest(const moe_speculation *speculation, moe_session_draft *draft,
                                uint32_t node, const moe_greatest *greatest);
-/* Before the first level: the root is the frontier. */
+/* Makes the root the frontier, before the first level. */
 void moe_draft_begin_frontier(moe_session_draft *draft);
-/* Of the frontier, the surest few stay, surest first. */
+/* Keeps the surest few of the frontier, surest first. */
 void moe_draft_narrow_frontier(moe_session_draft *draft, uint32_t most);
-/* What is deeper goes; returns how many nodes. */
+/* Removes deeper nodes; returns how many. */
 uint32_t moe_draft_cut_depth(moe_session_draft *draft, uint32_t depth);
-/* After the last level: what is not worth its row goes; nothing of a drawn chain does. fetch_cost
- * (may be NULL): [depth + 1], of chains. */
+/* After the last level: removes nodes that are not worth their row, but never from a drawn chain.
+ * fetch_cost (may be NULL): [depth + 1], of chains. */
 void moe_draft_cut(const moe_speculation *speculation, moe_session_draft *draft,
                    const double *fetch_cost);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What a draft has seen of the routers: which experts its rows would have chosen by themselves.
- * Verification of the same tokens will ask for most of them, so reads begin while the draft still
- * runs. An expert is remembered with the depth at which it was first chosen: a draft that is cut
- * short takes back what only later tokens wanted. */
+/* What a draft learns from the routers: which experts its rows would have chosen without the
+ * restriction. Verification of the same tokens will need most of them, so reads begin while the
+ * draft still runs. An expert is remembered with the depth at which it was first chosen. When a
+ * draft is cut short, requests that only later tokens wanted are cancelled. */
 #ifndef MOE_DRAFT_FORESIGHT_H
 #define MOE_DRAFT_FORESIGHT_H
 
@@ -12,7 +12,7 @@
 #include <moe/statistics.h>
 #include <moe/status.h>
 
-/* Depths that recall is told apart for; deeper ones count as the last. */
+/* Recall is measured separately for this many depths; deeper ones count as the last. */
 #define MOE_FORESIGHT_DEPTHS MOE_DRAFT_POSITIONS
 
 typedef struct moe_foresight {
@@ -20,11 +20,11 @@ typedef struct moe_foresight {
     uint32_t n_expert;
     uint16_t *depth; /* [n_layer][n_expert] 1 + depth of the first row that chose it; 0: none */
     bool any;
-    /* Counted by verification: distinct experts asked for, how many of them were foreseen, and of
-     * what had been foreseen, how much was asked for. */
+    /* Counted by verification: distinct experts requested, how many of them were foreseen, and how
+     * many had been foreseen. */
     uint64_t n_asked, n_asked_foreseen, n_foreseen;
     uint64_t *asked_of_layer;                   /* [n_layer] */
-    uint64_t *foreseen_of_layer;                /* [n_layer] of those */
+    uint64_t *foreseen_of_layer;                /* [n_layer] of those, foreseen */
     uint64_t n_row_picks[MOE_FORESIGHT_DEPTHS]; /* picks of verification's rows, by depth */
     uint64_t n_row_picks_foreseen[MOE_FORESIGHT_DEPTHS];
 } moe_foresight;
@@ -32,20 +32,20 @@ typedef struct moe_foresight {
 int moe_foresight_init(moe_foresight *foresight, uint32_t n_layer, uint32_t n_expert,
                        moe_error *err);
 void moe_foresight_free(moe_foresight *foresight);
-/* A new draft. */
+/* Begins a new draft. */
 void moe_foresight_reset(moe_foresight *foresight);
-/* A draft row at this depth would have chosen these. */
+/* Notes that a draft row at this depth would have chosen these. */
 void moe_foresight_add(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                        const uint32_t *experts, uint32_t n);
 bool moe_foresight_has(const moe_foresight *foresight, uint32_t layer, uint32_t expert,
                        uint32_t max_depth);
-/* Verification asks for n distinct experts of a layer. */
+/* Scores a verification's request for n distinct experts of a layer. */
 void moe_foresight_score(moe_foresight *foresight, uint32_t layer, const uint32_t *experts,
                          uint32_t n);
-/* A verification row at this depth chose these. */
+/* Scores the choice of a verification row at this depth. */
 void moe_foresight_score_row(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                              const uint32_t *experts, uint32_t n);
-/* Recall, as the statistics tell it; the rest of *stats stays. */
+/* Fills in recall; the other statistics stay. */
 void moe_foresight_get_stats(const moe_foresight *foresight, moe_speculation_stats *stats);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/draft/length_account.h"
 
-/* In plain costs of a token of the moment. */
+/* In multiples of a token's current plain cost. */
 #define MOST       10.0
 #define MOST_MORE  1.0
 #define MOST_SAVED 100.0
-#define COMES_BACK 0.02 /* of what was saved, an iteration */
+#define COMES_BACK 0.02 /* share of past gains that returns in each iteration */
 
 static double least(double a, double b)
 {

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Test-and-set of the Cascade paper (5.3 to 5.6; algorithms, section 2).
  *
- *               trial_end(): more to try
- *                  +--------+
- *                  v        |
- *   BASELINE --> TEST ------+--test_end()--> SET (K, or 0 while U < 1)
- *   (4 at K=0)     ^                          |
- *                  +--------- set_end() ------+
+ *              trial_end(): more to try
+ *                 +--------+
+ *                 v        |
+ *  BASELINE --> TEST ------+--test_end()--> SET (K, or 0 while U < 1)
+ *  (4 at K=0)     ^                          |
+ *                 +--------- set_end() ------+
  *
  * A baseline that is 100 iterations old is measured anew by 4 iterations at K = 0, which interrupt
- * whichever phase it is; the phase goes on afterwards where it was. A set phase at K = 0 refreshes
- * the baseline by itself.
+ * any phase; the phase then continues. A set phase at K = 0 refreshes the baseline by itself.
  *
- * Readings, where the paper leaves it open: a first step from K_start goes up where it paid, down
- * where it did not or K is at its ceiling; a step passes over what was tried in this phase;
- * "utility falls over successive trials" is two falls in succession, as the first one only turns
- * the climb; recent is within 100 iterations; S is doubled before the phase at K = 0, which is so
- * 32 long at first. */
+ * Interpretations where the paper is not explicit: a first step from K_start goes up if it paid,
+ * down if it did not or K is at its ceiling; a step skips values already tried in this phase;
+ * "utility falls over successive trials" means two falls in succession, as the first one only turns
+ * the climb; recent is within 100 iterations; S is doubled before the phase at K = 0, so that phase
+ * first lasts 32. */
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/length_fixed.h"
@@ -37,7 +36,7 @@ typedef struct cascade_measure {
 
 typedef struct cascade_state {
     cascade_phase phase;
-    bool measuring_base;   /* this iteration belongs to the baseline, not to the phase */
+    bool measuring_base;   /* this iteration measures the baseline, outside of the phase */
     uint32_t draft_length; /* K of the phase */
     /* The trial or set phase under way. */
     uint32_t n_done, n_tokens;
@@ -48,7 +47,7 @@ typedef struct cascade_state {
     int direction;
     double previous_utility, best_utility;
     uint32_t best_length;
-    /* Across phases. */
+    /* Kept across phases. */
     uint32_t set_iterations; /* S, doubled by back-off */
     cascade_measure measured[UINT8_MAX + 1];
     uint64_t now;
@@ -62,7 +61,7 @@ static void part_begin(cascade_state *s, cascade_phase phase, uint32_t draft_len
     s->cost = 0;
 }
 
-/* K_start: 1 after a phase at K = 0, else what did best lately. */
+/* K_start: 1 after a phase at K = 0, else the best recent one. */
 static void test_begin(moe_length_control *control, bool disabled)
 {
     cascade_state *s = control->state;
@@ -86,7 +85,7 @@ static void test_begin(moe_length_control *control, bool disabled)
     part_begin(s, CASCADE_TEST, disabled ? 1 : start);
 }
 
-/* The set phase of the best tested K, or of K = 0. */
+/* Begins the set phase of the best tested K, or of K = 0. */
 static void test_end(moe_length_control *control)
 {
     cascade_state *s = control->state;
@@ -118,7 +117,7 @@ static uint32_t climb(const moe_length_control *control, cascade_state *s, doubl
     return k >= 1 && k <= max ? (uint32_t)k : 0;
 }
 
-/* Any K not tried yet, for the ablation that never leaves early. */
+/* Any K not tried yet, for the ablation without early exits. */
 static uint32_t untried(const moe_length_control *control, const cascade_state *s)
 {
     for (uint32_t k = control->options.max_draft; k >= 1; k--) {
@@ -194,12 +193,12 @@ static uint32_t cascade_begin(moe_length_control *control)
     cascade_state *s = control->state;
     moe_length_base *base = control->base;
     if (control->n_sequences_changed) {
-        /* A trial of another number of sequences says nothing about this one. */
+        /* A trial with another number of sequences says nothing about this one. */
         part_begin(s, s->phase, s->draft_length);
         base->sum = base->n_sum = 0;
     }
     bool stale = base->cost <= 0 || base->age >= control->options.refresh_iterations;
-    /* A set phase at K = 0 measures by running; half a measurement is not kept for later. */
+    /* A set phase at K = 0 measures as it runs; half a measurement is not kept. */
     bool idle = s->phase == CASCADE_SET && s->draft_length == 0 && base->cost > 0;
     s->measuring_base = !idle && stale;
     if (!idle && !stale) {

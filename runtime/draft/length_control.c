@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The contract of length control: options, baselines by number of sequences, trace and report. How
- * long a draft may be is the controller's (length_static.c, length_cascade.c, length_survival.c).
+/* The contract of length control: options, baselines by number of sequences, trace and report. The
+ * controllers (length_static.c, length_cascade.c, length_survival.c) decide how long a draft may
+ * be.
  *
- *   begin --K--> [go_on, survival, cut]* --> verification --> note_token* --> end
+ *  begin --K--> [go_on, survival, cut]* --> verification --> note_token* --> end
  *
- * Utility is tokens * t_base / cost: with t_base the plain cost of one sequence's token this is
- * ETR / (t_spec / t_base) of the Cascade paper, for any number of sequences. */
+ * Utility is tokens * t_base / cost. With t_base the plain cost of one sequence's token this is ETR
+ * / (t_spec / t_base) of the Cascade paper, for any number of sequences. */
 #include "runtime/draft/length_control.h"
 
 #include <stdlib.h>
@@ -92,7 +93,7 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences)
 
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence)
 {
-    /* Written so that a NaN counts as no confidence. */
+    /* A NaN counts as no confidence. */
     float clamped = confidence > 0 ? (confidence < 1 ? confidence : 1) : 0;
     return control->ops->survival(control, depth, clamped);
 }
@@ -120,7 +121,7 @@ bool moe_length_listens(const moe_length_control *control)
     return control->ops->listens != NULL && control->ops->listens(control);
 }
 
-/* A trace that cannot grow stays as long as it is: a plot is no reason to fail a decode. */
+/* If memory for the trace is short, it stops growing: a plot is no reason to fail a decode. */
 static void trace_add(moe_length_control *control)
 {
     if (control->n_trace == control->trace_capacity) {
@@ -140,7 +141,7 @@ static void report_add(moe_length_control *control, const moe_length_iteration *
     moe_length_sum *slot = &control->recent[report->n_iterations % MOE_LENGTH_WINDOW];
     double base = control->base->cost;
     double cost = iteration->draft_cost + iteration->verify_cost;
-    /* While there is no baseline an iteration counts as what it cost: utility 1. */
+    /* Until there is a baseline an iteration counts as its own cost: utility 1. */
     *slot = (moe_length_sum){.tokens = iteration->n_emitted,
                              .cost = base > 0 ? cost / base : iteration->n_emitted};
     report->n_iterations++;

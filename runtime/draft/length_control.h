@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* How many tokens to draft. Three controllers behind one contract:
- *   static    always K
- *   cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
- *             hill-climbing with early exits, K = 0 and back-off when U < 1
- *   survival  prices a token before drafting or verifying it: expected tokens per measured cost of
- *             a pass of that width with those misses, K = 0 included; under a guard that turns it
- *             off while it does not pay and bounds what it may lose (length_account.h)
+ *  static    always K
+ *  cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
+ *            hill-climbing with early exits, K = 0 and back-off when U < 1
+ *  survival  prices a token before drafting or verifying it: expected tokens per measured cost of
+ *            a pass of that width with those misses, K = 0 included. A guard turns it off while it
+ *            does not pay, and bounds what it may lose (length_account.h)
  *
- * All decisions follow from what the controller has been told: it reads no clock. Costs are in any
- * unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences that
- * are decoded together; a change of their number starts a baseline of its own. Not thread-safe. */
+ * All decisions follow from what the caller reports: the controller reads no clock. Costs are in
+ * any unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences
+ * that are decoded together; a change of their number starts a separate baseline. Not thread-safe.
+ */
 #ifndef MOE_DRAFT_LENGTH_CONTROL_H
 #define MOE_DRAFT_LENGTH_CONTROL_H
 
@@ -29,10 +30,10 @@ typedef enum moe_length_kind {
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
-    bool by_passes;     /* survival: drafting takes passes of a model, of unknown cost at first */
-    bool second; /* survival: another controller's drafts, which cost no passes, go first, and this
-                 one begins with less to lose, so that both together lose little */
-    /* Cascade's constants; 0 where a default is meant: the paper's. For the ablations. */
+    bool by_passes;     /* survival: drafting needs model passes, whose cost is unknown at first */
+    bool second; /* survival: another controller, whose drafts cost no passes, goes first, and this
+                  * one may lose less, so that both together lose little */
+    /* Cascade's constants; 0 means the paper's value. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
     uint32_t set_iterations;      /* S: 16 */
@@ -41,51 +42,53 @@ typedef struct moe_length_options {
     bool no_back_off, no_early_exit, no_disable;
 } moe_length_options;
 
-/* Sets the kind, and of cascade its constants and rules, by "survival", "static", "cascade" or
+/* Sets the kind, and for cascade its constants and rules, by "survival", "static", "cascade" or
  * "cascade:t=2,trials=4,set=8,refresh=100,back-off=off,early-exit=off,disable=off" (any of these).
- * max_draft stays; all stays on failure. */
+ * max_draft stays; on failure everything stays. */
 int moe_length_options_parse(moe_length_options *options, const char *text, moe_error *err);
 
 int moe_length_control_create(moe_length_control **out, const moe_length_options *options,
                               moe_error *err);
 void moe_length_control_free(moe_length_control **control);
 
-/* Before an iteration of n_sequences: the most tokens to draft for each; 0: decode plainly. */
+/* Call before an iteration of n_sequences: returns the most tokens to draft for each; 0: decode
+ * plainly. */
 uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
 
-/* While drafting. The calibrated probability that a token at this depth (1: the first) whose
- * drafter gave it `confidence` in [0, 1] is accepted, given that its parent is. */
+/* While drafting: the calibrated probability that a token at this depth (1: the first), with its
+ * drafter's `confidence` in [0, 1], is accepted, given that its parent is. */
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
-/* Whether one more token after a path of `depth` tokens (0: the root) that survives with this
- * probability is worth its draft and its row in the verification. Never beyond K. static and
+/* Whether one more token, after a path of `depth` tokens (0: the root) that survives with this
+ * probability, is worth its draft and its row in the verification. Never beyond K. static and
  * cascade: until K. */
 bool moe_length_go_on(const moe_length_control *control, uint32_t depth, double path_survival);
-/* Of a drafted chain, how many tokens to verify: survival[i]: of the path to token i + 1;
- * fetch_cost (may be NULL): [n + 1] expected cost of what verification of the first i tokens has to
- * bring in, in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much.
- * At most K; static and cascade: n up to K. */
+/* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
+ * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses of verifying the first i tokens,
+ * in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much. At most
+ * K; static and cascade: n up to K. */
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
                         const double *fetch_cost, uint32_t n);
 
-/* After verification, for every drafted token whose parent was accepted. */
+/* Call after verification for every drafted token whose parent was accepted. */
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
 
-/* Where nothing is to be drafted now: whether moe_length_note_token() should all the same hear of
- * silent drafts, which were made, not verified, and compared with what was then written. */
+/* Whether, when nothing is to be drafted, moe_length_note_token() should still report silent
+ * drafts: drafts that were not verified, but compared with what was then written. */
 bool moe_length_listens(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;
     uint32_t n_drafted;      /* tokens drafted, all sequences */
     uint32_t n_draft_passes; /* model passes of the draft; 0 for n-grams */
-    uint32_t n_rows;         /* of the verification pass: n_sequences + what was verified */
-    uint32_t n_emitted;      /* tokens, all sequences */
+    uint32_t n_rows;         /* of the verification pass: n_sequences + the verified tokens */
+    uint32_t n_emitted;      /* tokens written, all sequences */
     double draft_cost;
-    double verify_cost; /* verification, acceptance and sampling; of plain decoding: all of it */
+    double verify_cost; /* verification, acceptance and sampling; without drafts the whole iteration
+                         */
     double fetch_cost;  /* the part of verify_cost spent waiting for experts */
-    /* Where misses are modelled (else the rest is 0): what this pass, and the plain passes that
-     * would have written the same tokens, would each have waited for experts. */
+    /* If misses are modelled (else the rest is 0): what this pass, and the plain passes that would
+     * have written the same tokens, would each have waited for experts. */
     bool models_misses;
     double modelled_fetch, plain_fetch;
 } moe_length_iteration;
@@ -95,12 +98,12 @@ void moe_length_end(moe_length_control *control, const moe_length_iteration *ite
 typedef struct moe_length_report {
     uint64_t n_iterations;
     uint64_t n_speculating;       /* with K > 0 */
-    double base_cost;             /* t_base, a sequence's token */
+    double base_cost;             /* t_base, the plain cost of a sequence's token */
     double utility;               /* of the last 16 iterations; 1 while nothing is known */
     double utility_harmonic_mean; /* over runs of 16 iterations */
     double utility_worst;         /* the least of them */
     uint32_t draft_length;        /* K now */
-    uint64_t n_disabled;          /* times that K fell to 0 */
+    uint64_t n_disabled;          /* how often K fell to 0 */
 } moe_length_report;
 
 void moe_length_get_report(const moe_length_control *control, moe_length_report *report);

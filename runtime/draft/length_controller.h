@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Inside length control: what the three controllers share. The contract (length_control.c) keeps
- * the baseline, the trace and the report; a controller only answers how long a draft may be. */
+/* The internals of length control that the three controllers share. The contract (length_control.c)
+ * keeps the baseline, the trace and the report; a controller only decides how long a draft may be.
+ */
 #ifndef MOE_DRAFT_LENGTH_CONTROLLER_H
 #define MOE_DRAFT_LENGTH_CONTROLLER_H
 
 #include "runtime/draft/length_control.h"
 
-#define MOE_LENGTH_WINDOW     16u /* iterations of one figure of utility */
+#define MOE_LENGTH_WINDOW     16u /* iterations in one value of utility */
 #define MOE_LENGTH_BASE_SLOTS 16u
 
-/* The cost of plain decoding with one number of sequences. */
+/* The cost of plain decoding with a given number of sequences. */
 typedef struct moe_length_base {
     uint32_t n_sequences; /* 0: the slot is free */
     uint32_t n_samples;
     uint32_t age; /* iterations since the last sample */
-    double cost;  /* of a sequence's token; 0 while no measurement is complete */
+    double cost;  /* of a sequence's token; 0 until a measurement is complete */
     double sum;   /* of the measurement under way (cascade) */
     uint32_t n_sum;
 } moe_length_base;
@@ -28,7 +29,7 @@ typedef struct moe_length_ops {
                     const double *fetch_cost, uint32_t n);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
-    bool (*listens)(const moe_length_control *control); /* NULL: never */
+    bool (*listens)(const moe_length_control *control); /* NULL: never listens */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
 } moe_length_ops;
 
@@ -40,7 +41,7 @@ struct moe_length_control {
     /* Set at creation, never changed. */
     moe_length_options options; /* defaults filled in */
     const moe_length_ops *ops;
-    void *state; /* the controller's own */
+    void *state; /* the controller's private state */
     /* The iteration under way. */
     uint32_t n_sequences;
     bool n_sequences_changed; /* since the last iteration */
@@ -59,8 +60,8 @@ struct moe_length_control {
 
 extern const moe_length_ops moe_length_static, moe_length_cascade, moe_length_survival_ops;
 
-/* Nothing was drafted by a model and nothing but the sequences' own rows was evaluated: what plain
- * decoding does, whatever K was. */
+/* True if no model drafted and only the sequences' own rows were evaluated: this is plain decoding,
+ * whatever K was. */
 static inline bool moe_length_is_plain(const moe_length_iteration *iteration)
 {
     return iteration->n_rows <= iteration->n_sequences && iteration->n_draft_passes == 0;

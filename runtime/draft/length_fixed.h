@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers while drafting of the controllers that set K for an iteration and price nothing. */
+/* Answers, while drafting, of the controllers that set K for an iteration and price nothing. */
 #ifndef MOE_DRAFT_LENGTH_FIXED_H
 #define MOE_DRAFT_LENGTH_FIXED_H
 
 #include "runtime/draft/length_controller.h"
 
-/* The confidence as it is. */
+/* The confidence, unchanged. */
 double moe_length_fixed_survival(const moe_length_control *control, uint32_t depth,
                                  float confidence);
 bool moe_length_fixed_go_on(const moe_length_control *control, uint32_t depth,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* "cascade:t=2,set=8,back-off=off": a controller, and of cascade the constants and rules that an
- * ablation changes. */
+/* Parses "cascade:t=2,set=8,back-off=off": a controller, and for cascade the constants and rules
+ * that an ablation changes. */
 #include <stdlib.h>
 #include <string.h>
 

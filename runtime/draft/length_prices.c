@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/draft/length_prices.h"
 
-#define CALIBRATION_DECAY 0.98 /* of a count, for each new one: a memory of 50 */
+#define CALIBRATION_DECAY 0.98 /* of a count, at each new one: remembers about 50 */
 #define PRIOR_STRENGTH    4.0
 #define COST_MEMORY       64u
 #define FETCH_MEMORY      64.0 /* tokens */
-#define COLD_SAMPLES      8u   /* the first of all: caches are cold, and they say nothing */
+#define COLD_SAMPLES      8u   /* the first samples of all: caches are cold, so they are not used */
 #define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
 #define OUTLIER           2.5
-#define COST_CLIP         3.0  /* times the mean: more is not believed of one sample */
-#define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before anything is known */
-#define COST_STRENGTH     32.0 /* of the line, against the samples of a width */
+#define COST_CLIP         3.0  /* times the mean: limit of what one sample may show */
+#define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before measuring */
+#define COST_STRENGTH     32.0 /* weight of the line, against the samples of a width */
 
 void moe_length_prices_init(moe_length_prices *prices)
 {
@@ -73,8 +73,8 @@ static void mean_add(moe_running_mean *m, double value, uint32_t memory)
     m->mean += (value - m->mean) / m->n;
 }
 
-/* Of 1 to MOE_PRICES_BASE_MEMORY values: the mean of those that are no more than OUTLIER times the
- * (lower) median. */
+/* The mean of 1 to MOE_PRICES_BASE_MEMORY values, without those above OUTLIER times the (lower)
+ * median. */
 static double mean_without_outliers(const double *values, uint32_t n)
 {
     double sorted[MOE_PRICES_BASE_MEMORY];
@@ -93,7 +93,7 @@ static double mean_without_outliers(const double *values, uint32_t n)
     return sum / n_summed;
 }
 
-/* A running mean where there is one, drawn to the line through the widths seen. */
+/* The running mean if there is one, pulled to the line through the widths seen. */
 static double width_ratio(const moe_running_mean *widths, double slope, uint32_t rows)
 {
     double line = widths[0].mean + slope * rows;
@@ -110,7 +110,7 @@ double moe_length_prices_verify(const moe_length_prices *s, uint32_t rows, doubl
     return width_ratio(s->compute, s->slope, rows) + usual;
 }
 
-/* Least squares through the plain cost, with the prior as if one sample at one row had shown it. */
+/* Least squares through the plain cost, with the prior counting as one sample at one row. */
 static double fit_slope(const moe_running_mean *widths, double prior)
 {
     double product = prior, square = 1;
@@ -193,7 +193,7 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
     uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
     uint32_t rows = (extra + it->n_sequences / 2) / it->n_sequences;
     if (rows < MOE_PRICES_WIDTHS) {
-        /* The first sample of a width may be an outlier: the line says what to expect. */
+        /* The first sample of a width may be an outlier, so the line gives the expected cost. */
         double limit = OUTLIER * moe_length_prices_verify(s, rows, -1) * unit;
         double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;
         mean_add(&s->compute[rows], kept * (it->verify_cost - it->fetch_cost) / unit, COST_MEMORY);

@@ -2,12 +2,12 @@
 /* What the survival controller knows of a draft before it is made: how likely its tokens are to be
  * accepted, and what its rows cost.
  *
- * Acceptance is calibrated: counts by depth and confidence bucket, decayed, on a prior that is the
- * bucket's count over all depths, whose own prior is the confidence. Costs are kept as ratios to
- * t_base (what plain decoding of a token costs), by rows and with fetches apart, so everything (a
- * longer KV cache, a slower clock) moves none of them. Plain samples far off their median are left
- * out of t_base and speculating ones are clipped at a multiple of what was expected, so that a
- * stalled machine is not taken for the price of a draft.
+ * Acceptance is calibrated: decayed counts by depth and confidence bucket, with the bucket's count
+ * over all depths as a prior, whose own prior is the confidence. Costs are kept as ratios to t_base
+ * (the cost of plain decoding of a token), by rows and with fetches apart, so that a change that
+ * affects everything (a longer KV cache, a slower clock) changes no ratio. Plain samples far from
+ * their median are left out of t_base, and speculating ones are clipped at a multiple of the
+ * expected cost, so that a stalled machine is not taken for the price of a draft.
  *
  * One thread at a time. */
 #ifndef MOE_DRAFT_LENGTH_PRICES_H
@@ -19,7 +19,7 @@
 #define MOE_PRICES_BUCKETS       8u
 #define MOE_PRICES_WIDTHS        32u
 #define MOE_PRICES_BASE_MEMORY   16u /* samples of a running mean */
-#define MOE_PRICES_FIRST_SAMPLES 8u  /* before t_base is told */
+#define MOE_PRICES_FIRST_SAMPLES 8u  /* samples before t_base is known */
 
 typedef struct moe_acceptance_count {
     double seen, accepted;
@@ -38,38 +38,39 @@ typedef struct moe_length_prices {
     uint32_t n_plain;
     uint32_t n_cold;
     double last_plain;
-    /* Where misses are modelled, `plain` is without what was waited for experts, and this is what
-     * plain decoding would have waited, a sequence's token. */
+    /* If misses are modelled, `plain` excludes the waits for experts, and this is what plain
+     * decoding would have waited for each token of a sequence. */
     double plain_fetch;
     double compute_base;
-    /* Ratios to the t_base of all sequences. Index: rows drafted a sequence; 0: plain. */
+    /* Ratios to the t_base of all sequences. Index: rows drafted for each sequence; 0: plain. */
     moe_running_mean compute[MOE_PRICES_WIDTHS], fetch[MOE_PRICES_WIDTHS];
     moe_running_mean draft_pass;
-    double slope, fetch_slope; /* a row more, where no width was seen */
+    double slope, fetch_slope; /* for each more row, where no width was seen */
 } moe_length_prices;
 
-/* prices: all zero before. */
+/* *prices must be all zero. */
 void moe_length_prices_init(moe_length_prices *prices);
 
-/* The probability that a token of this depth (from 1) and confidence stands, those before it
- * standing. */
+/* The probability that a token of this depth (from 1) and confidence is accepted if those before it
+ * are. */
 double moe_length_prices_survival(const moe_length_prices *prices, uint32_t depth,
                                   float confidence);
-/* The same of any token of this depth. */
+/* The same for any token of this depth. */
 double moe_length_prices_at_depth(const moe_length_prices *prices, uint32_t depth);
-/* A token's fate, those before it having stood. */
+/* Notes whether a token was accepted, those before it having been. */
 void moe_length_prices_note(moe_length_prices *prices, uint32_t depth, float confidence,
                             bool accepted);
 
-/* Of a verification of rows drafted ones, in t_base; fetch < 0: not known, as usual. */
+/* The cost of verifying so many drafted rows, in t_base; fetch < 0: not known, as usual. */
 double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, double fetch);
-/* The greatest tokens per cost, in plain decoding's, that any fixed depth up to this promises. */
+/* The greatest utility (tokens per cost, relative to plain decoding) that any fixed depth up to
+ * this promises. */
 double moe_length_prices_utility(const moe_length_prices *prices, uint32_t max_depth);
-/* Tokens that a verification of so long a draft writes. */
+/* The number of tokens that a verification of so long a draft writes. */
 double moe_length_prices_tokens(const moe_length_prices *prices, uint32_t depth);
 
-/* The latest plain sample was so far below t_base that a second one must tell it from noise; until
- * then losses may look like gains. */
+/* True if the latest plain sample was so far below t_base that a second one must show whether it
+ * was noise; until then losses may look like gains. */
 bool moe_length_prices_in_doubt(const moe_length_prices *prices);
 /* Learns an iteration's costs and keeps *base, the baseline of its number of sequences. */
 void moe_length_prices_learn(moe_length_prices *prices, moe_length_base *base,

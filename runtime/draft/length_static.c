@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Always K. Also the answers that a controller without prices gives while drafting. */
+/* Always K. Also the answers, while drafting, of a controller without prices. */
 #include "runtime/draft/length_fixed.h"
 
 uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
@@ -45,7 +45,7 @@ static uint32_t static_begin(moe_length_control *control)
     return control->options.max_draft;
 }
 
-/* Static drafting measures no baseline of its own; iterations that drafted nothing are one. */
+/* Static drafting does not measure a baseline; iterations without drafts serve as one. */
 static void static_end(moe_length_control *control, const moe_length_iteration *iteration)
 {
     moe_length_base *base = control->base;

@@ -1,50 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* Prices a token before it is drafted or verified, under a guard that owns a budget of lost time.
+/* Prices a token before it is drafted or verified, under a guard with a budget of lost time.
  *
  * Prices. A token is worth its row when
- *     P(path is accepted)  >  rate * (cost of one row more, with its misses),
+ *    P(path is accepted)  >  rate * (cost of one row more, with its misses),
  * where rate is the greater of plain decoding's tokens per cost and of what speculation has reached
- * lately: the stationary optimum of tokens per cost. What is known of both is in
- * length_prices.h.
+ * lately: the stationary optimum of tokens per cost. length_prices.h estimates both sides.
  *
  * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
- * the tokens so far would have cost. No draft is longer than what is left would pay for, were all
- * of it refused that is not nearly sure. Drafts begin short: K doubles when all of a draft stood.
+ * the tokens so far would have cost. A draft is no longer than the account could pay for if every
+ * row that is not nearly sure were rejected. Drafts begin short: K doubles when a whole draft was
+ * accepted.
  *
- * Silent drafts. While K is 0 a drafter that costs nothing (n-grams) drafts all the same, and what
- * it would have drafted is compared with what is written. So acceptance is known before anything
- * was paid for: what promises little is not tried, what promises much is tried at once and with a
- * larger share.
+ * Silent drafts. While K is 0, a drafter that costs nothing (n-grams) still drafts, and its drafts
+ * are compared with what is written. Acceptance is thus known before anything was paid for: a text
+ * that promises little is not tried, one that promises much is tried at once and with a larger
+ * share.
  *
- * Won and lost: where misses are modelled, against what plain decoding would have missed for the
- * very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts are good, so a
- * t_base of other moments would take easy text for a gain; and plain passes pay for what refused
- * drafts have pushed out.
+ * Gains and losses. If misses are modelled, they are counted against what plain decoding would have
+ * missed for the very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts
+ * are good, so with a t_base measured at another time easy text would look like a gain; also, plain
+ * passes pay for experts that rejected drafts have evicted.
  *
- *             plain iterations         wait over or much promised, enough left
- *   WARM_UP -------------------> OFF --------------------------> PROBE
- *                                 ^  <-- probe_end(): U < 1 ------ |
- *                                 |                                | probe_end(): U >= 1, or the
- *                                 |  window's U < 1, nothing left  v prices say that it pays
- *                                 +------------------------------ ON
+ *            plain iterations         wait over or much promised, enough left
+ *  WARM_UP -------------------> OFF --------------------------> PROBE
+ *                                ^  <-- probe_end(): U < 1 ------ |
+ *                                |                                | probe_end(): U >= 1, or the
+ *                                |  window's U < 1, nothing left  v prices say that it pays
+ *                                +------------------------------ ON
  *
- * The wait doubles with each failure, which keeps hopeless text far below what may be lost. t_base
- * is measured in all plain iterations; while ON one in REFRESH_INTERVAL is made plain for it, or in
- * REFRESH_CLOSE where little is won. */
+ * The wait doubles with each failure, which keeps hopeless text far below what may be lost. All
+ * plain iterations measure t_base. While ON, one iteration in REFRESH_INTERVAL is made plain for
+ * this, or one in REFRESH_CLOSE if little is won. */
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/length_account.h"
 #include "runtime/draft/length_controller.h"
 #include "runtime/draft/length_prices.h"
 
-#define COST_CLIP 3.0 /* times what was expected */
+#define COST_CLIP 3.0 /* times the expected cost */
 
-/* With the second controller's share 1.8 % of the 2 % that speculation may cost; the rest is for
- * what the last drafts cost beyond expectation. */
+/* Together with the second controller's share this is 1.8 % of the 2 % that speculation may cost;
+ * the rest is for what the last drafts cost beyond expectation. */
 #define SHARE        0.008
 #define MORE         0.007
 #define SECOND_SHARE 0.003
-#define ROW_MISSES   1.5 /* of a refused row, over a plain token's: it belongs to another text */
+#define ROW_MISSES   1.5 /* of a rejected row, over a plain token's: it belongs to another text */
 #define EXPLORE_LEFT 3.0 /* in t_base */
 
 #define PROBE_ITERATIONS 6u
@@ -53,15 +53,15 @@
 #define FIRST_REACH      2u
 #define WINDOW           32u
 #define REFRESH_INTERVAL 32u
-#define REFRESH_CLOSE    12u /* ... where little is won, so that an old t_base could hide a loss */
+#define REFRESH_CLOSE    12u /* ... where little is won, and an old t_base could hide a loss */
 #define CLOSE            1.15
 #define RATE_MEMORY      64.0
 #define EXPLORE_INTERVAL 16u
 #define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
-#define PROMISING        1.3  /* ... and that makes waiting before one needless */
-#define HEARD            8u   /* tokens of silent drafts, before they tell anything */
-#define SURE_TOKENS      3.0 /* of drafts so long, by which they promise much whatever rows cost: */
-#define SURE_DEPTH       4u  /* what long drafts cost is not known before one was verified */
+#define PROMISING        1.3  /* ... and that allows a probe without waiting */
+#define HEARD            8u   /* tokens of silent drafts needed before they count */
+#define SURE_TOKENS      3.0  /* length of drafts that promises much, whatever rows cost */
+#define SURE_DEPTH       4u   /* the cost of longer drafts is not known before one was verified */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
@@ -74,11 +74,11 @@ typedef struct survival_state {
     bool promising;
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
-    uint32_t reach; /* ON: K's ceiling, which grows as drafts stand to their end */
+    uint32_t reach; /* ON: K's ceiling, which grows as whole drafts are accepted */
     /* The probe, or the window while ON. */
     uint32_t n_done;
     double tokens, cost;
-    uint32_t n_on; /* iterations in this stay */
+    uint32_t n_on; /* iterations since speculation went ON */
     bool refreshing, exploring;
 } survival_state;
 
@@ -126,7 +126,8 @@ static bool survival_go_on(const moe_length_control *control, uint32_t depth, do
     return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->prices.draft_pass.mean);
 }
 
-/* What is drafted is paid for: of tokens - rate * cost the greatest, ties to the shorter. */
+/* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
+ * shorter. */
 static uint32_t survival_cut(const moe_length_control *control, const double *survival,
                              const double *fetch_cost, uint32_t n)
 {
@@ -170,24 +171,24 @@ static void part_reset(survival_state *s)
     s->tokens = s->cost = 0;
 }
 
-/* The longest draft up to this whose loss may be lost: were all of it refused, or where silent
- * drafts have told how likely that is, less of the rows that are nearly sure. */
+/* The longest draft, up to this length, whose loss the account covers: of all its rows, or, if
+ * silent drafts have told their acceptance, without those that are nearly sure. */
 static uint32_t affordable(const moe_length_control *control, uint32_t length)
 {
     const survival_state *s = control->state;
     double base = control->base->cost, unit = base * control->n_sequences;
     double left = moe_length_account_left(&s->account, s->promising, unit) / unit;
-    /* Of a draft's pass no more is known at first than that it waits for nothing. */
+    /* Of the draft's pass only this is known at first: it waits for no expert. */
     double pass =
         s->prices.draft_pass.n > 0 ? s->prices.draft_pass.mean : s->prices.compute[0].mean;
     pass = control->options.by_passes ? pass : 0;
-    /* The first row may be dearer than expected; more of them must not all be. */
+    /* The first row may cost more than expected; not every further row need. */
     double row = moe_length_prices_verify(&s->prices, 1, -1) -
                  moe_length_prices_verify(&s->prices, 0, -1) + pass;
     double path = 1, loss = 0;
     for (uint32_t n = 0; n < length; n++) {
         path *= moe_length_prices_at_depth(&s->prices, n + 1);
-        /* A calibration of few tokens is trusted where it is nearly sure, and there alone. */
+        /* A calibration from few tokens is trusted only where it is nearly sure. */
         double stands = s->n_heard >= HEARD ? path * path * path * path : 0;
         loss += row * (1 - stands);
         if (loss > left) {
@@ -274,13 +275,13 @@ static double plain_value(const survival_state *s, const moe_length_iteration *i
                              : (double)it->n_emitted / it->n_sequences;
 }
 
-/* What earlier drafts made this pass miss beyond its own needs (less than 0: spared it). */
+/* The misses of this pass that earlier drafts caused (below 0: that they spared). */
 static double aftermath(const moe_length_iteration *it, double unit)
 {
     return it->models_misses ? (it->modelled_fetch - it->plain_fetch) / unit : 0;
 }
 
-/* In t_base. Noise is clipped, known misses are not. */
+/* In t_base. Clips noise, but not known misses. */
 static double clipped_verify(const survival_state *s, const moe_length_iteration *it, double unit)
 {
     uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
@@ -291,7 +292,7 @@ static double clipped_verify(const survival_state *s, const moe_length_iteration
     return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
 }
 
-/* An iteration: its account, in t_base, and the end of a probe or window. */
+/* Books an iteration in t_base, and handles the end of a probe or window. */
 static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
 {
     survival_state *s = control->state;
@@ -314,14 +315,14 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
     s->n_on += s->mode == MODE_ON;
     if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
-        s->reach *= 2; /* all of it stood */
+        s->reach *= 2; /* the whole draft was accepted */
     }
     if (moe_length_account_left(&s->account, s->promising, unit) <= 0) {
         part_reset(s);
         turn_off(control, true);
         return;
     }
-    /* Where the drafter had nothing to say, a probe has learnt nothing. */
+    /* If the drafter proposed nothing, a probe has learnt nothing. */
     s->n_done += !plain;
     if (s->n_done >= (s->mode == MODE_PROBE ? PROBE_ITERATIONS : WINDOW)) {
         part_end(control);
@@ -332,7 +333,7 @@ static void survival_end(moe_length_control *control, const moe_length_iteration
 {
     survival_state *s = control->state;
     bool plain = moe_length_is_plain(it);
-    /* Priced before it is learnt from: an outlier must not raise what it is clipped at. */
+    /* Priced before it is learnt from: an outlier must not raise its own limit. */
     account(control, it, plain);
     moe_length_prices_learn(&s->prices, control->base, it);
     s->waited += s->mode == MODE_OFF;
@@ -349,7 +350,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
     s->account.more = MORE;
     moe_length_prices_init(&s->prices);
     s->wait = FIRST_WAIT;
-    s->waited = FIRST_WAIT; /* the first probe follows the first baseline */
+    s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */
     return MOE_OK;
 }
 

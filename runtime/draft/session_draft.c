@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A session's part of speculation: its tree, and the walk through it as verification's logits come.
  *
- * The rows of a tree stand at stored positions n_evaluated, n_evaluated + 1, ... in the nodes'
- * order; their logical position is n_evaluated + depth. In a chain both are the same. Accepted
- * tokens are written behind the timeline's end as the walk goes on, where the sampler's penalties
- * look for them, and become part of it when the engine has settled it. */
+ * The rows of a tree are stored at positions n_evaluated, n_evaluated + 1, ... in the nodes' order;
+ * their logical position is n_evaluated + depth. In a chain the two are equal. The walk writes
+ * accepted tokens behind the timeline's end, where the sampler's penalties look for them; they
+ * become part of the timeline when the engine has settled it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ bool moe_speculation_visit(moe_speculation *s, moe_session_draft *d, uint32_t no
     return true;
 }
 
-/* A branching tree's accepted rows go where the timeline has them. */
+/* Moves a branching tree's accepted rows to their places in the timeline. */
 static int move_accepted(const moe_speculation *s, const moe_session_draft *d, moe_error *err)
 {
     uint32_t n = d->tree.nodes[d->current].depth;
@@ -112,8 +112,8 @@ static int move_accepted(const moe_speculation *s, const moe_session_draft *d, m
     return moe_kv_table_move(s->runner->kv, d->kv, from, to, n + 1, err);
 }
 
-/* Of layers with a state: the pass left one that has seen all of the chain. Where less of it was
- * accepted, the state before the pass is advanced over that. */
+/* For layers with a state: the pass left a state that has seen the whole chain. If less of it was
+ * accepted, the state before the pass is advanced over the accepted part. */
 static int settle_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
                          moe_error *err)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of a session's part of speculation (session_draft.c). Its mirror, a session of the draft
- * model, is closed by whoever closes the session. */
+ * model, is closed by the code that closes the session. */
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/speculation.h"
 
-/* So that drawing drafts and accepting them use different numbers. */
+/* So that drawing and accepting drafts use different numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
 
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One step's speculation, as a whole: who drafts how much, with what, and what it cost. */
+/* One step's speculation as a whole: which session drafts how much, with which drafter, and what it
+ * cost. */
 #include "runtime/draft/speculation.h"
 
 #include "runtime/base/clock.h"
@@ -8,10 +9,10 @@
 #include "runtime/pass/runner.h"
 
 /* Weight of the newest sample in the average cost of a missing expert. */
-#define PLAIN_MEMORY     0.98 /* of a plain pass, for each new one */
+#define PLAIN_MEMORY     0.98 /* decay of the sums over plain passes */
 #define MISS_COST_WEIGHT 0.1
 
-/* Rows that drafts may take, shared alike by those who write. */
+/* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                                 uint32_t n_busy)
 {
@@ -138,7 +139,7 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     return status;
 }
 
-/* The rows of a session that plain decoding would have had in its n-th pass. */
+/* The rows that a session would have had in the n-th pass of plain decoding. */
 static uint32_t standing_rows(const moe_session_draft *d, uint32_t nth, uint32_t first_row,
                               uint32_t n_rows, uint32_t *rows)
 {
@@ -176,7 +177,7 @@ void moe_speculation_stood(moe_speculation *s, moe_session_draft *const *drafts,
     }
 }
 
-/* An average of what a missing expert has cost passes that waited. */
+/* Averages what a missing expert has cost passes that waited. */
 static void note_miss_cost(moe_speculation *s, double fetch_cost)
 {
     moe_expert_store_stats now;
@@ -189,8 +190,8 @@ static void note_miss_cost(moe_speculation *s, double fetch_cost)
     }
 }
 
-/* Of a modelled miss of plain decoding: what those passes waited, over what the model says that
- * they missed, so that reading ahead counts as it does without speculation. */
+/* The cost of a modelled miss of plain decoding: what plain passes waited, divided by the misses
+ * that the model says they had, so that prefetching counts as it does without speculation. */
 static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts, double fetch,
                               bool is_plain)
 {
@@ -221,7 +222,7 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
         note_miss_cost(s, fetch);
     }
     if (s->n_writing == 0 || n_rows != n_tree_rows) {
-        return; /* a pass with prompts in it tells nothing about decoding */
+        return; /* a pass with prompts says nothing about decoding */
     }
     uint32_t n_drafted_rows = n_rows - s->n_writing;
     bool is_plain = n_drafted_rows == 0 && s->n_draft_passes == 0;
@@ -285,7 +286,7 @@ void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_
         if (report.utility_worst < stats->utility_worst) {
             stats->utility_worst = report.utility_worst;
         }
-        if (report.n_speculating > most) { /* the drafter that was mostly at work */
+        if (report.n_speculating > most) { /* the drafter that was used most */
             most = report.n_speculating;
             stats->utility_mean = report.utility_harmonic_mean;
         }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation. One step of the engine with it:
+/* Speculation. A step of the engine with it:
  *
- *   draft    for every session that writes: a token tree, by n-grams of its own text, by the model
- *            itself restricted to the experts that are in memory, or by a second, small model
- *   verify   one pass over the trees' nodes (runtime/engine/step.c), each missing expert moved once
- *   settle   the walk that runtime/draft/accept.h describes has taken place as the logits came;
- *            the accepted path becomes part of the timeline, the rest is forgotten
+ *  draft    for every session that writes: a token tree, by n-grams of its own text, by the model
+ *           itself restricted to the experts that are in memory, or by a second, small model
+ *  verify   one pass over the trees' nodes (runtime/engine/step.c), each missing expert moved once
+ *  settle   as the logits came, the walk of runtime/draft/accept.h has taken place; the accepted
+ *           path becomes part of the timeline, the rest is dropped
  *
  * Lossless: with the lossy modes off the text is that of plain decoding, greedy or sampled with the
  * same seed; with acceptance by rejection, sampled tokens have the distribution of plain sampling.
- * Costs are measured in time, or modelled in bytes (byte_cost.h), and told to the length
+ * Costs are measured in time, or modelled in bytes (byte_cost.h), and reported to the length
  * controllers, one for each kind of drafter. */
 #ifndef MOE_DRAFT_SPECULATION_H
 #define MOE_DRAFT_SPECULATION_H
@@ -47,7 +47,7 @@ struct moe_miss_model;
 #define MOE_MOST_DRAFT   63u /* tokens in a row */
 #define MOE_SILENT_DRAFT 4u
 
-/* A session's timeline as it is at the beginning of a step. */
+/* A session's timeline at the beginning of a step. */
 typedef struct moe_draft_line {
     int32_t *tokens; /* with room behind its end for a draft and the token after it */
     uint32_t n_tokens, n_evaluated;
@@ -56,46 +56,46 @@ typedef struct moe_draft_line {
     uint32_t left; /* tokens that the context has room for */
 } moe_draft_line;
 
-/* What a session has of it. */
+/* A session's part of speculation. */
 typedef struct moe_session_draft {
-    /* The session's. line: told by the engine before moe_speculation_draft(), by each step anew. */
+    /* The session's. line: set by the engine before moe_speculation_draft(), anew in each step. */
     moe_draft_line line;
     moe_sampler *sampler;
     moe_kv_table *kv;
     moe_state_table *states;
     const _Atomic bool *cancelled;
-    moe_token_tree tree; /* of this step; just the root: plain decoding */
+    moe_token_tree tree; /* of this step; with only the root: plain decoding */
     bool active;         /* the tree is this step's rows */
     moe_drafter drafter; /* whose tree it is */
     double *survival;    /* [nodes] calibrated probability that the path to the node is accepted */
-    float *confidence;   /* [nodes] how sure its drafter was of the node itself */
+    float *confidence;   /* [nodes] the drafter's confidence in the node itself */
     bool is_chain;
     uint32_t *path; /* [nodes][path_stride]: of a branching tree, where the rows of a node's path
                        are stored */
     uint32_t path_stride;
     uint32_t *frontier; /* [nodes] while drafting: nodes to go on from */
     uint32_t n_frontier;
-    uint32_t max_nodes; /* this step, the root included */
-    uint32_t max_depth; /* ... of the drafter at work */
-    uint32_t room;      /* ... whatever the drafter */
+    uint32_t max_nodes; /* in this step, including the root */
+    uint32_t max_depth; /* ... of the current drafter */
+    uint32_t room;      /* ... of any drafter */
     /* The walk. */
     uint32_t current; /* deepest accepted node */
     int32_t next;     /* what follows it, once decided */
     bool decided;
-    /* Of temperatures above 0: the distribution that the child of chain node i was drawn from. */
+    /* For temperatures above 0: the distribution that the child of chain node i was drawn from. */
     moe_distribution *drawn; /* [max depth + 1] */
     uint32_t *drawn_capacity;
     uint32_t n_drawn;
     bool is_drawn;
     /* A silent draft: a chain after silent_at tokens of the timeline, of which silent_stood have
-     * come so far. */
+     * proved right so far. */
     int32_t silent[MOE_SILENT_DRAFT];
     float silent_confidence[MOE_SILENT_DRAFT];
     uint32_t n_silent, silent_stood, silent_at;
-    moe_random random;        /* of drawing drafts */
-    moe_random random_before; /* what it was when the step began */
+    moe_random random;        /* for drawing drafts */
+    moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
-    moe_session *mirror; /* of a second model; whoever has made it closes it */
+    moe_session *mirror; /* of a second model, whose maker closes it */
 } moe_session_draft;
 
 /* A row of a draft pass. */
@@ -106,16 +106,15 @@ typedef struct moe_draft_row {
 
 typedef struct moe_speculation moe_speculation;
 
-/* What speculation works on; all of it must outlive it. */
+/* What speculation works on; all of it must outlive speculation. */
 typedef struct moe_draft_parts {
-    moe_runner
-        *runner; /* with its config and plan at open, with the rest at moe_speculation_attach() */
+    moe_runner *runner; /* with its config and plan at open, complete at moe_speculation_attach() */
     const moe_tensor_map *map;
-    const moe_tokenizer *tokenizer;     /* or NULL; drafts end where a generation does */
+    const moe_tokenizer *tokenizer;     /* or NULL; drafts end at tokens that end a generation */
     const moe_calibration *calibration; /* or NULL */
     const float *hotness;               /* [n_layer][n_expert] or NULL */
     uint32_t max_rows;                  /* of a pass */
-    /* Drafts by a second model for the sessions whose draft is active; NULL where there is none. */
+    /* Drafts by a second model for the sessions whose draft is active; NULL if there is none. */
     int (*run_model)(void *model, moe_speculation *speculation, moe_session_draft *const *drafts,
                      size_t n, moe_error *err);
     void *model;
@@ -127,38 +126,38 @@ struct moe_speculation {
     moe_runner *runner;
     const moe_route_rules *rules;
     moe_pass_hook hook;
-    uint64_t expert_bytes; /* of one, on average */
+    uint64_t expert_bytes; /* of one expert, on average */
     uint32_t max_rows;
     bool use[MOE_DRAFTERS];
     uint32_t max_draft;
     uint32_t tree_nodes;    /* drafted nodes of a branching tree; 0: chains */
-    uint32_t draft_experts; /* of a layer that the self draft uses; 0: all that are resident */
+    uint32_t draft_experts; /* experts of a layer that the self draft uses; 0: all resident ones */
     bool draws;             /* chains above temperature 0 are drawn, and accepted by rejection */
     moe_draft_pin pin;
     moe_draft_fill fill;
     const uint16_t *affinity; /* [n_layer][n_expert][n_expert], or NULL */
     uint16_t *shuffled;       /* owned, or NULL */
     bool foresight;
-    uint64_t verify_bytes; /* lossless budget; 0: none */
+    uint64_t verify_bytes; /* lossless limit of bytes; 0: none */
     /* Changed by steps. */
     moe_length_control *control[MOE_DRAFTERS];
-    bool begun[MOE_DRAFTERS]; /* asked for a length in this step */
-    bool by_bytes;            /* costs are modelled, else times */
+    bool begun[MOE_DRAFTERS]; /* it was asked for a length in this step */
+    bool by_bytes;            /* costs are modelled in bytes; else they are times */
     moe_byte_cost byte_cost;
     struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
     moe_foresight foresees;
-    moe_random random;  /* of the baselines that pin or fill at random */
+    moe_random random;  /* for the baselines that pin or fill at random */
     float *score;       /* [n_expert] */
-    bool *resident;     /* [n_expert] of the layer at work */
-    uint32_t *pinned;   /* [n_layer][n_expert]: what was kept last */
+    bool *resident;     /* [n_expert] of the current layer */
+    uint32_t *pinned;   /* [n_layer][n_expert]: the experts kept last */
     uint32_t *n_pinned; /* [n_layer] */
     double miss_cost;   /* of one missing expert, moving average */
     uint64_t misses_before;
-    double plain_wait, plain_missed; /* of plain passes, fading sums */
+    double plain_wait, plain_missed; /* fading sums over plain passes */
     uint32_t n_writing;              /* sessions that write in this step */
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
-    uint32_t n_recorded_passes; /* of those, the device did by itself */
+    uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *standing;         /* [max_rows] rows of a plain pass */
     /* Of a draft pass, [max_rows]. */
     moe_draft_row *rows;
@@ -171,43 +170,44 @@ struct moe_speculation {
     moe_speculation_stats stats;
 };
 
-/* *out stays NULL where the options ask for none of it. */
+/* *out stays NULL if the options ask for no speculation. */
 int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
                          const moe_engine_options *options, moe_error *err);
-/* Adds its hook to the runner, which is complete now. rules must outlive it. */
+/* Adds its hook to the runner, which is now complete. rules must outlive it. */
 int moe_speculation_attach(moe_speculation *speculation, const moe_route_rules *rules,
                            moe_error *err);
-/* Passes must not run any more. */
+/* No pass may run any more. */
 void moe_speculation_close(moe_speculation **speculation);
-/* speculation NULL: *stats stays. */
+/* speculation NULL: *stats is unchanged. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
                                const moe_expert_store_stats *experts, moe_speculation_stats *stats);
-/* Checks the options alone: names and combinations. */
+/* Checks only the options: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 
-/* Costs are modelled bytes: what depends on when reads arrive (prefetch, foresight) is then off
- * unless it is asked for by name, so that residency, drafts and their lengths are the same in every
- * run. */
+/* Whether costs are modelled in bytes. Features that depend on when reads arrive (prefetch,
+ * foresight) are then off unless named in the options, so that residency, drafts and their lengths
+ * are the same in every run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
-/* Rows that a session's chain may have in a pass, its root among them; 0: no drafts. */
+/* Rows that a session's chain may have in a pass, including the root; 0: no drafts. */
 uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
-/* Whether the options may give a self draft, and one with a table of affinities. */
+/* Whether these options may lead to a self draft, and to one with a table of affinities. */
 bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
-/* Experts of each layer that stay from the beginning on: those of draft pin hot-global; else 0. */
+/* How many experts of each layer stay from the beginning on: those of draft pin hot-global; else 0.
+ */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
-/* Of `session` the sampler, kv, states and cancelled are used: the session's, which outlive it. */
+/* Uses the sampler, kv, states and cancelled of `session`, which outlive it. */
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
                              const moe_session_draft *session, moe_error *err);
-/* Restarts the numbers that drafts are drawn with from the state of the session's sampler: when
- * that is created, seeded anew or loaded. A number that the timeline already depends on must never
- * be used again. */
+/* Restarts the random numbers of drafts from the state of the session's sampler, whenever that is
+ * created, seeded anew or loaded. A number that the timeline already depends on must never be used
+ * again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
 
 /* ---- One step, in this order; the engine calls ---- */
 
-/* Room that the timeline's array must have behind its end before the step. */
+/* The room that the timeline's array must have behind its end before the step. */
 uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
 /* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
  * draft->active says which have a tree. */
@@ -215,19 +215,20 @@ int moe_speculation_draft(moe_speculation *speculation, moe_session_draft *const
                           uint32_t n_busy, moe_error *err);
 /* The row of a node of the tree. */
 moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
-/* The logits of a node, in the nodes' order: the walk. True when it has come through the node. */
+/* Continues the walk with the logits of a node; nodes come in order. True if the walk has passed
+ * through the node. */
 bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                            const float *logits);
-/* After the walks, before they are settled: which rows of the pass stood, for what plain decoding
- * would have missed. */
+/* After the walks, before they are settled: tells the miss model which rows of the pass were
+ * accepted. */
 void moe_speculation_stood(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                            const uint32_t *first_row, const uint32_t *n_rows_of);
-/* The iteration's cost: of n_rows rows of the pass n_tree_rows were trees'. */
+/* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
 void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
-/* Keys and values of the accepted path come to stand as the timeline's. Of the draft *n_accepted
- * tokens stand, which are in the timeline's array behind its end, and draft->next follows them: to
- * join the timeline is for the engine to let them. */
+/* Moves keys and values of the accepted path to their places in the timeline. *n_accepted tokens of
+ * the draft are accepted; they are in the timeline's array behind its end, and draft->next follows
+ * them. The engine appends them to the timeline. */
 int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draft,
                            uint32_t *n_accepted, moe_error *err);
 
@@ -235,12 +236,12 @@ int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draf
 
 /* The experts of the layer that a draft may use now, [n_expert]. */
 void moe_draft_residents(const moe_speculation *speculation, uint32_t layer, bool *resident);
-/* Of a draft's row: foresight is told what its router chose, [n_used], and reads begin. Nothing
+/* For a draft's row: foresight notes what its router chose, [n_used], and reads begin. Does nothing
  * without foresight. */
 void moe_draft_foresee(moe_speculation *speculation, const moe_pass *pass, uint32_t layer,
                        uint32_t row, const uint32_t *experts);
-/* Of another pass, whose choices are in the buffers as the routers made them: foresight is scored,
- * and the model of plain decoding told. */
+/* For another pass, whose buffers hold the routers' choices: scores foresight, and updates the
+ * model of plain decoding. */
 void moe_draft_note_routes(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

@@ -21,7 +21,7 @@ static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_T
                                             {"random", MOE_DRAFT_PIN_RANDOM},
                                             {NULL, 0}};
 
-/* Fillings beyond the calibration's tables. */
+/* Stand-ins beyond the calibration's tables. */
 enum { FILL_SHUFFLED = MOE_AFFINITY_KINDS, FILL_RANDOM, FILL_TOPK, FILL_NONE };
 static const moe_named_value affinity_kinds[] = {{"output", MOE_AFFINITY_OUTPUT},
                                                  {"weight", MOE_AFFINITY_WEIGHT},
@@ -63,7 +63,7 @@ static int check_mode(const moe_engine_options *o, moe_error *err)
                           o->speculate);
 }
 
-/* An option that speculation alone gives a meaning. */
+/* Refuses an option that only has a meaning with speculation. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
     const char *name = o->draft_max != 0                                 ? "options.draft_max"
@@ -139,7 +139,7 @@ uint32_t moe_speculation_kept_experts(const moe_engine_options *o)
     return global ? o->draft_experts : 0;
 }
 
-/* A table of random orders: what affinities have to beat. */
+/* A table of random orders: the baseline for affinities. */
 static uint16_t *shuffled_table(const moe_model_config *c)
 {
     moe_random random;
@@ -222,11 +222,11 @@ static int check_draft_experts(const moe_speculation *s, moe_error *err)
 static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
 {
     if (is_off(o)) {
-        return; /* costs are counted, nothing is drafted */
+        return; /* only counts costs, drafts nothing */
     }
     bool is_auto = strcmp(o->speculate, "auto") == 0;
     s->use[MOE_DRAFTER_NGRAM] = is_auto || strcmp(o->speculate, "ngram") == 0;
-    /* Where every expert is in memory the self draft costs what the model does. */
+    /* If every expert is in memory, the self draft costs as much as the model. */
     bool misses = s->runner->plan->expert_slots < s->runner->plan->experts;
     s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || strcmp(o->speculate, "self") == 0;
     s->use[MOE_DRAFTER_MODEL] = strncmp(o->speculate, "model:", 6) == 0;
@@ -285,8 +285,7 @@ static void pin_hottest(moe_speculation *s)
     }
 }
 
-/* Modelled misses are those of LRU where costs are modelled: what a calibration says must not
- * change them. */
+/* If costs are modelled, so are misses, by LRU: a calibration must not change them. */
 static int open_costs(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
     const moe_memory_plan *plan = s->runner->plan;

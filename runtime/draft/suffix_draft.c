@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Positions of the timeline are chained by the two tokens that end there, the latest first:
  *
- *     head[hash(t[p-1], t[p])] -> p -> earlier position with the same pair -> ...
+ *    head[hash(t[p-1], t[p])] -> p -> earlier position with the same pair -> ...
  *
- * A proposal follows the chain of the timeline's last pair, measures how much further back each
- * occurrence agrees, and lets those that agree longest vote on what comes next. Appending a token
- * adds a link, cutting one back takes it off again. */
+ * A proposal follows the chain of the timeline's last pair and measures how much further back each
+ * occurrence agrees. The occurrences that agree longest vote on what comes next. Appending a token
+ * adds a link; removing one takes the link off. */
 #include "runtime/draft/suffix_draft.h"
 
 #include <stdlib.h>
@@ -14,11 +14,11 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-#define PAIR              2u /* tokens that the chains are about */
+#define PAIR              2u /* tokens of a chain's key */
 #define DEFAULT_MIN_MATCH 2u
 #define DEFAULT_MAX_MATCH 32u
 #define MOST_OCCURRENCES  64u  /* that vote */
-#define MOST_VISITED      256u /* of a chain */
+#define MOST_VISITED      256u /* positions of a chain */
 #define NONE              UINT32_MAX
 
 struct moe_suffix_index {
@@ -131,10 +131,10 @@ int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint
 
 /* ---- Proposing ---- */
 
-/* Where the context stood before: the position of its last token there. */
+/* An earlier occurrence of the context: the position of its last token. */
 typedef struct occurrence {
     uint32_t position;
-    uint32_t match; /* tokens that agree, counted back from it */
+    uint32_t match; /* tokens that agree, counted back from there */
 } occurrence;
 
 typedef struct context {
@@ -187,8 +187,8 @@ static uint32_t find_longest(const context *c, const moe_suffix_options *o, occu
     return n;
 }
 
-/* What follows an occurrence at this depth. Beyond the timeline's end stands the draft itself, so
- * that a text which repeats itself every few tokens goes on doing so. */
+/* What follows an occurrence at this depth. Beyond the timeline's end it reads the draft itself, so
+ * that a text which repeats itself every few tokens continues to do so. */
 static int32_t following(const context *c, const occurrence *o, uint32_t depth)
 {
     uint32_t at = o->position + depth;
@@ -205,7 +205,7 @@ static uint32_t count_token(const context *c, const occurrence *found, uint32_t 
     return count;
 }
 
-/* The token that most occurrences go on with; of equals the latest's. */
+/* The token that most occurrences continue with; of equals the latest's. */
 static int32_t most_frequent(const context *c, const occurrence *found, uint32_t n, uint32_t depth)
 {
     int32_t token = following(c, &found[0], depth);
@@ -221,16 +221,17 @@ static int32_t most_frequent(const context *c, const occurrence *found, uint32_t
     return token;
 }
 
-/* How sure: the voters' agreement, and how long the match is. The constants fit how often drafts
- * from a model's own text came true (bench/results/speculation.md). */
+/* How sure the proposal is, from the voters' agreement and the length of the match. The constants
+ * fit how often drafts from a model's own text came true (bench/results/speculation.md). */
 static float confidence(uint32_t votes, uint32_t n_voters, uint32_t match)
 {
     float length = 1.0f - 1.0f / (float)(match * match);
     return length * (float)votes / ((float)n_voters + 0.25f);
 }
 
-/* A path after node: what `leader` goes on with (NULL: most occurrences), judged by all that went
- * on like it so far. found is changed. Returns how many nodes were added, at most max_nodes. */
+/* Adds a path after node: the continuation of `leader` (NULL: of most occurrences), judged by all
+ * occurrences that agree with it so far. found is changed. Returns how many nodes were added, at
+ * most max_nodes. */
 static uint32_t add_path(context *c, const moe_suffix_options *o, occurrence *found, uint32_t n,
                          const occurrence *leader, uint32_t node, uint32_t max_nodes,
                          moe_token_tree *tree)
@@ -269,7 +270,7 @@ uint32_t moe_suffix_propose(const moe_suffix_index *index, const moe_suffix_opti
         memcpy(group, found, n * sizeof *found);
         added = add_path(&c, options, group, n, NULL, node, options->max_nodes, tree);
     }
-    /* With nodes to spare, every occurrence's own continuation, the latest first. */
+    /* If nodes are left, adds every occurrence's own continuation, the latest first. */
     for (uint32_t i = 0; i < n && options->max_nodes > options->max_depth; i++) {
         memcpy(group, found, n * sizeof *found);
         added += add_path(&c, options, group, n, &found[i], node, options->max_nodes - added, tree);

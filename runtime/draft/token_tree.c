@@ -154,7 +154,8 @@ void moe_token_tree_keep(moe_token_tree *tree, const bool *keep, uint32_t *moved
     MOE_ASSERT(moe_token_tree_is_sane(tree));
 }
 
-/* How many nodes rank before node i: a greater path, or the same and a lower index. */
+/* How many nodes rank before node i: those with a greater path, or with the same and a lower index.
+ */
 static uint32_t rank_of(const moe_token_tree *tree, uint32_t i)
 {
     uint32_t rank = 0;

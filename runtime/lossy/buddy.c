@@ -47,7 +47,7 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
     uint32_t n = best_buddies(row, list->n_expert, self, list->max, buddies);
     double held = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        /* Never seen with any other and not smoothed: all are as likely. */
+        /* Never seen with any other and not smoothed: all are equally likely. */
         double share =
             total > 0.0 ? ((double)row[buddies[i]] + epsilon) / total : 1.0 / (list->n_expert - 1);
         q[i] = (float)share;
@@ -114,8 +114,8 @@ void moe_buddy_options_init(moe_buddy_options *options)
                                    .residency_threshold = 1.0f};
 }
 
-/* Over the picks that name an expert (below n_expert), as a share of the most that they could have;
- * 0 for a lone pick. */
+/* Entropy over the picks that name an expert (below n_expert), as a share of its maximum; 0 for a
+ * single pick. */
 static double entropy_of(const float *probs, const uint32_t *experts, uint32_t k, uint32_t n_expert,
                          float temperature)
 {
@@ -168,8 +168,8 @@ static void two_greatest(float p, float best[2])
     best[0] = p > best[0] ? p : best[0];
 }
 
-/* p_max - p_2nd over the picks, renormalised. A lone pick has no second among them: its margin is
- * over the whole router. */
+/* p_max - p_2nd over the picks, renormalised. A single pick has no second among them, so its margin
+ * is over the whole router. */
 static double margin_of(const row_work *w, uint32_t n_picks)
 {
     float best[2] = {0.0f, 0.0f};
@@ -213,7 +213,7 @@ static void standardise(const row_work *w, double *mean, double *deviation)
     *deviation = variance > 1e-12 ? sqrt(variance) : 1e-6;
 }
 
-/* The list is by q, so without the score's extras the first that may serve is the best. */
+/* The list is ordered by q, so without the score's extras the first allowed buddy is the best. */
 static uint32_t find_buddy(const row_work *w, uint32_t missing)
 {
     const moe_buddy_list *list = w->list;
@@ -260,7 +260,8 @@ static uint32_t find_random(const row_work *w)
     return MOE_EXPERT_NONE;
 }
 
-/* With own weights the row's are the model's rule over what serves it now, dropped ranks at 0. */
+/* With OWN, the row's weights are the model's rule over its current experts, with dropped ranks at
+ * 0. */
 static void edit_row(row_work *w, uint32_t row)
 {
     uint32_t n_replaced = 0;
@@ -315,7 +316,7 @@ static bool is_requested(const moe_route_edit *edit, uint32_t expert)
     return false;
 }
 
-/* The residency gate counts distinct experts: those are what would move. */
+/* The residency gate counts distinct experts, since those would move. */
 static bool is_bypassed(const moe_route_edit *edit, float threshold)
 {
     if (threshold >= 1.0f) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lossy: an expert that is missing is stood in for by a resident buddy (BuddyMoE, section 4). */
+/* Lossy: a resident buddy replaces a missing expert (BuddyMoE, section 4). */
 #ifndef MOE_LOSSY_BUDDY_H
 #define MOE_LOSSY_BUDDY_H
 
@@ -15,10 +15,10 @@ typedef struct moe_buddy_list {
     float *q;          /* [n_expert][max] */
 } moe_buddy_list;
 
-/* coactivation: [n_expert][n_expert] M(i, j), finite and not negative, the diagonal unused; epsilon
- * is added to each (1); q_{j|i} normalised; the shortest prefix with a sum of at least alpha in
- * (0, 1], of 1..max, ties to the lower id. list->max is max or n_expert - 1, the lesser. ARGUMENT
- * for input out of range; on failure the list is empty. */
+/* coactivation: [n_expert][n_expert] M(i, j), finite and not negative, the diagonal unused. epsilon
+ * (1) is added to each; q_{j|i} is normalised. A list is the shortest prefix with a sum of at least
+ * alpha in (0, 1], of 1..max, ties to the lower id. list->max is the lesser of max and n_expert -
+ * 1. MOE_ERR_ARGUMENT for input out of range; on failure the list is empty. */
 int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32_t n_expert,
                          float alpha, uint32_t max, float epsilon, moe_error *err);
 void moe_buddy_list_free(moe_buddy_list *list);
@@ -26,17 +26,18 @@ void moe_buddy_list_free(moe_buddy_list *list);
 typedef enum moe_buddy_weight { MOE_BUDDY_INHERIT, MOE_BUDDY_OWN } moe_buddy_weight;
 
 typedef struct moe_buddy_options {
-    uint32_t max_replaced;  /* rho: of a token and layer; 0: none, and nothing is changed */
-    uint32_t search;        /* H: ranks of the list that are looked at; 0: all */
-    float tae_threshold;    /* of this layer: no substitution at or below; < 0: no gate */
-    float margin_threshold; /* no substitution where p_max - p_2nd is at or above; > 1: no gate */
-    float tae_temperature;  /* 0.8..1.2; 1 */
-    float residency_threshold; /* beta: none in a layer whose share of missing ones among the
-                                * distinct experts requested is beta or more; 1: never bypass */
+    uint32_t max_replaced;     /* rho: for a token and layer; 0: changes nothing */
+    uint32_t search;           /* H: ranks of the list that are considered; 0: all */
+    float tae_threshold;       /* of this layer: no replacement at or below; < 0: no gate */
+    float margin_threshold;    /* no replacement if p_max - p_2nd is at or above; > 1: no gate */
+    float tae_temperature;     /* 0.8..1.2; 1 */
+    float residency_threshold; /* beta: no replacement in a layer whose share of missing experts
+                                * among the distinct experts requested is beta or more; 1: never
+                                * bypass */
     float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off, and
-                    * the first of the list that may serve does */
+                    * the first allowed buddy of the list is taken */
     moe_buddy_weight weight;
-    bool drop_unserved; /* a missing expert without a buddy is dropped, else fetched */
+    bool drop_unserved; /* a missing expert without a buddy is dropped; else fetched */
     bool random;        /* baseline: any resident expert, uniformly */
     moe_random *random_source;
 } moe_buddy_options;
@@ -46,18 +47,18 @@ typedef struct moe_buddy_stats {
     uint64_t n_missing;   /* ... not resident */
     uint64_t n_replaced;
     uint64_t n_dropped;
-    uint64_t n_gated;    /* rows with something missing that a gate kept as they were */
-    uint64_t n_bypassed; /* layers that the residency gate left alone */
-    uint64_t n_unserved; /* missing, allowed, and no buddy */
+    uint64_t n_gated;    /* rows with a missing expert that a gate left unchanged */
+    uint64_t n_bypassed; /* layers that the residency gate left unchanged */
+    uint64_t n_unserved; /* missing, replacement allowed, but no buddy */
 } moe_buddy_stats;
 
 void moe_buddy_options_init(moe_buddy_options *options);
-/* Row by row, rank by rank (algorithm 1). A buddy takes the missing expert's rank, never one that
- * the row has: a penalty for using one twice has nothing to act on. Gates look at the row as it
- * comes; a row with one pick has the margin over all experts. With OWN, a row in which something
- * was replaced is weighed by the model's rule over what it has then. What is beyond max_replaced,
- * gated or bypassed stays to be fetched: n_missing - n_replaced - n_dropped in all. list: may be
- * NULL for the random baseline. stats grow. */
+/* Works row by row, rank by rank (algorithm 1). A buddy takes the missing expert's rank, and is
+ * never an expert that the row has, so a penalty for using one twice has nothing to act on. Gates
+ * look at the unedited row; a row with one pick has the margin over all experts. With OWN, a row
+ * with a replacement is weighed by the model's rule over its new experts. Experts beyond
+ * max_replaced, gated or bypassed are still fetched: n_missing - n_replaced - n_dropped in all.
+ * list: may be NULL for the random baseline. Adds to stats. */
 void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
                      moe_route_edit *edit, moe_buddy_stats *stats);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* With c_r = weight * output of a row's rank r and R what is not listed of it, listing i takes
+/* With c_r = weight * output of a row's rank r, and R the sum of the c_r that are not listed,
+ * listing i reduces the error by
  *
- *     |R|^2 - |R - c_i|^2 = 2 sum over r not listed of c_r . c_i - |c_i|^2
+ *    |R|^2 - |R - c_i|^2 = 2 sum over r not listed of c_r . c_i - |c_i|^2
  *
- * off the error: the products of a row's ranks with each other are all that the outputs are needed
- * for. */
+ * So the outputs are only needed for the products of a row's ranks with each other. */
 #include "runtime/lossy/budget_oracle.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static bool is_listed(const uint32_t *list, uint32_t n, uint32_t expert)
     return false;
 }
 
-/* gain[e]: what listing e takes off the error. */
+/* gain[e]: by how much listing e reduces the error. */
 static void fill_gains(const moe_route_edit *edit, const double *gram, const uint32_t *list,
                        uint32_t n_listed, double *gain)
 {
@@ -73,7 +73,7 @@ static void fill_gains(const moe_route_edit *edit, const double *gram, const uin
     }
 }
 
-/* Of the natural experts that are not listed, the one that gains most, or MOE_EXPERT_NONE. */
+/* Of the natural experts not yet listed, the one with the greatest gain, or MOE_EXPERT_NONE. */
 static uint32_t best_of(const moe_route_edit *edit, const double *gain, const uint32_t *list,
                         uint32_t n_listed)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* score: [n_expert], what the shortlist is ranked by. */
+/* score: [n_expert], which ranks the shortlist. */
 static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, float *score)
 {
     if (budget->ranking == MOE_BUDGET_STATIC && budget->counts != NULL) {
@@ -19,7 +19,7 @@ static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, fl
     }
 }
 
-/* allowed: the B best, ties to the lower id; and the free ones. */
+/* allowed: the B best, ties to the lower id, and the free ones. */
 static void shortlist(const moe_expert_budget *budget, const moe_route_edit *edit, float *score,
                       bool *allowed)
 {
@@ -64,7 +64,7 @@ static uint32_t n_distinct(const moe_route_edit *edit, bool *seen)
     return n;
 }
 
-/* Counts of a row before it is edited: returns how many of its picks are off the list. */
+/* Counts a row before it is edited: returns how many of its picks are off the list. */
 static uint32_t look_at(const moe_route_edit *edit, uint32_t row, const bool *allowed,
                         moe_budget_stats *stats)
 {
@@ -105,7 +105,7 @@ static uint32_t n_in_row(const moe_route_edit *edit, uint32_t row)
     return n;
 }
 
-/* A list from outside may be shorter than a row: what it cannot fill is dropped. */
+/* A list from outside may be shorter than a row; ranks that it cannot fill are dropped. */
 static void substitute_row(const moe_route_edit *edit, uint32_t row, uint32_t n_off,
                            const bool *allowed, moe_budget_stats *stats)
 {

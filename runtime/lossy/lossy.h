@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The lossy modes of an engine: expert budget and buddies, their tables by layer, and the meter
- * that compares them with the exact pass. Off unless asked for; every report says that they were
+ * that compares them with the exact pass. They are off by default; every report says that they were
  * on. */
 #ifndef MOE_LOSSY_LOSSY_H
 #define MOE_LOSSY_LOSSY_H
@@ -16,7 +16,7 @@
 
 /* What the modes work on; all of it must outlive them. */
 typedef struct moe_lossy_parts {
-    moe_runner *runner; /* with its config at open, with the rest at moe_lossy_attach() */
+    moe_runner *runner; /* with its config at open, complete at moe_lossy_attach() */
     const moe_calibration *calibration; /* or NULL */
 } moe_lossy_parts;
 
@@ -26,8 +26,8 @@ typedef struct moe_lossy {
     const moe_route_rules *rules;
     moe_pass_hook hook;
     uint32_t n_layer, n_expert;
-    /* The budget is ranked by the oracle, or its error is to be told: whoever can compute layers
-     * exactly (runtime/lab/budget_exact.h) is to add its hook. */
+    /* The oracle ranks the budget, or its error is to be measured: the owner must add the hook that
+     * computes layers exactly (runtime/lab/budget_exact.h). */
     bool measured;
     bool has_budget, has_buddies;
     moe_expert_budget budget;
@@ -39,7 +39,7 @@ typedef struct moe_lossy {
     /* Changed by passes. */
     float *counts;  /* [n_expert] */
     float *scratch; /* [2 * n_expert] */
-    bool *resident; /* [n_expert] of the layer at work */
+    bool *resident; /* [n_expert] of the current layer */
     moe_random random;
     moe_quality_meter meter;
     float *kept; /* [rows][n_vocab]: logits of a metered pass */
@@ -48,33 +48,33 @@ typedef struct moe_lossy {
     moe_buddy_stats buddy_stats;
 } moe_lossy;
 
-/* *out stays NULL where the options ask for none of them. */
+/* *out stays NULL if the options ask for none of them. */
 int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engine_options *options,
                    moe_error *err);
-/* Adds their hook to the runner, which is complete now. rules must outlive them. */
+/* Adds their hook to the runner, which is now complete. rules must outlive them. */
 int moe_lossy_attach(moe_lossy *lossy, const moe_route_rules *rules, moe_error *err);
-/* Passes must not run any more. */
+/* No pass may run any more. */
 void moe_lossy_close(moe_lossy **lossy);
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
-/* True while the modes act: asked for, and within the quality limit. */
+/* True while the modes act: requested, and within the quality limit. */
 bool moe_lossy_acts(const moe_lossy *lossy);
-/* What the hook does after routing, with these experts resident ([n_expert]); NULL: those that are
+/* The hook's work after routing, with these experts resident ([n_expert]); NULL: those that are
  * now. */
 void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t layer,
                            const bool *resident);
-/* Whether a device can do it by itself: buddies alone, by rules that it knows (moe_resident_buddies
+/* Whether a device can do it by itself: only buddies, by rules that it knows (moe_resident_buddies
  * of device.h). NULL is allowed. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
-/* The most buddies that an expert may have by these options; 0: none are asked for. */
+/* The most buddies that an expert may have by these options; 0: none are requested. */
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
-/* The pass, and, where must_compare is set and for the share of passes that the meter picks, the
- * exact one after it (before it, it would bring in what the lossy one then does not miss). The
- * logits of their first 64 rows are compared row by row.
- * The exact pass keeps its keys and values beside the lossy ones: every timeline needs as many
- * positions again as it has rows in the pass. */
+/* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
+ * then runs the exact pass and compares the logits of their first 64 rows, row by row. (Run first,
+ * the exact pass would load what the lossy one then no longer misses.) The exact pass keeps its
+ * keys and values beside the lossy ones, so every timeline needs as many more positions as it has
+ * rows in the pass. */
 int moe_metered_pass(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
-/* lossy NULL: *stats stays. output_error is 0: who measures it tells it. */
+/* lossy NULL: *stats is unchanged. output_error is 0; the code that measures it fills it in. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Settings are words and name=value, joined by commas. */
+/* Settings are words and name=value pairs, joined by commas. */
 #include "runtime/lossy/lossy_options.h"
 
 #include <stdio.h>

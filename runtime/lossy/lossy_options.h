@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the options of the lossy modes say. */
+/* Parses the options of the lossy modes. */
 #ifndef MOE_LOSSY_LOSSY_OPTIONS_H
 #define MOE_LOSSY_LOSSY_OPTIONS_H
 
@@ -8,7 +8,7 @@
 #include "runtime/lossy/buddy.h"
 #include "runtime/lossy/expert_budget.h"
 
-/* What a buddy setting says beyond moe_buddy_options. */
+/* The parts of a buddy setting beyond moe_buddy_options. */
 typedef struct moe_buddy_settings {
     moe_buddy_options options;
     float alpha;

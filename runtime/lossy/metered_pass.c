@@ -7,7 +7,7 @@
 #include "runtime/lossy/lossy.h"
 #include "runtime/pass/runner.h"
 
-#define MOST_COMPARED 64u /* rows of a pass; those that follow are not compared */
+#define MOST_COMPARED 64u /* rows of a pass that are compared; later ones are not */
 
 static int reserve_kept(moe_lossy *l, size_t n_floats, moe_error *err)
 {
@@ -50,9 +50,8 @@ static bool compare_exact(uint32_t row, const float *logits, void *user)
     return c->n_seen < c->n_kept;
 }
 
-/* The exact pass keeps its keys and values beside the lossy ones, as another branch of the tree:
- * its row of n is stored n places further on, and so are those of its ancestors that are in the
- * pass. */
+/* Places the exact pass's keys and values beside the lossy ones, as another branch of the tree:
+ * each of its n rows is stored n places further on, and so are its ancestors in the pass. */
 static void place_beside(const moe_pass *pass, moe_kv_row *rows, uint32_t *paths)
 {
     for (uint32_t r = 0; r < pass->n_rows; r++) {
@@ -88,7 +87,7 @@ static int run_exact_beside(moe_runner *runner, const moe_pass *pass, comparison
     if (rows != NULL && paths != NULL && runs != NULL) {
         for (uint32_t i = 0; i < pass->n_state_runs; i++) {
             runs[i] = pass->state_runs[i];
-            runs[i].to = NULL; /* the timeline goes on from the lossy pass */
+            runs[i].to = NULL; /* the timeline continues from the lossy pass */
             runs[i].log = NULL;
         }
         place_beside(pass, rows, paths);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How far a lossy mode is from the exact pass, on a share of the positions. */
+/* Measures how far a lossy mode is from the exact pass, on a share of the positions. */
 #ifndef MOE_LOSSY_QUALITY_METER_H
 #define MOE_LOSSY_QUALITY_METER_H
 
@@ -9,32 +9,33 @@
 typedef struct moe_quality_meter {
     /* Set at the beginning. */
     double share;  /* of positions to be checked, (0, 1] */
-    double limit;  /* mean KL, in nats, above which the mode is turned off; <= 0: none */
-    uint64_t seed; /* which positions */
+    double limit;  /* mean KL, in nats, above which the mode turns off; <= 0: none */
+    uint64_t seed; /* chooses the positions */
     /* Measured. */
     uint64_t n_positions, n_sampled, n_agreed; /* agreed: same argmax */
     double kl_sum, kl_max;
-    bool exceeded; /* the limit was passed; see moe_quality_meter_add() */
+    bool exceeded; /* the limit was exceeded; see moe_quality_meter_add() */
 } moe_quality_meter;
 
 #define MOE_QUALITY_MIN_SAMPLES 8u
-/* The caller compares the first so many positions of every session, so that short answers have a
+/* The caller compares this many first positions of every session, so that short answers have a
  * figure and the limit acts before much is written. */
 #define MOE_QUALITY_FIRST_POSITIONS MOE_QUALITY_MIN_SAMPLES
 
 void moe_quality_meter_init(moe_quality_meter *meter, double share, double limit, uint64_t seed);
-/* Whether the next position is one to check: a function of the seed and of how many came before. */
+/* Whether the next position is to be checked: a function of the seed and of how many came before.
+ */
 bool moe_quality_meter_next(moe_quality_meter *meter);
-/* KL(exact || lossy) of the softmaxes, in nats and double, and whether the argmaxes (ties: the
+/* Adds KL(exact || lossy) of the softmaxes, in nats and double, and whether the argmaxes (ties: the
  * lower id) agree. exact, lossy: [n_vocab] logits; -infinity is a probability of 0; a NaN makes the
  * KL infinite.
  *
- * The limit is exceeded when the mean is above it on at least MOE_QUALITY_MIN_SAMPLES samples, and
- * before that when the sum is so great that even samples of 0 could not bring the mean of so many
- * below the limit. Once exceeded, the meter stays so. */
+ * The limit is exceeded when the mean is above it on at least MOE_QUALITY_MIN_SAMPLES samples, or
+ * earlier if the sum is so great that even samples of 0 could not bring the mean of that many below
+ * the limit. Once exceeded, it stays exceeded. */
 void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const float *lossy,
                            uint32_t n_vocab);
-/* NaN without a sample: nothing was measured. */
+/* NaN without a sample, since nothing was measured. */
 double moe_quality_meter_mean_kl(const moe_quality_meter *meter);
 
 #endif
