@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How fast this engine's threads read memory when they do nothing else: the bound of decoding,
- * which reads every active weight once for a token. Threads sum parts of a buffer far larger than
- * the caches. */
+/* Measures how fast this engine's threads read memory when they do nothing else. This bounds
+ * decoding, which reads every active weight once for each token. The threads sum parts of a buffer
+ * far larger than the caches. */
 #include <string.h>
 
 #include <moe/lab.h>
@@ -19,11 +19,11 @@ typedef uint64_t vector __attribute__((vector_size(64), aligned(64)));
 typedef struct read_job {
     const uint8_t *buffer;
     moe_task_queue parts;
-    _Atomic uint64_t sink; /* so that the sums are needed */
+    _Atomic uint64_t sink; /* so that the compiler keeps the sums */
 } read_job;
 
-/* In versions by instruction set, as the kernels are: whole cache lines by one load read a quarter
- * faster than quarters of them. */
+/* In versions by instruction set, like the kernels: one load per cache line reads a quarter faster
+ * than four loads. */
 __attribute__((target_clones("avx512f", "avx2", "default"))) static uint64_t
 read_vectors(const vector *v, size_t n)
 {

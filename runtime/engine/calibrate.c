@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Calibration in three phases, each of which may be interrupted and gone on with:
+/* Calibration in three phases, each of which can be interrupted and continued:
  *
- *   the text, in windows   -> counts, co-activation, entropies, samples of hidden rows, Gram
- *   every expert on the samples of its layer   -> distances of outputs
- *   the file, layer by layer                   -> distances of weights, checksums
+ *  the text, in windows   -> counts, co-activation, entropies, samples of hidden rows, Gram
+ *  every expert on the samples of its layer   -> distances of outputs
+ *  the file, layer by layer                   -> distances of weights, checksums
  *
- * and then the sidecar is written. */
+ * Then the sidecar is written. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +28,12 @@
 #define WINDOW                  512u
 #define DEFAULT_SAMPLES         64u
 #define DEFAULT_SAVE_INTERVAL_S 30.0
-#define ASK_NS                  50000000u /* between two questions while something is waited for */
-/* Outputs of all experts on the samples of a layer; fewer samples where they would be more. */
+#define ASK_NS                  50000000u /* between two calls of is_cancelled during a wait */
+/* Outputs of all experts on the samples of a layer take at most this; otherwise fewer samples are
+ * used. */
 #define MAX_OUTPUT_BYTES (128u << 20)
 
-/* Shares of the work, for the progress told. */
+/* Shares of the work, for the progress report. */
 static const double phase_begin[] = {0.0, 0.6, 0.8, 0.95};
 
 typedef struct calibration_run {
@@ -41,15 +42,15 @@ typedef struct calibration_run {
     moe_calibration_state *state;
     moe_route_observer observer;
     moe_blas blas;
-    uint64_t window_begin; /* token at position 0 of the session */
+    uint64_t window_begin; /* the token at position 0 of the session */
     float *hidden;         /* [max_rows][n_embd] */
     int32_t *tokens;
     char *path;
     char *partial;
     uint64_t saved_ns;
-    double progress;   /* told last */
+    double progress;   /* last reported */
     uint64_t asked_ns; /* ... then */
-    bool spoilt;       /* the state is not to be saved */
+    bool spoilt;       /* the state must not be saved */
 } calibration_run;
 
 void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size)
@@ -65,7 +66,7 @@ static int save_partial(calibration_run *run, moe_error *err)
     return status;
 }
 
-/* Also asked while bytes of the file are waited for. */
+/* Also called during waits for bytes of the file. */
 static bool is_cancelled(void *user)
 {
     calibration_run *run = user;
@@ -78,7 +79,7 @@ static bool is_cancelled(void *user)
     return o->progress != NULL && !o->progress(run->progress, o->user);
 }
 
-/* Between two pieces of work: tells the progress, saves when it is time. */
+/* Between two pieces of work: reports progress, and saves when it is time. */
 static int checkpoint(calibration_run *run, int phase, double fraction, moe_error *err)
 {
     const moe_calibrate_options *o = run->options;
@@ -149,7 +150,7 @@ static int run_window(calibration_run *run, uint32_t n, moe_error *err)
     return status;
 }
 
-/* A window that fails leaves the state spoilt: nothing of it is saved after that. */
+/* A window that fails leaves the state spoilt: it is not saved after that. */
 static int count_text(calibration_run *run, moe_error *err)
 {
     moe_calibration_state *s = run->state;
@@ -163,7 +164,7 @@ static int count_text(calibration_run *run, moe_error *err)
         uint64_t left = s->n_tokens - s->n_done;
         uint32_t n = left < window ? (uint32_t)left : window;
         run->window_begin = s->n_done;
-        run->spoilt = true; /* until the window has been counted whole */
+        run->spoilt = true; /* until the whole window has been counted */
         status = run_window(run, n, err);
         if (status == MOE_OK) {
             run->spoilt = false;
@@ -178,7 +179,7 @@ static int count_text(calibration_run *run, moe_error *err)
 
 /* ---- Outputs ---- */
 
-/* One expert on the rows that stand in buffers->norm; rank_out takes them. */
+/* Runs one expert on the rows in buffers->norm, into rank_out. */
 static int run_expert(calibration_run *run, const moe_expert_view *view, float *out, moe_error *err)
 {
     moe_pass_buffers *b = &run->engine->runner.buffers;
@@ -196,7 +197,8 @@ static int run_expert(calibration_run *run, const moe_expert_view *view, float *
                                                     (size_t)n * n_embd * sizeof(float), err);
 }
 
-/* Every expert of the layer, as the store brings them; outputs: [n_expert][n_samples][n_embd]. */
+/* Runs every expert of the layer, as the store delivers them; outputs:
+ * [n_expert][n_samples][n_embd]. */
 static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs, moe_error *err)
 {
     moe_engine *engine = run->engine;
@@ -309,7 +311,7 @@ static int compare_weights(calibration_run *run, const moe_weight_reader *reader
     return status;
 }
 
-/* What tells that the model has been damaged, when it is. */
+/* Adds the checksums that can later show damage to the model. */
 static int add_integrity(calibration_run *run, moe_model_reader *reader, moe_calibration *tables,
                          moe_error *err)
 {
@@ -417,7 +419,7 @@ static int open_reader(calibration_run *run, moe_model_reader **reader, moe_erro
     return moe_model_reader_open(reader, &options, err);
 }
 
-/* What was done is kept when the calibration is stopped. */
+/* Keeps what was done when the calibration is stopped. */
 static int end(calibration_run *run, int status, moe_error *err)
 {
     if (status == MOE_ERR_CANCELLED && run->state != NULL) {
@@ -429,7 +431,7 @@ static int end(calibration_run *run, int status, moe_error *err)
     if (status == MOE_OK) {
         run->progress = 1.0;
         run->asked_ns = 0;
-        (void)is_cancelled(run); /* told for the last time */
+        (void)is_cancelled(run); /* the last progress report */
         (void)unlink(run->partial);
     }
     return status;

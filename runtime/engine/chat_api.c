@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Conversations in the public interface: thin over runtime/model's chat files. */
+/* The conversation functions of the public interface: a thin layer over runtime/model's chat files.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static int choose_template(moe_chat_template *out, const moe_engine *engine,
     return MOE_OK;
 }
 
-/* What is wrong in the model's own template is told with the model's name. */
+/* Adds the model's name to an error in the model's own template. */
 static int name_model(const moe_engine *engine, const moe_chat_options *o, int status,
                       moe_error *err)
 {

@@ -63,7 +63,7 @@ static int open_cuda(moe_device **out, const moe_engine_options *o, uint32_t ind
     return status != MOE_OK ? status : module->open(out, &options, err);
 }
 
-/* The first GPU that can be used; if none can, why the last that was tried cannot. */
+/* Opens the first usable GPU; if there is none, returns the error of the last one tried. */
 static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_error *err)
 {
     const moe_cuda_module *module;
@@ -78,7 +78,7 @@ static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_erro
     status = module->list(list, err);
     uint32_t n = status == MOE_OK ? list->n : 0;
     for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
-        /* Of one that cannot be used the first alone is tried, to be told why. */
+        /* Of the unusable ones only the first is tried, for its error. */
         if (i == 0 || list->devices[i].why_not[0] == '\0') {
             status = open_cuda(out, o, i, err);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which device an engine works on. Its source is the only one that names backends. */
+/* Chooses the device of an engine. Only its source names backends. */
 #ifndef MOE_ENGINE_DEVICE_CHOICE_H
 #define MOE_ENGINE_DEVICE_CHOICE_H
 
@@ -14,13 +14,12 @@ typedef struct moe_device_choice {
     unsigned cpu_features;
 } moe_device_choice;
 
-/* No device is named: the engine may take what works. */
+/* True if no device is named: the engine may choose one that works. */
 bool moe_device_choice_is_auto(const moe_engine_options *options);
-/* What can be said of options.device without looking at the machine. */
+/* Checks options.device as far as possible without looking at the machine. */
 int moe_device_choice_check(const moe_engine_options *options, moe_error *err);
-/* NULL and "auto": the first GPU that can be used and opened, else the CPU; one log line tells of a
- * GPU that is there and cannot be used. A device that is named is opened, or the reason why not
- * returned. */
+/* NULL and "auto": opens the first usable GPU, else the CPU; logs one line about a GPU that is
+ * present and cannot be used. A named device is opened, or the error returned. */
 int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, moe_error *err);
 
 #endif

@@ -11,7 +11,7 @@
 struct moe_draft_model {
     const moe_engine_calls *calls;
     moe_engine *engine;
-    moe_session **mirrors; /* [capacity] of the sessions at work */
+    moe_session **mirrors; /* [capacity] of the sessions in this draft */
     moe_session_draft **owners;
     size_t capacity;
 };
@@ -35,7 +35,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
     options.context = o->context;
     options.prefill_chunk = o->prefill_chunk;
     options.kernels = o->kernels;
-    options.device = "cpu"; /* the memory of a GPU is for the model that is sped up */
+    options.device = "cpu"; /* a GPU's memory is for the model that is sped up */
     options.host_memory = o->host_memory;
     options.overcommit_memory = o->overcommit_memory;
     options.calibration = "none";
@@ -47,8 +47,8 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
-    /* Under a ceiling that was given, its sessions take its own slots: the rest is for the model
-     * that is sped up. Else there is what the machine has. */
+    /* With a memory limit in the options, its sessions take its own slots: the rest is for the
+     * model that is sped up. Otherwise they take the machine's memory. */
     if (o->host_memory != 0) {
         moe_memory_border_seal(&model->engine->border, &model->engine->plan);
     }
@@ -96,7 +96,7 @@ int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine
     return MOE_OK;
 }
 
-/* The mirror's timeline becomes the session's. */
+/* Makes the mirror's timeline equal to the session's. */
 static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
 {
     const moe_draft_line *line = &d->line;
@@ -115,7 +115,7 @@ static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
     while (n < mirror->n_tokens && n < line->n_tokens && mirror->tokens[n] == line->tokens[n]) {
         n++;
     }
-    /* Logits are wanted of the last token: it is evaluated anew if need be. */
+    /* The last token's logits are wanted, so it is evaluated again if necessary. */
     n = n == line->n_tokens ? n - 1 : n;
     status = moe_session_truncate(mirror, n, err);
     return status != MOE_OK ? status
@@ -138,7 +138,8 @@ static int reserve(moe_draft_model *model, size_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Sessions whose frontier is not empty: their mirrors, with the frontier's token fed. */
+/* Collects the mirrors of sessions whose frontier is not empty, and feeds them the frontier's
+ * token. */
 static int collect(moe_draft_model *model, moe_session_draft *const *drafts, size_t n,
                    size_t *n_rows, moe_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A second, smaller model that drafts: an engine of its own on the CPU, and in every session a
- * mirror that follows its timeline. */
+/* A second, smaller model that drafts: a separate engine on the CPU, and in every session a mirror
+ * that follows the session's timeline. */
 #ifndef MOE_ENGINE_DRAFT_MODEL_H
 #define MOE_ENGINE_DRAFT_MODEL_H
 
@@ -10,20 +10,21 @@
 
 typedef struct moe_draft_model moe_draft_model;
 
-/* How another engine is opened and closed: given by the file that opens engines, because
- * that one opens the draft model, too. */
+/* The functions that open and close an engine. The file that opens engines passes them in, because
+ * it also opens the draft model. */
 typedef struct moe_engine_calls {
     void (*options_init)(moe_engine_options *options, size_t struct_size);
     int (*open)(moe_engine **out, const moe_engine_options *options, moe_error *err);
     void (*close)(moe_engine **engine);
 } moe_engine_calls;
 
-/* Opened before the model that it drafts for, so that its memory is known when that one is planned.
- * options: the other's. calls must outlive it. *out stays NULL when they name no draft model. */
+/* Opens the draft model before the model that it drafts for, so that its memory is known when that
+ * one is planned. options: the main model's. calls must outlive it. *out stays NULL if they name no
+ * draft model. */
 int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options,
                          const moe_engine_calls *calls, moe_error *err);
 void moe_draft_model_close(moe_draft_model **model);
-/* Memory that it may come to take, in bytes. */
+/* The memory that it may take at most, in bytes. */
 uint64_t moe_draft_model_bytes(const moe_draft_model *model);
 /* MOE_ERR_MISMATCH unless both have the same vocabulary. */
 int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err);

@@ -33,7 +33,7 @@ static void destroy(moe_engine *engine)
 {
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
-    engine->runner.hooks = NULL; /* no pass runs any more; the others end with their owners */
+    engine->runner.hooks = NULL; /* no pass runs any more; the other hooks end with their owners */
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
     moe_lossy_close(&engine->lossy);
@@ -41,7 +41,7 @@ static void destroy(moe_engine *engine)
     moe_route_rules_close(&engine->rules);
     moe_route_replay_close(&engine->route_replay);
     if (engine->runner.experts != NULL) {
-        moe_kv_pool_trim(&engine->kv); /* pages may lie in slots */
+        moe_kv_pool_trim(&engine->kv); /* pages may lie in slots, so they are freed first */
     }
     moe_expert_store_close(&engine->runner.experts);
     moe_overlap_oracle_destroy(&engine->oracle);
@@ -86,7 +86,7 @@ static const moe_engine_calls engine_calls = {.options_init = moe_engine_options
                                               .open = moe_engine_open,
                                               .close = moe_engine_close};
 
-/* Up to the plan: enough to say whether and how the model will fit. */
+/* Opens up to the plan: enough to say whether and how the model will fit. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     unsigned cpu_features;
@@ -126,7 +126,8 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     return status != MOE_OK ? status : moe_engine_plan(engine, options, err);
 }
 
-/* A GPU that was taken without being asked for, and turned out to be too small or not to work. */
+/* True for a GPU that the engine chose by itself and that turned out to be too small or not to
+ * work. */
 static bool may_do_without(const moe_engine *engine, const moe_engine_options *o, int status)
 {
     return engine != NULL && engine->device != NULL && moe_device_choice_is_auto(o) &&
@@ -134,8 +135,8 @@ static bool may_do_without(const moe_engine *engine, const moe_engine_options *o
            (status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY || status == MOE_ERR_DEVICE);
 }
 
-/* With its memory, or as far as the plan. Without a GPU if it cannot be with the one that was
- * chosen for the caller. */
+/* Opens the model, with its memory or only up to the plan. Falls back on the CPU if the GPU that
+ * the engine chose fails. */
 static int open_model(moe_engine **out, const moe_engine_options *options, bool with_memory,
                       moe_error *err)
 {
@@ -213,7 +214,7 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     return status;
 }
 
-/* Of the embedding a token reads one row, unless the head is the same matrix. */
+/* A token reads one row of the embedding, unless the head is the same matrix. */
 static uint64_t active_bytes(const moe_engine *engine)
 {
     uint64_t bytes = engine->map.resident_bytes;
@@ -222,7 +223,7 @@ static uint64_t active_bytes(const moe_engine *engine)
     return bytes;
 }
 
-/* Of an engine without a model. */
+/* For an engine that opened only the vocabulary. */
 static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
 {
     *info = (moe_engine_info){

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an engine makes of its model's sidecar. */
+/* Loads a model's sidecar into the engine. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,8 +25,8 @@ moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine)
                                    .n_embd = c->n_embd};
 }
 
-/* The calibration does not fit: because the model has been damaged since, or because it is another
- * one? MOE_OK: another one. */
+/* Called when the calibration does not fit: has the model been damaged since, or is it another one?
+ * MOE_OK: another one. */
 static int tell_damage(const moe_engine *engine, const char *path, moe_error *err)
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
@@ -42,7 +42,7 @@ static int tell_damage(const moe_engine *engine, const char *path, moe_error *er
     return status;
 }
 
-/* MOE_ERR_MISMATCH may be the word for a damaged model. */
+/* MOE_ERR_MISMATCH may mean a damaged model. */
 static int load_sidecar(moe_engine *engine, const char *path, bool *is_damaged, moe_error *err)
 {
     moe_calibration_shape shape = moe_engine_calibration_shape(engine);
@@ -53,7 +53,8 @@ static int load_sidecar(moe_engine *engine, const char *path, bool *is_damaged, 
     return *is_damaged ? damage : status;
 }
 
-/* A sidecar that nobody named may be stale or damaged: it is left out, and that is told. */
+/* A sidecar that the options do not name may be stale or damaged: it is then ignored, and the log
+ * says so. */
 static int load_default(moe_engine *engine, moe_error *err)
 {
     const char *path = engine->sidecar_path;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an engine and a session are made of; for the files of this folder only. */
+/* The parts of an engine and a session; for the files of this folder only. */
 #ifndef MOE_ENGINE_INTERNAL_H
 #define MOE_ENGINE_INTERNAL_H
 
@@ -39,9 +39,9 @@ typedef enum moe_offload_mode {
 } moe_offload_mode;
 
 struct moe_engine {
-    /* Sessions and text streams that are open, and the program's handle, less one. */
+    /* Number of open sessions, text streams and the program's handle, minus one. */
     _Atomic uint32_t n_users;
-    void (*destroy)(moe_engine *engine); /* when the last one lets go */
+    void (*destroy)(moe_engine *engine); /* called when the last user lets go */
     /* Set at open, never changed. */
     char *model_path;
     char *model_name;
@@ -49,14 +49,14 @@ struct moe_engine {
     moe_gguf *gguf;
     moe_model_config config;
     moe_tensor_map map;
-    moe_tokenizer *tokenizer; /* NULL when the file has none */
-    char *chat_template;      /* tokenizer.chat_template; NULL when the file has none */
+    moe_tokenizer *tokenizer; /* NULL if the file has none */
+    char *chat_template;      /* tokenizer.chat_template; NULL if the file has none */
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
     moe_model_identity identity;
-    char *sidecar_path;               /* read, or where moe_learn_save() would write */
-    moe_calibration *calibration;     /* NULL: there is none */
+    char *sidecar_path;               /* read from there; moe_learn_save() writes there */
+    moe_calibration *calibration;     /* NULL if there is none */
     float *hotness;                   /* [n_layer][n_expert], or NULL without calibration */
     moe_model_reader_options reading; /* how files are read outside of passes */
     moe_progress_fn progress;         /* while opening, else NULL */
@@ -66,37 +66,38 @@ struct moe_engine {
     void *policy_plugin;
     char io[128]; /* how experts are read, in words */
     moe_offload_mode offload;
-    bool warms; /* empty slots are filled with the hottest experts while nothing is asked for */
-    uint64_t session_bytes; /* of a session's logits, sampler and drafts */
-    uint64_t token_bytes;   /* ... of each token of its timeline, KV pages apart */
+    bool warms; /* the engine fills empty slots with the hottest experts while nothing is requested
+                 */
+    uint64_t session_bytes; /* for a session's logits, sampler and drafts */
+    uint64_t token_bytes;   /* ... for each token of its timeline, without KV pages */
     moe_memory_plan plan;
     moe_team *team;
     moe_device *device;
     moe_weights weights;
     float *rope_frequencies; /* [n_rot / 2] */
 
-    /* Changed by passes; one runs at a time. */
+    /* Changed by passes; one pass runs at a time. */
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */
     moe_kv_pool kv;
     moe_state_pool states;
     moe_runner runner;
     moe_memory_border border;
     moe_file_watch files;
-    moe_wait_cancel cancel; /* of steps, beside their sessions'; is_cancelled may be NULL */
+    moe_wait_cancel cancel; /* of steps, besides their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
     uint64_t n_sessions;            /* created so far */
     moe_route_replay *route_replay; /* NULL unless routing is replayed */
-    moe_trace_recorder *trace;      /* NULL when none was asked for */
-    moe_learning *learning;         /* NULL until it is asked for */
+    moe_trace_recorder *trace;      /* NULL unless requested */
+    moe_learning *learning;         /* NULL until requested */
     moe_draft_model *draft_model;   /* NULL: none */
     moe_speculation *speculation;   /* NULL: off */
     moe_lossy *lossy;               /* NULL: off */
     moe_budget_exact *budget_exact; /* NULL unless a budget is measured */
     moe_route_rules *rules;         /* NULL when both are off */
-    moe_recorded_passes *recorded;  /* NULL: the device records none */
+    moe_recorded_passes *recorded;  /* NULL: the device does not record */
 };
 
-/* Of a session's allocations: what rounding each to whole pages takes. */
+/* The rounding of a session's allocations to whole pages. */
 #define MOE_SESSION_SLACK (4u * 4096u)
 
 struct moe_session {
@@ -114,65 +115,65 @@ struct moe_session {
     moe_sampler sampler;
     moe_kv_table kv;
     moe_state_table states; /* of recurrent layers, at n_evaluated */
-    /* Tokens before this position have been evaluated once, and are again where n_evaluated stands
-     * before it: the timeline was cut back to where there is a state, not to where it was asked. */
+    /* Tokens before this position have been evaluated once. Those from n_evaluated on are evaluated
+     * again: the timeline was cut back to the nearest state, before the requested place. */
     uint32_t replay_end;
     float *logits;            /* [n_vocab]; NULL before the first */
-    bool has_logits;          /* they are those of position max(n_evaluated, replay_end) - 1 */
-    _Atomic bool cancelled;   /* asked for, and no step has answered yet */
-    bool was_cancelled;       /* the last step did without this session */
+    bool has_logits;          /* of position max(n_evaluated, replay_end) - 1 */
+    _Atomic bool cancelled;   /* requested, and not yet answered by a step */
+    bool was_cancelled;       /* the last step left this session out */
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
-    uint64_t granted_tokens;  /* for which memory has been granted */
+    uint64_t granted_tokens;  /* tokens for which memory has been granted */
 };
 
-/* Tokens that the next passes evaluate, those again among them that moe_session_n_pending() leaves
- * out. */
+/* Tokens that the next passes evaluate, including repeated ones, which moe_session_n_pending()
+ * leaves out. */
 static inline uint32_t moe_session_n_unevaluated(const moe_session *session)
 {
     return session->n_tokens - session->n_evaluated;
 }
 
-/* Gets the memory for a timeline of n_tokens that are evaluated up to `end`: MOE_ERR_BUDGET, and
- * nothing has changed, when it cannot be had. */
+/* Grants the memory for a timeline of n_tokens, evaluated up to `end`. MOE_ERR_BUDGET when there is
+ * not enough; nothing has then changed. */
 int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err);
-/* What a session takes beside its KV pages: engine->session_bytes and token_bytes. */
+/* Computes what a session takes besides its KV pages: engine->session_bytes and token_bytes. */
 void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *options);
 int moe_session_take_state(moe_engine *engine, moe_error *err);
-/* All that the session was granted; its memory has been released. */
+/* Returns everything that the session was granted; its memory has been freed. */
 void moe_session_give_memory(moe_session *session);
-/* Idle KV pages, and what slots lack, go back to the slots. */
+/* Returns idle KV pages and free memory to the slots. */
 void moe_session_give_back_pages(moe_engine *engine);
-/* RAM of one session with so many tokens, KV pages apart. */
+/* RAM of one session with so many tokens, without KV pages. */
 uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
-/* Whoever points into an engine holds it; the last one to let go frees it. */
+/* Each object that points into an engine holds it; the last one to let go frees it. */
 void moe_engine_hold(const moe_engine *engine);
 void moe_engine_release(const moe_engine *engine);
 
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
-/* Appends one token that the sampler wrote. */
+/* Appends one token that the sampler chose. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
 
-/* Opening by parts, each undone by moe_engine_close(). open_model: everything of the file but its
+/* Opening in parts, each undone by moe_engine_close(). open_model: everything from the file except
  * weights; open_device: threads and kernels, and no memory yet; plan: engine->plan. */
 int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_features,
                              moe_error *err);
 int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* Name, tokenizer, chat template: of open_model. Tokenizer and template may be missing. */
+/* Name, tokenizer, chat template, for open_model. The file may lack tokenizer and template. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
-/* Instead of all the others. */
-/* How the engine's files are read (engine_reading.c). The kind: false for a name that is not known;
- * NULL is "auto". */
+/* In place of all the others. */
+/* How the engine's files are read (engine_reading.c). The kind: false for an unknown name; NULL is
+ * "auto". */
 bool moe_find_io_kind(const char *name, moe_io_kind *kind);
-/* Likewise. */
+/* The same for the offload mode. */
 bool moe_find_offload_mode(const char *name, moe_offload_mode *mode);
 void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
 int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
-/* MOE_ERR_UNSUPPORTED, naming what needs it, when the vocabulary alone was opened. */
+/* MOE_ERR_UNSUPPORTED, naming what needs a model, if only the vocabulary was opened. */
 int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);
@@ -180,19 +181,19 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *op
                                 moe_error *err);
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* Of a planned engine: whether what opening would make of names, and what needs a calibration, can
- * be had: the cache policy, speculation, lossy modes. */
+/* For a planned engine: checks that the parts which opening would find by name, and those which
+ * need a calibration, are available: the cache policy, speculation, lossy modes. */
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 
 /* True for options->offload == mode; "auto" when it is NULL. */
 bool moe_offload_is(const moe_engine_options *options, const char *mode);
-/* Whether the options and what there is to go by call for filling slots ahead; sets engine->warms.
- * MOE_ERR_ARGUMENT when it is asked for and cannot act. After the calibration is open. */
+/* Decides by the options and the calibration whether to fill slots ahead; sets engine->warms.
+ * MOE_ERR_ARGUMENT when the option is set and cannot act. Call after the calibration is open. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
-/* Where all experts fit the memory of a device that plays passes, they are brought there. */
+/* If all experts fit the memory of a device that replays passes, loads them all. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* What must hold of every sidecar of the engine's model. */
+/* The shape that every sidecar of the engine's model must have. */
 moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine);
 
 #endif

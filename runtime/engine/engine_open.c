@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of opening an engine. Their order is the order in which a mistake is cheapest to
- * report: options, header, config, tensor map, tokenizer, the memory plan, then memory, then
- * weights. */
+/* The parts of opening an engine, ordered so that a mistake is reported as early as possible:
+ * options, header, config, tensor map, tokenizer, the memory plan, then memory, then weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +21,10 @@
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
-/* Staging of weights, the reader's tables, thread stacks, a session's sampler. */
+/* A reserve for staging of weights, the reader's tables, thread stacks, a session's sampler. */
 #define SUNDRY_BYTES (4u << 20)
 
-/* Nothing but what is kept for good: the baselines. */
+/* Baselines that keep only experts kept for good. */
 static bool keeps_nothing(moe_offload_mode mode)
 {
     return mode != MOE_OFFLOAD_AUTO;
@@ -111,8 +110,8 @@ static bool computes_on_host(const moe_engine *engine, const moe_engine_options 
            o->host_compute != MOE_SWITCH_OFF;
 }
 
-/* On a simulated device the host's team computes on the cores that stand for the device: half of
- * its threads, so that neither starves. */
+/* On a simulated device the host's team computes on the cores that stand for the device: it has
+ * half of the threads, so that neither starves. */
 static int open_host_compute(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     if (!computes_on_host(engine, o)) {
@@ -130,13 +129,13 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
     return moe_host_compute_open(&engine->runner.host, &options, err);
 }
 
-/* Experts stay after they were used, so a device may play passes on those that it has. */
+/* True if experts stay after use, so a device may replay passes with those that it has. */
 static bool keeps_experts(const moe_engine *engine)
 {
     return engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
 }
 
-/* A draft model is part of the process; what it has not touched yet counts too. */
+/* A draft model is part of the process; memory that it has not touched yet counts too. */
 static uint64_t process_bytes(const moe_engine *engine)
 {
     uint64_t draft = engine->draft_model != NULL ? moe_draft_model_bytes(engine->draft_model) : 0;
@@ -151,7 +150,7 @@ static int compare_hotness(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Of the experts that one token uses. */
+/* Bytes of the experts that one token uses. */
 static uint64_t active_expert_bytes(const moe_engine *engine)
 {
     uint64_t bytes = 0;
@@ -163,7 +162,7 @@ static uint64_t active_expert_bytes(const moe_engine *engine)
     return bytes;
 }
 
-/* Of the choices, the share that the n hottest of n_all experts get. */
+/* The share of all choices that falls on the n hottest of n_all experts. */
 static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
 {
     double kept = 0.0;
@@ -175,8 +174,8 @@ static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
     return all > 0.0 ? kept / all : 0.0;
 }
 
-/* What is in the host tier passed through it to the device, so what is on the device is in both as
- * long as the host tier is the larger. */
+/* Every expert on the device came through the host tier, so the host tier holds it too, as long as
+ * it is the larger. */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
@@ -294,7 +293,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     engine->kv.border = &engine->border;
     engine->states.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
-    /* What a replayed routing needs next, the model's own routers cannot foretell. */
+    /* The model's own routers cannot predict a replayed routing. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
     bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL &&
                       !moe_speculation_by_bytes(o);
@@ -305,7 +304,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     return MOE_OK;
 }
 
-/* Speculation and lossy modes as far as the plan tells; the runner is not complete yet. */
+/* Opens speculation and lossy modes as far as the plan allows; the runner is not complete yet. */
 static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_draft_model *model = engine->draft_model;
@@ -332,7 +331,7 @@ int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_
     return status == MOE_OK ? open_drafts(engine, o, err) : status;
 }
 
-/* The hooks of both, and of whoever watches them. */
+/* Adds the hooks of both, and of observers. */
 static int attach_hooks(moe_engine *engine, moe_error *err)
 {
     moe_runner *runner = &engine->runner;

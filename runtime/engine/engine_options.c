@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be said of an engine's options before any file is read. */
+/* Checks an engine's options as far as possible before any file is read. */
 #include <string.h>
 
 #include "cpu/kernels/cpu_features.h"
@@ -20,7 +20,7 @@ static const struct {
     {"caching", MOE_OFFLOAD_CACHING},
 };
 
-/* False for a name that is not known; NULL is "auto". */
+/* False for an unknown name; NULL is "auto". */
 bool moe_find_offload_mode(const char *name, moe_offload_mode *mode)
 {
     for (size_t i = 0; i < sizeof offload_modes / sizeof offload_modes[0]; i++) {
@@ -37,7 +37,7 @@ static bool is_switch(moe_switch value)
     return (int)value >= MOE_SWITCH_AUTO && value <= MOE_SWITCH_OFF;
 }
 
-/* What a baseline that keeps nothing leaves no place for. */
+/* Refuses options that a baseline which keeps nothing cannot carry out. */
 static int check_baseline_options(const moe_engine_options *o, moe_error *err)
 {
     if (o->policy != NULL) {

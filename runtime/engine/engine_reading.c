@@ -37,7 +37,7 @@ int moe_engine_check_timeout(const moe_engine_options *o, moe_error *err)
                           MAX_IO_TIMEOUT);
 }
 
-/* A reader that waits asks whether to go on. */
+/* A waiting reader calls this to learn whether to continue. */
 static bool opening_is_cancelled(void *user)
 {
     const moe_engine *engine = user;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* How long an engine lives: until the last one that points into it lets go. */
+/* The lifetime of an engine: it ends when the last object that points into it lets go. */
 #include "runtime/engine/engine_internal.h"
 
-/* A use is counted in engines that are const for those who use them. */
+/* Users have a const engine, but their number is counted in it. */
 void moe_engine_hold(const moe_engine *engine)
 {
     atomic_fetch_add(&((moe_engine *)engine)->n_users, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An observer of routing counts the choices of a pass apart, and adds them up when the pass has
- * succeeded; one that fails leaves nothing. */
+/* An observer of routing counts the choices of a pass separately, and adds them up when the pass
+ * has succeeded; a failed pass leaves nothing. */
 #include "runtime/engine/learning.h"
 
 #include <stdlib.h>
@@ -17,11 +17,11 @@ struct moe_learning {
     moe_engine *engine;
     moe_route_observer observer;
     size_t n_keys;
-    uint64_t *counts;      /* [n_layer * n_expert] of passes that succeeded */
-    uint64_t *pass_counts; /* likewise, of the pass at work */
-    uint64_t n_tokens;     /* of counts */
-    uint32_t n_rows;       /* of the pass at work */
-    uint32_t last_layer;   /* that it was seen in */
+    uint64_t *counts;      /* [n_layer * n_expert] of succeeded passes */
+    uint64_t *pass_counts; /* likewise, of the current pass */
+    uint64_t n_tokens;     /* tokens in counts */
+    uint32_t n_rows;       /* of the current pass */
+    uint32_t last_layer;   /* the last layer seen in it */
 };
 
 static void forget_pass(moe_learning *l)
@@ -36,7 +36,7 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     moe_learning *l = context;
     (void)err;
     if (event->layer <= l->last_layer) {
-        forget_pass(l); /* the first layer of a pass; the one before has failed if not ended */
+        forget_pass(l); /* first layer of a pass; if the pass before did not end, it failed */
     }
     l->last_layer = event->layer;
     l->n_rows = event->n_rows;
@@ -114,7 +114,7 @@ void moe_learning_free(moe_learning **learning)
     *learning = NULL;
 }
 
-/* What is there already, whole: with its Gram matrices. */
+/* Loads the existing sidecar whole, with its Gram matrices. */
 static int load_sidecar(const moe_engine *engine, const char *path, moe_calibration **out,
                         moe_error *err)
 {

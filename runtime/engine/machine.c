@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_machine_describe(): the machine as the engine sees it, as JSON. Sizes are in bytes and their
- * names say so; what is not known is null. */
+/* moe_machine_describe(): describes the machine, as the engine sees it, as JSON. Sizes are in bytes
+ * and their names say so; unknown values are null. */
 #include <errno.h>
 #include <dirent.h>
 #include <linux/io_uring.h>
@@ -162,7 +162,7 @@ static struct json_object *describe_huge_pages(void)
     struct json_object *huge = json_object_new_object();
     char modes[128];
     char mode[32] = "";
-    /* "always [madvise] never": the brackets mark the one in force. */
+    /* "always [madvise] never": the brackets mark the active mode. */
     if (moe_sysfs_read_line(modes, sizeof modes, "/sys/kernel/mm/transparent_hugepage/enabled")) {
         const char *open_bracket = strchr(modes, '[');
         if (open_bracket != NULL && sscanf(open_bracket + 1, "%31[a-z]", mode) != 1) {
@@ -195,7 +195,8 @@ static struct json_object *describe_huge_pages(void)
     return huge;
 }
 
-/* A ring is set up and torn down: a kernel that has the call may still refuse it to containers. */
+/* Sets a ring up and tears it down: a kernel with the system call may still refuse it to
+ * containers. */
 static struct json_object *describe_io(void)
 {
     struct json_object *io = json_object_new_object();

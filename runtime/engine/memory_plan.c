@@ -7,14 +7,14 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/memory_border.h"
 
-/* Of the free memory, this part is left to the rest of the machine when no budget is given; and of
- * a control group's limit, so that a small one also holds the kernel's share (page tables, stacks,
- * a little page cache). */
+/* Without a budget in the options, this part of the free memory is left to the rest of the machine.
+ * This part of a control group's limit is left free too, so that even a small group holds the
+ * kernel's share (page tables, stacks, a little page cache). */
 #define HEADROOM_DIVISOR 8
 #define MIB              1048576.0
-/* The kernel's share of a limit, where that part of it is more. */
+/* The most that is left free of a limit. */
 #define MOST_HEADROOM (UINT64_C(64) << 20)
-/* For whom memory is set aside where slots are page-locked. */
+/* Page-locked slots: the number of sessions for which memory is set aside. */
 #define MANY_SESSIONS 16u
 
 static uint64_t kv_bytes(const moe_plan_input *in)
@@ -23,7 +23,7 @@ static uint64_t kv_bytes(const moe_plan_input *in)
     return n_pages * in->kv_bytes_per_page + in->state_bytes;
 }
 
-/* The experts of one token in one layer: fewer slots would take waves to decode. */
+/* The experts of one token in one layer: with fewer slots decoding would work in waves. */
 static uint64_t floor_of_slots(const moe_plan_input *in, uint64_t slot_bytes, uint64_t full_bytes)
 {
     uint64_t least = (uint64_t)in->config->n_expert_used * slot_bytes;
@@ -52,13 +52,13 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Experts that slots of so many bytes hold. */
+/* The number of experts that slots of so many bytes hold. */
 static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t full_bytes)
 {
     return (uint64_t)((double)bytes / (double)full_bytes * (double)plan->experts);
 }
 
-/* What fills the budget, and what would take less. */
+/* Says what fills the budget, and what would take less. */
 static const char *remedy(const moe_memory_plan *plan, uint64_t scratch, const char *raise)
 {
     bool kv = plan->kv_cache > plan->floor / 4;
@@ -114,7 +114,7 @@ static int refuse_host(const moe_plan_input *in, const moe_memory_plan *plan, mo
                                         : "free some memory");
 }
 
-/* What is left of a budget becomes the device's expert slots. */
+/* Turns the rest of a budget into the device's expert slots. */
 static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t fixed,
                            moe_memory_plan *plan, moe_error *err)
 {
@@ -162,7 +162,7 @@ static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_erro
     return status;
 }
 
-/* Page-locked slots cannot give memory up in parts, so that of more sessions is set aside. */
+/* Page-locked slots cannot free memory in parts, so memory for further sessions is set aside. */
 static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
 {
     uint64_t wanted = in->options->sessions;
@@ -173,7 +173,8 @@ static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
     return min_u64(asked > more ? asked : more, plan->budget - plan->floor);
 }
 
-/* RAM beside a device with memory of its own. What a simulated device holds comes out of it too. */
+/* Plans RAM beside a device with its own memory. A simulated device's memory comes out of RAM too.
+ */
 static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t full = in->slots.host_full_bytes;
@@ -206,8 +207,8 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
     return status;
 }
 
-/* What the process has and what is free, less an eighth; but a process may hold pages that others
- * pay for (of libraries), and must not take those for room that a control group's limit lacks. */
+/* The process's memory and what is free, less an eighth. But a process may hold pages that others
+ * pay for (of libraries); these must not count as room that a control group's limit lacks. */
 static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =
@@ -228,7 +229,7 @@ static int refuse_sessions(const moe_memory_plan *plan, const char *where, uint6
                     (double)there / MIB);
 }
 
-/* Slots that stay whatever sessions want. */
+/* Slots that no session can take. */
 static uint64_t slots_that_stay(const moe_plan_input *in)
 {
     return (uint64_t)in->config->n_expert_used *
@@ -249,7 +250,7 @@ static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *pla
     return MOE_OK;
 }
 
-/* Slots whose memory is lent to so many pages. */
+/* Slots whose memory holds so many lent pages. */
 static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t n_pages)
 {
     uint64_t run = (in->kv_bytes_per_page + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
@@ -289,7 +290,7 @@ static int plan_sessions(const moe_plan_input *in, moe_memory_plan *plan, moe_er
                                    : sessions_in_one_memory(in, plan, err);
 }
 
-/* A budget that machine or control group cannot keep would end with the process being killed. */
+/* Refuses a budget beyond the limits of machine or control group: the process would be killed. */
 static int check_budget(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
 {
     if (plan->budget_is_default || in->options->overcommit_memory ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shares the memory budget out before anything is allocated: what must be there first, the rest to
- * expert slots. */
+/* Divides the memory budget before anything is allocated: required parts first, the rest to expert
+ * slots. */
 #ifndef MOE_ENGINE_MEMORY_PLAN_H
 #define MOE_ENGINE_MEMORY_PLAN_H
 
@@ -16,20 +16,20 @@ typedef struct moe_plan_input {
     const moe_tensor_map *map;
     uint64_t process_bytes;   /* resident set now */
     uint64_t available_bytes; /* what the machine and the cgroup leave */
-    uint64_t limit_bytes;     /* ... and what they have; UINT64_MAX: not known */
+    uint64_t limit_bytes;     /* ... and what they have in all; UINT64_MAX: not known */
     uint64_t resident_bytes;
     uint64_t kv_bytes_per_page;
     uint64_t state_bytes;          /* of one session: states of recurrent layers */
-    uint64_t session_bytes;        /* RAM of one session with a full context, KV cache apart */
+    uint64_t session_bytes;        /* RAM of one session with a full context, without KV cache */
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
     moe_expert_slot_sizes slots;
-    uint64_t device_memory; /* that it has of its own; 0: its memory is the host's */
-    bool simulated;         /* the device's memory is host memory of this machine after all */
+    uint64_t device_memory; /* its own; 0: it uses the host's memory */
+    bool simulated;         /* the device's memory is simulated by host memory */
     uint32_t context;
 } moe_plan_input;
 
-/* MOE_ERR_BUDGET when the budget is below the floor; the plan is filled all the same. */
+/* MOE_ERR_BUDGET when the budget is below the floor; the plan is filled in all the same. */
 int moe_memory_plan_make(const moe_plan_input *input, moe_memory_plan *plan, moe_error *err);
 
 #endif

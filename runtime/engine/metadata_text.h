@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata values as one line of text. What a file says is never trusted to be printable. */
+/* Metadata values as one line of text. Text from a file may be unprintable. */
 #ifndef MOE_ENGINE_METADATA_TEXT_H
 #define MOE_ENGINE_METADATA_TEXT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The moe_file API: what a model's header says, for people and planners. A file that the engine
- * cannot run still opens here, and the summary says why not. */
+/* The moe_file functions: a model's header, for people and planners. A file that the engine cannot
+ * run still opens here, and the summary says why not. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #include "runtime/model/tokenizer.h"
 
 struct moe_file {
-    /* All set at open, never changed. */
+    /* Set at open, never changed. */
     moe_gguf *gguf;
     char **keys;  /* [n_kvs] terminated */
     char **names; /* [n_tensors] */
@@ -43,7 +43,7 @@ static const char *const kind_names[MOE_KIND_COUNT] = {
     [MOE_KIND_OTHER] = "other",
 };
 
-/* Patterns of a tensor's name without "blk.N."; the first that fits counts. */
+/* Patterns for a tensor's name without "blk.N."; the first match counts. */
 static const struct {
     const char *pattern;
     moe_tensor_kind kind;
@@ -104,7 +104,7 @@ static void summarize_experts(moe_file_summary *summary, const moe_model_config 
     }
 }
 
-/* An MLA cache holds one latent row a position: values are a part of the keys. */
+/* An MLA cache holds one latent row for each position, and values are part of the keys. */
 static uint64_t kv_bytes_per_token_f16(const moe_model_config *config)
 {
     uint64_t elems = config->head_dim_k;
@@ -134,8 +134,8 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
     summarize_experts(summary, config, map);
 }
 
-/* Goes as far as opening an engine does without reading weights. Fails with MOE_ERR_MEMORY alone,
- * which says nothing of the file. */
+/* Checks everything that opening an engine checks without reading weights. The only failure is
+ * MOE_ERR_MEMORY, which says nothing about the file. */
 static int check_runnable(moe_file *file, moe_error *why)
 {
     moe_file_summary *summary = &file->summary;

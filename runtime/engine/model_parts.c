@@ -23,7 +23,7 @@ static bool lies_in(const moe_gguf_tensor *tensor, const moe_tensor_ref *ref)
            ref->offset - tensor->offset < tensor->size;
 }
 
-/* The tensor that the part of an expert lies in; mostly that of the expert before. */
+/* Finds the tensor that contains the part of an expert; mostly that of the expert before. */
 static uint32_t find_tensor(const moe_gguf *gguf, const moe_tensor_ref *ref, uint32_t guess)
 {
     uint32_t n = (uint32_t)moe_gguf_n_tensors(gguf);
@@ -45,7 +45,7 @@ static size_t n_expert_parts(const moe_tensor_map *map)
     return n;
 }
 
-/* Marks the tensors that experts are parts of. */
+/* Marks the tensors that contain experts. */
 static size_t add_experts(const moe_gguf *gguf, const moe_tensor_map *map, moe_model_part *parts,
                           bool *is_of_experts)
 {

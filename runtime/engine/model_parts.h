@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* All bytes of weights that a model's files hold, part by part: an expert's gate, up and down, and
- * every tensor that no expert is part of. Each part has a checksum of its own in a calibration. */
+/* Lists all weights of a model's files in parts: each expert's gate, up and down, and every tensor
+ * without experts. A calibration has a checksum for each part. */
 #ifndef MOE_ENGINE_MODEL_PARTS_H
 #define MOE_ENGINE_MODEL_PARTS_H
 
@@ -16,22 +16,22 @@ typedef struct moe_model_part {
     moe_expert_part part;
 } moe_model_part;
 
-/* In the order of the files' bytes. map: NULL for a file that cannot be run: its tensors. Release
- * *parts with free(). */
+/* Lists parts in the order of the files' bytes. map: NULL for a file that cannot run, whose parts
+ * are its tensors. Release *parts with free(). */
 int moe_model_parts_list(const moe_gguf *gguf, const moe_tensor_map *map, moe_model_part **parts,
                          size_t *n, moe_error *err);
 
-/* *checksum: what the calibration says that the part's XXH3 is; false: nothing. */
+/* *checksum: the part's XXH3 by the calibration; false: it has none. */
 bool moe_model_part_checksum(const moe_calibration *calibration, const moe_model_part *part,
                              uint64_t *checksum);
 
-/* Whether the calibration is one of this model, some of whose bytes have changed since: the header
- * is the same, and most samples of the weights are. *tensor: one that has changed. */
+/* Whether the calibration is of this model, some of whose bytes have changed since: the header is
+ * the same, and so are most samples of the weights. *tensor: one that has changed. */
 bool moe_calibration_tells_damage(const moe_calibration *calibration,
                                   const moe_model_identity *identity, size_t *tensor);
 
-/* XXH3 of every tensor that no expert is part of, 0 for the others: [n tensors of the gguf]. Reads
- * all of them. */
+/* XXH3 of every tensor without experts, 0 for the others: [n tensors of the gguf]. Reads all of
+ * them. */
 int moe_model_checksums(moe_model_reader *reader, const moe_gguf *gguf, const moe_tensor_map *map,
                         uint64_t *checksums, moe_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A session's timeline: what is on it, what of it is evaluated, and its KV pages.
+/* A session's timeline: its tokens, how many of them are evaluated, and its KV pages.
  *
- *   tokens:  [ evaluated ........ | pending (fed, or the last one sampled) ]
+ *  tokens:  [ evaluated ........ | pending (fed, or the last one sampled) ]
  */
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +98,8 @@ void moe_session_close(moe_session **session_ptr)
     *session_ptr = NULL;
 }
 
-/* Room for `needed` elements of 4 bytes: the array, which may have moved; NULL, and it is as it
- * was, without memory. */
+/* Makes room for `needed` elements of 4 bytes and returns the array, which may have moved. Without
+ * memory returns NULL and changes nothing. */
 static void *grown(void *array, uint32_t *capacity, uint64_t needed, moe_error *err)
 {
     if (array != NULL && needed <= *capacity) {
@@ -232,7 +232,7 @@ const float *moe_session_logits(const moe_session *session)
     return session != NULL && session->has_logits ? session->logits : NULL;
 }
 
-/* Where there is a state of recurrent layers: the tokens from there to n are evaluated again. */
+/* Cuts back to a state of the recurrent layers; the tokens from there to n are evaluated again. */
 static void cut_back(moe_session *session, uint32_t n)
 {
     moe_engine *engine = session->engine;
@@ -265,7 +265,7 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
         session->n_sampled--;
     }
     if (n_seen(session) >= n) {
-        session->n_sampled_pending = 0; /* it stood at n_evaluated */
+        session->n_sampled_pending = 0; /* the pending sampled token was at n_evaluated */
     }
     if (n_seen(session) > n) {
         cut_back(session, (uint32_t)n);

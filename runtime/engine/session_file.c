@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* A saved session:
  *
- *   header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
- *          | KV pages [n_pages][page_bytes] | state of recurrent layers [state_bytes] when
- *          n_evaluated > 0 | logits [n_vocab] when has_logits
- *          | XXH3 of everything before
+ *  header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
+ *         | KV pages [n_pages][page_bytes] | state of recurrent layers [state_bytes] when
+ *         n_evaluated > 0 | logits [n_vocab] when has_logits
+ *         | XXH3 of everything before
  *
- * Whenever the process ends, there is the old file or the new one. */
+ * If the process is killed, the file is the old or the new one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 #define MAGIC   "MOESESS"
 #define VERSION 3u
-/* A moe_sampling up to its seed, which is all that this version of the file has of it. */
+/* A moe_sampling up to its seed; this version of the file holds no more of it. */
 #define SAMPLING_WORDS 5u
 
 typedef struct session_header {
@@ -277,7 +277,7 @@ static int get_state(checked_file *in, moe_session *session)
     return status;
 }
 
-/* n token ids of the file; each is checked before anything is indexed by it. */
+/* Reads n token ids, and checks each before it is used as an index. */
 static int get_tokens(checked_file *in, const moe_engine *engine, uint32_t n, int32_t **tokens)
 {
     *tokens = moe_calloc(n, sizeof **tokens);
@@ -294,7 +294,7 @@ static int get_tokens(checked_file *in, const moe_engine *engine, uint32_t n, in
     return status;
 }
 
-/* Positions of sampled tokens: ascending, and of the timeline. */
+/* Reads positions of sampled tokens: ascending, and within the timeline. */
 static int get_sampled(checked_file *in, moe_session *s, uint32_t n)
 {
     s->sampled = moe_calloc(n, sizeof *s->sampled);

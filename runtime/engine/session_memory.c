@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session takes of the memory budget, and how it gets and gives it back. */
+/* What a session takes of the memory budget, and how it gets and returns it. */
 #include <string.h>
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/engine/engine_internal.h"
 
 #define DEFAULT_DRAFT_MAX 8u
-/* Arrays of tokens grow by half of what is needed and a little. */
+/* Arrays of tokens grow to one and a half times the need and a little more. */
 #define GROWN(n) ((n) + (n) / 2 + 64)
 /* Of the n-gram index, for each token: three arrays, of up to twice the tokens. */
 #define SUFFIX_TOKEN_BYTES 24u
 
-/* Of moe_session_draft_create(), and the distributions that drafts are drawn from. */
+/* Bytes of moe_session_draft_create(), and of the distributions that drafts are drawn from. */
 static uint64_t draft_bytes(const moe_engine *engine, const moe_engine_options *o)
 {
     uint64_t depth = 1 + (o->draft_max != 0 ? o->draft_max : DEFAULT_DRAFT_MAX);
@@ -41,7 +41,7 @@ uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens)
     return engine->session_bytes + GROWN(n_tokens) * engine->token_bytes + MOE_SESSION_SLACK;
 }
 
-/* Idle pages of the KV cache are given up before slots are. */
+/* Takes idle pages of the KV cache before slots. */
 static int take(moe_engine *engine, uint64_t bytes, moe_error *err)
 {
     if (engine->border.ram_free < bytes) {
@@ -55,7 +55,7 @@ int moe_session_take_state(moe_engine *engine, moe_error *err)
     return take(engine, engine->session_bytes, err);
 }
 
-/* The arrays grow in steps, and so do their grants, which are of whole pages each. */
+/* The arrays grow in steps, and so do their grants, each in whole pages. */
 static uint64_t tokens_bytes(const moe_session *session, uint64_t n_granted)
 {
     return n_granted * session->engine->token_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Evaluates given tokens and hands over the logits of each position. */
+/* Evaluates given tokens and passes the logits of each position to the caller. */
 #include "runtime/base/error.h"
 #include "runtime/engine/step.h"
 
@@ -7,7 +7,7 @@ typedef struct scoring {
     moe_step_work *step;
     moe_logits_fn visit;
     void *user;
-    size_t n_visited; /* positions of the timeline up to the last one handed over */
+    size_t n_visited; /* positions of the timeline up to the last one passed on */
     bool stopped;
 } scoring;
 
@@ -47,7 +47,7 @@ int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe
         (void)moe_step_leave_out_cancelled(&session, 1);
     }
     if (status == MOE_OK && scores.stopped) {
-        /* The pass went on behind the position that was the last to be wanted. */
+        /* The pass evaluated positions beyond the last wanted one. */
         moe_session_truncate(session, scores.n_visited, NULL);
         session->has_logits = true;
     } else if (moe_session_n_pending(session) > 0) {

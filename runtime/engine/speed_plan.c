@@ -10,10 +10,10 @@
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
 
-/* Tokens decoded to measure computing: the first few find caches and page tables cold. */
+/* Tokens decoded before computing is measured: the first few find caches and page tables cold. */
 #define N_WARM_UP  4
 #define N_MEASURED 16
-/* Of the disk's measurement. */
+/* For measuring the disk. */
 #define MAX_BYTES   (UINT64_C(256) << 20)
 #define MAX_SECONDS 1.0
 #define MAX_DEPTH   16u
@@ -67,7 +67,7 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of what steps take beside waiting for experts. */
+/* The median time of steps, without their waits for experts. */
 static int measure_steps(moe_engine *engine, moe_session *session, double *s_per_token,
                          moe_error *err)
 {
@@ -105,7 +105,7 @@ static int measure_compute(moe_engine *engine, double *s_per_token, moe_error *e
     return status;
 }
 
-/* Ranges as long as an expert's parts, as many at once as a layer's misses make. */
+/* Measures ranges as long as an expert's parts, with as many at once as a layer's misses. */
 static int measure_disk(const moe_engine *engine, const moe_engine_options *o, double *bytes_per_s,
                         moe_error *err)
 {
@@ -127,7 +127,7 @@ static int measure_disk(const moe_engine *engine, const moe_engine_options *o, d
     test.path = moe_gguf_file_at(engine->gguf, 0)->path;
     test.io = o->io;
     test.buffered = o->buffered_io;
-    test.small_pages = true; /* as the slots are */
+    test.small_pages = true; /* like the slots */
     test.range_min_bytes = least;
     test.range_max_bytes = most;
     test.depth = n_reads < 1 ? 1 : n_reads > MAX_DEPTH ? MAX_DEPTH : n_reads;

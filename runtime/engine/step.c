@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One step: which rows of which sessions, one pass, then the sampler of every session that has
- * nothing left to evaluate. With speculation a session that writes has the nodes of its token tree
- * for rows, and the walk through the tree takes the sampler's place. */
+/* One step: chooses rows of the sessions, runs one pass, then the sampler of every session that has
+ * nothing left to evaluate. With speculation, the rows of a session that writes are the nodes of
+ * its token tree, and the walk through the tree replaces the sampler. */
 #include "runtime/engine/step.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* Every session is one of this engine, and stands in the list once. */
+/* Checks that every session belongs to this engine and occurs once. */
 static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
                           moe_error *err)
 {
@@ -42,7 +42,7 @@ static bool step_is_cancelled(void *user)
     return cancelled;
 }
 
-/* Answers requests to cancel: those sessions leave the list. Returns how many are left. */
+/* Answers requests to cancel: removes those sessions from the list. Returns how many are left. */
 size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
 {
     size_t n_left = 0;
@@ -86,7 +86,7 @@ bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
     return true;
 }
 
-/* The accepted path of the session's tree joins its timeline, and the token behind it. */
+/* Appends the accepted path of the session's tree, and the token after it, to its timeline. */
 static int settle_tree(moe_session *session, moe_error *err)
 {
     moe_engine *engine = session->engine;
@@ -109,7 +109,7 @@ static int settle_tree(moe_session *session, moe_error *err)
                                         : moe_session_append_sampled(session, d->next, err);
 }
 
-/* The pass has succeeded: the rows are part of the timelines' past. */
+/* After a pass that succeeded: marks the rows as evaluated. */
 static int advance(moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;
@@ -137,8 +137,8 @@ static int advance(moe_step_work *s, moe_error *err)
     return status;
 }
 
-/* Also where this step had nothing to evaluate: a timeline cut back to its last logits goes on from
- * them. */
+/* Also when this step had nothing to evaluate: a timeline cut back to its last logits continues
+ * from them. */
 static int sample(moe_step_work *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -157,7 +157,7 @@ static int sample(moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
-/* Every row is one of a session that writes. */
+/* True if every row belongs to a session that writes. */
 static bool is_decoding(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -170,7 +170,7 @@ static bool is_decoding(const moe_step_work *s)
     return true;
 }
 
-/* The pass has a row of a session of which few positions were compared with the exact pass. */
+/* True if a row belongs to a session of which few positions were compared with the exact pass. */
 static bool is_beginning(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -188,8 +188,9 @@ static void count_lossy_rows(moe_step_work *s)
     }
 }
 
-/* The pass, lossy where that is asked for; its cost goes to speculation. Scoring given tokens is
- * verification: lossy modes act on it, so that a text's perplexity under them can be told. */
+/* Runs the pass, a lossy one if the modes act, and reports its cost to speculation. Scoring given
+ * tokens is verification: lossy modes act on it, so that a text's perplexity under them can be
+ * measured. */
 static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *err)
 {
     moe_engine *engine = s->engine;
@@ -218,8 +219,8 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
     return status;
 }
 
-/* What became of reading the model's files, or of computing with what was read: if they are no
- * longer those that were opened, that is the reason to be told. */
+/* After an error in reading the model's files, or in computing with their bytes: if the files have
+ * changed since they were opened, reports that instead. */
 static int judge_files(moe_engine *engine, int status, moe_error *err)
 {
     bool suspicious = status == MOE_ERR_IO || status == MOE_ERR_FORMAT;
@@ -275,7 +276,7 @@ int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits,
     return status != MOE_OK ? status : advance(s, err);
 }
 
-/* A step that failed leaves no tree behind, and drafts as if it had not been. */
+/* A failed step leaves no tree, and the next drafts are as if it had not run. */
 static void forget_trees(const moe_step_work *s, int status)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -287,7 +288,7 @@ static void forget_trees(const moe_step_work *s, int status)
     }
 }
 
-/* The session as its drafts find it, with room for them behind the timeline's end. */
+/* Describes the session to its drafts, with room for them behind the timeline's end. */
 static int tell_timeline(moe_session *session, moe_error *err)
 {
     const moe_engine *engine = session->engine;
@@ -326,7 +327,7 @@ static int draft(moe_step_work *s, moe_error *err)
     }
     status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {
-        forget_trees(s, status); /* no memory to draft: plain decoding */
+        forget_trees(s, status); /* no memory for drafts: decodes plainly */
         status = MOE_OK;
     }
     return status;
@@ -340,7 +341,7 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
         status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
     }
     if (status == MOE_ERR_BUDGET && s.n_tree_rows > 0) {
-        /* The drafts do not fit: a plain step may. */
+        /* The drafts do not fit; a plain step may. */
         forget_trees(&s, status);
         moe_step_free(&s);
         s = (moe_step_work){.engine = engine, .sessions = sessions, .n_sessions = n};
@@ -354,7 +355,7 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     return status;
 }
 
-/* Again without those that are cancelled meanwhile, until a step comes to its end. */
+/* Repeats the step without sessions that were cancelled meanwhile, until it completes. */
 static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n, moe_error *err)
 {
     size_t n_left = moe_step_leave_out_cancelled(sessions, n);

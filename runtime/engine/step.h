@@ -5,7 +5,7 @@
 
 #include "runtime/engine/engine_internal.h"
 
-/* The rows of a step. Sessions are the caller's array. */
+/* The rows of a step. `sessions` is the caller's array. */
 typedef struct moe_step_work {
     moe_engine *engine;
     moe_session *const *sessions;
@@ -14,7 +14,7 @@ typedef struct moe_step_work {
     uint32_t *first_row; /* [n_sessions] */
     uint32_t n_rows;
     uint32_t n_tree_rows;
-    uint32_t *depths; /* [n_rows] in a tree, else 0 */
+    uint32_t *depths; /* [n_rows] depth in a tree, else 0 */
     int32_t *tokens;
     moe_kv_row *kv_rows;
     moe_row_id *row_ids;
@@ -23,25 +23,27 @@ typedef struct moe_step_work {
     size_t *session_of;        /* [n_rows] */
     moe_state_run *state_runs; /* [n_sessions] */
     uint32_t n_state_runs;
-    moe_session_draft **drafts; /* [n_sessions], theirs; NULL without speculation */
+    moe_session_draft **drafts; /* [n_sessions], of the sessions; NULL without speculation */
 } moe_step_work;
 
-/* The session's rows are its token tree's. */
+/* True if the session's rows are its token tree. */
 static inline bool moe_session_has_tree(const moe_session *session)
 {
     return session->draft != NULL && session->draft->active;
 }
 
-/* Which rows of which sessions, and their memory. moe_step_free() releases, also after a failure.
+/* Chooses rows of the sessions, and grants their memory. moe_step_free() releases, also after a
+ * failure.
  */
 int moe_step_prepare(moe_step_work *step, bool all_logits, moe_error *err);
 void moe_step_free(moe_step_work *step);
-/* Prepares, runs the pass, and lets its rows join the timelines' past. */
+/* Prepares, runs the pass, and marks its rows as evaluated. */
 int moe_step_run(moe_step_work *step, bool all_logits, moe_row_logits_fn on_logits, void *user,
                  moe_error *err);
-/* For on_logits, with the step for `user`: the sessions keep them, or their walks go on. */
+/* An on_logits function, with the step for `user`: the sessions keep the logits, or their walks
+ * continue. */
 bool moe_step_keep_logits(uint32_t row, const float *logits, void *user);
-/* Answers requests to cancel: those sessions leave the list. Returns how many are left. */
+/* Answers requests to cancel: removes those sessions from the list. Returns how many are left. */
 size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which rows of which sessions a step has, and the memory that it will write to. */
+/* Chooses which rows of which sessions a step has, and grants the memory that it will write to. */
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -13,7 +13,8 @@ static uint32_t n_due(const moe_session *session)
                                          : moe_session_n_unevaluated(session) > 0;
 }
 
-/* Every session with something to do gets a row, then the rest of the rows go out in order. */
+/* Every session with something to do gets one row; the remaining rows are then given out in order.
+ */
 static int share_rows(moe_step_work *s, moe_error *err)
 {
     uint32_t n_active = 0;
@@ -43,15 +44,15 @@ static int share_rows(moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
-/* Stored positions behind those evaluated that the step writes. A lossy pass that is compared with
- * the exact one has both side by side. */
+/* How many stored positions, from n_evaluated on, the step writes. A lossy pass that is compared
+ * with the exact one stores both side by side. */
 static uint32_t n_places(const moe_step_work *s, size_t i)
 {
     return s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
 }
 
-/* Memory for all that the step will write, and for the token that each session will sample; what
- * is evaluated of a prompt in later steps keeps what feeding it was granted. */
+/* Grants memory for everything that the step will write, and for the token that each session will
+ * sample. Prompt tokens that later steps evaluate keep what feeding them was granted. */
 static int grant_memory(moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;

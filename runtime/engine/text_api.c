@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The text half of the public interface: thin over the tokenizer; and what
- * of opening an engine is for texts, which is all of it for one of the vocabulary alone. */
+/* The text functions of the public interface, a thin layer over the tokenizer; and the part of
+ * opening an engine that texts need, which is all that a vocabulary alone needs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 /* ---- Opening ---- */
 
-/* *copy: NULL where the file has no such text. */
+/* *copy: NULL if the file has no such text. */
 static int read_text(char **copy, const moe_gguf *gguf, const char *key, moe_error *err)
 {
     moe_string_view text = {NULL, 0};
@@ -27,7 +27,7 @@ static int read_text(char **copy, const moe_gguf *gguf, const char *key, moe_err
     return MOE_OK;
 }
 
-/* A model without a vocabulary can still be run on token ids. */
+/* A model without a vocabulary can still run on token ids. */
 int moe_engine_open_texts(moe_engine *engine, moe_error *err)
 {
     int status = read_text(&engine->model_name, engine->gguf, "general.name", err);

@@ -14,7 +14,7 @@ struct moe_trace_recorder {
     moe_route_observer observer;
     moe_trace_writer *writer;
     uint32_t n_used;
-    uint32_t n_rows;   /* of the pass at work */
+    uint32_t n_rows;   /* of the current pass */
     moe_row_id *rows;  /* [max_rows] */
     uint16_t *experts; /* [n_layer][max_rows][n_used], ascending within a row */
     float *weights;    /* likewise */
@@ -25,7 +25,7 @@ static size_t list_at(const moe_trace_recorder *r, uint32_t layer, uint32_t row)
     return ((size_t)layer * r->engine->runner.buffers.max_rows + row) * r->n_used;
 }
 
-/* Traces list experts by id: the order of their ranks is the router's own affair. */
+/* Traces list experts by id, not in the router's order of ranks. */
 static void sort_row(uint16_t *experts, float *weights, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
@@ -124,7 +124,7 @@ void moe_trace_recorder_close(moe_trace_recorder **recorder)
         return;
     }
     moe_runner_detach_observer(&r->engine->runner, &r->observer);
-    (void)moe_trace_writer_close(&r->writer, NULL); /* every pass has been flushed */
+    (void)moe_trace_writer_close(&r->writer, NULL); /* every pass has already been flushed */
     free(r->rows);
     free(r->experts);
     free(r->weights);

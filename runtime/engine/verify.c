@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_verify(): the files' parts, read in the order of their bytes. */
+/* moe_verify(): reads the files' parts in the order of their bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct verification {
     moe_gguf *gguf;
     moe_model_config config;
     moe_tensor_map map;
-    bool runs; /* config and map are there */
+    bool runs; /* config and map are valid */
     moe_model_identity identity;
     moe_calibration *calibration; /* NULL: none */
     moe_model_reader_options reading;
@@ -46,7 +46,7 @@ void moe_verify_options_init_sized(moe_verify_options *options, size_t struct_si
     moe_struct_init(&moe_kind_verify_options, options, struct_size, &defaults);
 }
 
-/* The reader asks before each piece and while it waits. */
+/* The reader calls this before each piece and while it waits. */
 static bool is_cancelled(void *user)
 {
     const verification *v = user;
@@ -90,7 +90,8 @@ static void note(const verification *v, const char *line)
     }
 }
 
-/* One that fits but for some samples of the weights is this model's: those are damaged. */
+/* A calibration that fits except for some samples of the weights is this model's: those weights are
+ * damaged. */
 static int load_calibration(verification *v, const char *path, moe_error *err)
 {
     const moe_model_config *c = &v->config;
@@ -160,7 +161,7 @@ static void tell_damage(const verification *v, const moe_model_part *part, moe_d
     }
 }
 
-/* *good: what was read is what should be there, as far as can be told. */
+/* *good: the bytes read match what is known of the part. */
 static int read_part(verification *v, size_t index, bool *good, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];
@@ -185,7 +186,7 @@ static int read_part(verification *v, size_t index, bool *good, moe_error *err)
     return status;
 }
 
-/* A part that is not good is read once more. */
+/* A part that does not match is read once more. */
 static int verify_part(verification *v, size_t index, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];
@@ -234,7 +235,7 @@ static int verify_parts(verification *v, moe_error *err)
     return status;
 }
 
-/* A file that cannot be run, for whatever reason, can still be read. */
+/* A file that cannot run, for whatever reason, can still be read. */
 static int open_model(verification *v, moe_error *err)
 {
     int status = moe_model_open(&v->gguf, v->options->model_path, &v->reading, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which experts fill empty slots while nothing is asked for: those that the sidecar has seen used,
- * the hottest first, whatever their layer (every pass goes through all of them). How: offload's
- * expert_store_warm.c. Where all experts fit a GPU, all are there before the engine is open. */
+/* Chooses the experts that fill empty slots while nothing is requested: those that the sidecar has
+ * seen used, the hottest first, in any layer (every pass goes through all of them). offload's
+ * expert_store_warm.c fills the slots. If all experts fit a GPU, opening the engine loads them all.
+ */
 #include <stdlib.h>
 
 #include <moe/calibrate.h>
@@ -38,14 +39,15 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
                         "model; make one: moe-offload calibrate -m %s -f TEXT",
                         o->model_path);
     }
-    /* By bytes, and replayed, runs repeat themselves to the expert; when reads end they do not. */
+    /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
+     * reads end does not. */
     bool repeats = moe_speculation_by_bytes(o) || o->route_trace != NULL;
     engine->warms = o->warm_start == MOE_SWITCH_ON || (o->warm_start == MOE_SWITCH_AUTO && keeps &&
                                                        engine->hotness != NULL && !repeats);
     return MOE_OK;
 }
 
-/* Keys of all experts, the hottest first; with known: of those alone that are known to be used. */
+/* The keys of all experts, the hottest first; with known: only of those known to be used. */
 static uint32_t *list_experts(const moe_engine *engine, bool known, uint32_t *n)
 {
     const moe_model_config *c = &engine->config;
@@ -82,8 +84,7 @@ void moe_engine_warm(moe_engine *engine)
     free(keys);
 }
 
-/* Tokens are played whole on such a device (recorded_pass.h), but only when no expert is missing.
- */
+/* Such a device replays whole tokens (recorded_pass.h), but only when no expert is missing. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;

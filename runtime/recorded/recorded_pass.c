@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Before a pass the table (recorded_table.h) is brought up to date. Nothing moves while the pass
- * runs: moves are asked for by this thread, which waits for the results, and one that is still
- * under way goes to a slot whose expert was not resident when the pass began.
+/* Before a pass, the table (recorded_table.h) is brought up to date. No expert moves while the pass
+ * runs: this thread requests moves, and it waits for the results. A move still under way goes to a
+ * slot whose expert was not resident when the pass began.
  *
- * A draft's picks go to foresight. Another pass without missing picks is made up for: the store and
- * whoever counts are told of its layers as if the host had routed them. For lossy ones the host
- * edits what the routers chose once more, for its counts; a pass that the device has edited
- * otherwise (entropies may differ in their last bits) is done again. After a pass for nothing the
+ * A draft's picks go to foresight. After another pass without missing picks, the store and the
+ * observers are told of its layers as if the host had routed them. For lossy passes the host edits
+ * the routers' choice once more, for its counts; if the device edited differently (entropies may
+ * differ in their last bits), the pass runs again. After a pass whose result cannot be used, the
  * host routes for a while, twice as long each time in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
@@ -30,7 +30,7 @@ typedef struct moe_recorded_pass {
     moe_resident_fill fill;
     moe_recorded_table table;
     bool refused;  /* the device could not record it */
-    uint32_t skip; /* passes until the next try */
+    uint32_t skip; /* passes until the next attempt */
     uint32_t skipped;
     uint64_t n_played, n_missed;
 } moe_recorded_pass;
@@ -40,7 +40,7 @@ struct moe_recorded_passes {
     moe_recorded_pass *kinds[MOE_RECORDED_KINDS]; /* NULL: the host routes */
 };
 
-/* ---- What they take ---- */
+/* ---- Their inputs ---- */
 
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options, bool keeps_experts)
@@ -103,7 +103,7 @@ static moe_weight shape_of(const moe_tensor_map *map, uint32_t layer, moe_expert
                         .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
 }
 
-/* But for the tables. */
+/* All except the tables. */
 static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
 {
     const moe_buddy_options *o = &lossy->buddy;
@@ -117,7 +117,8 @@ static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
                                   .drop_unserved = o->drop_unserved};
 }
 
-/* The routed experts of a layer, while that is being recorded: from buffers->norm to ->branch. */
+/* Computes the routed experts of a layer while it is being recorded: from buffers->norm to
+ * ->branch. */
 static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error *err)
 {
     const moe_recorded_pass *r = user;
@@ -132,7 +133,7 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
                                     .x = b->norm,
                                     .outs = b->rank_out,
                                     .y = b->branch};
-    if (r->kind != MOE_RECORDED_EXACT) { /* whose weights are the router's */
+    if (r->kind != MOE_RECORDED_EXACT) { /* an exact pass's weights are the router's */
         experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
     if (r->kind == MOE_RECORDED_LOSSY) {
@@ -163,7 +164,7 @@ static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     return status;
 }
 
-/* Plays the pass, and records it where that has to be. MOE_ERR_UNSUPPORTED: it cannot be. */
+/* Plays the pass, and records it first if necessary. MOE_ERR_UNSUPPORTED: the device cannot. */
 static int launch(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     moe_device *device = r->runner->device;
@@ -201,7 +202,7 @@ static bool has_missed(const moe_recorded_pass *r)
     return n > 0;
 }
 
-/* To the pass's buffers, or back. */
+/* Copies the choice to the pass's buffers, or back. */
 static void show_choice(moe_runner *runner, const moe_told_layer *told)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -221,8 +222,7 @@ static void keep_choice(const moe_runner *runner, moe_told_layer *told)
     memcpy(told->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
 }
 
-/* What the host makes of the routers' choices, in their place. False: something else than the
- * device has. */
+/* Replaces the routers' choice by the host's edit of it. False if the device's edit differs. */
 static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
 {
     moe_runner *runner = r->runner;
@@ -248,7 +248,7 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
     return same;
 }
 
-/* The layers as if the host had routed them. */
+/* Reports the layers as if the host had routed them. */
 static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
@@ -270,7 +270,7 @@ static void note_miss(moe_recorded_pass *r)
     r->skipped = 0;
 }
 
-/* *done false: the pass was for nothing. */
+/* *done false: the result cannot be used. */
 static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
@@ -310,7 +310,7 @@ static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
     return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
-/* Some hooks need what a pass of the device alone does not bring back. */
+/* Some hooks need results that a recorded pass does not return. */
 static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
 {
     bool fits = !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
@@ -382,7 +382,7 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->parts = parts;
     r->runner = parts->runner;
     r->kind = kind;
-    r->number = c->n_layer + kind; /* numbers below are of layers */
+    r->number = c->n_layer + kind; /* lower numbers belong to layers */
     r->fill = fill_of(parts->speculation, kind);
     moe_recorded_table_options options = {0};
     if (kind == MOE_RECORDED_DRAFT) {
@@ -411,7 +411,7 @@ int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts
     int status = MOE_OK;
     *out = NULL;
     if (parts->runner->device->recording == NULL || parts->runner->states->state_bytes > 0) {
-        return MOE_OK; /* a recording is of one place of a state */
+        return MOE_OK; /* a recording has a fixed place for a state */
     }
     moe_recorded_passes *passes = moe_calloc(1, sizeof *passes);
     if (passes == NULL) {

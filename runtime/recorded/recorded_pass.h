@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Passes of one row that the device carries out alone, routing and experts with the rest: recorded
- * once and played for every token (moe_recording_ops). Of three kinds:
+/* Passes of one row that the device carries out alone, including routing and experts: recorded once
+ * and replayed for every token (moe_recording_ops). There are three kinds:
  *
- *     draft    experts that are not resident are stood in for; the outcome is a draft's
- *     exact    whether all picks were resident is known when the pass is over: then its logits are
- *              those of routing by the host, else it has been for nothing and is done again
- *     lossy    likewise, after buddies have stood in for what was missing */
+ *    draft    stand-ins replace experts that are not resident; the result is a draft's
+ *    exact    if all picks were resident, which is known at the pass's end, its logits are those
+ *             of routing by the host; otherwise they are dropped and the pass runs again
+ *    lossy    likewise, after buddies have replaced missing experts */
 #ifndef MOE_RECORDED_RECORDED_PASS_H
 #define MOE_RECORDED_RECORDED_PASS_H
 
@@ -29,32 +29,31 @@ typedef struct moe_recorded_parts {
     const moe_route_rules *rules;
     moe_speculation *speculation; /* NULL: off */
     moe_lossy *lossy;             /* NULL: off */
-    bool keeps_experts; /* else only drafts can be played: every expert comes when it is wanted */
+    bool keeps_experts; /* else only drafts can be replayed: every expert is loaded when needed */
 } moe_recorded_parts;
 
 typedef struct moe_recorded_passes moe_recorded_passes;
 
-/* What all kinds will take of the device's memory, by the options; 0 where the device does not
- * record. */
+/* The device memory of all kinds, by the options; 0 if the device does not record. */
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options, bool keeps_experts);
-/* Each kind adds a hook to the runner, which takes over the passes that it can play. A kind is left
- * to the host's routing without a device that records; drafts without a self draft, in trees, and
- * with stand-ins drawn at random; the others where no expert is kept; lossy ones unless buddies act
- * alone, by rules that devices know. *out is closed by the caller, also after a failure.
+/* Each kind adds a hook to the runner, which takes over the passes that it can replay. The host
+ * routes all passes of a kind: without a device that records; drafts without a self draft, in
+ * trees, and with random stand-ins; other kinds if no expert is kept; lossy ones unless only
+ * buddies act, by rules that devices know. The caller closes *out, also after a failure.
  *
- * A pass is not taken over when it is none that is recorded (more than one row, a branch of a tree,
- * ..), when it was tried and an expert was missing, and once the device has refused to record it;
- * then it is as if nothing had happened. */
+ * A single pass is not taken over if it is of a form that is not recorded (more than one row, a
+ * branch of a tree, ..), if it was tried and an expert was missing, or once the device has refused
+ * to record it. The host then routes it as usual. */
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err);
-/* Passes must not run any more. */
+/* No pass may run any more. */
 void moe_recorded_passes_close(moe_recorded_passes **passes);
 
 /* Whether the device plays passes of the kind. NULL is allowed. */
 bool moe_recorded_passes_has(const moe_recorded_passes *passes, moe_recorded_kind kind);
-/* Exact and lossy passes that were played, and those besides that were for nothing. NULL is
- * allowed. */
+/* Counts exact and lossy passes that were replayed, and those whose result could not be used. NULL
+ * is allowed. */
 void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed);
 
 #endif

@@ -17,7 +17,7 @@ static size_t told_words(const moe_model_config *c, bool has_buddies)
     return 2 * picks + c->n_layer + more;
 }
 
-/* Buddies of a layer: how many each expert has, and their ids. */
+/* Buddies of a layer: each expert's number of them, and their ids. */
 static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
 {
     return moe_align64(c->n_expert * sizeof(uint32_t)) +
@@ -90,7 +90,7 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     }
     t->memory = memory;
     status = ops->upload(device, t->memory, t->table, t->told_at, err);
-    if (status == MOE_OK) { /* layers without experts tell nothing */
+    if (status == MOE_OK) { /* layers without experts have no results */
         status = ops->upload(device, t->memory + t->told_at, t->told, t->told_bytes, err);
     }
     if (status == MOE_OK && options->affinity != NULL) {
@@ -176,7 +176,7 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
     return status;
 }
 
-/* ---- What is told ---- */
+/* ---- Results ---- */
 
 static moe_told_layer places(const moe_recorded_table *t, uint8_t *told, uint32_t layer)
 {

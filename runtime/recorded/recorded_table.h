@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pass that the device carries out alone goes by, and what it tells of itself, in the
- * device's memory:
+/* The inputs and results, in the device's memory, of a pass that the device carries out alone:
  *
- *     | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
- *     | picks, weights, missing picks | probabilities, edited choices (with buddies) |
- *     | affinities, or buddies                                                       |
+ *    | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
+ *    | picks, weights, missing picks | probabilities, edited choices (with buddies) |
+ *    | affinities, or buddies                                                       |
  *
- * The last line is there where stand-ins are looked up. */
+ * The last line exists if stand-ins are looked up. */
 #ifndef MOE_RECORDED_RECORDED_TABLE_H
 #define MOE_RECORDED_RECORDED_TABLE_H
 
@@ -20,16 +19,16 @@
 typedef struct moe_recorded_table_options {
     const uint16_t *affinity;      /* [n_layer][n_expert][n_expert] or NULL */
     const moe_buddy_list *buddies; /* [n_layer] or NULL */
-    uint32_t max_buddies;          /* the most that one list has for an expert */
+    uint32_t max_buddies;          /* the most buddies that one expert has */
 } moe_recorded_table_options;
 
-/* What a pass told: places on the host, or on the device. */
+/* The results of a pass: places on the host, or on the device. */
 typedef struct moe_told_layer {
     uint32_t *picks;   /* [n_used] the router's */
     float *weights;    /* [n_used] likewise */
-    uint32_t *missing; /* picks that nothing could serve */
+    uint32_t *missing; /* number of picks that nothing could serve */
     float *probs;      /* [n_expert], or NULL without buddies */
-    uint32_t *chosen;  /* [n_used] what served the ranks, likewise */
+    uint32_t *chosen;  /* [n_used] the experts that served the ranks, likewise */
 } moe_told_layer;
 
 typedef struct moe_recorded_table {
@@ -40,33 +39,33 @@ typedef struct moe_recorded_table {
     size_t told_at, told_bytes, stand_ins_at;
     bool has_affinity;
     uint32_t max_buddies; /* 0: none */
-    uint8_t *table;       /* [n_layer][layer_bytes] as the device has it */
+    uint8_t *table;       /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;       /* of one layer */
     uint8_t *told;        /* of the last pass */
-    uint64_t version;     /* of the store, when the table was made */
+    uint64_t version;     /* the store's, when the table was made */
     bool has_version;
 } moe_recorded_table;
 
-/* Of the device's memory. affinity and buddies are only looked at for being there. */
+/* Bytes of the device's memory. Only whether affinity and buddies are NULL matters. */
 uint64_t moe_recorded_table_bytes(const moe_model_config *config,
                                   const moe_recorded_table_options *options);
-/* After a failure it needs closing, too. config must outlive it. */
+/* After a failure it must be closed, too. config must outlive it. */
 int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_model_config *config,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* Brings the layers that have changed up to date. confined: the speculation whose drafts go by the
- * table, by moe_draft_residents(); else NULL. restless: what it lets drafts use changes without the
- * store. */
+/* Brings changed layers up to date. confined: the speculation whose drafts use the table, by
+ * moe_draft_residents(); else NULL. restless: what it lets drafts use may change without the store.
+ */
 int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
                                const moe_speculation *confined, bool restless, moe_error *err);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
-/* The layer's places on the device into the job; its buddies' into *buddies. */
+/* Writes the layer's places on the device into the job, and its buddies' into *buddies. */
 void moe_recorded_table_fill(const moe_recorded_table *table, uint32_t layer,
                              moe_resident_experts *job, moe_resident_buddies *buddies);
-/* What the last pass told, to the host; and where it is of a layer. */
+/* Copies the last pass's results to the host; and returns a layer's place in them. */
 int moe_recorded_table_listen(moe_recorded_table *table, moe_device *device, moe_error *err);
 moe_told_layer moe_recorded_table_told(const moe_recorded_table *table, uint32_t layer);
 
