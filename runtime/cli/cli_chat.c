@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation is a list of messages. For each question all of it is rendered, and the session
- * follows: what its timeline has in common with the rendered tokens stays evaluated, so only what
- * is new is computed, and where the template changes what was said before (most leave out earlier
- * reasoning) from that place on. */
+/* A conversation is a list of messages. For each question the command renders the whole list, and
+ * the session follows: tokens that its timeline and the rendered conversation have in common stay
+ * evaluated, so only the rest is computed. If the template changes earlier messages (most leave out
+ * earlier reasoning), the rest begins at the change. */
 #include "cli_chat.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ typedef struct conversation {
     uint64_t load_ns;
     cli_answer total;
     cli_chat_template chat_template;
-    struct json_object *messages; /* what was said */
+    struct json_object *messages; /* the messages so far */
     bool leave;
 } conversation;
 
@@ -61,7 +61,7 @@ static int reset(conversation *c)
                : add_message(c, "system", c->options->system_text, NULL);
 }
 
-/* Renders the conversation with the question at its end, and has the session follow. */
+/* Renders the conversation with the question at its end, and makes the session follow. */
 static int ask(conversation *c, const char *question, moe_chat_prompt **prompt)
 {
     moe_error err = {""};
@@ -92,7 +92,7 @@ static void add_to_total(conversation *c, const cli_answer *answer)
     }
 }
 
-/* A question that could not be asked is forgotten. */
+/* Drops a question that could not be asked. */
 static int say(conversation *c, const char *question)
 {
     cli_answer answer;
@@ -186,7 +186,7 @@ static int load(conversation *c, const char *path)
     return CLI_EXIT_OK;
 }
 
-/* What this conversation has shown of the experts' use, for later ones. */
+/* Adds the experts' use in this conversation to the sidecar, for later ones. */
 static int command_learn(conversation *c, const char *argument)
 {
     (void)argument;
@@ -228,7 +228,7 @@ static int command_help(conversation *c, const char *argument);
 
 static const struct {
     const char *name;
-    const char *argument; /* NULL: takes none */
+    const char *argument; /* NULL: takes no argument */
     int (*run)(conversation *c, const char *argument);
     const char *help;
 } chat_commands[] = {
@@ -256,7 +256,7 @@ static int command_help(conversation *c, const char *argument)
     return CLI_EXIT_OK;
 }
 
-/* A failed command is told and the conversation goes on. */
+/* A failed command prints its error, and the conversation goes on. */
 static void run_command(conversation *c, char *line)
 {
     char *argument = line + strcspn(line, " ");

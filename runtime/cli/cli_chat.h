@@ -7,7 +7,7 @@
 
 #include "cli_options.h"
 
-/* Until /exit, the end of input (exit code 0), or Ctrl-C at the prompt (130). */
+/* Runs until /exit, the end of input (exit code 0), or Ctrl-C at the prompt (130). */
 int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns);
 
 #endif

@@ -10,7 +10,7 @@
 #include "cli_format.h"
 #include "cli_interrupt.h"
 
-/* What one call of cli_generate() carries along. */
+/* The state of one call of cli_generate(). */
 typedef struct generation {
     moe_engine *engine;
     moe_session *session;
@@ -18,7 +18,7 @@ typedef struct generation {
     cli_answer *answer;
     moe_text *text;        /* of a raw prompt, else NULL */
     moe_chat_reply *reply; /* of a prompt of turns, else NULL */
-    bool in_reasoning;     /* the last that was written was reasoning */
+    bool in_reasoning;     /* the last piece written was reasoning */
     uint64_t n_sampled;
     uint64_t n_written;
     bool done;
@@ -53,7 +53,7 @@ static int write_text(generation *g, const char *bytes, size_t size)
     return CLI_EXIT_OK;
 }
 
-/* What stands around reasoning: dim letters on a terminal, headings on standard error. */
+/* Writes what surrounds reasoning: dim letters on a terminal, headings on standard error. */
 static void frame_reasoning(generation *g, bool begins)
 {
     bool on_terminal = isatty(STDOUT_FILENO);
@@ -144,14 +144,14 @@ static int write_token(generation *g, int32_t token)
     return code;
 }
 
-/* One pass and what it sampled. */
+/* Runs one pass, and handles the tokens that it sampled. */
 static int advance(generation *g)
 {
     int32_t tokens[256];
     moe_error err = {""};
     int status = moe_step(g->engine, &g->session, 1, &err);
     if (status == MOE_ERR_CANCELLED) {
-        /* Without a signal pending it is a request left over from the answer before. */
+        /* Without a pending signal, the request to cancel is left over from the answer before. */
         if (cli_interrupted()) {
             stop(g, CLI_STOP_INTERRUPTED);
         }
@@ -172,7 +172,7 @@ static int advance(generation *g)
     return code;
 }
 
-/* Without tokens to write (-n 0) the session samples nothing: the prompt alone is evaluated. */
+/* With -n 0 the session samples nothing, and only evaluates the prompt. */
 static bool prompt_is_all(const generation *g)
 {
     return g->options->predict == 0 && moe_session_n_pending(g->session) == 0;

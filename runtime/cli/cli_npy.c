@@ -25,7 +25,7 @@ static bool write_header(FILE *file, size_t n_rows, size_t n_columns)
     return fwrite(header, sizeof header, 1, file) == 1;
 }
 
-/* A pipe or a device is written to; only a file can be replaced when it is complete. */
+/* A pipe or a device is written to in place; only a file can be replaced when it is complete. */
 static bool is_special(const char *path)
 {
     struct stat info;
@@ -59,7 +59,7 @@ bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_colu
     return true;
 }
 
-/* Model files are little-endian and so is every processor that the library builds for. */
+/* Model files are little-endian, and so is every processor that the library supports. */
 bool cli_npy_write_row(cli_npy *npy, const float *row)
 {
     if (npy->rows_left == 0 ||

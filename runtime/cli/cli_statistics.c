@@ -59,7 +59,7 @@ static void put_counts(struct json_object *object, const char *name, const uint6
     cli_json_put(object, name, array);
 }
 
-/* Layers without experts, and those that the model has not, ask for none. */
+/* Layers without experts, and layers that the model does not have, request no experts. */
 static size_t n_layers_of(const moe_speculation_stats *s)
 {
     size_t n = MOE_FORESIGHT_LAYERS;
@@ -183,7 +183,7 @@ static void print_faults(const moe_engine_stats *stats)
     }
 }
 
-/* What only the overlap baseline, and a device with memory of its own, have to tell. */
+/* Prints statistics that only the overlap baseline, and a device with its own memory, have. */
 static void print_tiers(const moe_engine_info *info, const moe_engine_stats *stats)
 {
     char link_bytes[CLI_FORMAT_SIZE];
@@ -296,7 +296,7 @@ int cli_print_statistics(const moe_engine *engine, const cli_options *options,
     if (!options->quiet) {
         print_text(&info, &stats, answer);
     }
-    cli_print_lossy(&stats.lossy); /* whoever reads the text must know, --quiet or not */
+    cli_print_lossy(&stats.lossy); /* a reader of the text must know, even with --quiet */
     if (!options->quiet) {
         fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n",
                 cli_seconds(load_ns), info.n_threads, info.kernels, seed);

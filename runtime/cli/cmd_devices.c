@@ -17,7 +17,7 @@ static bool ends_with(const char *text, const char *end)
     return size >= end_size && strcmp(text + size - end_size, end) == 0;
 }
 
-/* "limit_bytes" is told as "limit", in units. */
+/* Prints "limit_bytes" as "limit", in units. */
 static void print_label(const char *key, int indent)
 {
     int size = (int)strlen(key) - (ends_with(key, "_bytes") ? 6 : 0);
@@ -42,7 +42,7 @@ static void print_scalar(const char *key, struct json_object *value)
     }
 }
 
-/* An element of a list on one line: its values with their names. */
+/* Prints an element of a list on one line: its values with their names. */
 static void print_element(struct json_object *element, int indent)
 {
     const char *separator = "";
@@ -58,7 +58,7 @@ static void print_element(struct json_object *element, int indent)
     putchar('\n');
 }
 
-/* Depth is that of the library's own description: three levels. */
+/* The depth is that of the library's own description: three levels. */
 static void print_object(struct json_object *object, int indent)
 {
     json_object_object_foreach(object, key, value)

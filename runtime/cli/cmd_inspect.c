@@ -12,12 +12,12 @@
 #include "cli_json.h"
 #include "commands.h"
 
-/* One line of a terminal; with --all as much as any array needs. */
+/* Fits one line of a terminal; with --all as much as any array needs. */
 #define SHORT_VALUE_SIZE 81
 #define LONG_VALUE_SIZE  (64u << 20)
 #define MAX_TYPES        64
 
-/* Bytes and tensors of one (kind, type). */
+/* Bytes and tensors of one pair of kind and type. */
 typedef struct tally {
     moe_tensor_kind kind;
     const char *type;
@@ -98,7 +98,7 @@ static void print_geometry(const moe_file_summary *s)
            s->context_train);
 }
 
-/* Keys that the engine cannot do, or that it does not know. */
+/* Prints keys that the engine does not support, or does not know. */
 static void print_doubtful_keys(const moe_file *file, uint64_t n, char *value, size_t size)
 {
     for (uint64_t i = 0; i < n; i++) {

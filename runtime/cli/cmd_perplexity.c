@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Perplexity as llama-perplexity takes it: chunks of -c tokens, each from an empty context; its
- * first token replaced by BOS where the model has one; the tokens at c/2+1 .. c-1 scored, each from
- * at least half a context. */
+/* Computes perplexity as llama-perplexity does. The text is cut into chunks of -c tokens, each
+ * evaluated from an empty context. BOS replaces a chunk's first token if the model has one. The
+ * tokens at c/2+1 .. c-1 are scored, so each has at least half a context before it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ typedef struct scoring {
     uint64_t n_bytes; /* of the scored tokens' text */
     double nll;       /* nats */
     double nll_squares;
-    uint64_t n_right; /* the likeliest token was the text's */
+    uint64_t n_right; /* the likeliest token was the text's own */
     /* For progress. */
     cli_progress progress;
     size_t n_done;
@@ -47,7 +47,7 @@ static uint32_t likeliest(const float *logits, uint32_t n_vocab)
     return best;
 }
 
-/* -log softmax(logits)[token] in double precision, the largest logit taken out first. */
+/* -log softmax(logits)[token] in double precision, after subtracting the largest logit. */
 static double negative_log_likelihood(const float *logits, uint32_t n_vocab, int32_t token)
 {
     float largest = logits[likeliest(logits, n_vocab)];
@@ -77,8 +77,8 @@ static bool on_logits(size_t position, const float *logits, void *user)
     return true;
 }
 
-/* The token that begins a text, or MOE_TOKEN_NONE: what an empty text is encoded as, when the
- * encoding at hand begins with it too. */
+/* The token that begins a text, or MOE_TOKEN_NONE: the encoding of an empty text, if the given
+ * encoding begins with it too. */
 static int32_t find_bos(const moe_engine *engine, const int32_t *tokens, size_t n)
 {
     int32_t *empty;

@@ -44,13 +44,13 @@ static void print_session_rows(const moe_memory_plan *plan)
     }
 }
 
-/* Always in RAM. */
+/* This memory is always in RAM. */
 static void print_session_state(const moe_memory_plan *plan)
 {
     print_row("session", plan->session_state, "its logits, sampler and tokens");
 }
 
-/* What of the experts' memory sessions take. */
+/* Prints how much of the experts' memory sessions take. */
 static void print_parallel(const moe_memory_plan *plan)
 {
     char note[128];
@@ -84,7 +84,7 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("floor", plan->floor, "the least that works");
 }
 
-/* A device with memory of its own: a table for each tier. */
+/* For a device with its own memory: a table for each tier. */
 static void print_tiers(const moe_memory_plan *plan, bool fits)
 {
     print_row("device budget", plan->device_budget, "");
@@ -111,7 +111,7 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("host floor", plan->floor, "the least that works");
 }
 
-/* What was measured or told, and what follows. */
+/* Measured or given rates, and the speed that follows from them. */
 typedef struct expectation {
     moe_speed_rates rates;
     moe_speed_estimate estimate;
@@ -128,7 +128,8 @@ static void print_part(const char *what, uint64_t bytes, double s, double bytes_
     }
 }
 
-/* The hits are a floor, and so is a speed from them; without all rates it is a bound from above. */
+/* The hit rate is a lower bound, and so is a speed computed from it; without all rates the speed is
+ * an upper bound. */
 static void print_speed(const moe_memory_plan *plan, const expectation *e)
 {
     const moe_speed_estimate *s = &e->estimate;
@@ -160,7 +161,7 @@ static void put_speed(struct json_object *object, const expectation *e)
     cli_json_real(object, "expected_tokens_per_s", e->estimate.tokens_per_s);
 }
 
-/* Rates not given stay unknown. */
+/* Rates that are not given stay unknown. */
 static int expect_speed(const moe_engine_options *engine_options, const cli_options *options,
                         const moe_memory_plan *plan, expectation *e)
 {
@@ -217,10 +218,10 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     return cli_json_print(object, stdout);
 }
 
-/* A budget below the floor is a failure, told after the plan that shows it. */
+/* A budget below the floor is a failure, reported after the plan that shows it. */
 int cmd_plan(const cli_options *given)
 {
-    cli_options speculating = *given; /* as run does, whose plan this is */
+    cli_options speculating = *given; /* as run would speculate, since this plan is for run */
     const cli_options *options = &speculating;
     cli_speculate_unless_told(&speculating);
     moe_engine_options engine_options;

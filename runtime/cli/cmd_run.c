@@ -15,7 +15,7 @@
 #include "cli_sampling.h"
 #include "commands.h"
 
-/* Evaluates the prompt, writes the answer, and says how it went. */
+/* Evaluates the prompt, writes the answer, and prints statistics. */
 static int answer_prompt(moe_engine *engine, const cli_options *options, const int32_t *tokens,
                          size_t n_tokens, const moe_chat_prompt *prompt, uint64_t load_ns)
 {
@@ -34,9 +34,10 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
     int code = status == MOE_OK ? cli_generate(engine, session, options, prompt, &answer)
                                 : cli_report(status, &err);
     cli_interrupt_watch(NULL);
-    /* What was written before a failure is told of, too: it stays where it was written. */
+    /* Prints statistics even after a failure, if some of the answer has been written. */
     if (code == CLI_EXIT_OK || cli_answer_n_tokens(&answer) > 0) {
-        /* A shell's prompt, or the statistics, should not stick to the text on a terminal. */
+        /* On a terminal, ends the line, so that the shell's prompt or the statistics begin on a new
+         * one. */
         if (isatty(STDOUT_FILENO)) {
             putchar('\n');
             fflush(stdout);

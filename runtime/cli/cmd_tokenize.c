@@ -33,7 +33,7 @@ static int print_pieces(const moe_engine *engine, const int32_t *tokens, size_t 
     return cli_json_print(object, stdout);
 }
 
-/* Of the model the vocabulary alone. */
+/* Opens only the model's vocabulary. */
 static int open_vocabulary(moe_engine **out, const cli_options *options)
 {
     moe_engine_options engine_options;

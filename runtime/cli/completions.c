@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* completions bash|zsh|fish: writes what that shell reads to complete the command's line, made from
- * the tables of commands and options. It runs while the tree is built; the command itself needs
- * none of this. */
+/* completions bash|zsh|fish: writes the script with which that shell completes the command's line,
+ * from the tables of commands and options. It runs during the build; the command itself does not
+ * need it. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,9 +10,10 @@
 #include "cli_help.h"
 #include "cli_option_table.h"
 
-/* ---- What may follow an option ---- */
+/* ---- Values of options ---- */
 
-/* The value is a file: its name in the help begins with FILE or PREFIX, or one of its choices is.
+/* True if the value is a file: its name in the help begins with FILE or PREFIX, or one of its
+ * choices is a file.
  */
 static bool takes_file(const cli_option_row *row)
 {
@@ -20,8 +21,8 @@ static bool takes_file(const cli_option_row *row)
            (strstr(row->argument, "FILE") != NULL || strcmp(row->argument, "PREFIX") == 0);
 }
 
-/* Prints the value's words with blanks between: the choices that can be typed as they stand.
- * Returns how many there are. With `print` off it only counts. */
+/* Prints the value's words with blanks between: the choices that can be typed as they are. Returns
+ * how many there are. With `print` off it only counts. */
 static size_t put_words(const cli_option_row *row, bool print)
 {
     size_t n = 0;
@@ -81,7 +82,7 @@ static void put_second_words(const char *name)
     }
 }
 
-/* Whether this is the first command of its first word, and it has a second one. */
+/* Whether this is the first command of its first word, and has a second word. */
 static bool begins_group(const cli_command *command)
 {
     bool first = command == cli_commands || strcmp(command[-1].name, command->name) != 0;
@@ -103,7 +104,7 @@ static void bash_option_names(const cli_command *command)
     puts("-h --help'");
 }
 
-/* A case that tells what follows an option; nothing for a flag. */
+/* Writes a case with the values of an option; nothing for a flag. */
 static void bash_option_value(const cli_option_row *row)
 {
     if (row->argument == NULL) {
@@ -237,7 +238,7 @@ static void fish_name(const char *name)
     }
 }
 
-/* Ends the line with what the shell shows beside the word. */
+/* Ends the line with the text that the shell shows beside the word. */
 static void fish_about(const char *text)
 {
     printf(" -d '");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The choice among the commands. */
+/* Chooses among the commands. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "cli_progress.h"
 #include "commands.h"
 
-/* The command that the arguments name, and how many words that took. */
+/* Finds the command that the arguments name, and how many words it took. */
 static const cli_command *find_command(int argc, char *const *argv, int *n_words)
 {
     for (const cli_command *command = cli_commands; command->name != NULL; command++) {
@@ -91,7 +91,8 @@ static int run_command(unsigned command, const cli_options *options)
     return runs[i].run(options);
 }
 
-/* What the process ends with: everything that was printed has to have arrived. */
+/* Returns the exit status of the process, after checking that everything printed has been written.
+ */
 static int finish(int code)
 {
     bool failed = ferror(stdout) != 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* manual TEMPLATE: writes the manual page, its options made from the tables of options and rules.
- * The template is the page, with
- *   .\" options            where the options go
- *   .\" about --name       what the page says of an option beyond the table's line; up to the next
- *                          such line or .\" end
- * A note on an option that the table has not is an error, so the two cannot part. */
+/* manual TEMPLATE: writes the manual page, with its options made from the tables of options and
+ * rules. The template is the page, with
+ *  .\" options            where the options go
+ *  .\" about --name       a note on an option, in addition to the table's line; up to the next
+ *                         such line or .\" end
+ * A note on an option that is not in the table is an error, so the two always agree. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static bool begins(const char *line, const char *word)
     return strncmp(line, word, strlen(word)) == 0;
 }
 
-/* Fills in the notes; returns what follows them. */
+/* Reads the notes; returns what follows them. */
 static const char *read_notes(const char *at)
 {
     while (begins(at, ABOUT_LINE) && n_notes < CLI_MOST_OPTION_ROWS) {
@@ -153,7 +153,7 @@ static bool same_name(const cli_option_row *a, const cli_option_row *b)
     return strcmp(long_name(a), long_name(b)) == 0;
 }
 
-/* All rows of the first's name. */
+/* Writes all rows with the first row's name. */
 static void put_option(size_t first)
 {
     const cli_option_row *row = &cli_option_rows[first];

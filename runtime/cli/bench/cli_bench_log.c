@@ -13,11 +13,11 @@
 #include "cli_options.h"
 
 struct cli_bench_log {
-    cli_bench_log_options options; /* after open without columns and identity */
+    cli_bench_log_options options; /* columns and identity are not used after open */
     int fd;                        /* -1: none */
     char ***rows;                  /* [n_rows][n_columns]; a row and its texts are one block */
     size_t n_rows, capacity;
-    bool created; /* the file, by this run */
+    bool created; /* this run created the file */
     size_t n_found;
 };
 
@@ -79,7 +79,7 @@ static bool append_text(cli_buffer *line, const char *text)
     return cli_buffer_append(line, text, strlen(text));
 }
 
-/* Quoted where it must be; a line break would end the row. */
+/* Quotes a cell if necessary. A cell with a line break is refused, since it would end the row. */
 static bool append_cell(cli_buffer *line, const char *cell)
 {
     if (strpbrk(cell, ",\"\r\n") == NULL) {
@@ -103,7 +103,8 @@ static bool append_row(cli_buffer *line, const char *const *cells, size_t n)
     return ok && append_text(line, "\n");
 }
 
-/* Splits a line, without its end, in place. The number of cells, or capacity + 1 for too many. */
+/* Splits a line, without its end, in place. Returns the number of cells, or capacity + 1 for too
+ * many. */
 static size_t split_row(char *line, const char **cells, size_t capacity)
 {
     size_t n = 0;
@@ -161,14 +162,14 @@ int cli_bench_log_append(cli_bench_log *log, const char *const *cells)
     return code;
 }
 
-/* Names of files do not matter: their content has an entry of its own. */
+/* Names of files are not compared: their content has an entry of its own. */
 static bool is_compared(const char *key)
 {
     const char *end = strstr(key, "_file");
     return strcmp(key, "model") != 0 && (end == NULL || strcmp(end, "_file") != 0);
 }
 
-/* Every setting of this run must be the file's. */
+/* Checks that every setting of this run equals the file's. */
 static int check_identity(const cli_bench_log *log, const char *line, struct json_object *identity)
 {
     struct json_object *found = line[0] == '#' ? json_tokener_parse(line + 1) : NULL;
@@ -198,7 +199,8 @@ static int check_identity(const cli_bench_log *log, const char *line, struct jso
     return code;
 }
 
-/* Lines 3 and on. A last row that is no row is dropped as torn: *good is where the file ends. */
+/* Reads lines from the third on. A malformed last row counts as torn and is dropped: *good is where
+ * the file ends. */
 static int read_rows(cli_bench_log *log, char *text, size_t size, size_t *good)
 {
     size_t capacity = log->options.n_columns;
@@ -224,7 +226,7 @@ static int read_rows(cli_bench_log *log, char *text, size_t size, size_t *good)
     return code;
 }
 
-/* What an older run left: its whole lines are taken, a torn one is cut off. */
+/* Takes over what an older run left: keeps whole lines, cuts off a torn one. */
 static int go_on(cli_bench_log *log, cli_buffer *head, size_t identity_bytes, cli_buffer *text,
                  struct json_object *identity)
 {
@@ -320,7 +322,7 @@ int cli_bench_log_open(cli_bench_log **out, const cli_bench_log_options *options
     log->options = *options;
     log->fd = -1;
     int code = options->path != NULL ? open_path(log, options->identity) : CLI_EXIT_OK;
-    log->options.columns = NULL; /* the caller's, as the identity is */
+    log->options.columns = NULL; /* belongs to the caller, like the identity */
     log->options.identity = NULL;
     if (code != CLI_EXIT_OK) {
         cli_bench_log_close(out);
@@ -338,7 +340,7 @@ void cli_bench_log_close(cli_bench_log **log)
     }
     free((*log)->rows);
     if ((*log)->fd >= 0) {
-        /* What holds no measurement would only be in the way of the next attempt. */
+        /* A file without measurements would only hinder the next attempt. */
         if ((*log)->created && (*log)->n_rows == 0) {
             (void)unlink((*log)->options.path);
         }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Measurements as they are made: rows of text cells in memory and, with a path, in a CSV file that
- * a later run can go on from.
+/* Keeps measurements as they are made: rows of text cells in memory and, with a path, in a CSV file
+ * that a later run can continue.
  *
- *     # {"bench":"cache","fingerprint":"...","machine":"...",...}     what all rows have in common
- *     expert_cache,policy,repetition,tokens_per_s,...                 keys first, then results
- *     25%,lru,0,41.31,...
+ *    # {"bench":"cache","fingerprint":"...","machine":"...",...}     what all rows have in common
+ *    expert_cache,policy,repetition,tokens_per_s,...                 keys first, then results
+ *    25%,lru,0,41.31,...
  *
- * A row is appended by one write and is on the disk before the next measurement begins, so whatever
- * ends the process leaves whole rows and at most one torn line at the end, which is dropped. A file
- * of another bench, model, machine or setting is refused: its rows are not this run's. */
+ * A row is appended by one write and is on the disk before the next measurement begins. If the
+ * process is killed, the file has whole rows and at most one torn line at its end, which is
+ * dropped. A file of another bench, model, machine or setting is refused, since its rows are not
+ * comparable. */
 #ifndef CLI_BENCH_LOG_H
 #define CLI_BENCH_LOG_H
 
@@ -20,11 +21,11 @@
 typedef struct cli_bench_log cli_bench_log;
 
 typedef struct cli_bench_log_options {
-    const char *path; /* NULL: in memory alone */
-    bool resume;      /* a file that exists is gone on with; else it is an error */
+    const char *path; /* NULL: only in memory */
+    bool resume;      /* continues an existing file; otherwise one is an error */
     const char *const *columns;
     size_t n_columns;
-    size_t n_keys;                /* the first columns, which tell rows apart */
+    size_t n_keys;                /* the first columns, which identify a row */
     struct json_object *identity; /* texts by name; not kept */
 } cli_bench_log_options;
 

@@ -116,7 +116,7 @@ int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out)
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
-    /* Nothing that a run did not ask for by itself: no sidecar found by chance, no warm slots. */
+    /* Disables what the run did not ask for: a sidecar found beside the model, warm slots. */
     cli_options options = run->options;
     options.quiet = true;
     options.calibration = options.calibration != NULL ? options.calibration : "none";

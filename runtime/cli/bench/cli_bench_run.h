@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One run of a bench: the model opened anew, a prompt, and greedy decoding, which is counted. */
+/* One run of a bench: opens the model anew, evaluates a prompt, and decodes greedily; decoding is
+ * measured. */
 #ifndef CLI_BENCH_RUN_H
 #define CLI_BENCH_RUN_H
 
@@ -14,16 +15,17 @@ typedef struct cli_bench_run {
 } cli_bench_run;
 
 typedef struct cli_bench_outcome {
-    char how[128]; /* experts were read */
+    char how[128]; /* how experts were read */
     uint64_t slots;
-    double cached_share; /* of the model's files, in the page cache before opening; -1: not known */
+    double cached_share; /* share of the model's files in the page cache before opening; -1: not
+                          * known */
     double prompt_per_s, decode_per_s;
     /* Of decoding, per token or as a share: */
     double hit_rate;
     double bytes_read, stall_s;
     double stall_share;
     double read_bytes_per_s;
-    double cpu_s_per_gb; /* of everything, computing included; not a number where nothing is read */
+    double cpu_s_per_gb; /* of everything, including computing; NaN if nothing is read */
     uint64_t prefetches, prefetches_used;
     uint64_t policy_faults;
     char sha256[CLI_SHA256_HEX_SIZE]; /* of the tokens written */

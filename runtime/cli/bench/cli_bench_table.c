@@ -18,8 +18,8 @@ typedef struct cell {
     char name[NAME_SIZE];
     char value[VALUE_SIZE];
     bool is_text;
-    bool is_detail; /* not in the table */
-    bool is_absent; /* a number that there is none of */
+    bool is_detail; /* not in the table for people */
+    bool is_absent; /* a number without a value */
 } cell;
 
 struct cli_bench_table {
@@ -35,7 +35,7 @@ struct cli_bench_table {
 
 /* ---- Lists ---- */
 
-/* Calls take for every part between commas. */
+/* Calls take() for every part between commas. */
 static int each_part(const char *text, const char *option, size_t *n,
                      bool (*take)(const char *part, size_t index, void *user), void *user)
 {
@@ -225,7 +225,8 @@ static void print_cell(const char *text, size_t width, bool is_text, bool is_fir
     printf(is_text ? "%s%-*s" : "%s%*s", is_first ? "" : "  ", (int)width, text);
 }
 
-/* Each column as wide as its widest value or name; texts to the left, numbers to the right. */
+/* Makes each column as wide as its widest value or name; texts to the left, numbers to the right.
+ */
 static void print_rows(const cli_bench_table *t, const size_t *widths)
 {
     for (size_t line = 0; line <= t->n_rows; line++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of named values, as a bench measures them, in all forms that results are printed in. The
- * first row's names are every row's. */
+/* Rows of named values that a bench measured, printed in any of the result formats. All rows have
+ * the names of the first. */
 #ifndef CLI_BENCH_TABLE_H
 #define CLI_BENCH_TABLE_H
 
@@ -19,23 +19,24 @@ int cli_bench_counts(const char *text, const char *option, uint64_t *counts, siz
 
 typedef struct cli_bench_table cli_bench_table;
 
-/* NULL when memory is short; what is added to a table after that is lost, and told when printed. */
+/* NULL when memory is short; values added to such a table are lost, and printing it reports that.
+ */
 cli_bench_table *cli_bench_table_create(const char *bench, const char *title);
 void cli_bench_table_free(cli_bench_table **table);
 
 void cli_bench_begin_row(cli_bench_table *table);
 void cli_bench_text(cli_bench_table *table, const char *name, const char *value);
 void cli_bench_count(cli_bench_table *table, const char *name, uint64_t value);
-/* NaN: absent, as is told in every form. */
+/* NaN: absent; every format shows it as absent. */
 void cli_bench_real(cli_bench_table *table, const char *name, int digits, double value);
-/* The median of values, and in CSV and JSON their least and greatest too; n = 0: absent, as is told
- * in every form. */
+/* The median of values; CSV and JSON also have their least and greatest. n = 0: absent; every
+ * format shows it as absent. */
 void cli_bench_median(cli_bench_table *table, const char *name, int digits, const double *values,
                       size_t n);
 
-/* The cells of the last call are not for the table for people. */
+/* Leaves the cells of the last call out of the table for people. */
 void cli_bench_detail(cli_bench_table *table);
-/* What all rows have in common, printed above them: texts by name, which must stay until then. */
+/* What all rows have in common, printed above them: texts by name, which must live until then. */
 void cli_bench_table_about(cli_bench_table *table, struct json_object *about);
 
 /* format: CLI_FORMAT_*; the plot has y over x, a curve for each text value. An exit code. */

@@ -30,7 +30,7 @@ static char **environment_with(const char *setting)
     return all;
 }
 
-/* A file that nobody else sees, so that neither side waits for the other. */
+/* Creates a file that no other process sees, so that neither side waits for the other. */
 static int input_file(const cli_buffer *input)
 {
     if (input == NULL || input->size == 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Other programs that a bench may use where they are installed: fio, gnuplot. No shell is involved.
+/* Runs other programs that a bench may use if they are installed: fio, gnuplot. No shell is
+ * involved.
  */
 #ifndef CLI_PROGRAM_H
 #define CLI_PROGRAM_H
@@ -8,10 +9,10 @@
 
 enum { CLI_PROGRAM_NOT_RUN = -1 };
 
-/* Runs argv[0], found along PATH, with the arguments up to NULL; stdin is the input (NULL: empty),
- * stdout is appended to the output (NULL: thrown away), stderr likewise thrown away. setting (may
- * be NULL), "NAME=value", is added to its environment. Waits; returns its exit status,
- * CLI_PROGRAM_NOT_RUN where it could not be started or was killed. */
+/* Runs argv[0], found along PATH, with the arguments up to NULL. stdin is the input (NULL: empty),
+ * stdout is appended to the output (NULL: discarded), stderr is discarded. setting (may be NULL),
+ * "NAME=value", is added to its environment. Waits; returns its exit status, or CLI_PROGRAM_NOT_RUN
+ * if it could not be started or was killed. */
 int cli_program_run(const char *const *argv, const char *setting, const cli_buffer *input,
                     cli_buffer *output);
 

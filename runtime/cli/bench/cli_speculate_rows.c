@@ -7,7 +7,7 @@
 #define ACCEPTED_POSITIONS 8
 #define NAME_SIZE          48
 
-/* A share of nothing is none. */
+/* part / whole, or 0 if the whole is 0. */
 static double share_of(uint64_t part, uint64_t whole)
 {
     return whole > 0 ? 100.0 * (double)part / (double)whole : (double)NAN;
@@ -18,7 +18,7 @@ static double percent(double part, double whole)
     return whole > 0 ? 100.0 * part / whole : 0;
 }
 
-/* sum += after - before, over n counters that lie one behind the other. */
+/* sum += after - before, over n consecutive counters. */
 static void add_counts(uint64_t *sum, const uint64_t *before, const uint64_t *after, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -72,7 +72,7 @@ void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *befo
     add_foresight(s, b, a);
     add_counts(s->drafted_at, b->drafted_at, a->drafted_at, MOE_DRAFT_POSITIONS);
     add_counts(s->accepted_at, b->accepted_at, a->accepted_at, MOE_DRAFT_POSITIONS);
-    s->utility_mean = a->utility_mean; /* of all so far */
+    s->utility_mean = a->utility_mean; /* of the whole run so far */
     s->utility_worst = a->utility_worst;
     sum->lossy = after->lossy;
 }
@@ -89,8 +89,8 @@ static void add_byte_cells(cli_bench_table *table, const moe_engine_stats *s, do
     cli_bench_real(table, "disk_mib_per_token", 4, (double)s->bytes_read_disk / mib);
 }
 
-/* Of the bytes that verification needed and the draft did not find: what was there or on its way
- * when verification asked. */
+/* Of the bytes that verification needed and the draft did not find: the parts that were loaded, or
+ * on their way, when verification asked. */
 static void add_foresight_cells(cli_bench_table *table, const moe_speculation_stats *p)
 {
     uint64_t hidden = p->verify_bytes_ready + p->verify_bytes_loading;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What bench speculate tells of a configuration: statistics summed over runs, as cells of a row. */
+/* The results of bench speculate for a configuration: statistics summed over runs, as cells of a
+ * row. */
 #ifndef CLI_SPECULATE_ROWS_H
 #define CLI_SPECULATE_ROWS_H
 
@@ -10,17 +11,17 @@
 /* Adds what was counted between two moments of one engine. */
 void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *before,
                              const moe_engine_stats *after);
-/* tokens emitted, in so many seconds. */
+/* Adds cells for so many emitted tokens in so many seconds. */
 void cli_speculate_add_cells(cli_bench_table *table, const moe_engine_stats *stats, double tokens,
                              double seconds);
 
-/* Layers and positions of a draft that there is something to tell of. */
+/* The numbers of layers and draft positions that have results. */
 typedef struct cli_speculate_extent {
     size_t n_layers, n_positions;
 } cli_speculate_extent;
 void cli_speculate_widen(cli_speculate_extent *extent, const moe_speculation_stats *stats);
-/* Recall of foresight, in percent: "layer_0"..., "position_0"...; the first function's cells are
- * named foreseen_... and not for the table for people. */
+/* Recall of foresight, in percent: "layer_0"..., "position_0".... The first function names its
+ * cells foreseen_..., and leaves them out of the table for people. */
 void cli_speculate_add_recall(cli_bench_table *table, const moe_speculation_stats *stats,
                               const cli_speculate_extent *extent);
 void cli_speculate_add_recall_cells(cli_bench_table *table, const moe_speculation_stats *stats,

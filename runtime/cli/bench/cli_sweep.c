@@ -193,7 +193,7 @@ static int run_all(cli_sweep *s)
         const char *values[CLI_SWEEP_AXES];
         const char *keys[CLI_SWEEP_AXES + 1];
         char number[REPETITION_SIZE];
-        /* There and back, so that nothing always follows the same neighbour. */
+        /* Alternates direction, so that no combination always follows the same neighbour. */
         choose(s, i / n % 2 == 0 ? i % n : n - 1 - i % n, values);
         keys_of(s, values, number, i / n, keys);
         if (cli_bench_log_find(s->log, keys) != NULL) {
@@ -238,7 +238,7 @@ static int open_log(cli_sweep *s)
 
 /* ---- Results ---- */
 
-/* The numbers of one combination, repetition by repetition; those that are absent left out. */
+/* The numbers of one combination, by repetition, without absent ones. */
 static size_t numbers_of(const cli_sweep *s, const char *const *values, const char *name,
                          double *numbers)
 {

@@ -10,7 +10,7 @@
 
 #define DEFAULT_DECODE 64
 
-/* By content: a text that was edited is another one, one that was moved is not. */
+/* Identifies a file by its content: an edited text is another one, a moved one is not. */
 static void describe_bytes(struct json_object *identity, const char *what, const char *path,
                            const cli_buffer *bytes)
 {
@@ -27,7 +27,7 @@ static void describe_bytes(struct json_object *identity, const char *what, const
     cli_json_text(identity, key, path);
 }
 
-/* path NULL: otherwise is said. An exit code. */
+/* path NULL: uses the text `otherwise`. An exit code. */
 static int describe_file(struct json_object *identity, const char *what, const char *path,
                          const char *otherwise)
 {

@@ -7,7 +7,7 @@
 #include "cli_sweep.h"
 
 typedef struct cli_sweep_model {
-    cli_sweep sweep; /* its user is this */
+    cli_sweep sweep; /* the sweep's user pointer is this struct */
     cli_bench_run run;
     cli_buffer text;
 } cli_sweep_model;

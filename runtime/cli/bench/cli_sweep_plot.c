@@ -135,7 +135,7 @@ static void write_data(const cli_sweep_plot *p, FILE *file)
     }
 }
 
-/* data: a file's name in quotes, or a data block's. */
+/* data: the name of a file in quotes, or of a data block. */
 static void write_script(const cli_sweep_plot *p, FILE *file, const char *data)
 {
     bool numbers = has_numbers(p);

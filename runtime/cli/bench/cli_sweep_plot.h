@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A sweep drawn by gnuplot: medians with their least and greatest, a curve for each combination of
- * the axes that are not drawn along. --format gnuplot -o PREFIX writes the script and its data;
- * --plot FILE.svg has gnuplot draw at once. */
+/* Draws a sweep with gnuplot: medians with their least and greatest, and a curve for each
+ * combination of the other axes. --format gnuplot -o PREFIX writes the script and its data; --plot
+ * FILE.svg runs gnuplot at once. */
 #ifndef CLI_SWEEP_PLOT_H
 #define CLI_SWEEP_PLOT_H
 
@@ -19,7 +19,7 @@ typedef struct cli_sweep_plot {
     size_t n, capacity;
 } cli_sweep_plot;
 
-/* Before anything is measured: what --plot needs is there. An exit code. */
+/* Checks, before anything is measured, that --plot can work. An exit code. */
 int cli_sweep_plot_check(const cli_options *options);
 
 int cli_sweep_plot_begin(cli_sweep_plot *p);

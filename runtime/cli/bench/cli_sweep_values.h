@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Values of a sweep's axes, as they stand on the command line. */
+/* Values of a sweep's axes, in the form of the command line. */
 #ifndef CLI_SWEEP_VALUES_H
 #define CLI_SWEEP_VALUES_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* analyze: what a routing trace says, whatever the cache. */
+/* analyze: measures a routing trace, independent of any cache. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "cli_trace.h"
 #include "bench_commands.h"
 
-/* Numbers of experts whose coverage is told: 1, 2, 4, ... and all. */
+/* Numbers of experts whose coverage is printed: 1, 2, 4, ... and all. */
 static uint32_t next_coverage(uint32_t n, uint32_t n_expert)
 {
     return n < n_expert && 2 * n > n_expert ? n_expert : 2 * n;
@@ -161,8 +161,8 @@ static int print_json(const moe_analysis *a, double load_share)
     return cli_json_print(object, stdout);
 }
 
-/* The heat map of which experts of a layer are chosen together: counts over what pairs all alike
- * would have; the diagonal is left out. */
+/* Writes the heat map of which experts of a layer are chosen together: counts divided by those of
+ * equally likely pairs; the diagonal is left out. */
 static int write_gnuplot(const moe_analysis *a, const cli_options *options)
 {
     FILE *data = cli_output_create(options, ".dat");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* bench decode: two phases, timed apart. In the prompt phase only the sequences that have not yet
- * sampled take part in a pass, so that no decoding is counted in it; in the decode phase every pass
- * has one row of each sequence. With forced tokens the model chooses as ever, which takes the same
- * time; its choice is recorded, and the forced token stands in its place. */
+/* bench decode: two phases, timed separately. In the prompt phase a pass only has sequences that
+ * have not yet sampled, so no decoding is counted in it. In the decode phase every pass has one row
+ * of each sequence. With forced tokens the model still chooses, which takes the same time; its
+ * choice is recorded and replaced by the forced token. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,16 +33,16 @@ typedef struct bench {
     moe_session **sessions; /* [n_sequences] */
     moe_session **active;   /* [n_sequences] those of one pass */
     cli_bench_tokens tokens;
-    int32_t *chosen; /* [n_decode + 1] by the first sequence's model */
+    int32_t *chosen; /* [n_decode + 1] the model's choices in the first sequence */
     size_t n_chosen;
-    double open_s;        /* to open the engine: weights that stay are read */
-    double first_token_s; /* from then on, in the first repetition, to the first token chosen */
-    double *prompt_speed; /* [repeat] tokens a second, all sequences together */
+    double open_s;        /* time to open the engine, including resident weights */
+    double first_token_s; /* from then to the first token chosen, in the first repetition */
+    double *prompt_speed; /* [repeat] tokens per second, all sequences together */
     double *decode_speed; /* [repeat] */
-    double *bound_share;  /* [repeat] of what memory bandwidth allows; one sequence */
+    double *bound_share;  /* [repeat] share of what memory bandwidth allows; one sequence */
     double *sorted;       /* [repeat] */
-    double bandwidth;     /* bytes a second, the last measured */
-    /* Of what the model chose in the first sequence, in the first repetition. */
+    double bandwidth;     /* bytes per second, the last measured */
+    /* Of the model's choices in the first sequence, in the first repetition. */
     char tokens_sha256[CLI_SHA256_HEX_SIZE];
 } bench;
 
@@ -59,7 +59,7 @@ static int compare_doubles(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* values: [repeat], left in their order. */
+/* values: [repeat], whose order is kept. */
 static spread spread_of(const bench *b, const double *values)
 {
     size_t n = b->options->bench_repeat;
@@ -90,7 +90,7 @@ static int step(bench *b, moe_session *const *sessions, size_t n)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* What the sessions sampled in the last step; the first session's is kept. */
+/* Takes what the sessions sampled in the last step; keeps the first session's. */
 static void take_chosen(bench *b)
 {
     for (size_t i = 0; i < b->n_sequences; i++) {
@@ -144,7 +144,7 @@ static int run_prompts(bench *b)
     }
 }
 
-/* Puts the i-th forced token where the model's own choice stands. */
+/* Replaces the model's own choice by the i-th forced token. */
 static int force_tokens(bench *b, size_t i)
 {
     moe_error err = {""};
@@ -193,21 +193,22 @@ static int run_repetition(bench *b, size_t repetition)
     return code;
 }
 
-/* Keys and values that a decoded token reads: those of every position up to its own, on average. */
+/* Bytes of keys and values that a decoded token reads, on average: those of every position up to
+ * its own. */
 static double kv_bytes_read(const bench *b)
 {
     double depth = (double)b->n_prompt + ((double)b->n_decode + 1) / 2;
     return depth * (double)b->info.kv_bytes_per_token;
 }
 
-/* The bound of decoding one sequence, measured beside every repetition: on a shared machine the
- * memory's speed changes by the minute. */
+/* Measures the bound for decoding one sequence beside every repetition: on a shared machine the
+ * memory's speed changes within minutes. */
 static int compare_with_bound(bench *b, size_t repetition)
 {
     moe_error err = {""};
     int status = moe_engine_measure_bandwidth(b->engine, &b->bandwidth, &err);
     if (status == MOE_ERR_BUDGET || status == MOE_ERR_UNSUPPORTED) {
-        return CLI_EXIT_OK; /* the bound is left out */
+        return CLI_EXIT_OK; /* the bound is not reported */
     }
     if (status != MOE_OK) {
         return cli_report(status, &err);
@@ -277,8 +278,8 @@ static void release(bench *b)
     free(b->bound_share);
 }
 
-/* runs: every repetition's, in order, so that the first, with nothing in memory yet, can be told
- * from the others. */
+/* runs: every repetition's, in order, so that the first, with nothing in memory yet, can be
+ * distinguished. */
 static struct json_object *spread_json(const bench *b, const char *test, size_t n, const spread *s,
                                        const double *values)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* bench cache: cache sizes x policies on the engine itself. Experts come when they are needed and
- * no sooner (no prefetch), so hits are the policy's own. The routing is the same in all runs; it is
- * recorded once, in a run that is not counted, and given to the simulator for Belady's bound and
- * for what it says that the policy would hit, which is what the engine must have hit. */
+/* bench cache: cache sizes x policies on the engine itself. Experts are loaded on demand only (no
+ * prefetch), so hits are the policy's own. The routing is the same in all runs. It is recorded
+ * once, in a run that is not counted. The simulator then computes Belady's bound from it, and the
+ * hits of the policy, which the engine's hits must equal. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,9 +56,9 @@ static const cli_measure measures[N_MEASURES] = {
 };
 
 typedef struct cache_bench {
-    cli_sweep_model model; /* first: the sweep's user */
+    cli_sweep_model model; /* first member: the sweep's user pointer is this struct */
     moe_trace *trace;      /* of the routing; NULL before the first run */
-    bool has_classes;      /* experts of several sizes: slots are then no bound for the simulator */
+    bool has_classes;      /* experts of several sizes: the simulator then gives no bound */
 } cache_bench;
 
 /* ---- The routing ---- */
@@ -93,7 +93,7 @@ static int record_trace(cache_bench *b)
     return code;
 }
 
-/* The hit rate of decoding, in percent; NAN where the simulator is no measure. */
+/* The hit rate of decoding, in percent; NAN if the simulator does not apply. */
 static double simulate(const cache_bench *b, const char *policy, uint64_t slots)
 {
     moe_simulation simulation;
@@ -134,7 +134,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     results[STALL_PERCENT].number = 100 * out.stall_share;
     results[CPU_S_PER_GB].number = out.cpu_s_per_gb;
     results[POLICY_FAULTS].number = (double)out.policy_faults;
-    /* The simulator knows no calibration: where the policy does, it is another one. */
+    /* The simulator has no calibration, so it cannot reproduce a policy that uses one. */
     bool knows_more =
         s->options->calibration != NULL && strcmp(s->options->calibration, "none") != 0;
     results[SIMULATED_PERCENT].number = knows_more ? NAN : simulate(b, values[POLICY], out.slots);
@@ -145,7 +145,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     return code;
 }
 
-/* ---- What is asked for ---- */
+/* ---- Options ---- */
 
 static int add_axes(cli_sweep *s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* bench io: what the storage gives, before any model computes: I/O engines x blocks x depths on
- * random ranges as long as the model's experts' parts, beside fio where it is installed. A
- * repetition asks all engines for the same ranges; fio chooses its own, of one size. */
+/* bench io: measures the storage, before any model computes: I/O engines x blocks x depths on
+ * random ranges as long as the model's experts' parts, beside fio if it is installed. In a
+ * repetition all engines read the same ranges; fio chooses its own, of one size. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ static int read_range(io_bench *b, const char *text)
     return CLI_EXIT_OK;
 }
 
-/* As the engine reads: an expert is a range of each of its three tensors. */
+/* Ranges as the engine reads them: an expert is one range in each of its three tensors. */
 static int ranges_of_model(io_bench *b)
 {
     moe_file *file = NULL;
@@ -109,7 +109,7 @@ static bool fio_is_installed(void)
     return cli_program_run(version, NULL, NULL, NULL) == 0;
 }
 
-/* Blocks as the engines read them: of the ranges' length where that is shorter. */
+/* The block size that the engines use: limited to the ranges' length. */
 static uint64_t fio_block(const io_bench *b, const char *block)
 {
     uint64_t mean = (b->range_min + b->range_max) / 2;
@@ -132,7 +132,7 @@ static int read_fio(const cli_buffer *output, uint64_t block, const char *depth,
     char size[CLI_FORMAT_SIZE];
     struct json_object *jobs = NULL;
     struct json_object *read = NULL;
-    /* Notes may stand before the object. */
+    /* fio may print notes before the JSON object. */
     const char *begin = output->data != NULL ? strchr(output->data, '{') : NULL;
     struct json_object *all = begin != NULL ? json_tokener_parse(begin) : NULL;
     struct json_object *job = all != NULL && json_object_object_get_ex(all, "jobs", &jobs)
@@ -156,7 +156,7 @@ static int read_fio(const cli_buffer *output, uint64_t block, const char *depth,
                                             "--io uring,threads");
 }
 
-/* A ':' in a file's name separates names. */
+/* fio separates file names by ':', so it is escaped. */
 static void fio_filename(char *out, size_t size, const char *path)
 {
     size_t n = (size_t)snprintf(out, size, "--filename=");
@@ -198,7 +198,7 @@ static int run_fio(const io_bench *b, const char *const *values, uint64_t seed,
         argv[n++] = "--fixedbufs=1";
         argv[n++] = "--registerfiles=1";
     }
-    /* malloc() of that size then asks for huge pages, as our buffers do. */
+    /* malloc() of that size then asks for huge pages, like our buffers. */
     const char *pages = o->small_pages ? NULL : "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
     cli_buffer output = {0};
     int status = cli_program_run(argv, pages, NULL, &output);
@@ -250,7 +250,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     return CLI_EXIT_OK;
 }
 
-/* Against fio with the same block and depth in the same repetition. */
+/* The share of fio's speed with the same block and depth in the same repetition. */
 static double share_of_fio(const cli_sweep *s, const char *const *values, size_t repetition)
 {
     const char *theirs_at[CLI_SWEEP_AXES];
@@ -261,7 +261,7 @@ static double share_of_fio(const cli_sweep *s, const char *const *values, size_t
     return theirs != NULL && ours != NULL ? 100 * strtod(ours, NULL) / strtod(theirs, NULL) : NAN;
 }
 
-/* ---- What is asked for ---- */
+/* ---- Options ---- */
 
 static int add_axes(cli_sweep *s)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* bench speculate: configurations of speculation (and of lossy modes) against each other on the
- * same prompts, cache sizes and batches. The first configuration is what the others are compared
- * with. Runs are interleaved, and ratios are medians of pairs, because shared machines are noisy.
- * Every configuration without a lossy mode must write the tokens of the first, or the command
- * fails. */
+/* bench speculate: compares configurations of speculation (and of lossy modes) on the same prompts,
+ * cache sizes and batches, with the first configuration as the baseline. Runs are interleaved, and
+ * ratios are medians of pairs, because shared machines are noisy. Every configuration without a
+ * lossy mode must write the tokens of the first, or the command fails. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ typedef struct config {
 /* One configuration under one cache size and batch: sums over repetitions, and each one's speed. */
 typedef struct outcome {
     double *speed; /* [repeat] tokens a second */
-    double *ratio; /* [repeat] to the first configuration's of the same repetition */
+    double *ratio; /* [repeat] ratio to the first configuration of the same repetition */
     double seconds;
     uint64_t n_emitted;
     moe_engine_stats sum;
@@ -60,7 +59,7 @@ typedef struct matrix {
     outcome *outcomes; /* [n_caches][n_batches][n_configs] */
 } matrix;
 
-/* ---- What is to be run ---- */
+/* ---- Configurations ---- */
 
 static bool is_lossy(const cli_options *o)
 {
@@ -68,7 +67,7 @@ static bool is_lossy(const cli_options *o)
 }
 
 /* "self --draft-max 4": a mode and those options of run that say how tokens are drafted and
- * computed; the others, such as -n or --temp, are the bench's own. */
+ * computed. The bench itself sets the others, such as -n or --temp. */
 static int parse_config(matrix *m, const char *text, size_t size)
 {
     config *c = &m->configs[m->n_configs];
@@ -156,13 +155,13 @@ typedef struct run {
     size_t batch;
     moe_session **sessions, **active;
     size_t *n_written;
-    int32_t *written; /* [batch][n_decode] of the group at hand */
+    int32_t *written; /* [batch][n_decode] of the current group */
     cli_sha256 hash;
     double seconds;
     uint64_t n_emitted;
 } run;
 
-/* Windows of the text, spread evenly over it. */
+/* The i-th of n windows of the text, spread evenly over it. */
 static size_t window_of(const run *r, size_t index, size_t n)
 {
     size_t room = r->n_text - r->m->n_prompt;
@@ -179,7 +178,7 @@ static int step(run *r, size_t n)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* Prompts first, so that decoding is measured alone: until every sequence has its first token. */
+/* Runs prompts until every sequence has its first token, so that decoding is measured alone. */
 static int run_prompts(run *r, size_t group)
 {
     moe_session_options options;
@@ -225,14 +224,14 @@ static void take(run *r, size_t i)
     }
 }
 
-/* Until every sequence has its tokens; those that have them take part no longer. */
+/* Runs until every sequence has its tokens; finished sequences leave the batch. */
 static int decode_group(run *r)
 {
     int code = CLI_EXIT_OK;
     uint64_t begin = cli_engine_now_ns(r->engine);
     for (size_t i = 0; i < r->batch; i++) {
         take(r, i);
-        r->n_emitted -= r->n_written[i]; /* the first came with the prompt */
+        r->n_emitted -= r->n_written[i]; /* the first token came with the prompt */
     }
     for (bool busy = true; busy && code == CLI_EXIT_OK;) {
         size_t n = 0;
@@ -342,7 +341,7 @@ static int check_text(const matrix *m, const outcome *first, size_t c)
                           m->configs[c].text, m->configs[0].text);
 }
 
-/* All configurations of one cache size and batch, in turn, as often as asked for. */
+/* Runs all configurations of one cache size and batch in turn, for all repetitions. */
 static int run_cell(matrix *m, size_t cache, size_t batch)
 {
     outcome *first = m->outcomes + (cache * m->n_batches + batch) * m->n_configs;
@@ -374,7 +373,8 @@ static const outcome *outcome_of(const matrix *m, size_t cache, size_t batch, si
     return &m->outcomes[(cache * m->n_batches + batch) * m->n_configs + c];
 }
 
-/* Layers and positions that any configuration's foresight was asked about: every row has them. */
+/* The layers and positions for which any configuration's foresight has results: every row has them.
+ */
 static cli_speculate_extent extent_of(const matrix *m)
 {
     cli_speculate_extent extent = {0, 0};
@@ -403,8 +403,8 @@ static void add_row(cli_bench_table *table, const matrix *m, size_t cache, size_
     cli_speculate_add_recall(table, &o->sum.speculation, &extent);
 }
 
-/* How much of what verification asked for a draft had foreseen, as a table of its own for people;
- * the other forms have it in the rows of the first. */
+/* Prints how much of verification's requests a draft had foreseen: a separate table for people; the
+ * other formats have it in the rows of the first. */
 static int print_foresight(const matrix *m)
 {
     cli_speculate_extent extent = extent_of(m);

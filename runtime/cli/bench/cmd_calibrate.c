@@ -10,7 +10,7 @@
 #include "cli_prompt.h"
 #include "bench_commands.h"
 
-#define CONTEXT 512 /* of the windows that a calibration evaluates */
+#define CONTEXT 512 /* tokens of a window that calibration evaluates */
 
 static bool on_progress(double fraction, void *user)
 {

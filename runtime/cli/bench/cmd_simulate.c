@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* simulate: a trace x policies x sizes x ways to split the slots. Belady's bound is computed for
- * each size and split, whether it is asked for or not, so that regrets can be told. */
+/* simulate: a trace x policies x sizes x ways to split the slots. It always computes Belady's bound
+ * for each size and split, so that it can print regrets. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,11 +43,11 @@ typedef struct sweep_row {
     const char *policy;
     bool per_layer;
     double share;  /* of all slots that could be used */
-    double regret; /* hit rate that Belady has more; with prefetch: not a bound, told anyway */
+    double regret; /* Belady's hit rate minus this one; with prefetch not a bound, printed anyway */
     moe_simulation_result result;
 } sweep_row;
 
-/* ---- What is asked for ---- */
+/* ---- Options ---- */
 
 /* Calls take() with each part of a comma-separated list. */
 static int each_part(const char *list, const char *option, sweep *s,
@@ -79,7 +79,7 @@ static int take_policy(sweep *s, const char *name)
     return CLI_EXIT_OK;
 }
 
-/* Those that the trace allows. */
+/* Takes all policies that the trace allows. */
 static int take_all_policies(sweep *s)
 {
     int code = CLI_EXIT_OK;

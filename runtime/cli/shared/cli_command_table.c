@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the commands are called and what help says about them; main.c calls them. */
+/* The commands' names and their help; main.c calls them. */
 #include <stddef.h>
 
 #include "cli_options.h"

@@ -25,7 +25,7 @@ static void on_note(const char *line, void *user)
     cli_terminal_note(user, words);
 }
 
-/* The library names what to change in its own words; these are the command's. */
+/* The library's advice names its own fields; this table has the command's words. */
 static const struct {
     const char *words, *option;
 } budget_options[] = {
@@ -38,7 +38,7 @@ static const struct {
     {"expert cache", "--expert-cache"},
 };
 
-/* " (-c, -b)": the options that an error about memory speaks of; or "". */
+/* " (-c, -b)": the options that an error about memory concerns; or "". */
 static void name_options(int status, const char *message, char *out, size_t size)
 {
     size_t n = 0;
@@ -68,7 +68,7 @@ int cli_report(int status, const moe_error *err)
                     message[0] == '\0' ? moe_status_name(status) : message, options);
 }
 
-/* --host-memory 40% is of the model's file, all parts together; --device-memory likewise. */
+/* A percentage in --host-memory or --device-memory is of the model's file, all parts together. */
 static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *options)
 {
     *bytes = given->bytes;
@@ -160,7 +160,7 @@ int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t conte
     cli_progress_start(loading, options, "loading");
     engine_options.progress = on_open_progress;
     engine_options.log = options->quiet || options->json ? NULL : on_note;
-    engine_options.user = options->terminal; /* which outlives every engine */
+    engine_options.user = options->terminal; /* the terminal outlives every engine */
     int status = moe_engine_open(out, &engine_options, &err);
     cli_progress_end(loading);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers for people. */
+/* Formats numbers for people. */
 #ifndef CLI_FORMAT_H
 #define CLI_FORMAT_H
 
@@ -10,9 +10,9 @@
 
 /* "1.25 GiB", "512 B". */
 const char *cli_format_bytes(char out[CLI_FORMAT_SIZE], uint64_t bytes);
-/* "6.92 B", "1.3 M", "870": as model sizes are told. */
+/* "6.92 B", "1.3 M", "870": the form of model sizes. */
 const char *cli_format_count(char out[CLI_FORMAT_SIZE], uint64_t count);
-/* tokens / ns as tokens a second; 0 when no time passed. */
+/* tokens / ns as tokens per second; 0 when no time passed. */
 double cli_per_second(uint64_t tokens, uint64_t ns);
 double cli_seconds(uint64_t ns);
 uint64_t cli_now_ns(void);

@@ -17,7 +17,7 @@ const char *cli_command_title(const cli_command *command, char *out, size_t size
     return out;
 }
 
-/* Words from INDENT on; *at is the column where the line ends. */
+/* Prints words from INDENT on; *at is the column where the line ends. */
 static void print_words(const char *text, int *at)
 {
     while (*text != '\0') {

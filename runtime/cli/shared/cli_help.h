@@ -12,7 +12,8 @@ const char *cli_command_title(const cli_command *command, char *out, size_t size
 
 void cli_print_command_help(const cli_command *command);
 
-/* The list of commands, on stdout. With a name only those of two words that begin with it. */
+/* Prints the list of commands on stdout. With a name, only those of two words that begin with it.
+ */
 void cli_print_overview(const char *name);
 
 #endif

@@ -29,7 +29,7 @@ static void on_interrupt(int signal_number)
     }
 }
 
-/* What nohup has arranged stays so. */
+/* A signal that nohup made the process ignore stays ignored. */
 static bool is_ignored(int signal_number)
 {
     struct sigaction before;
@@ -81,7 +81,7 @@ int cli_interrupt_status(int code)
 {
     int end = atomic_load(&ending);
     if (end != 0 && code != CLI_EXIT_OK) {
-        return 128 + end; /* also when the terminal that was written to is gone */
+        return 128 + end; /* even when the terminal that was written to is gone */
     }
     return code == CLI_EXIT_INTERRUPTED && atomic_load(&last) != 0 ? 128 + atomic_load(&last)
                                                                    : code;

@@ -9,20 +9,21 @@
 
 #include <moe/moe.h>
 
-/* From now on the first signal is noted, and cancels the watched session; a second one that comes
- * before cli_interrupt_clear() ends the process at once, with 128 and its number. Reads are
- * interrupted (EINTR). A SIGHUP that is ignored (nohup) stays ignored. */
+/* From now on the first signal is noted, and cancels the watched session. A second one before
+ * cli_interrupt_clear() ends the process at once, with 128 plus its number. Reads are interrupted
+ * (EINTR). A SIGHUP that is ignored (nohup) stays ignored. */
 void cli_interrupt_install(void);
 
-/* NULL: none. To be called with NULL before the session is closed. */
+/* Sets the session to cancel; NULL: none. Call it with NULL before the session is closed. */
 void cli_interrupt_watch(moe_session *session);
 
 bool cli_interrupted(void);
-/* Of SIGINT only: SIGTERM and SIGHUP end the command, not an answer of a conversation. */
+/* Clears SIGINT only: SIGTERM and SIGHUP end the command, not just an answer of a conversation. */
 void cli_interrupt_clear(void);
 bool cli_interrupt_ends(void);
 
-/* What main() returns instead of code: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. */
+/* The exit status of main() in place of code: 130 after Ctrl-C, 143 after SIGTERM, 129 after
+ * SIGHUP. */
 int cli_interrupt_status(int code);
 
 #endif

@@ -10,7 +10,7 @@
 #include "cli_buffer.h"
 #include "cli_options.h"
 
-/* Marks an object or array that lacks something, because memory was short. */
+/* Marks an object or array from which something is missing, because memory was short. */
 static char incomplete;
 
 static void mark_incomplete(struct json_object *container)
@@ -48,7 +48,7 @@ void cli_json_u64(struct json_object *object, const char *key, uint64_t value)
     cli_json_put(object, key, json_object_new_uint64(value));
 }
 
-/* Six significant digits say all that a measurement does; json-c would write seventeen. */
+/* Six significant digits suffice for a measurement; json-c would write seventeen. */
 void cli_json_real(struct json_object *object, const char *key, double value)
 {
     char text[32];

@@ -8,13 +8,13 @@
 
 #include <json-c/json.h>
 
-/* Adds value under key. Where it cannot, or value is NULL because memory was short, it releases
- * value, and cli_json_print() of the whole fails. */
+/* Adds value under key. If it cannot, or value is NULL because memory was short, it releases value,
+ * and cli_json_print() of the whole object fails. */
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
 void cli_json_null(struct json_object *object, const char *key);
 void cli_json_append(struct json_object *array, struct json_object *value);
 void cli_json_u64(struct json_object *object, const char *key, uint64_t value);
-/* Infinity and NaN, which JSON has not, become null. */
+/* Infinity and NaN, which JSON does not have, become null. */
 void cli_json_real(struct json_object *object, const char *key, double value);
 /* Bytes that are not UTF-8 become U+FFFD: JSON is UTF-8. */
 void cli_json_text(struct json_object *object, const char *key, const char *text);

@@ -9,7 +9,7 @@
 #define FIELD_PREFIX "options."
 
 static const struct {
-    const char *words; /* a field of moe_engine_options or what the library calls it */
+    const char *words; /* a field of moe_engine_options, or the library's name for it */
     const char *flag;
 } flags[] = {
     {"acceptance", "--acceptance"},

@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 
-/* The message with flags instead of fields: names of fields anywhere in it (those that are
- * words of English, too, only behind "options."), and what stands before the first colon ("buddy:
- * 'x' in ..."). out is cut short where it ends. */
+/* Writes the message with flags in place of fields. It replaces names of fields anywhere (names
+ * that are also English words only after "options."), and the text before the first colon ("buddy:
+ * 'x' in ..."). Cuts the text at out's size. */
 void cli_library_words(const char *message, char *out, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation as the library takes it, and how the options want it rendered. */
+/* A conversation in the library's form, rendered by the options. */
 #ifndef CLI_MESSAGES_H
 #define CLI_MESSAGES_H
 
@@ -12,28 +12,28 @@
 #include "cli_buffer.h"
 #include "cli_options.h"
 
-/* --chat-template, read once. */
+/* The value of --chat-template, read once. */
 typedef struct cli_chat_template {
     const char *name; /* NULL: the file's, or the model's own */
-    cli_buffer text;  /* of a file */
+    cli_buffer text;  /* the content of a file */
 } cli_chat_template;
 
 /* A value with a '/' in it, or ending in ".jinja", is a file. An exit code. */
 int cli_chat_template_load(cli_chat_template *chat_template, const cli_options *options);
 void cli_chat_template_free(cli_chat_template *chat_template);
 
-/* Adds {"role": role, "content": text} to the array, with "reasoning_content" where there is any
- * (NULL or "": none). False when memory is short. */
+/* Adds {"role": role, "content": text} to the array, with "reasoning_content" if there is any (NULL
+ * or "": none). False when memory is short. */
 bool cli_add_message(struct json_object *messages, const char *role, const char *text,
                      const char *reasoning);
 
-/* Renders the messages; `continues`: so that the model goes on with the last one. An exit
- * code; *prompt: moe_chat_prompt_close(). */
+/* Renders the messages. `continues`: the model is to continue the last one. An exit code; release
+ * *prompt with moe_chat_prompt_close(). */
 int cli_render_messages(moe_chat_prompt **prompt, const moe_engine *engine,
                         const cli_options *options, const cli_chat_template *chat_template,
                         struct json_object *messages, bool continues);
 
-/* --chat with one question: --system, the text, and --continue. An exit code. */
+/* Renders --chat with one question: --system, the text, and --continue. An exit code. */
 int cli_render_question(moe_chat_prompt **prompt, const moe_engine *engine,
                         const cli_options *options, const cli_buffer *text);
 

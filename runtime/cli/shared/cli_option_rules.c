@@ -22,7 +22,7 @@
 
 /* clang-format off */
 const cli_option_rule cli_option_rules[] = {
-    /* What is read. */
+    /* Input. */
     {RULE_EXCLUDES, TAKES_TEXT, "-p", "-f", NULL, NULL, "they are two prompts: give one"},
     {RULE_EXCLUDES, CLI_LOGITS, "--tokens", "-p -f", NULL, NULL,
      "ids stand instead of a text: give one"},
@@ -46,7 +46,7 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_NEEDS, CLI_CONFIG, "--acceptance=rejection", "--temp!=0", NULL, NULL,
      "at temperature 0, the default, the likeliest token is always taken"},
 
-    /* Where weights lie and how they get there. */
+    /* Where weights are kept and how they are loaded. */
     {RULE_EXCLUDES, ENGINE, "--policy --prefetch=on --host-compute=on --warm-start=on",
      "--offload!=auto", NULL, NULL, "a baseline keeps, foresees and computes nothing of its own"},
     {RULE_EXCLUDES, ENGINE, "--device-memory --host-compute=on|off", "--device=cpu", NULL, NULL,
@@ -110,7 +110,7 @@ const cli_option_rule cli_option_rules[] = {
 
 const size_t cli_n_option_rules = sizeof cli_option_rules / sizeof cli_option_rules[0];
 
-/* ---- The little language of the table ---- */
+/* ---- The syntax of the table ---- */
 
 const char *cli_option_rule_term(const char *list, char name[32], char values[96], bool *differs)
 {
@@ -126,7 +126,7 @@ const char *cli_option_rule_term(const char *list, char name[32], char values[96
     return *list != '\0' ? list : NULL;
 }
 
-/* The text of the option as it was given, "" of a flag; NULL: not given. */
+/* The text that was given for the option, "" for a flag; NULL: not given. */
 static const char *given(const cli_options *options, const char *name)
 {
     for (size_t i = 0; i < cli_n_option_rows; i++) {
@@ -184,7 +184,8 @@ static bool are_among(const char *text, const char *words)
     }
 }
 
-/* The first option of the list that holds, with its value where values matter; false: none. */
+/* The first option of the list that is true, with its value if the list names values; false: none.
+ */
 static bool find_holding(const cli_options *options, const char *list, char *shown, size_t size)
 {
     while (list != NULL) {
@@ -205,7 +206,7 @@ static bool find_holding(const cli_options *options, const char *list, char *sho
 
 /* ---- For people ---- */
 
-/* Appends; what does not fit is cut off. */
+/* Appends; cuts off what does not fit. */
 __attribute__((format(printf, 4, 5))) static void add(char *out, size_t size, size_t *n,
                                                       const char *format, ...)
 {
@@ -244,7 +245,7 @@ static bool is_known(const char *name, unsigned commands)
     return false;
 }
 
-/* " (analyze)" where a rule is of some of the commands only. */
+/* " (analyze)" if a rule is only for some of the commands. */
 static void add_commands(char *out, size_t size, size_t *n, unsigned of, unsigned all)
 {
     if ((of & all) == all) {
@@ -277,7 +278,7 @@ static void add_list(char *out, size_t size, size_t *n, const char *list, unsign
     }
 }
 
-/* The values with which the rule constrains the option, or false. */
+/* Gets the values for which the rule constrains the option; false: it does not. */
 static bool constrains(const cli_option_rule *rule, const cli_option_row *row, char *values,
                        bool *differs)
 {
@@ -304,7 +305,7 @@ size_t cli_option_rules_describe(const cli_option_row *row, unsigned commands, c
         size_t n_others = 0;
         bool differs;
         add_list(others, sizeof others, &n_others, rule->others, commands & rule->commands);
-        /* "unless" rows are of defaults, which the help tells by itself. */
+        /* "unless" rows concern defaults, which the help shows anyway. */
         if (n_others == 0 || rule->unless != NULL || !constrains(rule, row, values, &differs)) {
             continue;
         }

@@ -29,8 +29,8 @@ typedef enum cli_rule_kind { RULE_NEEDS, RULE_EXCLUDES } cli_rule_kind;
 typedef struct cli_option_rule {
     cli_rule_kind kind;
     unsigned commands;
-    const char *options; /* that are constrained */
-    const char *others;  /* that they need or exclude */
+    const char *options; /* the constrained ones */
+    const char *others;  /* those that they need or exclude */
     const char *when;    /* NULL: always */
     const char *unless;  /* NULL: never */
     const char *why;     /* ends the message */

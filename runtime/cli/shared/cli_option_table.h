@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One row an option, apart from the code that reads it. A name may stand in several rows when it
- * means different things to different commands. Which options need which others is said in
- * cli_option_rules.h. */
+/* A row for each option, separate from the code that reads it. A name may have several rows if it
+ * means different things to different commands. cli_option_rules.h says which options need which
+ * others. */
 #ifndef CLI_OPTION_TABLE_H
 #define CLI_OPTION_TABLE_H
 
@@ -16,13 +16,14 @@ typedef enum cli_option_kind {
     OPTION_LIST,   /* cli_text_list; the option may be given again */
     OPTION_COUNT,  /* uint64_t in [min, max] */
     OPTION_SIGNED, /* int64_t in [min, max] */
-    OPTION_REAL,   /* double in [min, max], without the ends that are open */
+    OPTION_REAL,   /* double in [min, max], without the ends marked open */
     OPTION_SIZE,   /* cli_size: bytes with K, M, G or T, or a percentage */
     OPTION_CHOICE, /* unsigned: index into the words of `argument`, separated by '|' */
-    OPTION_NAME    /* const char *, one of the words of `argument`, or begins as "model:FILE" */
+    OPTION_NAME    /* const char *: one of the words of `argument`, or a text that begins as
+                    * "model:FILE" does */
 } cli_option_kind;
 
-/* Where an option stands in the help and in the manual, in this order. */
+/* The option's section in the help and the manual; sections appear in this order. */
 typedef enum cli_option_subject {
     SUBJECT_OTHER,
     SUBJECT_INPUT,
@@ -39,7 +40,7 @@ typedef enum cli_option_subject {
 
 typedef struct cli_option_row {
     const char *names[2]; /* the second may be NULL */
-    const char *argument; /* what the value is called in the help; choices: its words */
+    const char *argument; /* the value's name in the help; for choices their words */
     const char *help;
     double min;
     double max;
@@ -50,7 +51,7 @@ typedef struct cli_option_row {
     bool min_open;
     bool max_open;
     bool no_share; /* sizes: no percentage */
-    uint32_t step; /* sizes: a multiple of it; 0: any */
+    uint32_t step; /* sizes: must be a multiple of this; 0: any */
 } cli_option_row;
 
 extern const cli_option_row cli_option_rows[];

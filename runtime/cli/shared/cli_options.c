@@ -15,7 +15,8 @@
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
 
-/* The row of that name that the command knows; *known tells a misplaced option from a wrong one. */
+/* Finds the row of that name that the command knows; *known distinguishes a misplaced option from
+ * an unknown one. */
 static const cli_option_row *find_row(const char *name, unsigned command, bool *known)
 {
     *known = false;
@@ -30,7 +31,7 @@ static const cli_option_row *find_row(const char *name, unsigned command, bool *
     return NULL;
 }
 
-/* strtod() also takes hexadecimal, blanks before, "inf" and "nan". */
+/* strtod() also accepts hexadecimal, leading blanks, "inf" and "nan". */
 static bool is_decimal(const char *text)
 {
     return text[0] != '\0' && strspn(text, "+-.0123456789eE") == strlen(text);
@@ -188,7 +189,7 @@ static int store_size(const cli_option_row *row, const char *name, cli_size *val
                             row->no_share ? " or 6G" : ", 6G or 40% (at most 100%)", text);
 }
 
-/* A prompt may be; a file, a name, a list may not. */
+/* A prompt may be empty; a file, a name, a list may not. */
 static bool may_be_empty(const cli_option_row *row)
 {
     return strcmp(row->argument, "TEXT") == 0;
@@ -231,7 +232,7 @@ static int store(const cli_option_row *row, const char *name, cli_options *optio
     }
 }
 
-/* By its kind; the library looks at the rest. */
+/* Checks only the kind; the library checks the rest. */
 static bool is_device(const char *text)
 {
     return text == NULL || strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0 ||
@@ -253,7 +254,7 @@ static bool is_policy(const char *name, size_t size)
     return false;
 }
 
-/* One policy, or a list; "all" is for simulate. */
+/* Checks one policy, or a list; "all" is for simulate. */
 static int check_policies(const char *list, bool all, const char *title)
 {
     char names[512] = "";

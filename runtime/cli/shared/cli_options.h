@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The command line: subcommands, their options, and where values go. All of it is tables: commands
- * in cli_command_table.c, options in cli_option_table.c, which of them needs which in
- * cli_option_rules.c. Parsing, checks, error messages, --help and the manual page's options are
- * made from them. */
+/* The command line: subcommands, their options, and where values go. Everything is in tables:
+ * commands in cli_command_table.c, options in cli_option_table.c, which of them needs which in
+ * cli_option_rules.c. Parsing, checks, error messages, --help and the manual page's options come
+ * from them. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -13,7 +13,7 @@
 
 enum { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_INTERRUPTED = 130 };
 
-/* A bit each, so that an option row can say which commands know it. */
+/* One bit each, so that an option row can say which commands know it. */
 enum {
     CLI_RUN = 1 << 0,
     CLI_TOKENIZE = 1 << 1,
@@ -36,21 +36,21 @@ enum {
 
 enum { CLI_MOST_OPTION_ROWS = 192 };
 
-/* A size as it was given: one of the two is not 0, or neither was given. */
+/* A size as it was given. One of the two is not 0, unless none was given. */
 typedef struct cli_size {
     uint64_t bytes;
-    double share; /* of what the option says, in (0, 1] */
+    double share; /* of the size that the option names, in (0, 1] */
 } cli_size;
 
-/* What an option was given each time, with commas between; "": never. */
+/* All values given for an option, with commas between; "": none. */
 typedef struct cli_text_list {
     char text[1024];
 } cli_text_list;
 
 typedef struct cli_terminal cli_terminal;
 
-/* Order of the values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and
- * --foresight: that of the API's enumerations. */
+/* The values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and --foresight have
+ * the order of the API's enumerations. */
 typedef struct cli_options {
     const char *model;
     const char *prompt;
@@ -60,10 +60,10 @@ typedef struct cli_options {
     const char *system_text;
     const char *chat_template;           /* a name or a file; NULL: the model's */
     const char *chat_template_arguments; /* JSON; NULL: none */
-    const char *continued;               /* what the answer begins with; NULL: nothing */
+    const char *continued;               /* the beginning of the answer; NULL: none */
     unsigned think;                      /* a moe_switch */
     const char *kernels;                 /* NULL: native */
-    const char *device;                  /* NULL: the best there is */
+    const char *device;                  /* NULL: the best available */
     const char *offload;                 /* NULL: auto */
     const char *policy;                  /* NULL: the default */
     const char *io;                      /* NULL: auto */
@@ -169,7 +169,7 @@ typedef struct cli_options {
     double disk_latency;
     double compute_time;
     double load_share;
-    /* The text that each row of the option table was given, "" for a flag; NULL: not given. */
+    /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
     const char *given[CLI_MOST_OPTION_ROWS];
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
@@ -186,12 +186,12 @@ typedef struct cli_command {
 /* Ended by a row without a name; defined in cli_command_table.c. */
 extern const cli_command cli_commands[];
 
-/* Parses the arguments after the command's words. Returns true to go on; else *exit_code holds what
- * main() returns: an error has been printed, or the help that was asked for. */
+/* Parses the arguments after the command's words. Returns true to continue; otherwise *exit_code is
+ * main()'s result, and an error or the requested help has been printed. */
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 
-/* Likewise, on top of what the options are already. */
+/* Parses likewise, on top of the options' current values. */
 bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 

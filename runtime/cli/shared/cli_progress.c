@@ -39,7 +39,7 @@ void cli_progress_show(cli_progress *progress, double fraction)
     progress->last_ns = now;
 }
 
-/* The mutex is held. */
+/* Call with the mutex held. */
 static void take_away(cli_terminal *terminal)
 {
     if (terminal->shown > 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What goes to stderr while a command works: lines of progress, and the library's notes. */
+/* What a working command writes to stderr: lines of progress, and the library's notes. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -9,8 +9,8 @@
 
 #include "cli_options.h"
 
-/* Progress of something slow: one line rewritten in place, only on a terminal, only past the first
- * second. cli_progress_end() takes the line away. */
+/* Progress of something slow: one line rewritten in place, only on a terminal, only after the first
+ * second. cli_progress_end() removes the line. */
 typedef struct cli_progress {
     cli_terminal *terminal;
     bool enabled;
@@ -19,11 +19,11 @@ typedef struct cli_progress {
     uint64_t last_ns;
 } cli_progress;
 
-/* stderr. The engine's threads write notes to it for as long as an engine is open, while the main
- * thread writes progress, so there is one for the whole command: main() owns it. */
+/* The state of stderr. The engine's threads write notes to it while an engine is open, and the main
+ * thread writes progress. There is one for the whole command, and main() owns it. */
 struct cli_terminal {
     pthread_mutex_t mutex;
-    int shown;            /* columns of the line of progress that stands there; 0: none */
+    int shown;            /* columns of the current line of progress; 0: none */
     cli_progress loading; /* of the engine that is being opened: main thread only */
 };
 
@@ -36,7 +36,7 @@ void cli_progress_start(cli_progress *progress, const cli_options *options, cons
 void cli_progress_show(cli_progress *progress, double fraction);
 void cli_progress_end(cli_progress *progress);
 
-/* One note on a line of its own; a line of progress makes room for it. Any thread. */
+/* Writes one note on a line of its own, after removing a line of progress. Any thread. */
 void cli_terminal_note(cli_terminal *terminal, const char *line);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SHA-256 (FIPS 180-4), for tokens_sha256: a hash that other tools can check, too small a need for
- * a cryptography library. */
+/* SHA-256 (FIPS 180-4), for tokens_sha256: a hash that other tools can check. The need is too small
+ * for a cryptography library. */
 #ifndef CLI_SHA256_H
 #define CLI_SHA256_H
 
@@ -20,7 +20,7 @@ void cli_sha256_update(cli_sha256 *hash, const void *data, size_t size);
 /* Lower-case hexadecimal digits, terminated. */
 void cli_sha256_finish(cli_sha256 *hash, char hex[CLI_SHA256_HEX_SIZE]);
 
-/* Of the ids as little-endian 32-bit numbers. */
+/* The hash of the ids as little-endian 32-bit numbers. */
 void cli_sha256_tokens(const int32_t *tokens, size_t n, char hex[CLI_SHA256_HEX_SIZE]);
 
 #endif
