@@ -20,6 +20,10 @@
 
 #define RECORD_BYTES 24
 
+_Static_assert(sizeof(uint32_t) + sizeof(uint64_t) + sizeof(uint32_t) + sizeof(int64_t) ==
+                   RECORD_BYTES,
+               "a record of the drawing above");
+
 static void put_le(uint8_t *bytes, uint64_t value, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
+#include "runtime/base/moe_assert.h"
 
 /* Query heads of one task: up to here, sharing the loads of K and V pays. */
 #define MAX_TASK_HEADS 16u
@@ -31,7 +32,9 @@ typedef struct page_rows {
 static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
                          uint32_t first, uint32_t n, page_rows *rows)
 {
+    MOE_ASSERT(n <= MOE_KV_PAGE && kv->path_first <= kv->position);
     for (uint32_t j = 0; j < n; j++) {
+        MOE_ASSERT(first + j <= kv->position);
         uint32_t stored = moe_kv_row_stored(kv, first + j);
         const uint8_t *page = kv->pages[stored / MOE_KV_PAGE];
         size_t slot = (size_t)kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
@@ -58,6 +61,7 @@ static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32
 static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_head, uint32_t first,
                          uint32_t n_q, float *page_out)
 {
+    MOE_ASSERT(n_q > 0 && n_q <= MAX_TASK_HEADS && first + n_q <= job->group);
     const moe_attention *a = job->a;
     const moe_kv_layout *layout = &a->layout;
     const moe_kv_row *kv = &a->rows[row];
@@ -124,6 +128,8 @@ int moe_cpu_attention(moe_device *device, const moe_attention *attention, uint32
     attention_job job = {.cpu = cpu, .a = attention, .n_rows = n_rows};
     job.group = attention->n_head / layout->n_head_kv;
     job.heads = job.group < MAX_TASK_HEADS ? job.group : MAX_TASK_HEADS;
+    MOE_ASSERT(job.group > 0 && job.group * layout->n_head_kv == attention->n_head);
+    MOE_ASSERT((size_t)job.heads * layout->v_dim <= cpu->attention_state_size);
     uint32_t wanted = 2 * moe_team_size(cpu->team);
     while (job.heads > 1 && n_rows * layout->n_head_kv * (job.group / job.heads) < wanted) {
         job.heads = (job.heads + 1) / 2;
@@ -143,6 +149,8 @@ int moe_cpu_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_
     for (uint32_t r = 0; r < n_rows; r++) {
         uint8_t *page = rows[r].pages[rows[r].stored / MOE_KV_PAGE];
         size_t slot = rows[r].stored % MOE_KV_PAGE;
+        MOE_ASSERT(page != NULL);
+        MOE_ASSERT(rows[r].path != NULL || rows[r].stored == rows[r].position);
         for (uint32_t h = 0; h < layout->n_head_kv; h++) {
             size_t position = (size_t)h * MOE_KV_PAGE + slot;
             cpu->vector.kv_store((moe_kv_type)layout->type, k + r * k_stride + h * layout->k_dim,
@@ -178,6 +186,9 @@ static void move_layers(void *context, uint32_t begin, uint32_t end)
     for (uint32_t l = begin; l < end; l++) {
         const moe_kv_layout *layout = &move->layouts[l];
         for (uint32_t i = 0; i < move->n; i++) {
+            MOE_ASSERT(move->to[i] <= move->from[i]);
+            MOE_ASSERT(i == 0 ||
+                       (move->from[i] > move->from[i - 1] && move->to[i] > move->to[i - 1]));
             if (move->from[i] == move->to[i]) {
                 continue;
             }

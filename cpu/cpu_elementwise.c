@@ -5,12 +5,14 @@
 
 #include "cpu/cpu_internal.h"
 #include "cpu/kernels/router_select.h"
+#include "runtime/base/moe_assert.h"
 
 /* Elements below which a call is not worth the team. */
 #define GRAIN_ELEMENTS 16384u
 
 static uint32_t rows_per_task(uint32_t n)
 {
+    MOE_ASSERT(n > 0);
     return n >= GRAIN_ELEMENTS ? 1 : GRAIN_ELEMENTS / n;
 }
 
@@ -35,6 +37,7 @@ static void embed_range(void *context, uint32_t begin, uint32_t end)
     const rows_job *job = context;
     const moe_weight *table = job->table;
     for (uint32_t r = begin; r < end; r++) {
+        MOE_ASSERT(job->tokens[r] >= 0 && (uint32_t)job->tokens[r] < table->n_out);
         const uint8_t *row =
             (const uint8_t *)table->data + (size_t)job->tokens[r] * table->row_bytes;
         float *y = job->y + (size_t)r * table->n_in;
@@ -48,6 +51,7 @@ static void embed_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
                   uint32_t n_rows, float scale, float *out, moe_error *err)
 {
+    MOE_ASSERT(table->row_bytes == moe_dtype_row_bytes(table->type, table->n_in));
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     rows_job job = {.cpu = cpu, .table = table, .tokens = tokens, .value = scale, .y = out};
@@ -100,6 +104,7 @@ static void rms_norm_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                      uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
 {
+    MOE_ASSERT(x_stride >= n);
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     rows_job job = {
@@ -110,6 +115,7 @@ int moe_cpu_rms_norm(moe_device *device, const float *x, const float *weight, fl
 
 int moe_cpu_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
 {
+    MOE_ASSERT(n <= UINT32_MAX);
     (void)err;
     moe_cpu_device_of(device)->vector.clamp(limit, x, (uint32_t)n);
     return MOE_OK;
@@ -117,6 +123,7 @@ int moe_cpu_clamp(moe_device *device, float limit, float *x, size_t n, moe_error
 
 int moe_cpu_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
 {
+    MOE_ASSERT(n <= UINT32_MAX);
     (void)err;
     moe_cpu_device_of(device)->vector.scale(factor, x, (uint32_t)n);
     return MOE_OK;
@@ -168,6 +175,7 @@ static void rope_range(void *context, uint32_t begin, uint32_t end)
 
 int moe_cpu_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
 {
+    MOE_ASSERT(rope->n_rot % 2 == 0 && rope->head_stride >= rope->n_rot);
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     rows_job job = {.cpu = cpu, .rope = rope};
@@ -189,6 +197,9 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
         .renormalise = route->renormalise,
         .scale = route->scale,
     };
+    MOE_ASSERT(gate.n_expert <= MOE_ROUTER_MAX_EXPERTS && gate.n_expert_used > 0);
+    MOE_ASSERT(gate.n_expert_used <= MOE_ROUTER_MAX_USED && gate.n_expert_used <= gate.n_expert);
+    MOE_ASSERT(gate.n_group < 2 || gate.n_expert % gate.n_group == 0);
     for (uint32_t r = begin; r < end; r++) {
         float *probs = route->probs != NULL ? route->probs + (size_t)r * route->n_expert : NULL;
         job->cpu->vector.router_select(&gate, route->logits + (size_t)r * route->n_expert,
@@ -201,6 +212,7 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_route(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
                   moe_error *err)
 {
+    MOE_ASSERT(n_routes <= MOE_MAX_ROUTES);
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     for (uint32_t i = 0; i < n_routes; i++) {

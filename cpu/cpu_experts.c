@@ -9,6 +9,7 @@
 #include "cpu/cpu_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 typedef struct activate_job {
     moe_cpu_device *cpu;
@@ -37,6 +38,9 @@ static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t
     uint32_t n_ff = works[0].gate.n_out;
     uint32_t first = 0;
     for (uint32_t w = 0; w < n_works; w++) {
+        MOE_ASSERT(works[w].gate.n_in == n_in && works[w].up.n_in == n_in);
+        MOE_ASSERT(works[w].gate.n_out == n_ff && works[w].up.n_out == n_ff);
+        MOE_ASSERT(works[w].down.n_in == n_ff && works[w].n_rows > 0);
         moe_cpu_product *gate = &products[2 * w];
         gate->weight = works[w].gate;
         gate->x_q8 = *x_q8;

@@ -5,6 +5,7 @@
 #include "cpu/cpu_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 #define MAX_LINEARS 4u
 
@@ -25,6 +26,7 @@ static void quantize_range(void *context, uint32_t begin, uint32_t end)
 void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
                       uint32_t n_in, void *memory, moe_q8_rows *rows)
 {
+    MOE_ASSERT(n_in % MOE_Q8_BLOCK == 0 && (uintptr_t)memory % 64 == 0);
     moe_q8_rows_bind(rows, memory, n_rows, n_in);
     quantize_job job = {cpu, x, x_stride, rows};
     moe_cpu_for(cpu, n_rows, 4, quantize_range, &job);
@@ -40,6 +42,9 @@ int moe_cpu_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t
     }
     bool quantized = false;
     for (uint32_t i = 0; i < n_linears; i++) {
+        MOE_ASSERT(linears[i].weight.n_in == n_in && linears[i].weight.data != NULL);
+        MOE_ASSERT(linears[i].weight.row_bytes ==
+                   moe_dtype_row_bytes(linears[i].weight.type, n_in));
         quantized |= !moe_dtype_info_of(linears[i].weight.type)->is_float;
     }
     moe_q8_rows x_q8 = {0};
@@ -96,6 +101,7 @@ int moe_cpu_head_linear(moe_device *device, const moe_head_linear *linear, uint3
         moe_cpu_for(cpu, linear->n_head, 1, head_quantize_range, &job);
     }
     uint32_t n_out = weight->n_out / linear->n_head;
+    MOE_ASSERT(n_out * linear->n_head == weight->n_out);
     for (uint32_t h = 0; h < linear->n_head; h++) {
         moe_cpu_product *product = &products[h];
         product->weight = *weight;

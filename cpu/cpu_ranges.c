@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Divides ranges of rows or elements among the team. */
 #include "cpu/cpu_internal.h"
+#include "runtime/base/moe_assert.h"
 
 typedef struct range_job {
     moe_task_queue queue;
@@ -27,6 +28,7 @@ static void run_ranges(void *arg, uint32_t worker, uint32_t n_workers)
 void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_fn body,
                  void *context)
 {
+    MOE_ASSERT(grain > 0);
     if (n <= grain) {
         if (n > 0) {
             body(context, 0, n);

@@ -91,6 +91,10 @@ struct moe_mover {
     moe_mover_slot *slots; /* [n_slots] */
 };
 
+_Static_assert(MOE_EXPERT_PARTS <= 8, "`retried` has a bit for each part");
+_Static_assert(MOE_EXPERT_PARTS <= MOE_MAX_COPY_RANGES, "an expert travels as one copy");
+_Static_assert(MOE_MOVER_COPIES <= MOE_MAX_COPIES, "the link takes as many");
+
 static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
 {
     return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);

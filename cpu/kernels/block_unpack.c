@@ -3,6 +3,45 @@
  * is rounded once, before it is multiplied with a code, as the contract of matmul.h demands. */
 #include "cpu/kernels/block_unpack.h"
 
+#include <stddef.h>
+
+/* The blocks lie in files so: no padding, and no field elsewhere than GGUF has it. */
+#define BLOCK_IS(type, bytes)                                                                      \
+    _Static_assert(sizeof(type) == (bytes) && _Alignof(type) <= 2, "the block of a file")
+#define FIELD_AT(type, field, at) _Static_assert(offsetof(type, field) == (at), "as in a file")
+BLOCK_IS(moe_block_q4_0, 18);
+BLOCK_IS(moe_block_q4_1, 20);
+BLOCK_IS(moe_block_q5_0, 22);
+BLOCK_IS(moe_block_q5_1, 24);
+BLOCK_IS(moe_block_q8_0, 34);
+BLOCK_IS(moe_block_mxfp4, 17);
+BLOCK_IS(moe_block_q2_k, 84);
+BLOCK_IS(moe_block_q3_k, 110);
+BLOCK_IS(moe_block_q4_k, 144);
+BLOCK_IS(moe_block_q5_k, 176);
+BLOCK_IS(moe_block_q6_k, 210);
+BLOCK_IS(moe_block_iq4_xs, 136);
+FIELD_AT(moe_block_q4_0, qs, 2);
+FIELD_AT(moe_block_q4_1, qs, 4);
+FIELD_AT(moe_block_q5_0, qh, 2);
+FIELD_AT(moe_block_q5_0, qs, 6);
+FIELD_AT(moe_block_q5_1, qs, 8);
+FIELD_AT(moe_block_q8_0, qs, 2);
+FIELD_AT(moe_block_mxfp4, qs, 1);
+FIELD_AT(moe_block_q2_k, qs, 16);
+FIELD_AT(moe_block_q2_k, dmin, 82);
+FIELD_AT(moe_block_q3_k, scales, 96);
+FIELD_AT(moe_block_q3_k, d, 108);
+FIELD_AT(moe_block_q4_k, scales, 4);
+FIELD_AT(moe_block_q4_k, qs, 16);
+FIELD_AT(moe_block_q5_k, qh, 16);
+FIELD_AT(moe_block_q5_k, qs, 48);
+FIELD_AT(moe_block_q6_k, qh, 128);
+FIELD_AT(moe_block_q6_k, scales, 192);
+FIELD_AT(moe_block_q6_k, d, 208);
+FIELD_AT(moe_block_iq4_xs, scales_l, 4);
+FIELD_AT(moe_block_iq4_xs, qs, 8);
+
 static const int8_t iq4_codes[16] = {MOE_IQ4_CODES};
 static const int8_t mxfp4_codes[16] = {MOE_MXFP4_CODES};
 

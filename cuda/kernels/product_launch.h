@@ -30,6 +30,12 @@ typedef struct moe_cuda_product {
     uint32_t n_rows;
 } moe_cuda_product;
 
+/* The host lists them, the kernels read them: one layout for both compilers. */
+static_assert(sizeof(moe_cuda_product) == 56 && offsetof(moe_cuda_product, out) == 16 &&
+                  offsetof(moe_cuda_product, out_index) == 40 &&
+                  offsetof(moe_cuda_product, n_rows) == 52,
+              "lists of products");
+
 /* From so many activation rows on, products with quantised weights are for the matrix units: where
  * the rows are more than product.cuh multiplies in one pass. */
 #define MOE_CUDA_MATRIX_ROWS 9u

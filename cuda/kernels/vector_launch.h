@@ -8,6 +8,7 @@
 #ifndef MOE_CUDA_VECTOR_LAUNCH_H
 #define MOE_CUDA_VECTOR_LAUNCH_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -162,6 +163,19 @@ typedef struct moe_cuda_buddy_options {
  * that is within their last bits of the threshold may be decided otherwise than on the host. */
 void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_buddy_options *options);
+
+/* The host fills these, the kernels read them: one layout for both compilers. */
+static_assert(sizeof(moe_cuda_kv_row) == 32 && offsetof(moe_cuda_kv_row, path) == 8 &&
+                  offsetof(moe_cuda_kv_row, path_first) == 16 &&
+                  offsetof(moe_cuda_kv_row, stored) == 24,
+              "rows of attention");
+static_assert(sizeof(moe_kv_layout) == 56 && offsetof(moe_kv_layout, k_row_bytes) == 16 &&
+                  offsetof(moe_kv_layout, v_in_k) == 48,
+              "layouts of kv_move()");
+static_assert(sizeof(moe_expert_address) == 24, "the table of a recorded pass");
+static_assert(sizeof(moe_greatest) == 8 && offsetof(moe_greatest, share) == 4,
+              "downloaded as they are");
+static_assert(sizeof(moe_cuda_buddy_stats) == 32, "counters of the kernels");
 
 #ifdef __cplusplus
 }

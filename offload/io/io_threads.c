@@ -15,6 +15,7 @@
 #include "offload/io/io_signal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 /* More waiting threads than this gain nothing and cost memory. */
 #define MAX_THREADS 64
@@ -44,6 +45,7 @@ static void work_one(threads_engine *e)
 {
     moe_io_read read = e->queue[e->queue_head];
     e->queue_head = (e->queue_head + 1) % e->depth;
+    MOE_ASSERT(e->n_queued > 0 && e->n_queued + e->n_reading + e->n_done <= e->depth);
     e->n_queued--;
     e->n_reading++;
     int fd = e->fds[read.file];
@@ -51,6 +53,7 @@ static void work_one(threads_engine *e)
     ssize_t got = pread(fd, read.dst, read.size, (off_t)read.offset);
     int32_t result = got < 0 ? -errno : (int32_t)got;
     pthread_mutex_lock(&e->lock);
+    MOE_ASSERT(e->n_reading > 0 && e->n_done < e->depth);
     e->n_reading--;
     e->done[(e->done_head + e->n_done++) % e->depth] =
         (moe_io_completion){.user_data = read.user_data, .result = result};
@@ -68,6 +71,7 @@ static void *worker_main(void *argument)
             pthread_cond_wait(&e->work, &e->lock);
         }
     }
+    MOE_ASSERT(e->n_running > 0);
     e->n_running--;
     pthread_cond_signal(&e->news);
     pthread_mutex_unlock(&e->lock);

@@ -26,6 +26,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 #define WAKE_DATA   UINT64_MAX
 #define CANCEL_DATA (UINT64_MAX - 1)
@@ -150,6 +151,7 @@ static void take_back(uring_engine *e, int error)
         if (user_data == WAKE_DATA) {
             e->wake_armed = false;
         } else if (user_data != CANCEL_DATA) {
+            MOE_ASSERT(e->n_refused < e->depth);
             e->refused[e->n_refused++] =
                 (moe_io_completion){.user_data = user_data, .result = error};
         }
@@ -187,6 +189,7 @@ static uint32_t uring_submit(void *engine, const moe_io_read *reads, uint32_t n)
 {
     uring_engine *e = engine;
     enable(e);
+    MOE_ASSERT(e->owner == gettid());
     uint32_t taken = 0;
     for (; taken < n && e->in_flight < e->depth; taken++, e->in_flight++) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
@@ -215,6 +218,7 @@ static uint32_t reap(uring_engine *e, moe_io_completion *done, uint32_t capacity
 {
     uint32_t n = 0;
     while (n < capacity && e->n_refused > 0) {
+        MOE_ASSERT(e->in_flight > 0);
         done[n++] = e->refused[--e->n_refused];
         e->in_flight--;
     }
@@ -231,6 +235,7 @@ static uint32_t reap(uring_engine *e, moe_io_completion *done, uint32_t capacity
             if (n == capacity) {
                 break;
             }
+            MOE_ASSERT(e->in_flight > e->n_refused);
             done[n++] = (moe_io_completion){.user_data = cqe->user_data, .result = cqe->res};
             e->in_flight--;
         }
@@ -245,6 +250,7 @@ static uint32_t uring_wait(void *engine, moe_io_completion *done, uint32_t capac
 {
     uring_engine *e = engine;
     enable(e);
+    MOE_ASSERT(e->owner == gettid());
     arm_wake(e);
     int rc;
     if (timeout_ns == 0 || e->n_refused > 0) {

@@ -20,6 +20,7 @@
 
 void moe_range_list_push(moe_range_reader *r, moe_range_list *list, uint32_t index)
 {
+    MOE_ASSERT(index < r->max_ranges);
     r->ranges[index].next = MOE_IO_NONE;
     if (list->first == MOE_IO_NONE) {
         list->first = index;
@@ -40,6 +41,7 @@ uint32_t moe_range_list_pop(moe_range_reader *r, moe_range_list *list)
 
 static void remove_from(moe_range_reader *r, moe_range_list *list, uint32_t index)
 {
+    MOE_ASSERT(list->first != MOE_IO_NONE);
     uint32_t before = MOE_IO_NONE;
     for (uint32_t i = list->first; i != index; i = r->ranges[i].next) {
         before = i;
@@ -59,7 +61,7 @@ static void finish_if_done(moe_range_reader *r, uint32_t index)
 {
     moe_range_state *range = &r->ranges[index];
     if (range->phase == MOE_RANGE_READING && range->n_blocks == 0) {
-        range->phase = MOE_RANGE_FINISHED;
+        moe_range_set_phase(range, MOE_RANGE_FINISHED);
         moe_range_list_push(r, &r->finished, index);
     }
 }
@@ -72,15 +74,17 @@ void moe_range_stop(moe_range_reader *r, uint32_t index, int status)
     }
     if (range->phase == MOE_RANGE_WAITING) {
         remove_from(r, &r->queue, index);
-        range->phase = MOE_RANGE_READING;
+        moe_range_set_phase(range, MOE_RANGE_READING);
     }
     finish_if_done(r, index);
 }
 
 static void end_block(moe_range_reader *r, moe_block *block)
 {
+    MOE_ASSERT(block >= r->blocks && block < r->blocks + r->depth);
     block->next = r->free_blocks;
     r->free_blocks = (uint32_t)(block - r->blocks);
+    MOE_ASSERT(r->ranges[block->range].n_blocks > 0);
     r->ranges[block->range].n_blocks--;
     finish_if_done(r, block->range);
 }
@@ -93,6 +97,7 @@ static bool is_given_up(const moe_range_state *range)
 
 static void ask_again(moe_range_reader *r, moe_block *block, uint64_t delay_ns)
 {
+    MOE_ASSERT(block->done < block->need && block->need <= block->size);
     block->retry_at_ns = delay_ns == 0 ? 0 : moe_now_ns() + delay_ns;
     block->next = r->retries;
     r->retries = (uint32_t)(block - r->blocks);
@@ -160,6 +165,7 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
     got = got < asked ? got : asked;
     r->stats.bytes_read += got;
     uint32_t have = block->done + got;
+    MOE_ASSERT(have <= block->size && (!block->direct || block->done % r->files.alignment == 0));
     if (have >= block->need) {
         end_block(r, block);
         return;
@@ -282,13 +288,17 @@ static moe_block *cut_block(moe_range_reader *r)
     uint64_t needed = range->end - range->cursor;
     block->need = needed < block->size ? (uint32_t)needed : block->size;
     block->done = 0;
+    MOE_ASSERT(block->size > 0 && block->need > 0 && range->phase == MOE_RANGE_WAITING);
+    MOE_ASSERT(block->offset % r->files.alignment == 0 && block->size % r->files.alignment == 0);
+    MOE_ASSERT((uintptr_t)block->dst % r->files.alignment == 0);
     block->tries = 0;
     block->hard_tries = 0;
     range->cursor += block->size;
     range->n_blocks++;
+    MOE_ASSERT(range->cursor <= range->superset_end && range->n_blocks <= r->depth);
     if (range->cursor == range->superset_end) {
         moe_range_list_pop(r, &r->queue);
-        range->phase = MOE_RANGE_READING;
+        moe_range_set_phase(range, MOE_RANGE_READING);
     }
     return block;
 }
@@ -313,6 +323,7 @@ void moe_blocks_dispatch(moe_range_reader *r)
         };
     }
     uint32_t taken = n == 0 ? 0 : r->ops->submit(r->engine, r->batch, n);
+    MOE_ASSERT(taken <= n);
     r->stats.n_reads += taken;
     /* The rest is submitted later when the engine is full. */
     for (uint32_t i = taken; i < n; i++) {

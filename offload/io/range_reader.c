@@ -126,6 +126,7 @@ static uint32_t or_default(uint32_t value, uint32_t fallback)
 
 static uint64_t round_up(uint64_t value, uint64_t alignment)
 {
+    MOE_ASSERT(alignment > 0 && (alignment & (alignment - 1)) == 0);
     return (value + alignment - 1) & ~(alignment - 1);
 }
 
@@ -191,6 +192,7 @@ bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t by
 
 const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)
 {
+    MOE_ASSERT(file < r->files.n_files);
     return r->files.files[file].path;
 }
 
@@ -248,6 +250,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
         return false;
     }
     moe_range_state *state = &r->ranges[index];
+    MOE_ASSERT(index < r->max_ranges && state->phase == MOE_RANGE_FREE);
     r->free_ranges = state->next;
     uint64_t mask = r->files.alignment - 1;
     state->range = *range;
@@ -259,7 +262,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
     r->stats.bytes_requested += range->size;
     bool valid = is_valid(r, state);
     if (!valid || range->size == 0) {
-        state->phase = MOE_RANGE_READING;
+        moe_range_set_phase(state, MOE_RANGE_READING);
         moe_range_stop(r, index, valid ? MOE_OK : MOE_ERR_ARGUMENT);
         return true;
     }
@@ -267,7 +270,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
     state->superset_end = round_up(state->end, r->files.alignment);
     state->cursor = state->superset;
     state->piece_bytes = piece_bytes(r, state->superset_end - state->superset);
-    state->phase = MOE_RANGE_WAITING;
+    moe_range_set_phase(state, MOE_RANGE_WAITING);
     moe_range_list_push(r, &r->queue, index);
     moe_blocks_dispatch(r);
     return true;
@@ -293,6 +296,7 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
     while (n < capacity && r->finished.first != MOE_IO_NONE) {
         uint32_t index = moe_range_list_pop(r, &r->finished);
         moe_range_state *state = &r->ranges[index];
+        MOE_ASSERT(state->n_blocks == 0); /* nothing writes to the buffer any more */
         moe_range_done *d = &done[n++];
         d->tag = state->range.tag;
         d->status = state->status;
@@ -305,7 +309,7 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
                      r->files.files[state->range.file].path);
         }
         r->stats.n_errors += state->status != MOE_OK && state->status != MOE_ERR_CANCELLED;
-        state->phase = MOE_RANGE_FREE;
+        moe_range_set_phase(state, MOE_RANGE_FREE);
         state->next = r->free_ranges;
         r->free_ranges = index;
     }
@@ -331,6 +335,7 @@ static int64_t engine_timeout(const moe_range_reader *r, uint64_t deadline)
 uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, uint32_t capacity,
                                int64_t timeout_ns)
 {
+    MOE_ASSERT(capacity > 0);
     moe_range_reader *r = reader;
     uint64_t deadline = moe_io_deadline(timeout_ns);
     bool woken = false;

@@ -16,6 +16,7 @@
 #include "offload/io/io_engine.h"
 #include "offload/io/range_reader.h"
 #include "offload/io/reader_files.h"
+#include "runtime/base/moe_assert.h"
 
 #define MOE_IO_NONE UINT32_MAX /* no index */
 
@@ -86,6 +87,15 @@ struct moe_range_reader {
     bool told_buffered;
     moe_range_reader_stats stats;
 };
+
+/* The arrows of the drawing above; nobody else writes a range's phase. */
+static inline void moe_range_set_phase(moe_range_state *range, moe_range_phase phase)
+{
+    MOE_ASSERT(range->phase == MOE_RANGE_FREE
+                   ? phase == MOE_RANGE_WAITING || phase == MOE_RANGE_READING
+                   : phase == (range->phase + 1) % (MOE_RANGE_FINISHED + 1));
+    range->phase = phase;
+}
 
 void moe_range_list_push(moe_range_reader *r, moe_range_list *list, uint32_t index);
 uint32_t moe_range_list_pop(moe_range_reader *r, moe_range_list *list);

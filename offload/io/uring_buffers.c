@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
 
 static void refuse(moe_uring_buffers *b, int error)
 {
@@ -49,6 +50,7 @@ void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *ar
 
 static bool register_piece(moe_uring_buffers *b, struct io_uring *ring, size_t piece)
 {
+    MOE_ASSERT(!b->registered[piece] && b->n_away[piece] == 0 && !b->refused);
     size_t at = piece << MOE_URING_PIECE_SHIFT;
     size_t left = b->bytes - at;
     struct iovec memory = {.iov_base = b->arena + at,
@@ -78,6 +80,7 @@ int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const u
 
 static bool let_go(moe_uring_buffers *b, struct io_uring *ring, size_t piece)
 {
+    MOE_ASSERT(b->registered[piece] && b->n_registered > 0);
     struct iovec none = {0};
     if (io_uring_register_buffers_update_tag(ring, (unsigned)piece, &none, NULL, 1) != 1) {
         return false;
@@ -102,6 +105,7 @@ bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, con
         }
     }
     for (size_t piece = first; piece <= last; piece++) {
+        MOE_ASSERT(away ? !b->registered[piece] : b->n_away[piece] > 0);
         b->n_away[piece] += away ? 1u : UINT32_MAX;
     }
     return true;

@@ -8,6 +8,7 @@
  *
  * If the process is killed, the file is the old or the new one. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,21 @@ typedef struct session_header {
     uint32_t replay_end;
     uint32_t reserved;
 } session_header;
+
+/* As it lies in files: no padding, so that every byte of it is written and checked. */
+_Static_assert(sizeof(session_header) == 176 && offsetof(session_header, fingerprint) == 16 &&
+                   offsetof(session_header, n_tokens) == 32 &&
+                   offsetof(session_header, sampling) == 56 &&
+                   offsetof(session_header, random_state) == 96 &&
+                   offsetof(session_header, state_bytes) == 160 &&
+                   offsetof(session_header, replay_end) == 168,
+               "the header of a saved session");
+_Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
+                   sizeof *((moe_session *)0)->sampled == 4 &&
+                   sizeof *((moe_session *)0)->logits == 4,
+               "what follows it");
+_Static_assert(SAMPLING_WORDS * 8 == offsetof(moe_sampling, seed) + sizeof(uint64_t),
+               "a moe_sampling up to its seed");
 
 typedef struct checked_file {
     FILE *file;

@@ -26,6 +26,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/host/topology.h"
 
 #define SPIN_NS     60000u
@@ -37,6 +38,11 @@
 #define GATE_INSIDE     (2u * MAX_THREADS - GATE_ONE_INSIDE)
 #define GATE_ONE_CAME   (2u * MAX_THREADS)
 #define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap */
+
+/* The gate's fields lie side by side, and as many workers as there can be fit in each. */
+_Static_assert((GATE_INSIDE & GATE_OPEN) == 0 && GATE_INSIDE + GATE_ONE_INSIDE == GATE_ONE_CAME &&
+                   GATE_ONE_CAME * MAX_THREADS == GATE_GENERATION,
+               "open | inside | came | generation");
 
 typedef struct worker {
     moe_team *team;
@@ -134,6 +140,7 @@ static bool is_over(const moe_team *team, uint32_t gate)
 
 static void leave(moe_team *team)
 {
+    MOE_ASSERT((atomic_load(&team->gate) & GATE_INSIDE) != 0);
     uint32_t gate = atomic_fetch_sub(&team->gate, GATE_ONE_INSIDE) - GATE_ONE_INSIDE;
     if (is_over(team, gate)) {
         wake_sleepers(team);
@@ -160,6 +167,7 @@ static void *worker_main(void *arg)
     if (team->bind) {
         bind_to_cpu(team->topology.usable_cores[self->index].cpu);
     }
+    MOE_ASSERT(self->index > 0 && self->index < team->n_threads);
     for (uint32_t generation = 0;;) {
         generation = enter(team, generation);
         if (team->stop) {
@@ -174,6 +182,7 @@ static void *worker_main(void *arg)
 static void open_gate(moe_team *team)
 {
     uint32_t gate = atomic_load_explicit(&team->gate, memory_order_relaxed);
+    MOE_ASSERT(is_over(team, gate)); /* one caller at a time */
     uint32_t generation = gate - gate % GATE_GENERATION + GATE_GENERATION;
     atomic_store(&team->gate, generation | GATE_OPEN);
     wake_sleepers(team);
@@ -213,6 +222,7 @@ static void close_gate(moe_team *team)
 
 void moe_team_run(moe_team *team, moe_team_fn fn, void *arg)
 {
+    MOE_ASSERT(fn != NULL && team->n_threads >= 1);
     if (team->n_threads == 1) {
         fn(arg, 0, 1);
         return;

@@ -3,6 +3,7 @@
  * -> their outputs in rank order -> plus the shared expert. At '|' the host first needs a device
  * result; everything before it can be recorded. */
 #include "runtime/base/clock.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 
@@ -27,6 +28,7 @@ static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, mo
     const moe_layer_plan *plan = &b->plan;
     uint32_t n_work_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
+        MOE_ASSERT(b->positions[i] < plan->n_experts);
         const moe_expert_view *view = &b->views[i];
         uint32_t begin = plan->first[b->positions[i]];
         b->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
@@ -37,6 +39,7 @@ static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, mo
                                         .n_rows = plan->first[b->positions[i] + 1] - begin};
         n_work_rows += b->works[i].n_rows;
     }
+    MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
     uint64_t begin = moe_now_ns();
     int status = runner->device->ops->experts(runner->device, b->norm, n_rows, c->n_embd, b->works,
                                               n, b->rank_out, c->n_embd, err);

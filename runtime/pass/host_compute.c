@@ -8,6 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/host/team.h"
 
 typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
@@ -75,6 +76,7 @@ static void *host_main(void *arg)
                                     host->n_works, host->out, n_embd, &host->error);
         host->ns = moe_now_ns() - begin;
         pthread_mutex_lock(&host->lock);
+        MOE_ASSERT(host->state == JOB_GIVEN);
         host->state = JOB_DONE;
         pthread_cond_broadcast(&host->changed);
     }
@@ -219,6 +221,7 @@ float *moe_host_compute_x(moe_host_compute *host)
 
 int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, moe_error *err)
 {
+    MOE_ASSERT(share->n > 0 && share->n_rows <= host->max_rows);
     size_t bytes = (size_t)share->n_rows * host->config->n_embd * sizeof *host->x;
     int status = share->x == NULL
                      ? MOE_OK
@@ -229,6 +232,7 @@ int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, 
     fill_works(host, share);
     host->n_x_rows = share->n_rows;
     pthread_mutex_lock(&host->lock);
+    MOE_ASSERT(host->state == JOB_NONE);
     host->state = JOB_GIVEN;
     pthread_cond_broadcast(&host->changed);
     pthread_mutex_unlock(&host->lock);
@@ -241,6 +245,7 @@ int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns
     while (host->state == JOB_GIVEN) {
         pthread_cond_wait(&host->changed, &host->lock);
     }
+    MOE_ASSERT(host->state == JOB_DONE);
     host->state = JOB_NONE;
     pthread_mutex_unlock(&host->lock);
     *n_rows = host->n_out_rows;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 #define MIB 1048576.0
 
@@ -56,6 +57,7 @@ void moe_memory_border_open(moe_memory_border *border, moe_expert_store *const *
 void moe_memory_border_seal(moe_memory_border *b, const moe_memory_plan *plan)
 {
     uint64_t rest = plan->budget - plan->total;
+    MOE_ASSERT(rest <= b->ram_free && b->ram_granted == 0);
     b->ram_at_open -= rest;
     b->ram_free -= rest;
 }
@@ -89,14 +91,17 @@ int moe_memory_border_take(moe_memory_border *b, uint64_t bytes, moe_error *err)
         b->ram_free += freed;
         b->ram_taken += freed;
     }
+    MOE_ASSERT(b->ram_free >= bytes);
     b->ram_free -= bytes;
     b->ram_granted += bytes;
+    MOE_ASSERT(b->ram_free + b->ram_granted == b->ram_at_open + b->ram_taken);
     return MOE_OK;
 }
 
 void moe_memory_border_give(moe_memory_border *b, uint64_t bytes)
 {
     bytes = whole_pages(bytes);
+    MOE_ASSERT(b->ram_granted >= bytes);
     b->ram_free += bytes;
     b->ram_granted -= bytes;
 }
@@ -104,6 +109,7 @@ void moe_memory_border_give(moe_memory_border *b, uint64_t bytes)
 void moe_memory_border_settle(moe_memory_border *b)
 {
     uint64_t taken = moe_expert_store_take_back(*b->experts, min_u64(b->ram_free, b->ram_taken));
+    MOE_ASSERT(taken <= b->ram_free && taken <= b->ram_taken);
     b->ram_free -= taken;
     b->ram_taken -= taken;
 }
@@ -157,6 +163,7 @@ void moe_memory_border_give_page(moe_memory_border *b, size_t bytes, void *memor
          * queue. */
         (void)b->device->ops->sync(b->device, NULL);
         moe_expert_store_end_loan(*b->experts, memory);
+        MOE_ASSERT(b->device_lent >= bytes);
         b->device_lent -= bytes;
         return;
     }
@@ -164,6 +171,7 @@ void moe_memory_border_give_page(moe_memory_border *b, size_t bytes, void *memor
     if (b->device->link == NULL) {
         moe_memory_border_give(b, bytes);
     } else {
+        MOE_ASSERT(b->device_granted >= bytes);
         b->device_free += bytes;
         b->device_granted -= bytes;
     }

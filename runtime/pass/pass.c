@@ -10,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
 #include "runtime/pass/runner.h"
 
@@ -17,6 +18,10 @@
 
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err)
 {
+    MOE_ASSERT(n > 0 && n <= MOE_LOGIT_ROWS);
+    for (uint32_t i = 0; MOE_ASSERTS_ARE_ON && i + 1 < n; i++) {
+        MOE_ASSERT(rows[i] < rows[i + 1]);
+    }
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
@@ -105,6 +110,7 @@ static int hand_over_greatest(moe_runner *runner, const moe_pass *pass, uint32_t
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err)
 {
+    MOE_ASSERT(first + n <= pass->n_logit_rows && n <= MOE_LOGIT_ROWS);
     *done = false;
     return pass->on_greatest != NULL ? hand_over_greatest(runner, pass, first, n, done, err)
                                      : hand_over_logits(runner, pass, first, n, done, err);
@@ -181,6 +187,9 @@ static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
 
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
+    MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
+    MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
+    MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
     const moe_model_config *c = runner->config;
     const moe_device_ops *ops = runner->device->ops;
     int status = ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
@@ -249,6 +258,7 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
+    MOE_ASSERT(pass->kind != MOE_PASS_DRAFT);
     bool done;
     int status = moe_hooks_take_over(runner, pass, &done, err);
     if (status == MOE_OK && !done) {

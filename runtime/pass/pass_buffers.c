@@ -4,6 +4,7 @@
 #include "offload/expert_store.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/pass.h"
 
 static uint32_t max_u32(uint32_t a, uint32_t b)
@@ -99,9 +100,11 @@ static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_m
     b->arena = arena;
     uint8_t *next = arena;
     for (size_t i = 0; i < n; i++) {
+        MOE_ASSERT((uintptr_t)next % 64 == 0);
         *regions[i].pointer = (float *)next;
         next += region_bytes(&regions[i]);
     }
+    MOE_ASSERT(next == b->arena + b->arena_bytes && n <= MAX_REGIONS);
     if (c->attention != MOE_ATTENTION_MLA) {
         b->q_latent = b->q;
         b->values = b->attention;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/pass/pass_hooks.h"
 
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
 int moe_runner_add_hook(moe_runner *runner, moe_pass_hook *hook, moe_error *err)
@@ -15,6 +16,7 @@ int moe_runner_add_hook(moe_runner *runner, moe_pass_hook *hook, moe_error *err)
     while (*at != NULL && (*at)->order < hook->order) {
         at = &(*at)->next;
     }
+    MOE_ASSERT(*at != hook); /* a hook is added once */
     hook->next = *at;
     *at = hook;
     return MOE_OK;

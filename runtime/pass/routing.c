@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
 /* Prefetches under way at once: a token's experts of two layers. */
@@ -69,6 +70,7 @@ static bool has_next(const moe_runner *runner, uint32_t layer)
 int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool foretells,
                     moe_error *err)
 {
+    MOE_ASSERT(n_rows > 0 && n_rows <= runner->buffers.max_rows);
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(runner, layer)};
@@ -140,6 +142,7 @@ int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
     if (status != MOE_OK) {
         return status;
     }
+    MOE_ASSERT(next < c->n_layer);
     moe_layer_plan_build(&b->next_plan, b->predicted, n_rows, c->n_expert_used);
     memset(b->was_predicted, 0, c->n_expert * sizeof *b->was_predicted);
     for (uint32_t i = 0; i < b->next_plan.n_experts; i++) {

@@ -7,6 +7,7 @@
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 #define WRITTEN_TO UINT32_MAX
 
@@ -65,6 +66,7 @@ static void drop(moe_state_pool *pool, moe_state **state_ptr, size_t bytes)
 {
     moe_state *state = *state_ptr;
     *state_ptr = NULL;
+    MOE_ASSERT(state == NULL || state->n_users > 0);
     if (state != NULL && --state->n_users == 0) {
         moe_memory_border_give_page(pool->border, bytes, state->memory, state->lent);
         free(state);
@@ -185,6 +187,7 @@ void moe_state_table_commit(moe_state_pool *pool, moe_state_table *t, uint32_t p
     if (pool->state_bytes == 0) {
         return;
     }
+    MOE_ASSERT(t->next != NULL && t->next->n_users == 1 && t->n_snapshots <= MOE_STATE_SNAPSHOTS);
     t->current = t->next;
     t->current->position = position;
     t->current->begins_turn = false;
@@ -200,6 +203,7 @@ void moe_state_table_commit(moe_state_pool *pool, moe_state_table *t, uint32_t p
     } else {
         drop(pool, &old, pool->state_bytes);
     }
+    MOE_ASSERT(moe_state_table_check(t, position));
 }
 
 uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *t, uint32_t n)
@@ -223,6 +227,7 @@ uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *t, uint32
     t->current = found;
     t->begins_turn = false;
     recycle(pool, t, old);
+    MOE_ASSERT(moe_state_table_check(t, found != NULL ? found->position : 0));
     return found != NULL ? found->position : 0;
 }
 

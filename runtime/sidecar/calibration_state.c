@@ -2,6 +2,7 @@
 #include "runtime/sidecar/calibration_state.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/sidecar/affinity.h"
 
 #define MAGIC   "MOECALP"
@@ -25,6 +27,7 @@ typedef struct array {
 
 static uint32_t list_arrays(moe_calibration_state *s, array *arrays)
 {
+    MOE_ASSERT(s->shape.n_layer > 0 && s->shape.n_expert > 0);
     size_t keys = (size_t)s->shape.n_layer * s->shape.n_expert;
     size_t pairs = keys * s->shape.n_expert;
     size_t bins = (size_t)s->shape.n_layer * MOE_HISTOGRAM_BINS;
@@ -42,6 +45,7 @@ static uint32_t list_arrays(moe_calibration_state *s, array *arrays)
     if (s->with_gram) {
         arrays[n++] = (array){(void **)&s->gram, s->shape.n_layer * s->shape.n_embd * row};
     }
+    MOE_ASSERT(n <= MAX_ARRAYS);
     return n;
 }
 
@@ -103,6 +107,11 @@ typedef struct state_header {
     uint32_t n_layers_output;
     uint32_t n_layers_weight;
 } state_header;
+
+/* As it lies in files: no padding, so that every byte of it is hashed. */
+_Static_assert(sizeof(state_header) == 56 && offsetof(state_header, key) == 16 &&
+                   offsetof(state_header, n_samples) == 40,
+               "the header of a calibration that goes on");
 
 static state_header header_of(const moe_calibration_state *s)
 {
