@@ -4,7 +4,6 @@
 #include "cpu/kernels/arch_kernels.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const struct {
     unsigned bit;
@@ -22,22 +21,16 @@ unsigned moe_cpu_features(void)
     return moe_cpu_features_detect();
 }
 
-int moe_cpu_features_parse(const char *name, unsigned *mask)
+unsigned moe_cpu_features_of(moe_kernels kernels)
 {
-    unsigned wanted;
-    if (strcmp(name, "native") == 0) {
-        wanted = ~0u;
-    } else if (strcmp(name, "reference") == 0) {
-        wanted = 0;
-    } else if (strcmp(name, "avx2") == 0) {
-        wanted = MOE_CPU_AVX2;
-    } else if (strcmp(name, "avx512") == 0) {
-        wanted = MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI;
-    } else {
-        return -1;
-    }
-    *mask = wanted & moe_cpu_features();
-    return 0;
+    static const unsigned wanted[] = {
+        [MOE_KERNELS_NATIVE] = ~0u,
+        [MOE_KERNELS_REFERENCE] = 0,
+        [MOE_KERNELS_AVX2] = MOE_CPU_AVX2,
+        [MOE_KERNELS_AVX512] =
+            MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI,
+    };
+    return wanted[kernels] & moe_cpu_features();
 }
 
 void moe_cpu_features_describe(unsigned mask, char *out, size_t size)

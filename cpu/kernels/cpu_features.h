@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include <moe/lab.h>
+
 enum {
     MOE_CPU_AVX2 = 1,     /* AVX2 + FMA + F16C */
     MOE_CPU_AVX_VNNI = 2, /* vpdpbusd on 256 bits, VEX */
@@ -17,9 +19,8 @@ enum {
 /* The features of this processor that the operating system enables. */
 unsigned moe_cpu_features(void);
 
-/* Parses "native", "reference" (0), "avx2", "avx512": a mask that is a subset of the processor's.
- * Returns 0 and sets *mask, or -1 for an unknown name. */
-int moe_cpu_features_parse(const char *name, unsigned *mask);
+/* The mask that the choice stands for: a subset of the processor's features. */
+unsigned moe_cpu_features_of(moe_kernels kernels);
 
 /* "AVX2 AVX-512 VNNI ..." into out. */
 void moe_cpu_features_describe(unsigned mask, char *out, size_t size);

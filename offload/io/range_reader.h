@@ -20,8 +20,6 @@
 typedef struct moe_range_reader moe_range_reader;
 typedef struct moe_io_ops moe_io_ops; /* io_engine.h */
 
-typedef enum moe_io_kind { MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC } moe_io_kind;
-
 typedef struct moe_range_file {
     const char *path;
     int fd; /* may be closed after open(): the reader opens its own descriptors of the file, the

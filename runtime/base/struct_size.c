@@ -6,6 +6,7 @@
 #include <moe/calibrate.h>
 #include <moe/chat.h>
 #include <moe/lab.h>
+#include <moe/lossy_modes.h>
 #include <moe/model_file.h>
 #include <moe/moe.h>
 #include <moe/speed.h>
@@ -39,7 +40,9 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, overcommit_memory);
+WHOLE(engine_options, model_path, user);
+WHOLE(lossy_options, budget_order, quality_share);
+WHOLE(lab_options, kernels, verify_bytes);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);

@@ -22,6 +22,8 @@ typedef struct moe_struct_kind {
 } moe_struct_kind;
 
 extern const moe_struct_kind moe_kind_engine_options;
+extern const moe_struct_kind moe_kind_lossy_options;
+extern const moe_struct_kind moe_kind_lab_options;
 extern const moe_struct_kind moe_kind_session_options;
 extern const moe_struct_kind moe_kind_chat_options;
 extern const moe_struct_kind moe_kind_sampling;

@@ -224,22 +224,22 @@ int cmd_plan(const cli_options *given)
     cli_options speculating = *given; /* as run would speculate, since this plan is for run */
     const cli_options *options = &speculating;
     cli_speculate_unless_told(&speculating);
-    moe_engine_options engine_options;
+    cli_engine_settings settings;
     moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error err = {""};
-    int code = cli_engine_options(&engine_options, options, options->context);
+    int code = cli_engine_options(&settings, options, options->context);
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    engine_options.sessions = (uint32_t)options->bench_parallel;
-    int status = moe_plan_memory(&engine_options, &plan, &err);
+    settings.options.sessions = (uint32_t)options->bench_parallel;
+    int status = moe_plan_memory(&settings.options, &plan, &err);
     if (status != MOE_OK && status != MOE_ERR_BUDGET) {
         return cli_report(status, &err);
     }
     bool fits = status == MOE_OK;
     expectation expected;
     if (fits) {
-        code = expect_speed(&engine_options, options, &plan, &expected);
+        code = expect_speed(&settings.options, options, &plan, &expected);
     }
     if (code != CLI_EXIT_OK) {
         return code;

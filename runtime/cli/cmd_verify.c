@@ -104,9 +104,11 @@ int cmd_verify(const cli_options *options)
     moe_verify_result result = {.struct_size = sizeof result};
     moe_error err = {""};
     moe_verify_options_init(&verify_options);
+    if (cli_io_kind(&verify_options.io, options->io) != CLI_EXIT_OK) {
+        return CLI_EXIT_USAGE;
+    }
     verify_options.model_path = options->model;
     verify_options.calibration = options->calibration;
-    verify_options.io = options->io;
     verify_options.io_timeout = options->io_timeout;
     verify_options.progress = on_progress;
     verify_options.on_damage = on_damage;

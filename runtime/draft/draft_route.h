@@ -28,13 +28,6 @@ typedef struct moe_draft_routing {
  * row's experts. MOE_DRAFT_FILL_NONE always drops; the other ranks' weights stay. */
 void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
 
-/* Which experts of a layer are kept for the next draft (algorithms, 1.5). */
-typedef enum moe_draft_pin {
-    MOE_DRAFT_PIN_HOT_TEMPORAL, /* the most activated of the verification pass just done */
-    MOE_DRAFT_PIN_HOT_GLOBAL,   /* of calibration */
-    MOE_DRAFT_PIN_RANDOM
-} moe_draft_pin;
-
 /* The n experts with the greatest score, ties to the lower id, greatest first; returns how many. */
 uint32_t moe_draft_hottest(const float *score, uint32_t n_expert, uint32_t n, uint32_t *experts);
 

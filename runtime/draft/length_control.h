@@ -17,15 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <moe/status.h>
+#include <moe/lab.h>
 
 typedef struct moe_length_control moe_length_control;
-
-typedef enum moe_length_kind {
-    MOE_LENGTH_SURVIVAL,
-    MOE_LENGTH_CASCADE,
-    MOE_LENGTH_STATIC
-} moe_length_kind;
 
 typedef struct moe_length_options {
     moe_length_kind kind;
@@ -41,11 +35,6 @@ typedef struct moe_length_options {
     uint32_t refresh_iterations;  /* 100 */
     bool no_back_off, no_early_exit, no_disable;
 } moe_length_options;
-
-/* Sets the kind, and for cascade its constants and rules, by "survival", "static", "cascade" or
- * "cascade:t=2,trials=4,set=8,refresh=100,back-off=off,early-exit=off,disable=off" (any of these).
- * max_draft stays; on failure everything stays. */
-int moe_length_options_parse(moe_length_options *options, const char *text, moe_error *err);
 
 int moe_length_control_create(moe_length_control **out, const moe_length_options *options,
                               moe_error *err);

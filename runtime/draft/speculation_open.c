@@ -9,134 +9,109 @@
 #include "runtime/draft/speculation.h"
 #include "runtime/pass/runner.h"
 #include "runtime/draft/miss_model.h"
-#include "runtime/base/named_value.h"
 
 #define DEFAULT_DRAFT_MAX 8u
 #define SHUFFLE_SEED      0x5eedu
-
-static const moe_named_value cost_kinds[] = {{"time", 0}, {"bytes", 1}, {NULL, 0}};
-static const moe_named_value acceptance_kinds[] = {{"exact", 0}, {"rejection", 1}, {NULL, 0}};
-static const moe_named_value pin_kinds[] = {{"hot-temporal", MOE_DRAFT_PIN_HOT_TEMPORAL},
-                                            {"hot-global", MOE_DRAFT_PIN_HOT_GLOBAL},
-                                            {"random", MOE_DRAFT_PIN_RANDOM},
-                                            {NULL, 0}};
-
-/* Stand-ins beyond the calibration's tables. */
-enum { FILL_SHUFFLED = MOE_AFFINITY_KINDS, FILL_RANDOM, FILL_TOPK, FILL_NONE };
-static const moe_named_value affinity_kinds[] = {{"output", MOE_AFFINITY_OUTPUT},
-                                                 {"weight", MOE_AFFINITY_WEIGHT},
-                                                 {"coact", MOE_AFFINITY_COACT},
-                                                 {"router", MOE_AFFINITY_ROUTER},
-                                                 {"shuffled", FILL_SHUFFLED},
-                                                 {"random", FILL_RANDOM},
-                                                 {"topk", FILL_TOPK},
-                                                 {"none", FILL_NONE},
-                                                 {NULL, 0}};
+#define MOST_ITERATIONS   1000000u
 
 bool moe_speculation_by_bytes(const moe_engine_options *o)
 {
-    return o->cost != NULL && strcmp(o->cost, "bytes") == 0;
+    return o->lab->cost_by_bytes;
 }
 
 static bool is_off(const moe_engine_options *o)
 {
-    return o->speculate == NULL || strcmp(o->speculate, "off") == 0;
+    return o->speculate == MOE_SPECULATE_OFF;
 }
 
-static bool is_overlap(const moe_engine_options *o)
+static bool is_table(moe_stand_in affinity)
 {
-    return o->offload != NULL && strcmp(o->offload, "overlap") == 0;
-}
-
-static int check_mode(const moe_engine_options *o, moe_error *err)
-{
-    static const char *const modes[] = {"off", "auto", "ngram", "self"};
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        if (strcmp(o->speculate, modes[i]) == 0) {
-            return MOE_OK;
-        }
-    }
-    return strncmp(o->speculate, "model:", 6) == 0 && o->speculate[6] != '\0'
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "speculate: '%s' is none of off, auto, ngram, self, model:FILE",
-                          o->speculate);
+    return affinity >= MOE_STAND_IN_OUTPUT && affinity <= MOE_STAND_IN_ROUTER;
 }
 
 /* Refuses an option that only has a meaning with speculation. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
-    const char *name = o->draft_max != 0                                 ? "options.draft_max"
-                       : o->tree_nodes != 0                              ? "options.tree_nodes"
-                       : o->acceptance != NULL                           ? "options.acceptance"
-                       : o->length_control != NULL                       ? "options.length_control"
-                       : o->cost != NULL && !moe_speculation_by_bytes(o) ? "options.cost"
-                       : o->draft_experts != 0                           ? "options.draft_experts"
-                       : o->draft_pin != NULL                            ? "options.draft_pin"
-                       : o->affinity != NULL                             ? "options.affinity"
-                       : o->foresight != 0                               ? "options.foresight"
-                       : o->verify_bytes != 0                            ? "options.verify_bytes"
-                                                                         : NULL;
+    const moe_lab_options *lab = o->lab;
+    const char *name = o->draft_max != 0                              ? "options.draft_max"
+                       : o->tree_nodes != 0                           ? "options.tree_nodes"
+                       : o->acceptance != MOE_ACCEPTANCE_EXACT        ? "options.acceptance"
+                       : lab->length_control != MOE_LENGTH_SURVIVAL   ? "options.lab.length_control"
+                       : lab->draft_experts != 0                      ? "options.lab.draft_experts"
+                       : lab->draft_pin != MOE_DRAFT_PIN_HOT_TEMPORAL ? "options.lab.draft_pin"
+                       : lab->affinity != MOE_STAND_IN_TOPK           ? "options.lab.affinity"
+                       : lab->foresight != MOE_SWITCH_AUTO            ? "options.lab.foresight"
+                       : lab->verify_bytes != 0                       ? "options.lab.verify_bytes"
+                                                                      : NULL;
     return name == NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_ARGUMENT,
                           "%s acts on speculation, which is off; set options.speculate", name);
 }
 
+/* Cascade's constants and rules. */
+static int check_cascade(const moe_lab_options *lab, moe_error *err)
+{
+    const struct {
+        const char *field;
+        uint32_t value;
+    } counts[] = {{"trial_iterations", lab->trial_iterations},
+                  {"test_trials", lab->test_trials},
+                  {"set_iterations", lab->set_iterations},
+                  {"refresh_iterations", lab->refresh_iterations}};
+    bool any = lab->no_back_off || lab->no_early_exit || lab->no_disable;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        any |= counts[i].value != 0;
+        if (counts[i].value > MOST_ITERATIONS) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "options.lab.%s must be 1 to %u, not %u",
+                            counts[i].field, MOST_ITERATIONS, counts[i].value);
+        }
+    }
+    return !any || lab->length_control == MOE_LENGTH_CASCADE
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "Cascade's constants and rules cannot act: they need "
+                          "options.lab.length_control to be MOE_LENGTH_CASCADE");
+}
+
 int moe_speculation_check(const moe_engine_options *o, moe_error *err)
 {
-    if (is_off(o)) {
-        return check_unused(o, err);
+    int status = check_cascade(o->lab, err);
+    if (status != MOE_OK || is_off(o)) {
+        return status != MOE_OK ? status : check_unused(o, err);
     }
-    int value;
-    int status = check_mode(o, err);
-    if (status == MOE_OK && (is_overlap(o) || o->route_trace != NULL)) {
-        status =
-            moe_fail(err, MOE_ERR_ARGUMENT,
-                     "speculation cannot act in offload mode overlap or on a replayed routing: "
-                     "neither knows what a draft will hold");
+    if (o->lab->offload == MOE_OFFLOAD_OVERLAP || o->lab->route_trace != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "speculation cannot act in offload mode overlap or on a replayed routing: "
+                        "neither knows what a draft will hold");
     }
-    if (status == MOE_OK && o->length_control != NULL) {
-        moe_length_options length = {0};
-        status = moe_length_options_parse(&length, o->length_control, err);
+    if (o->speculate == MOE_SPECULATE_MODEL &&
+        (o->draft_model == NULL || o->draft_model[0] == '\0')) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.speculate is MOE_SPECULATE_MODEL, and options.draft_model names "
+                        "no file");
     }
-    if (status == MOE_OK) {
-        status = moe_named_value_find(cost_kinds, "cost", o->cost, &value, err);
+    if (o->draft_max > MOE_MOST_DRAFT) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "draft_max must be 1 to %u, not %u", MOE_MOST_DRAFT,
+                        o->draft_max);
     }
-    if (status == MOE_OK) {
-        status = moe_named_value_find(acceptance_kinds, "acceptance", o->acceptance, &value, err);
+    if (o->tree_nodes >= MOE_TREE_MAX_NODES) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "tree_nodes must be 1 to %u, not %u",
+                        MOE_TREE_MAX_NODES - 1, o->tree_nodes);
     }
-    if (status == MOE_OK) {
-        status = moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_named_value_find(affinity_kinds, "affinity", o->affinity, &value, err);
-    }
-    if (status == MOE_OK && o->draft_max > MOE_MOST_DRAFT) {
-        status = moe_fail(err, MOE_ERR_ARGUMENT, "draft_max must be 1 to %u, not %u",
-                          MOE_MOST_DRAFT, o->draft_max);
-    }
-    if (status == MOE_OK && o->tree_nodes >= MOE_TREE_MAX_NODES) {
-        status = moe_fail(err, MOE_ERR_ARGUMENT, "tree_nodes must be 1 to %u, not %u",
-                          MOE_TREE_MAX_NODES - 1, o->tree_nodes);
-    }
-    return status;
+    return MOE_OK;
 }
 
 bool moe_speculation_may_self(const moe_engine_options *o, bool *has_affinity)
 {
-    int kind = FILL_TOPK;
-    if (o->affinity != NULL) {
-        (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
-    }
-    *has_affinity = kind <= FILL_SHUFFLED;
-    return !is_off(o) && (strcmp(o->speculate, "auto") == 0 || strcmp(o->speculate, "self") == 0);
+    *has_affinity = is_table(o->lab->affinity) || o->lab->affinity == MOE_STAND_IN_SHUFFLED;
+    return o->speculate == MOE_SPECULATE_AUTO || o->speculate == MOE_SPECULATE_SELF;
 }
 
 uint32_t moe_speculation_kept_experts(const moe_engine_options *o)
 {
-    bool global = !is_off(o) && o->draft_pin != NULL && strcmp(o->draft_pin, "hot-global") == 0;
-    return global ? o->draft_experts : 0;
+    bool global = !is_off(o) && o->lab->draft_pin == MOE_DRAFT_PIN_HOT_GLOBAL;
+    return global ? o->lab->draft_experts : 0;
 }
 
 /* A table of random orders: the baseline for affinities. */
@@ -159,15 +134,19 @@ static uint16_t *shuffled_table(const moe_model_config *c)
 static int choose_fill(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
     const moe_calibration *calibration = s->parts.calibration;
-    int kind = FILL_TOPK;
-    if (o->affinity != NULL) {
-        (void)moe_named_value_find(affinity_kinds, "affinity", o->affinity, &kind, NULL);
-    }
-    s->fill = kind == FILL_RANDOM ? MOE_DRAFT_FILL_RANDOM
-              : kind == FILL_TOPK ? MOE_DRAFT_FILL_ROUTER
-              : kind == FILL_NONE ? MOE_DRAFT_FILL_NONE
-                                  : MOE_DRAFT_FILL_AFFINITY;
-    if (kind == FILL_SHUFFLED) {
+    static const struct {
+        const char *name;
+        int table; /* of the calibration */
+    } tables[] = {[MOE_STAND_IN_OUTPUT] = {"output", MOE_AFFINITY_OUTPUT},
+                  [MOE_STAND_IN_WEIGHT] = {"weight", MOE_AFFINITY_WEIGHT},
+                  [MOE_STAND_IN_COACT] = {"coact", MOE_AFFINITY_COACT},
+                  [MOE_STAND_IN_ROUTER] = {"router", MOE_AFFINITY_ROUTER}};
+    moe_stand_in kind = o->lab->affinity;
+    s->fill = kind == MOE_STAND_IN_RANDOM ? MOE_DRAFT_FILL_RANDOM
+              : kind == MOE_STAND_IN_TOPK ? MOE_DRAFT_FILL_ROUTER
+              : kind == MOE_STAND_IN_NONE ? MOE_DRAFT_FILL_NONE
+                                          : MOE_DRAFT_FILL_AFFINITY;
+    if (kind == MOE_STAND_IN_SHUFFLED) {
         s->shuffled = shuffled_table(s->runner->config);
         s->affinity = s->shuffled;
         return s->shuffled != NULL
@@ -181,9 +160,9 @@ static int choose_fill(moe_speculation *s, const moe_engine_options *o, moe_erro
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "affinity '%s' is a table of the calibration, and there is none for this "
                         "model; make one: moe-offload calibrate -m %s -f TEXT",
-                        o->affinity, o->model_path);
+                        tables[kind].name, o->model_path);
     }
-    s->affinity = calibration->affinity[kind];
+    s->affinity = calibration->affinity[tables[kind].table];
     return moe_calibration_need_tables(calibration, s->runner->model_path, "an affinity table",
                                        err);
 }
@@ -197,7 +176,7 @@ static int check_draft_experts(const moe_speculation *s, moe_error *err)
     }
     if (s->draft_experts < c->n_expert_used || s->draft_experts > c->n_expert) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "draft_experts must be %u (what a token uses) to %u, not %u",
+                        "options.lab.draft_experts must be %u (what a token uses) to %u, not %u",
                         c->n_expert_used, c->n_expert, s->draft_experts);
     }
     uint32_t n_layer = 0;
@@ -206,10 +185,11 @@ static int check_draft_experts(const moe_speculation *s, moe_error *err)
     }
     uint64_t kept = (uint64_t)s->draft_experts * n_layer;
     if (kept + c->n_expert_used > n_slots) {
-        return moe_fail(err, MOE_ERR_BUDGET,
-                        "%u experts of each of %u layers are to stay for the draft, but %llu slots "
-                        "leave no room beside them; lower options.draft_experts or raise the cache",
-                        s->draft_experts, n_layer, (unsigned long long)n_slots);
+        return moe_fail(
+            err, MOE_ERR_BUDGET,
+            "%u experts of each of %u layers are to stay for the draft, but %llu slots "
+            "leave no room beside them; lower options.lab.draft_experts or raise the cache",
+            s->draft_experts, n_layer, (unsigned long long)n_slots);
     }
     if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && s->parts.calibration == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -224,12 +204,12 @@ static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
     if (is_off(o)) {
         return; /* only counts costs, drafts nothing */
     }
-    bool is_auto = strcmp(o->speculate, "auto") == 0;
-    s->use[MOE_DRAFTER_NGRAM] = is_auto || strcmp(o->speculate, "ngram") == 0;
+    bool is_auto = o->speculate == MOE_SPECULATE_AUTO;
+    s->use[MOE_DRAFTER_NGRAM] = is_auto || o->speculate == MOE_SPECULATE_NGRAM;
     /* If every expert is in memory, the self draft costs as much as the model. */
     bool misses = s->runner->plan->expert_slots < s->runner->plan->experts;
-    s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || strcmp(o->speculate, "self") == 0;
-    s->use[MOE_DRAFTER_MODEL] = strncmp(o->speculate, "model:", 6) == 0;
+    s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || o->speculate == MOE_SPECULATE_SELF;
+    s->use[MOE_DRAFTER_MODEL] = o->speculate == MOE_SPECULATE_MODEL;
 }
 
 static int allocate(moe_speculation *s, moe_error *err)
@@ -258,11 +238,17 @@ static int allocate(moe_speculation *s, moe_error *err)
 
 static int open_control(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
-    moe_length_options options = {.kind = MOE_LENGTH_SURVIVAL, .max_draft = s->max_draft};
+    const moe_lab_options *lab = o->lab;
+    moe_length_options options = {.kind = lab->length_control,
+                                  .max_draft = s->max_draft,
+                                  .trial_iterations = lab->trial_iterations,
+                                  .test_trials = lab->test_trials,
+                                  .set_iterations = lab->set_iterations,
+                                  .refresh_iterations = lab->refresh_iterations,
+                                  .no_back_off = lab->no_back_off,
+                                  .no_early_exit = lab->no_early_exit,
+                                  .no_disable = lab->no_disable};
     int status = MOE_OK;
-    if (o->length_control != NULL) {
-        status = moe_length_options_parse(&options, o->length_control, err);
-    }
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
             options.by_passes = d != MOE_DRAFTER_NGRAM;
@@ -323,11 +309,7 @@ static int check_layers(const moe_speculation *s, const moe_engine_options *o, m
 
 static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
-    int value = MOE_DRAFT_PIN_HOT_TEMPORAL;
-    if (o->draft_pin != NULL) {
-        (void)moe_named_value_find(pin_kinds, "draft pin", o->draft_pin, &value, NULL);
-    }
-    s->pin = (moe_draft_pin)value;
+    s->pin = o->lab->draft_pin;
     choose_drafters(s, o);
     int status = check_layers(s, o, err);
     if (status == MOE_OK) {
@@ -367,11 +349,12 @@ int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
     s->max_rows = parts->max_rows;
     s->max_draft = options->draft_max != 0 ? options->draft_max : DEFAULT_DRAFT_MAX;
     s->tree_nodes = options->tree_nodes;
-    s->draws = options->acceptance != NULL && strcmp(options->acceptance, "rejection") == 0;
-    s->draft_experts = options->draft_experts;
-    s->foresight = options->foresight == MOE_SWITCH_ON ||
-                   (options->foresight == MOE_SWITCH_AUTO && !moe_speculation_by_bytes(options));
-    s->verify_bytes = options->verify_bytes;
+    s->draws = options->acceptance == MOE_ACCEPTANCE_REJECTION;
+    s->draft_experts = options->lab->draft_experts;
+    s->foresight =
+        options->lab->foresight == MOE_SWITCH_ON ||
+        (options->lab->foresight == MOE_SWITCH_AUTO && !moe_speculation_by_bytes(options));
+    s->verify_bytes = options->lab->verify_bytes;
     moe_random_seed(&s->random, SHUFFLE_SEED);
     int status = open_parts(s, options, err);
     if (status != MOE_OK) {

@@ -20,7 +20,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
                          const moe_engine_calls *calls, moe_error *err)
 {
     *out = NULL;
-    if (o->speculate == NULL || strncmp(o->speculate, "model:", 6) != 0) {
+    if (o->speculate != MOE_SPECULATE_MODEL) {
         return MOE_OK;
     }
     moe_draft_model *model = moe_calloc(1, sizeof *model);
@@ -28,13 +28,16 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a draft model");
     }
     moe_engine_options options;
+    moe_lab_options lab;
+    moe_lab_options_init(&lab);
+    lab.kernels = o->lab->kernels;
     model->calls = calls;
     calls->options_init(&options, sizeof options);
-    options.model_path = o->speculate + 6;
+    options.model_path = o->draft_model;
     options.n_threads = o->n_threads;
     options.context = o->context;
     options.prefill_chunk = o->prefill_chunk;
-    options.kernels = o->kernels;
+    options.lab = &lab;
     options.device = "cpu"; /* a GPU's memory is for the model that is sped up */
     options.host_memory = o->host_memory;
     options.overcommit_memory = o->overcommit_memory;

@@ -11,6 +11,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
 
 const char *moe_version(void)
@@ -166,23 +167,25 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
         return moe_fail_null(err, "moe_engine_open", "out");
     }
     *out = NULL;
-    moe_engine_options o = {0};
-    int status = moe_struct_take(&moe_kind_engine_options, &o, options, err);
+    moe_option_set set;
+    const moe_engine_options *o = &set.options;
+    int status = moe_option_set_take(&set, options, err);
     if (status != MOE_OK) {
         return status;
     }
     moe_engine *engine = NULL;
     status =
-        o.vocabulary_only ? open_vocabulary(&engine, &o, err) : open_model(&engine, &o, true, err);
-    if (status == MOE_OK && !o.vocabulary_only && o.trace_path != NULL) {
-        status = moe_trace_recorder_open(&engine->trace, engine, o.trace_path, o.trace_gates, err);
+        o->vocabulary_only ? open_vocabulary(&engine, o, err) : open_model(&engine, o, true, err);
+    if (status == MOE_OK && !o->vocabulary_only && o->lab->trace_path != NULL) {
+        status = moe_trace_recorder_open(&engine->trace, engine, o->lab->trace_path,
+                                         o->lab->trace_gates, err);
     }
     if (status != MOE_OK) {
         moe_engine_close(&engine);
         return status;
     }
-    if (!o.vocabulary_only) {
-        moe_metadata_notes(engine, &o);
+    if (!o->vocabulary_only) {
+        moe_metadata_notes(engine, o);
     }
     engine->progress = NULL;
     moe_engine_warm(engine);
@@ -192,20 +195,21 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
 
 int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, moe_error *err)
 {
-    moe_engine_options o = {0};
+    moe_option_set set;
+    const moe_engine_options *o = &set.options;
     moe_memory_plan made = {0};
     int status = moe_struct_give(&moe_kind_memory_plan, plan, &made, err);
     if (status == MOE_OK) {
-        status = moe_struct_take(&moe_kind_engine_options, &o, options, err);
+        status = moe_option_set_take(&set, options, err);
     }
     if (status != MOE_OK) {
         return status;
     }
     moe_engine *engine = NULL;
-    status = open_model(&engine, &o, false, err);
+    status = open_model(&engine, o, false, err);
     if (status == MOE_OK) {
-        moe_metadata_notes(engine, &o);
-        status = moe_engine_check_parts(engine, &o, err);
+        moe_metadata_notes(engine, o);
+        status = moe_engine_check_parts(engine, o, err);
     }
     if (engine != NULL) {
         (void)moe_struct_give(&moe_kind_memory_plan, plan, &engine->plan, NULL);

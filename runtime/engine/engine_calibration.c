@@ -10,11 +10,6 @@
 #include "runtime/engine/model_parts.h"
 #include "offload/model_tensors.h"
 
-bool moe_offload_is(const moe_engine_options *options, const char *mode)
-{
-    return strcmp(options->offload != NULL ? options->offload : "auto", mode) == 0;
-}
-
 moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine)
 {
     const moe_model_config *c = &engine->config;
@@ -87,7 +82,7 @@ int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *o,
     } else if (named) {
         status = load_sidecar(engine, o->calibration, &is_damaged, err);
     }
-    if (status == MOE_OK && engine->calibration == NULL && moe_offload_is(o, "caching")) {
+    if (status == MOE_OK && engine->calibration == NULL && o->lab->offload == MOE_OFFLOAD_CACHING) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "offload mode caching keeps the experts that a calibration found hottest, "
                         "and there is none for this model; make one: moe-offload calibrate -m %s "

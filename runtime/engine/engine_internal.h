@@ -7,6 +7,8 @@
 
 #include <moe/calibrate.h>
 #include <moe/chat.h>
+#include <moe/lab.h>
+#include <moe/lossy_modes.h>
 #include <moe/moe.h>
 #include <moe/trace.h>
 
@@ -30,13 +32,6 @@
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 #include "runtime/recorded/recorded_pass.h"
-
-typedef enum moe_offload_mode {
-    MOE_OFFLOAD_AUTO,
-    MOE_OFFLOAD_ON_DEMAND,
-    MOE_OFFLOAD_OVERLAP,
-    MOE_OFFLOAD_CACHING
-} moe_offload_mode;
 
 struct moe_engine {
     /* Number of open sessions, text streams and the program's handle, minus one. */
@@ -164,11 +159,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options,
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
 /* In place of all the others. */
-/* How the engine's files are read (engine_reading.c). The kind: false for an unknown name; NULL is
- * "auto". */
-bool moe_find_io_kind(const char *name, moe_io_kind *kind);
-/* The same for the offload mode. */
-bool moe_find_offload_mode(const char *name, moe_offload_mode *mode);
+/* How the engine's files are read (engine_reading.c). */
 void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
 int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
@@ -185,8 +176,6 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options
  * need a calibration, are available: the cache policy, speculation, lossy modes. */
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 
-/* True for options->offload == mode; "auto" when it is NULL. */
-bool moe_offload_is(const moe_engine_options *options, const char *mode);
 /* Decides by the options and the calibration whether to fill slots ahead; sets engine->warms.
  * MOE_ERR_ARGUMENT when the option is set and cannot act. Call after the calibration is open. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,

@@ -12,7 +12,6 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
-#include "runtime/engine/option_needs.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
 #include "runtime/host/memory_limits.h"
@@ -50,10 +49,10 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status == MOE_OK) {
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
     }
-    if (status == MOE_OK && o->expert_budget > engine->config.n_expert) {
+    if (status == MOE_OK && o->lossy->expert_budget > engine->config.n_expert) {
         status = moe_fail(err, MOE_ERR_ARGUMENT,
-                          "options.expert_budget of %u cannot act: a layer has %u experts",
-                          o->expert_budget, engine->config.n_expert);
+                          "options.lossy.expert_budget of %u cannot act: a layer has %u experts",
+                          o->lossy->expert_budget, engine->config.n_expert);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_texts(engine, err);
@@ -67,8 +66,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status != MOE_OK) {
         return status;
     }
-    if (o->route_trace != NULL) {
-        status = moe_route_replay_open(&engine->route_replay, o->route_trace, &engine->runner, err);
+    if (o->lab->route_trace != NULL) {
+        status =
+            moe_route_replay_open(&engine->route_replay, o->lab->route_trace, &engine->runner, err);
         if (status != MOE_OK) {
             return status;
         }
@@ -77,7 +77,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status != MOE_OK) {
         return status;
     }
-    (void)moe_find_offload_mode(o->offload, &engine->offload);
+    engine->offload = o->lab->offload;
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     status = moe_model_identify(&engine->reading, &engine->identity, err);
     engine->fingerprint = engine->identity.fingerprint;
@@ -125,7 +125,7 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
     if (engine->device->simulated) {
         options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
     }
-    (void)moe_cpu_features_parse(o->kernels != NULL ? o->kernels : "native", &options.cpu_features);
+    options.cpu_features = moe_cpu_features_of(o->lab->kernels);
     return moe_host_compute_open(&engine->runner.host, &options, err);
 }
 
@@ -248,7 +248,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     uint32_t *kept = NULL;
     uint32_t n_kept = 0;
     uint32_t n_of_layer = moe_speculation_kept_experts(o);
-    if (moe_offload_is(o, "caching")) {
+    if (o->lab->offload == MOE_OFFLOAD_CACHING) {
         n_of_layer = c->n_expert / CACHING_DIVISOR > 0 ? c->n_expert / CACHING_DIVISOR : 1;
     }
     if (n_of_layer > 0 && engine->calibration != NULL) {
@@ -266,7 +266,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .n_expert_used = engine->config.n_expert_used,
         .budget_bytes = engine->plan.expert_cache,
         .policy = engine->policy,
-        .per_layer = o->per_layer_cache,
+        .per_layer = o->lab->per_layer_cache,
         .host_budget_bytes = engine->plan.host_cache,
         .host_compute = engine->runner.host != NULL ? o->host_compute : MOE_SWITCH_OFF,
         .kept = kept,
@@ -274,13 +274,13 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .hotness = engine->hotness,
         .checksums = calibration != NULL ? calibration->checksums : NULL,
         .keep_nothing = keeps_nothing(engine->offload),
+        .io = o->io,
         .buffered_io = o->buffered_io,
         .io_block_bytes = o->io_block_bytes,
         .io_depth = o->io_depth,
         .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
         .log = o->log,
         .user = o->user};
-    (void)moe_find_io_kind(o->io, &options.io);
     status = moe_expert_store_open(&engine->runner.experts, &options, err);
     free(kept);
     if (status == MOE_OK && engine->offload == MOE_OFFLOAD_OVERLAP) {
@@ -295,7 +295,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
     /* The model's own routers cannot predict a replayed routing. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
-    bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->route_trace == NULL &&
+    bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->lab->route_trace == NULL &&
                       !moe_speculation_by_bytes(o);
     engine->runner.prefetch = o->prefetch == MOE_SWITCH_ON                   ? MOE_PREFETCH_ON
                               : o->prefetch == MOE_SWITCH_AUTO && worthwhile ? MOE_PREFETCH_TRIED

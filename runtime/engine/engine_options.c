@@ -7,35 +7,9 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/option_needs.h"
+#include "runtime/engine/option_set.h"
 
 #define MAX_PREFILL_CHUNK 4096u
-
-static const struct {
-    const char *name;
-    moe_offload_mode mode;
-} offload_modes[] = {
-    {"auto", MOE_OFFLOAD_AUTO},
-    {"on-demand", MOE_OFFLOAD_ON_DEMAND},
-    {"overlap", MOE_OFFLOAD_OVERLAP},
-    {"caching", MOE_OFFLOAD_CACHING},
-};
-
-/* False for an unknown name; NULL is "auto". */
-bool moe_find_offload_mode(const char *name, moe_offload_mode *mode)
-{
-    for (size_t i = 0; i < sizeof offload_modes / sizeof offload_modes[0]; i++) {
-        if (strcmp(name != NULL ? name : "auto", offload_modes[i].name) == 0) {
-            *mode = offload_modes[i].mode;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_switch(moe_switch value)
-{
-    return (int)value >= MOE_SWITCH_AUTO && value <= MOE_SWITCH_OFF;
-}
 
 /* Refuses options that a baseline which keeps nothing cannot carry out. */
 static int check_baseline_options(const moe_engine_options *o, moe_error *err)
@@ -44,22 +18,22 @@ static int check_baseline_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "in offload mode %s no expert comes and goes, so a cache policy (%s) "
                         "cannot act",
-                        o->offload, o->policy);
+                        moe_offload_name(o->lab->offload), o->policy);
     }
     if (o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch by prediction",
-                        o->offload);
+                        moe_offload_name(o->lab->offload));
     }
     if (o->host_compute == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "offload mode %s moves every expert, so host computing cannot act",
-                        o->offload);
+                        moe_offload_name(o->lab->offload));
     }
-    if (moe_offload_is(o, "caching") && o->per_layer_cache) {
+    if (o->lab->offload == MOE_OFFLOAD_CACHING && o->lab->per_layer_cache) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "offload mode caching shares its slots by the calibration, not by layer");
     }
-    if (moe_offload_is(o, "caching") && o->calibration != NULL &&
+    if (o->lab->offload == MOE_OFFLOAD_CACHING && o->calibration != NULL &&
         strcmp(o->calibration, "none") == 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode caching needs a calibration");
     }
@@ -68,17 +42,6 @@ static int check_baseline_options(const moe_engine_options *o, moe_error *err)
 
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
-    moe_io_kind kind;
-    moe_offload_mode mode;
-    if (!moe_find_offload_mode(o->offload, &mode)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode '%s' is not known; use auto, on-demand, overlap or caching",
-                        o->offload);
-    }
-    if (!moe_find_io_kind(o->io, &kind)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "I/O engine '%s' is not known; use auto, uring, threads or sync", o->io);
-    }
     if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "io_block_bytes must be a multiple of 4096 up to 64 MiB, or 0 for the "
@@ -101,17 +64,12 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "the expert cache is given both in bytes and as a share; give one");
     }
-    if (!is_switch(o->prefetch) || !is_switch(o->host_compute) || !is_switch(o->warm_start)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "engine options: unknown prefetch %d, host_compute %d or warm_start %d",
-                        (int)o->prefetch, (int)o->host_compute, (int)o->warm_start);
-    }
-    if (o->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
+    if (o->lab->route_trace != NULL && o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "a replayed routing is not what the routers would choose, so they cannot "
                         "foretell it: prefetch cannot be on");
     }
-    return mode != MOE_OFFLOAD_AUTO ? check_baseline_options(o, err) : MOE_OK;
+    return o->lab->offload != MOE_OFFLOAD_AUTO ? check_baseline_options(o, err) : MOE_OK;
 }
 
 int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features, moe_error *err)
@@ -119,19 +77,15 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (o->model_path == NULL || o->model_path[0] == '\0') {
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
     }
+    int status = moe_option_values_check(o, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
                         MAX_PREFILL_CHUNK, o->prefill_chunk);
     }
-    if ((int)o->kv_cache < MOE_KV_CACHE_F16 || o->kv_cache > MOE_KV_CACHE_Q8_0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown kv_cache %d",
-                        (int)o->kv_cache);
-    }
-    if ((int)o->float_gemm < MOE_FLOAT_GEMM_EXACT || o->float_gemm > MOE_FLOAT_GEMM_BLAS) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: unknown float_gemm %d",
-                        (int)o->float_gemm);
-    }
-    int status = moe_device_choice_check(o, err);
+    status = moe_device_choice_check(o, err);
     if (status == MOE_OK) {
         status = check_offload_options(o, err);
     }
@@ -147,11 +101,6 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (status != MOE_OK) {
         return status;
     }
-    const char *kernels = o->kernels != NULL ? o->kernels : "native";
-    if (moe_cpu_features_parse(kernels, cpu_features) != 0) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "kernels '%s' are not known; use native, reference, avx2 or avx512",
-                        kernels);
-    }
+    *cpu_features = moe_cpu_features_of(o->lab->kernels);
     return MOE_OK;
 }

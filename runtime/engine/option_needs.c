@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/engine/option_needs.h"
 
-#include <string.h>
+#include <moe/lab.h>
 
 #include "runtime/base/error.h"
 
@@ -12,25 +12,24 @@ typedef struct option_need {
     bool has;
 } option_need;
 
-static bool is(const char *text, const char *word)
-{
-    return text != NULL && strcmp(text, word) == 0;
-}
-
 int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
 {
-    bool speculates = o->speculate != NULL && !is(o->speculate, "off");
-    bool self = !speculates || is(o->speculate, "auto") || is(o->speculate, "self");
-    const char *the_self_draft = "options.speculate to be \"self\" or \"auto\"";
+    const moe_lab_options *lab = o->lab;
+    bool self = o->speculate == MOE_SPECULATE_OFF || o->speculate == MOE_SPECULATE_AUTO ||
+                o->speculate == MOE_SPECULATE_SELF;
+    const char *the_self_draft = "options.speculate to be MOE_SPECULATE_SELF or _AUTO";
     const option_need needs[] = {
-        {"trace_gates", o->trace_gates, "options.trace_path", o->trace_path != NULL},
-        {"io_depth", o->io_depth != 0, "options.io that is not \"sync\": it reads one piece a time",
-         !is(o->io, "sync") || o->io_depth == 1},
-        {"draft_experts", o->draft_experts != 0, the_self_draft, self},
-        {"draft_pin", o->draft_pin != NULL, the_self_draft, self},
-        {"affinity", o->affinity != NULL, the_self_draft, self},
-        {"foresight", o->foresight == MOE_SWITCH_ON, the_self_draft, self},
-        {"verify_bytes", o->verify_bytes != 0, the_self_draft, self},
+        {"draft_model", o->draft_model != NULL, "options.speculate to be MOE_SPECULATE_MODEL",
+         o->speculate == MOE_SPECULATE_MODEL},
+        {"lab.trace_gates", lab->trace_gates, "options.lab.trace_path", lab->trace_path != NULL},
+        {"io_depth", o->io_depth != 0,
+         "options.io that is not MOE_IO_SYNC: it reads one piece a time",
+         o->io != MOE_IO_SYNC || o->io_depth == 1},
+        {"lab.draft_experts", lab->draft_experts != 0, the_self_draft, self},
+        {"lab.draft_pin", lab->draft_pin != MOE_DRAFT_PIN_HOT_TEMPORAL, the_self_draft, self},
+        {"lab.affinity", lab->affinity != MOE_STAND_IN_TOPK, the_self_draft, self},
+        {"lab.foresight", lab->foresight == MOE_SWITCH_ON, the_self_draft, self},
+        {"lab.verify_bytes", lab->verify_bytes != 0, the_self_draft, self},
     };
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
         if (needs[i].is_set && !needs[i].has) {

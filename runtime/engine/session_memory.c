@@ -19,14 +19,14 @@ static uint64_t draft_bytes(const moe_engine *engine, const moe_engine_options *
     uint64_t node = sizeof(moe_tree_node) + sizeof(double) + sizeof(float) + sizeof(uint32_t);
     uint64_t bytes = sizeof(moe_session_draft) + nodes * node;
     bytes += o->tree_nodes > 0 ? nodes * depth * sizeof(uint32_t) : 0;
-    bool draws = o->acceptance != NULL && strcmp(o->acceptance, "rejection") == 0;
+    bool draws = o->acceptance == MOE_ACCEPTANCE_REJECTION;
     bytes += depth * (sizeof(moe_distribution) + sizeof(uint32_t));
     return bytes + (draws ? depth * engine->config.n_vocab * sizeof(moe_choice) : 0);
 }
 
 void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *o)
 {
-    bool drafts = o->speculate != NULL && strcmp(o->speculate, "off") != 0;
+    bool drafts = o->speculate != MOE_SPECULATE_OFF;
     uint64_t n_vocab = engine->config.n_vocab;
     engine->session_bytes = sizeof(moe_session) + n_vocab * sizeof(float) +
                             moe_sampler_bytes(engine->config.n_vocab) + MOE_SESSION_SLACK +

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/option_set.h"
 
 /* Tokens decoded before computing is measured: the first few find caches and page tables cold. */
 #define N_WARM_UP  4
@@ -142,31 +143,36 @@ static int measure_disk(const moe_engine *engine, const moe_engine_options *o, d
 int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates, moe_error *err)
 {
     moe_speed_rates measured = {0};
-    moe_engine_options plain = {0};
+    moe_option_set set;
     int status = moe_struct_give(&moe_kind_speed_rates, rates, &measured, err);
     if (status == MOE_OK) {
-        status = moe_struct_take(&moe_kind_engine_options, &plain, options, err);
+        status = moe_option_set_take(&set, options, err);
     }
     if (status != MOE_OK) {
         return status;
     }
-    plain.speculate = "off";
-    plain.draft_max = plain.tree_nodes = plain.draft_experts = 0;
-    plain.length_control = plain.cost = plain.draft_pin = plain.affinity = plain.acceptance = NULL;
-    plain.foresight = MOE_SWITCH_AUTO;
-    plain.verify_bytes = 0;
-    plain.trace_path = NULL;
-    plain.trace_gates = false;
-    plain.prefetch = MOE_SWITCH_OFF;
-    plain.warm_start = MOE_SWITCH_OFF;
+    moe_lab_options given = set.lab;
+    set.options.speculate = MOE_SPECULATE_OFF;
+    set.options.draft_model = NULL;
+    set.options.draft_max = set.options.tree_nodes = 0;
+    set.options.acceptance = MOE_ACCEPTANCE_EXACT;
+    set.options.prefetch = MOE_SWITCH_OFF;
+    set.options.warm_start = MOE_SWITCH_OFF;
+    moe_lab_options_init(&set.lab);
+    set.lab.offload = given.offload;
+    set.lab.kernels = given.kernels;
+    set.lab.route_trace = given.route_trace;
+    set.lab.per_layer_cache = given.per_layer_cache;
+    set.lab.budget_oracle = given.budget_oracle;
+    set.lab.budget_error = given.budget_error;
     moe_engine *engine = NULL;
-    status = moe_engine_open(&engine, &plain, err);
+    status = moe_engine_open(&engine, &set.options, err);
     if (status != MOE_OK) {
         return status;
     }
     status = measure_compute(engine, &measured.compute_s_per_token, err);
     if (status == MOE_OK) {
-        status = measure_disk(engine, &plain, &measured.disk_bytes_per_s, err);
+        status = measure_disk(engine, &set.options, &measured.disk_bytes_per_s, err);
     }
     if (status == MOE_OK && engine->device->link != NULL) {
         measured.link_bytes_per_s = (double)engine->device->link_bytes_per_s;

@@ -16,7 +16,6 @@
 #include "offload/model_open.h"
 #include "runtime/sidecar/fingerprint.h"
 #include "runtime/engine/model_parts.h"
-#include "runtime/base/named_value.h"
 
 #define MAX_IO_TIMEOUT 86400.0 /* s */
 #define NAME_SIZE      256u
@@ -56,13 +55,7 @@ static bool is_cancelled(void *user)
 
 static int check_options(verification *v, moe_error *err)
 {
-    static const moe_named_value kinds[] = {{"auto", MOE_IO_AUTO},
-                                            {"uring", MOE_IO_URING},
-                                            {"threads", MOE_IO_THREADS},
-                                            {"sync", MOE_IO_SYNC},
-                                            {NULL, 0}};
     const moe_verify_options *o = v->options;
-    int kind = MOE_IO_AUTO;
     if (o->model_path == NULL || o->model_path[0] == '\0') {
         return moe_fail(err, MOE_ERR_ARGUMENT, "verify options: no model_path");
     }
@@ -70,15 +63,20 @@ static int check_options(verification *v, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT, "an I/O time-out of %g s; use more than 0, up to %g",
                         o->io_timeout, MAX_IO_TIMEOUT);
     }
-    int status = moe_named_value_find(kinds, "I/O engine", o->io, &kind, err);
-    v->reading = (moe_model_reader_options){.io = (moe_io_kind)kind,
+    if ((int)o->io < MOE_IO_AUTO || o->io > MOE_IO_SYNC) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.io is %d, which is none of MOE_IO_AUTO, MOE_IO_URING, "
+                        "MOE_IO_THREADS or MOE_IO_SYNC",
+                        (int)o->io);
+    }
+    v->reading = (moe_model_reader_options){.io = o->io,
                                             .buffered = o->buffered_io,
                                             .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
                                             .is_cancelled = is_cancelled,
                                             .cancel_user = v,
                                             .log = o->log,
                                             .user = o->user};
-    return status;
+    return MOE_OK;
 }
 
 /* ---- The calibration ---- */

@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_internal.h"
+#include "runtime/engine/option_set.h"
 
 typedef struct hot_expert {
     float hotness;
@@ -31,7 +32,7 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "offload mode %s keeps no expert that is not in use, so a warm start "
                         "cannot act",
-                        o->offload);
+                        moe_offload_name(o->lab->offload));
     }
     if (o->warm_start == MOE_SWITCH_ON && engine->hotness == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -41,7 +42,7 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
     }
     /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
      * reads end does not. */
-    bool repeats = moe_speculation_by_bytes(o) || o->route_trace != NULL;
+    bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
     engine->warms = o->warm_start == MOE_SWITCH_ON || (o->warm_start == MOE_SWITCH_AUTO && keeps &&
                                                        engine->hotness != NULL && !repeats);
     return MOE_OK;

@@ -23,7 +23,6 @@
 #include "runtime/base/struct_size.h"
 #include "runtime/base/random.h"
 #include "runtime/lab/file_cache.h"
-#include "runtime/base/named_value.h"
 
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define MAX_DEPTH     4096u
@@ -59,13 +58,7 @@ static double cpu_seconds(void)
 
 static int check_test(measurement *m, moe_error *err)
 {
-    static const moe_named_value kinds[] = {{"auto", MOE_IO_AUTO},
-                                            {"uring", MOE_IO_URING},
-                                            {"threads", MOE_IO_THREADS},
-                                            {"sync", MOE_IO_SYNC},
-                                            {NULL, 0}};
     const moe_storage_test *t = m->test;
-    int kind = MOE_IO_AUTO;
     if (t->path == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: name a file in path");
     }
@@ -73,13 +66,18 @@ static int check_test(measurement *m, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a depth of %u; use 1 to %u", t->depth,
                         MAX_DEPTH);
     }
-    int status = moe_named_value_find(kinds, "I/O engine", t->io, &kind, err);
-    m->kind = (moe_io_kind)kind;
+    if ((int)t->io < MOE_IO_AUTO || t->io > MOE_IO_SYNC || t->reserved != 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "storage test: io is %d, which is none of MOE_IO_AUTO, MOE_IO_URING, "
+                        "MOE_IO_THREADS or MOE_IO_SYNC (and reserved must be 0)",
+                        (int)t->io);
+    }
+    m->kind = t->io;
     m->block_bytes = t->block_bytes != 0 ? t->block_bytes : 1u << 20;
     m->depth = t->depth != 0 ? t->depth : 16;
     m->total = t->total_bytes != 0 ? t->total_bytes : 1u << 30;
     moe_random_seed(&m->random, t->seed);
-    return status;
+    return MOE_OK;
 }
 
 static int open_file(measurement *m, moe_error *err)

@@ -28,12 +28,14 @@ static int need_calibration(const moe_lossy *l, const char *what, moe_error *err
 static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = l->parts.runner->config;
-    (void)moe_budget_settings_parse(&l->budget, &l->measured, o, NULL);
+    uint32_t n_experts = o->lossy->expert_budget;
+    l->budget = moe_lossy_budget(o);
+    l->measured = moe_lossy_is_measured(o);
     l->has_budget = true;
-    if (o->expert_budget < c->n_expert_used) {
+    if (n_experts < c->n_expert_used) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "an expert budget of %u is below the %u experts that a token uses",
-                        o->expert_budget, c->n_expert_used);
+                        n_experts, c->n_expert_used);
     }
     if (l->budget.ranking != MOE_BUDGET_STATIC) {
         return MOE_OK;
@@ -49,12 +51,11 @@ static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *er
 {
     const moe_model_config *c = l->parts.runner->config;
     const moe_calibration *calibration = l->parts.calibration;
-    moe_buddy_settings settings;
-    (void)moe_buddy_settings_parse(&settings, o->buddy, NULL);
+    const moe_lossy_options *settings = o->lossy;
     l->has_buddies = true;
-    l->buddy = settings.options;
+    l->buddy = moe_lossy_buddies(settings);
     l->buddy.random_source = &l->random;
-    l->tae_percentile = settings.tae_percentile;
+    l->tae_percentile = settings->buddies_tae_percentile;
     int status = need_calibration(l, "buddy substitution", err);
     if (status == MOE_OK) {
         status = moe_calibration_need_tables(calibration, l->parts.runner->model_path,
@@ -70,8 +71,8 @@ static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *er
     }
     for (uint32_t i = 0; i < c->n_layer && status == MOE_OK; i++) {
         const float *together = calibration->coactivation + (size_t)i * c->n_expert * c->n_expert;
-        status = moe_buddy_list_build(&l->lists[i], together, c->n_expert, settings.alpha,
-                                      settings.max, 1.0f, err);
+        status = moe_buddy_list_build(&l->lists[i], together, c->n_expert, settings->buddies_alpha,
+                                      settings->buddies_max, 1.0f, err);
     }
     return status;
 }
@@ -80,9 +81,10 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
                    moe_error *err)
 {
     *out = NULL;
-    if (o->expert_budget == 0 && !moe_lossy_has_buddies(o)) {
+    if (o->lossy->expert_budget == 0 && !o->lossy->buddies) {
         return MOE_OK;
     }
+    double share = o->lossy->quality_share;
     moe_lossy *l = moe_calloc(1, sizeof *l);
     if (l == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for lossy modes");
@@ -94,16 +96,16 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
     l->counts = moe_calloc(l->n_expert, sizeof *l->counts);
     l->scratch = moe_calloc(2 * (size_t)l->n_expert, sizeof *l->scratch);
     moe_random_seed(&l->random, RANDOM_SEED);
-    moe_quality_meter_init(&l->meter, o->quality_share > 0.0 ? o->quality_share : DEFAULT_SHARE,
-                           o->quality_limit, METER_SEED);
+    moe_quality_meter_init(&l->meter, share > 0.0 ? share : DEFAULT_SHARE, o->lossy->quality_limit,
+                           METER_SEED);
     int status = MOE_OK;
     if (l->resident == NULL || l->counts == NULL || l->scratch == NULL) {
         status = moe_fail(err, MOE_ERR_MEMORY, "no memory for lossy modes");
     }
-    if (status == MOE_OK && o->expert_budget > 0) {
+    if (status == MOE_OK && o->lossy->expert_budget > 0) {
         status = open_budget(l, o, err);
     }
-    if (status == MOE_OK && moe_lossy_has_buddies(o)) {
+    if (status == MOE_OK && o->lossy->buddies) {
         status = open_buddies(l, o, err);
     }
     if (status != MOE_OK) {

@@ -3,23 +3,15 @@
 #ifndef MOE_LOSSY_LOSSY_OPTIONS_H
 #define MOE_LOSSY_LOSSY_OPTIONS_H
 
-#include <moe/moe.h>
+#include <moe/lab.h>
+#include <moe/lossy_modes.h>
 
 #include "runtime/lossy/buddy.h"
 #include "runtime/lossy/expert_budget.h"
 
-/* The parts of a buddy setting beyond moe_buddy_options. */
-typedef struct moe_buddy_settings {
-    moe_buddy_options options;
-    float alpha;
-    uint32_t max;
-    uint32_t tae_percentile;
-} moe_buddy_settings;
-
-bool moe_lossy_has_buddies(const moe_engine_options *options);
-int moe_buddy_settings_parse(moe_buddy_settings *settings, const char *text, moe_error *err);
-/* *measured: layers are computed exactly, too. */
-int moe_budget_settings_parse(moe_expert_budget *budget, bool *measured,
-                              const moe_engine_options *options, moe_error *err);
+moe_expert_budget moe_lossy_budget(const moe_engine_options *options);
+/* With a budget, layers are computed exactly, too. */
+bool moe_lossy_is_measured(const moe_engine_options *options);
+moe_buddy_options moe_lossy_buddies(const moe_lossy_options *options);
 
 #endif

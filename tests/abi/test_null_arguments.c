@@ -14,6 +14,7 @@
 #include <moe/lab.h>
 #include <moe/moe.h>
 
+#include "../engine/engine_options.h"
 #include "null_calls.h"
 
 static const char *model_path;
@@ -155,30 +156,74 @@ typedef struct option_case {
 
 static void gates_alone(moe_engine_options *o)
 {
-    o->trace_gates = true;
+    lab_of(o)->trace_gates = true;
 }
 
 static void depth_of_sync(moe_engine_options *o)
 {
-    o->io = "sync";
+    o->io = MOE_IO_SYNC;
     o->io_depth = 4;
 }
 
 static void self_settings_of_ngram(moe_engine_options *o)
 {
-    o->speculate = "ngram";
-    o->verify_bytes = 1 << 20;
+    o->speculate = MOE_SPECULATE_NGRAM;
+    lab_of(o)->verify_bytes = 1 << 20;
 }
 
 static void pin_of_ngram(moe_engine_options *o)
 {
-    o->speculate = "ngram";
-    o->draft_pin = "random";
+    o->speculate = MOE_SPECULATE_NGRAM;
+    lab_of(o)->draft_pin = MOE_DRAFT_PIN_RANDOM;
 }
 
 static void budget_above_all(moe_engine_options *o)
 {
-    o->expert_budget = 100000;
+    lossy_of(o)->expert_budget = 100000;
+}
+
+/* A value that an enumeration does not have is refused with its field and the values there are. */
+static void values_of_enumerations(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t options, lossy, lab; /* where the field is, in one of the three; else 0 */
+        const char *field, *value;
+    } cases[] = {
+        {offsetof(moe_engine_options, kv_cache), 0, 0, "options.kv_cache", "MOE_KV_CACHE_Q8_0"},
+        {offsetof(moe_engine_options, float_gemm), 0, 0, "options.float_gemm", "GEMM_BLAS"},
+        {offsetof(moe_engine_options, io), 0, 0, "options.io", "MOE_IO_URING"},
+        {offsetof(moe_engine_options, warm_start), 0, 0, "options.warm_start", "MOE_SWITCH_ON"},
+        {offsetof(moe_engine_options, prefetch), 0, 0, "options.prefetch", "MOE_SWITCH_ON"},
+        {offsetof(moe_engine_options, host_compute), 0, 0, "options.host_compute", "_SWITCH_ON"},
+        {offsetof(moe_engine_options, speculate), 0, 0, "options.speculate", "_SELF"},
+        {offsetof(moe_engine_options, acceptance), 0, 0, "options.acceptance", "_REJECTION"},
+        {0, offsetof(moe_lossy_options, budget_order), 0, "options.lossy.budget_order", "ROUTER"},
+        {0, 0, offsetof(moe_lab_options, offload), "options.lab.offload", "_CACHING"},
+        {0, 0, offsetof(moe_lab_options, kernels), "options.lab.kernels", "_AVX512"},
+        {0, 0, offsetof(moe_lab_options, length_control), "options.lab.length_control", "STATIC"},
+        {0, 0, offsetof(moe_lab_options, draft_pin), "options.lab.draft_pin", "_RANDOM"},
+        {0, 0, offsetof(moe_lab_options, affinity), "options.lab.affinity", "_COACT"},
+        {0, 0, offsetof(moe_lab_options, foresight), "options.lab.foresight", "MOE_SWITCH_ON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int value = -1; value <= 99; value += 100) {
+            moe_engine_options options;
+            moe_memory_plan plan = {.struct_size = sizeof plan};
+            moe_error err = {""};
+            moe_engine_options_init(&options);
+            options.model_path = model_path;
+            char *at = cases[i].options > 0 ? (char *)&options + cases[i].options
+                       : cases[i].lossy > 0 ? (char *)lossy_of(&options) + cases[i].lossy
+                                            : (char *)lab_of(&options) + cases[i].lab;
+            memcpy(at, &value, sizeof value);
+            assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
+            if (strstr(err.message, cases[i].field) == NULL ||
+                strstr(err.message, cases[i].value) == NULL) {
+                fail_msg("%s: %s", cases[i].field, err.message);
+            }
+        }
+    }
 }
 
 /* A field that another one leaves without effect is refused, and both are named. */
@@ -186,11 +231,11 @@ static void fields_without_effect(void **state)
 {
     (void)state;
     static const option_case cases[] = {
-        {"options.trace_gates", "options.trace_path", gates_alone},
+        {"options.lab.trace_gates", "options.lab.trace_path", gates_alone},
         {"options.io_depth", "options.io", depth_of_sync},
-        {"options.verify_bytes", "options.speculate", self_settings_of_ngram},
-        {"options.draft_pin", "options.speculate", pin_of_ngram},
-        {"options.expert_budget", "experts", budget_above_all},
+        {"options.lab.verify_bytes", "options.speculate", self_settings_of_ngram},
+        {"options.lab.draft_pin", "options.speculate", pin_of_ngram},
+        {"options.lossy.expert_budget", "experts", budget_above_all},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moe_engine_options options;
@@ -208,9 +253,8 @@ static void fields_without_effect(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_null),
-        cmocka_unit_test(one_null),
-        cmocka_unit_test(engine_closed_first),
+        cmocka_unit_test(everything_null),       cmocka_unit_test(one_null),
+        cmocka_unit_test(engine_closed_first),   cmocka_unit_test(values_of_enumerations),
         cmocka_unit_test(fields_without_effect),
     };
     model_path = argc > 1 ? argv[1] : NULL;

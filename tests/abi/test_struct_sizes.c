@@ -41,13 +41,13 @@ SAME_PLACE(storage_speed, bytes_per_s);
 enum { LARGEST = 16384, EXTRA = 64 };
 
 static const moe_struct_kind *const kinds[] = {
-    &moe_kind_engine_options,     &moe_kind_session_options, &moe_kind_sampling,
-    &moe_kind_calibrate_options,  &moe_kind_chat_options,    &moe_kind_storage_test,
-    &moe_kind_trace_open_options, &moe_kind_trace_generator, &moe_kind_simulation,
-    &moe_kind_engine_info,        &moe_kind_engine_stats,    &moe_kind_memory_plan,
-    &moe_kind_file_summary,       &moe_kind_file_tensor,     &moe_kind_storage_speed,
-    &moe_kind_speed_rates,        &moe_kind_speed_estimate,  &moe_kind_trace_info,
-    &moe_kind_simulation_result,
+    &moe_kind_engine_options,  &moe_kind_lossy_options, &moe_kind_lab_options,
+    &moe_kind_session_options, &moe_kind_sampling,      &moe_kind_calibrate_options,
+    &moe_kind_chat_options,    &moe_kind_storage_test,  &moe_kind_trace_open_options,
+    &moe_kind_trace_generator, &moe_kind_simulation,    &moe_kind_engine_info,
+    &moe_kind_engine_stats,    &moe_kind_memory_plan,   &moe_kind_file_summary,
+    &moe_kind_file_tensor,     &moe_kind_storage_speed, &moe_kind_speed_rates,
+    &moe_kind_speed_estimate,  &moe_kind_trace_info,    &moe_kind_simulation_result,
 };
 
 static union {

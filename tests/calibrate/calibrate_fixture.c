@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "../engine/engine_options.h"
 #include "tests/calibrate/calibrate_fixture.h"
 
 calibrated_model calibrated = {.folder = "/tmp/moe-calibrate-XXXXXX"};
@@ -97,8 +98,8 @@ int calibrated_setup(void **state)
     moe_engine_get_info(engine, &calibrated.info);
     moe_engine_close(&engine);
     make_prompt(calibrated.text, N_TOKENS, calibrated.info.n_vocab, 9);
-    options.trace_path = in_folder(trace, "trace.jsonl");
-    options.trace_gates = true;
+    lab_of(&options)->trace_path = in_folder(trace, "trace.jsonl");
+    lab_of(&options)->trace_gates = true;
     calibrate(&options, in_folder(sidecar, "cal.gguf"));
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <moe/calibrate.h>
 
 #include "cache/trace_rows.h"
+#include "tests/engine/engine_options.h"
 
 #define N_KILLS 24
 
@@ -306,7 +307,7 @@ static void small_cache(void **state)
     (void)state;
     char whole[128], path[128];
     moe_engine_options engine_opts = engine_options();
-    engine_opts.offload = "on-demand";
+    lab_of(&engine_opts)->offload = MOE_OFFLOAD_ON_DEMAND;
     calibrate(&engine_opts, in_folder(path, "small.gguf"));
     assert_same_file(path, in_folder(whole, "cal.gguf"));
 }

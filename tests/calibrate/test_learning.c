@@ -20,6 +20,7 @@
 
 #include "runtime/sidecar/calibration.h"
 #include "tests/engine/engine_fixture.h"
+#include "../engine/engine_options.h"
 
 #define N_TOKENS 300
 #define N_DECODE 12
@@ -371,7 +372,7 @@ static void refused(void **state)
     learn_text(in_folder(path, "refused.gguf"));
     options = engine_options(path);
     options.warm_start = MOE_SWITCH_ON;
-    options.offload = "on-demand";
+    lab_of(&options)->offload = MOE_OFFLOAD_ON_DEMAND;
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
     options.warm_start = MOE_SWITCH_AUTO;
     engine = open_engine(&options);
@@ -397,17 +398,17 @@ static void hotness_alone(void **state)
     moe_engine_close(&engine);
     options.policy = NULL;
     options.expert_cache_share = 0.7;
-    options.offload = "caching";
+    lab_of(&options)->offload = MOE_OFFLOAD_CACHING;
     engine = open_engine(&options);
     evaluate(engine, 40);
     moe_engine_close(&engine);
     options = engine_options(path);
-    options.buddy = "on";
+    lossy_of(&options)->buddies = true;
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "more than the hotness that conversations"));
-    options.buddy = NULL;
-    options.speculate = "self";
-    options.affinity = "coact";
+    options.lossy = NULL;
+    options.speculate = MOE_SPECULATE_SELF;
+    lab_of(&options)->affinity = MOE_STAND_IN_COACT;
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
     assert_non_null(strstr(error.message, "moe-offload calibrate"));
 }

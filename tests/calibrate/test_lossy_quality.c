@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How far a lossy mode is from the exact pass, as an engine measures it: short answers have a
  * figure, the limit acts at once, and what was not measured is not 0. */
+#include "../engine/engine_options.h"
 #include "tests/calibrate/calibrate_fixture.h"
 
 #include <math.h>
@@ -14,10 +15,13 @@ static moe_engine_options lossy_options(void)
 {
     moe_engine_options options = engine_options();
     options.calibration = in_folder(sidecar, "cal.gguf");
-    options.speculate = "off";
+    options.speculate = MOE_SPECULATE_OFF;
     options.expert_cache_share = 0.5;
-    options.buddy = "random,rho=8,tae=0";
-    options.quality_share = NEXT_TO_NO_SHARE;
+    lossy_of(&options)->buddies = true;
+    lossy_of(&options)->buddies_random = true;
+    lossy_of(&options)->buddies_max_replaced = 8;
+    lossy_of(&options)->buddies_tae_percentile = 0;
+    lossy_of(&options)->quality_share = NEXT_TO_NO_SHARE;
     return options;
 }
 
@@ -59,7 +63,7 @@ static void limit_acts_at_once(void **state)
 {
     (void)state;
     moe_engine_options options = lossy_options();
-    options.quality_limit = 1e-9;
+    lossy_of(&options)->quality_limit = 1e-9;
     moe_engine *engine = open_engine(&options);
     write_answer(engine, 1 + FIRST_POSITIONS);
     moe_lossy_stats stats = lossy_stats(engine);

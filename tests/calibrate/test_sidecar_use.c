@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What an engine does with a sidecar: the same tokens, experts that stay, checksums of a damaged
  * model, and a sidecar of another model. */
+#include "../engine/engine_options.h"
 #include "tests/calibrate/calibrate_fixture.h"
 
 #define N_DECODE 16
@@ -34,7 +35,7 @@ static void same_tokens(void **state)
     write_tokens(&options, tokens, &stats);
     assert_memory_equal(tokens, expected, sizeof tokens);
     options.policy = NULL;
-    options.offload = "caching";
+    lab_of(&options)->offload = MOE_OFFLOAD_CACHING;
     write_tokens(&options, tokens, &stats);
     assert_memory_equal(tokens, expected, sizeof tokens);
 }
@@ -48,7 +49,7 @@ static void caching(void **state)
     moe_engine_stats stats;
     int32_t tokens[N_DECODE];
     moe_error error;
-    options.offload = "caching";
+    lab_of(&options)->offload = MOE_OFFLOAD_CACHING;
     moe_engine *engine = NULL;
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_ARGUMENT);
     options.calibration = NULL;
@@ -114,7 +115,7 @@ static void damaged_model(void **state)
     moe_session_close(&session);
     moe_engine_close(&engine);
 
-    options.offload = "caching"; /* reads it when opening */
+    lab_of(&options)->offload = MOE_OFFLOAD_CACHING; /* reads it when opening */
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_IO);
     assert_non_null(strstr(error.message, expert));
     options = engine_options();

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <moe/calibrate.h>
+#include <moe/lossy_modes.h>
 
 #include "../engine/engine_fixture.h"
 #include "fake_module.h"
@@ -78,7 +79,7 @@ typedef struct outcome {
     moe_engine_stats stats;
 } outcome;
 
-static void write_text(const char *buddy, bool plays, outcome *out)
+static void write_text(const moe_lossy_options *lossy, bool plays, outcome *out)
 {
     fake_machine machine;
     fake.init(&machine);
@@ -92,8 +93,7 @@ static void write_text(const char *buddy, bool plays, outcome *out)
     options.expert_cache_share = 0.5;
     options.host_compute = MOE_SWITCH_OFF;
     options.prefetch = MOE_SWITCH_OFF;
-    options.quality_share = 0.3;
-    options.buddy = buddy;
+    options.lossy = lossy;
     moe_engine *engine = open_engine(&options);
     int32_t prompt[N_PROMPT];
     make_prompt(prompt, N_PROMPT, n_vocab, 1);
@@ -109,15 +109,15 @@ static void write_text(const char *buddy, bool plays, outcome *out)
     assert_nothing_left(&fake);
 }
 
-static void compare(const char *buddy, bool always_plays)
+static void compare(const moe_lossy_options *lossy, bool always_plays)
 {
     outcome alone, routed;
-    write_text(buddy, true, &alone);
-    write_text(buddy, false, &routed);
+    write_text(lossy, true, &alone);
+    write_text(lossy, false, &routed);
     const moe_engine_stats *a = &alone.stats, *r = &routed.stats;
     if (memcmp(alone.tokens, routed.tokens, sizeof alone.tokens) != 0 ||
         memcmp(alone.logits, routed.logits, n_vocab * sizeof(float)) != 0) {
-        fail_msg("another text or other logits: %s", buddy);
+        fail_msg("another text or other logits: rho %u", lossy->buddies_max_replaced);
     }
     assert_int_equal(a->lossy.picks, r->lossy.picks);
     assert_int_equal(a->lossy.replaced, r->lossy.replaced);
@@ -135,14 +135,35 @@ static void compare(const char *buddy, bool always_plays)
     free(routed.logits);
 }
 
+static moe_lossy_options buddies(uint32_t rho, uint32_t tae)
+{
+    moe_lossy_options lossy;
+    moe_lossy_options_init(&lossy);
+    lossy.buddies = true;
+    lossy.buddies_max_replaced = rho;
+    lossy.buddies_tae_percentile = tae;
+    lossy.quality_share = 0.3;
+    return lossy;
+}
+
 static void same_as_by_the_host(void **state)
 {
     (void)state;
-    compare("on,tae=0,rho=64,missing=drop", true);
-    compare("on,tae=0,rho=64,search=1,missing=drop,weight=own", true);
-    compare("on,tae=0,rho=64", false);
-    compare("on,tae=0,rho=64,alpha=1,weight=own", false);
-    compare("on,tae=30,margin=0.9,beta=0.9,rho=2", false);
+    moe_lossy_options lossy = buddies(64, 0);
+    compare(&lossy, false);
+    lossy.buddies_alpha = 1;
+    lossy.buddies_own_weight = true;
+    compare(&lossy, false);
+    lossy = buddies(64, 0);
+    lossy.buddies_drop = true;
+    compare(&lossy, true);
+    lossy.buddies_search = 1;
+    lossy.buddies_own_weight = true;
+    compare(&lossy, true);
+    lossy = buddies(2, 30);
+    lossy.buddies_margin = 0.9f;
+    lossy.buddies_beta = 0.9f;
+    compare(&lossy, false);
 }
 
 int main(int argc, char **argv)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "../engine/engine_fixture.h"
+#include "../engine/engine_options.h"
 #include "fake_module.h"
 
 #define N_PROMPT 40
@@ -136,10 +137,10 @@ static void verified(void **state)
     (void)state;
     moe_engine_options options = decode_options();
     options.expert_cache_share = 0.5;
-    options.speculate = "self";
-    options.affinity = "topk";
-    options.cost = "bytes"; /* nothing depends on when a read arrives */
-    options.length_control = "static";
+    options.speculate = MOE_SPECULATE_SELF;
+    lab_of(&options)->affinity = MOE_STAND_IN_TOPK;
+    lab_of(&options)->cost_by_bytes = true; /* nothing depends on when a read arrives */
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.draft_max = 3;
     calls played = count_calls(&options, true);
     calls launched = count_calls(&options, false);

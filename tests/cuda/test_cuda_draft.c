@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "../engine/engine_fixture.h"
+#include "../engine/engine_options.h"
 #include "fake_module.h"
 #include "runtime/engine/engine_internal.h"
 
@@ -43,7 +44,7 @@ static int find_fake(void **state)
 }
 
 /* Nothing in a run depends on when a read arrives. */
-static moe_engine_options draft_options(const char *affinity)
+static moe_engine_options draft_options(moe_stand_in affinity)
 {
     moe_engine_options options;
     moe_engine_options_init(&options);
@@ -55,11 +56,11 @@ static moe_engine_options draft_options(const char *affinity)
     options.expert_cache_share = 0.5;
     options.host_compute = MOE_SWITCH_OFF;
     options.prefetch = MOE_SWITCH_OFF;
-    options.speculate = "self";
-    options.cost = "bytes";
-    options.length_control = "static";
+    options.speculate = MOE_SPECULATE_SELF;
+    lab_of(&options)->cost_by_bytes = true;
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.draft_max = 3;
-    options.affinity = affinity;
+    lab_of(&options)->affinity = affinity;
     options.log = keep_log;
     return options;
 }
@@ -218,17 +219,18 @@ static void compare_logits(const moe_engine_options *options, uint32_t n_prompt,
     assert_nothing_left(&fake);
 }
 
-static const char *const fills[] = {"topk", "none", "shuffled"};
+static const moe_stand_in fills[] = {MOE_STAND_IN_TOPK, MOE_STAND_IN_NONE, MOE_STAND_IN_SHUFFLED};
+static const char *const fill_names[] = {"topk", "none", "shuffled"};
 
 static void same_logits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof fills / sizeof fills[0]; i++) {
         moe_engine_options options = draft_options(fills[i]);
-        compare_logits(&options, i == 0 ? 140 : 32, fills[i]);
+        compare_logits(&options, i == 0 ? 140 : 32, fill_names[i]);
     }
     /* With fewer residents than a token uses in some layers. */
-    moe_engine_options options = draft_options("shuffled");
+    moe_engine_options options = draft_options(MOE_STAND_IN_SHUFFLED);
     moe_memory_plan plan = {.struct_size = sizeof plan};
     options.expert_cache_share = 0;
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
@@ -302,13 +304,13 @@ static void same_drafts(void **state)
     (void)state;
     for (int i = 0; i < 6; i++) {
         moe_engine_options options = draft_options(fills[i % 3]);
-        options.length_control = i == 3 ? "cascade" : "static";
+        lab_of(&options)->length_control = i == 3 ? MOE_LENGTH_CASCADE : MOE_LENGTH_STATIC;
         outcome alone, routed;
         use_machine(NULL, 0, cudaSuccess, false);
         write_text(&options, i >= 3, &alone);
         use_machine_without("cudaStreamBeginCapture", cudaErrorNotSupported);
         write_text(&options, i >= 3, &routed);
-        assert_same_drafts(&alone, &routed, fills[i % 3]);
+        assert_same_drafts(&alone, &routed, fill_names[i % 3]);
         assert_true(alone.stats.draft_passes > 0);
         assert_int_equal(alone.stats.draft_passes_recorded, alone.stats.draft_passes);
         assert_int_equal(alone.stats.draft_recordings, 1);
@@ -321,11 +323,11 @@ static void same_drafts(void **state)
 static void foresight(void **state)
 {
     (void)state;
-    moe_engine_options options = draft_options("topk");
+    moe_engine_options options = draft_options(MOE_STAND_IN_TOPK);
     outcome plain, foreseen;
     use_machine(NULL, 0, cudaSuccess, false);
     write_text(&options, false, &plain);
-    options.foresight = MOE_SWITCH_ON;
+    lab_of(&options)->foresight = MOE_SWITCH_ON;
     use_machine(NULL, 0, cudaSuccess, false);
     write_text(&options, false, &foreseen);
     assert_int_equal(foreseen.status, MOE_OK);
@@ -339,14 +341,14 @@ static void foresight(void **state)
 static void others_are_routed_by_the_host(void **state)
 {
     (void)state;
-    moe_engine_options options = draft_options("random");
+    moe_engine_options options = draft_options(MOE_STAND_IN_RANDOM);
     outcome got;
     use_machine(NULL, 0, cudaSuccess, false);
     write_text(&options, false, &got);
     assert_int_equal(got.status, MOE_OK);
     assert_true(got.stats.draft_passes > 0);
     assert_int_equal(got.stats.draft_passes_recorded, 0);
-    options = draft_options("topk");
+    options = draft_options(MOE_STAND_IN_TOPK);
     options.tree_nodes = 4;
     write_text(&options, false, &got);
     assert_int_equal(got.status, MOE_OK);
@@ -369,7 +371,7 @@ static void refusals(void **state)
         {"cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated, "cudaStreamEndCapture"},
         {"cudaGraphInstantiate", cudaErrorMemoryAllocation, "cudaGraphInstantiate"},
     };
-    moe_engine_options options = draft_options("topk");
+    moe_engine_options options = draft_options(MOE_STAND_IN_TOPK);
     outcome alone, got;
     use_machine(NULL, 0, cudaSuccess, false);
     write_text(&options, false, &alone);
@@ -387,7 +389,7 @@ static void refusals(void **state)
 static void losses(void **state)
 {
     (void)state;
-    moe_engine_options options = draft_options("topk");
+    moe_engine_options options = draft_options(MOE_STAND_IN_TOPK);
     outcome well;
     fake_usage usage;
     use_machine(NULL, 0, cudaSuccess, false);

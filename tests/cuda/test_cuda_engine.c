@@ -17,6 +17,7 @@
 #include <moe/lab.h>
 
 #include "../engine/engine_fixture.h"
+#include "../engine/engine_options.h"
 #include "fake_module.h"
 
 #define N_PROMPT 20
@@ -143,12 +144,12 @@ static void residency(void **state)
 static void modes(void **state)
 {
     (void)state;
-    const char *const names[] = {"on-demand", "overlap"};
+    const moe_offload_mode names[] = {MOE_OFFLOAD_ON_DEMAND, MOE_OFFLOAD_OVERLAP};
     for (size_t i = 0; i < 2; i++) {
         moe_engine_options options = default_options();
         moe_engine_stats stats;
         options.device = "cuda:0";
-        options.offload = names[i];
+        lab_of(&options)->offload = names[i];
         check_exact(&options, &stats);
     }
 }

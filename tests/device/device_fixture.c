@@ -19,7 +19,7 @@ void open_device(device_fixture *fixture, const char *spec)
     *fixture = (device_fixture){0};
     assert_int_equal(moe_team_create(&fixture->team, 2, &err), MOE_OK);
     moe_cpu_device_options options = {.team = fixture->team};
-    assert_int_equal(moe_cpu_features_parse("native", &options.cpu_features), 0);
+    options.cpu_features = moe_cpu_features();
     assert_int_equal(moe_cpu_device_open(&fixture->device, &options, &err), MOE_OK);
     if (moe_sim_spec_is(spec)) {
         moe_sim_spec parsed;

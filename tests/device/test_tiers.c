@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "../engine/engine_fixture.h"
+#include "../engine/engine_options.h"
 
 #define N_PROMPT 40
 #define N_DECODE 12
@@ -146,13 +147,13 @@ static void modes(void **state)
 {
     (void)state;
     const char *const devices[] = {"cpu", SIM};
-    const char *const names[] = {"auto", "on-demand", "overlap"};
+    const moe_offload_mode names[] = {MOE_OFFLOAD_AUTO, MOE_OFFLOAD_ON_DEMAND, MOE_OFFLOAD_OVERLAP};
     for (size_t d = 0; d < 2; d++) {
         for (size_t m = 0; m < 3; m++) {
             for (int small = 0; small <= 1; small++) {
                 moe_engine_options options = default_options();
                 options.device = devices[d];
-                options.offload = names[m];
+                lab_of(&options)->offload = names[m];
                 options.expert_cache_share = small ? 0.5 : 0;
                 moe_engine_stats stats;
                 assert_true(check_options(&options, &stats));
@@ -201,7 +202,7 @@ static void refusals(void **state)
     assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "host computing"));
     options.device = SIM;
-    options.offload = "on-demand";
+    lab_of(&options)->offload = MOE_OFFLOAD_ON_DEMAND;
     assert_int_equal(moe_plan_memory(&options, &plan, &err), MOE_ERR_ARGUMENT);
     options = default_options();
     options.device_memory = 1 << 20;
@@ -232,7 +233,7 @@ static void policies(void **state)
             options.device = SIM;
             options.expert_cache_share = 0.5;
             options.policy = names[i];
-            options.per_layer_cache = per_layer != 0;
+            lab_of(&options)->per_layer_cache = per_layer != 0;
             moe_engine_stats stats;
             assert_true(check_options(&options, &stats));
         }

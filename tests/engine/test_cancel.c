@@ -21,7 +21,7 @@ enum { N_SESSIONS = 3, N_PROMPT = 24, N_WRITTEN = 40 };
 
 static const char *model_path;
 
-static moe_engine *open_with(const char *speculate)
+static moe_engine *open_with(moe_speculate speculate)
 {
     moe_engine_options options;
     moe_engine_options_init(&options);
@@ -75,7 +75,7 @@ static void check_texts(moe_session **sessions, int32_t expected[N_SESSIONS][N_W
 
 /* Before a step: exactly those that were asked for are left out, and the step fails only when that
  * is all of them. */
-static void before_a_step(const char *speculate)
+static void before_a_step(moe_speculate speculate)
 {
     int32_t expected[N_SESSIONS][N_WRITTEN];
     moe_engine *engine = open_with(speculate);
@@ -125,7 +125,7 @@ static void *cancel_often(void *arg)
 
 /* While steps run: two sessions are cancelled again and again, the third never is and advances with
  * every step. */
-static void within_a_step(const char *speculate)
+static void within_a_step(moe_speculate speculate)
 {
     int32_t expected[N_SESSIONS][N_WRITTEN];
     moe_engine *engine = open_with(speculate);
@@ -152,7 +152,7 @@ static void within_a_step(const char *speculate)
         int status = moe_step(engine, sessions, N_SESSIONS, NULL);
         assert_true(status == MOE_OK);
     }
-    print_message("%s: left out %u times\n", speculate, n_left_out);
+    print_message("%d: left out %u times\n", (int)speculate, n_left_out);
     assert_true(n_left_out > 0);
     check_texts(sessions, expected);
     moe_engine_close(&engine);
@@ -161,29 +161,29 @@ static void within_a_step(const char *speculate)
 static void plain(void **state)
 {
     (void)state;
-    before_a_step("off");
-    within_a_step("off");
+    before_a_step(MOE_SPECULATE_OFF);
+    within_a_step(MOE_SPECULATE_OFF);
 }
 
 static void ngram(void **state)
 {
     (void)state;
-    before_a_step("ngram");
-    within_a_step("ngram");
+    before_a_step(MOE_SPECULATE_NGRAM);
+    within_a_step(MOE_SPECULATE_NGRAM);
 }
 
 static void self(void **state)
 {
     (void)state;
-    before_a_step("self");
-    within_a_step("self");
+    before_a_step(MOE_SPECULATE_SELF);
+    within_a_step(MOE_SPECULATE_SELF);
 }
 
 /* A session that is alone is told by the status, as scoring is. */
 static void alone(void **state)
 {
     (void)state;
-    moe_engine *engine = open_with("off");
+    moe_engine *engine = open_with(MOE_SPECULATE_OFF);
     moe_session *session = begin(engine, 1);
     moe_session_cancel(session);
     assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_ERR_CANCELLED);

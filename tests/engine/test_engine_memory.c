@@ -19,6 +19,7 @@
 #include <moe/model_file.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 static const char *model_path;
 static atomic_long calls_until_failure = -1; /* < 0: never */
@@ -72,14 +73,15 @@ static int entries(const char *folder)
 
 /* Engines that allocate different things. */
 typedef struct kind {
-    const char *name, *device, *speculate;
+    const char *name, *device;
+    moe_speculate speculate;
     uint32_t tree_nodes, expert_budget;
 } kind;
 
 static const kind kinds[] = {
-    {"plain", "cpu", NULL, 0, 0},
-    {"behind a link", "sim:memory=64M,link=8GB/s,latency=2us", NULL, 0, 0},
-    {"trees, lossy", "cpu", "self", 12, 3},
+    {"plain", "cpu", MOE_SPECULATE_OFF, 0, 0},
+    {"behind a link", "sim:memory=64M,link=8GB/s,latency=2us", MOE_SPECULATE_OFF, 0, 0},
+    {"trees, lossy", "cpu", MOE_SPECULATE_SELF, 12, 3},
 };
 
 static moe_engine_options make_options(const kind *k)
@@ -94,7 +96,7 @@ static moe_engine_options make_options(const kind *k)
     options.device = k->device;
     options.speculate = k->speculate;
     options.tree_nodes = k->tree_nodes;
-    options.expert_budget = k->expert_budget;
+    lossy_of(&options)->expert_budget = k->expert_budget;
     return options;
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT 150
 #define N_DECODE 24
@@ -108,9 +109,9 @@ static void kernels(void **state)
 {
     (void)state;
     moe_engine_options options = default_options();
-    const char *const names[] = {"reference", "avx2", "avx512"};
+    const moe_kernels names[] = {MOE_KERNELS_REFERENCE, MOE_KERNELS_AVX2, MOE_KERNELS_AVX512};
     for (size_t i = 0; i < 3; i++) {
-        options.kernels = names[i];
+        lab_of(&options)->kernels = names[i];
         check_options(&options);
     }
 }
@@ -274,7 +275,7 @@ static void policies(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         options.policy = names[i];
         for (int per_layer = 0; per_layer <= 1; per_layer++) {
-            options.per_layer_cache = per_layer != 0;
+            lab_of(&options)->per_layer_cache = per_layer != 0;
             check_options(&options);
         }
     }
@@ -285,7 +286,7 @@ static void io_engines(void **state)
     (void)state;
     moe_engine_options options = default_options();
     options.expert_cache_share = 0.5;
-    const char *const names[] = {"auto", "uring", "threads", "sync"};
+    const moe_io_kind names[] = {MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         options.io = names[i];
         for (int buffered = 0; buffered <= 1; buffered++) {
@@ -299,7 +300,7 @@ static void on_demand(void **state)
 {
     (void)state;
     moe_engine_options options = default_options();
-    options.offload = "on-demand";
+    lab_of(&options)->offload = MOE_OFFLOAD_ON_DEMAND;
     check_options(&options);
     options.expert_cache_share = 0.5;
     check_options(&options);

@@ -37,7 +37,7 @@ typedef struct open_model {
     moe_session *session;
 } open_model;
 
-static open_model start(const char *speculate)
+static open_model start(moe_speculate speculate)
 {
     open_model m = {NULL, NULL};
     moe_engine_options options;
@@ -108,7 +108,7 @@ static void expect_change(const open_model *m, const char *what)
 static void written_to(void **state)
 {
     (void)state;
-    static const char *const modes[] = {NULL, "self"};
+    static const moe_speculate modes[] = {MOE_SPECULATE_OFF, MOE_SPECULATE_SELF};
     int32_t expected[N_TOKENS], tokens[N_TOKENS];
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         struct stat before;
@@ -132,7 +132,7 @@ static void longer_and_shorter(void **state)
 {
     (void)state;
     struct stat before;
-    open_model m = start(NULL);
+    open_model m = start(MOE_SPECULATE_OFF);
     int32_t tokens[N_TOKENS];
     decode(m.engine, m.session, tokens, 4);
     assert_int_equal(stat(path, &before), 0);
@@ -148,7 +148,7 @@ static void longer_and_shorter(void **state)
 static void failing_at_once(void **state)
 {
     (void)state;
-    open_model m = start(NULL);
+    open_model m = start(MOE_SPECULATE_OFF);
     assert_int_equal(truncate(path, 4096), 0); /* no expert can be read */
     expect_change(&m, "truncated while in use");
     stop(&m);
@@ -165,7 +165,7 @@ static bool ignore(size_t position, const float *logits, void *user)
 static void scored(void **state)
 {
     (void)state;
-    open_model m = start(NULL);
+    open_model m = start(MOE_SPECULATE_OFF);
     int32_t tokens[N_TOKENS] = {0};
     decode(m.engine, m.session, tokens, 1);
     moe_session_truncate(m.session, moe_session_n_tokens(m.session) - 1, NULL);
@@ -183,10 +183,10 @@ static void replaced(void **state)
 {
     (void)state;
     int32_t expected[N_TOKENS], tokens[N_TOKENS];
-    open_model m = start(NULL);
+    open_model m = start(MOE_SPECULATE_OFF);
     decode(m.engine, m.session, expected, N_TOKENS);
     stop(&m);
-    m = start(NULL);
+    m = start(MOE_SPECULATE_OFF);
     decode(m.engine, m.session, tokens, 4);
     assert_true(copy_with_flips(model, other, 0, 1000));
     assert_int_equal(rename(other, path), 0);

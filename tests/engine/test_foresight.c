@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT 200 /* enough for every expert to be asked for */
 #define DRAFT    3u
@@ -27,11 +28,11 @@ static moe_engine *open_with(double cache_share, int foresight)
     options.model_path = model_path;
     options.n_threads = 2;
     options.context = 512;
-    options.speculate = "self";
-    options.length_control = "static";
+    options.speculate = MOE_SPECULATE_SELF;
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.draft_max = DRAFT;
     options.expert_cache_share = cache_share;
-    options.foresight = foresight;
+    lab_of(&options)->foresight = foresight;
     options.prefetch = MOE_SWITCH_OFF;
     return open_engine(&options);
 }

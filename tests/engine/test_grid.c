@@ -15,6 +15,7 @@
 
 #include "cache/expert_cache.h"
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT       23
 #define N_DECODE       7
@@ -41,12 +42,13 @@ static const char *const setting_names[N_SETTINGS] = {
     "buffered", "prefetch",   "offload", "per-layer", "chunk"};
 static const uint32_t threads_of[] = {1, 2};
 static const uint32_t neighbours_of[] = {0, 1, MAX_NEIGHBOURS};
-static const char *const kernels_of[] = {"reference", "avx2", "avx512"};
+static const moe_kernels kernels_of[] = {MOE_KERNELS_REFERENCE, MOE_KERNELS_AVX2,
+                                         MOE_KERNELS_AVX512};
 /* Of the tiny models; a model of many experts can do with less. */
 static double share_of[] = {0.13, 0.25, 0.5, 0.75, 1.0};
 static const double small_shares[] = {0.05, 0.1, 0.25, 0.5, 1.0};
-static const char *const io_of[] = {"uring", "threads", "sync"};
-static const char *const offload_of[] = {"auto", "on-demand"};
+static const moe_io_kind io_of[] = {MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
+static const moe_offload_mode offload_of[] = {MOE_OFFLOAD_AUTO, MOE_OFFLOAD_ON_DEMAND};
 static const uint32_t chunk_of[] = {11, 64};
 
 typedef struct row {
@@ -185,13 +187,13 @@ static moe_engine_options row_options(const array *a, const row *r)
     o.model_path = model_path;
     o.context = 128;
     o.n_threads = threads_of[r->value[THREADS]];
-    o.kernels = kernels_of[r->value[KERNELS]];
+    lab_of(&o)->kernels = kernels_of[r->value[KERNELS]];
     o.expert_cache_share = share_of[r->value[SHARE]];
     o.io = io_of[r->value[IO]];
     o.buffered_io = r->value[BUFFERED] != 0;
-    o.per_layer_cache = r->value[PER_LAYER] != 0;
+    lab_of(&o)->per_layer_cache = r->value[PER_LAYER] != 0;
     o.prefill_chunk = chunk_of[r->value[CHUNK]];
-    o.offload = offload_of[r->value[OFFLOAD]];
+    lab_of(&o)->offload = offload_of[r->value[OFFLOAD]];
     if (r->value[OFFLOAD] == 0) {
         o.policy = a->policies[r->value[POLICY]];
         o.prefetch = r->value[PREFETCH] == 0 ? MOE_SWITCH_OFF : MOE_SWITCH_ON;

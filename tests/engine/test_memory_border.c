@@ -317,7 +317,7 @@ static void test_soak(void **state)
         for (uint32_t seed = 1; seed <= 2; seed++) {
             moe_engine_options options = border_options(&cases[k]);
             options.host_memory -= 11 * MIB;
-            options.speculate = seed == 2 ? "auto" : "off";
+            options.speculate = seed == 2 ? MOE_SPECULATE_AUTO : MOE_SPECULATE_OFF;
             moe_engine *engine = open_engine(&options);
             uint64_t before = n_open_slots(engine);
             soak(engine, path, seed);

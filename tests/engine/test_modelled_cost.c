@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT  96
 #define N_DECODE  384
@@ -34,7 +35,7 @@ typedef struct costs {
     int32_t tokens[N_DECODE + 64];
 } costs;
 
-static moe_engine *open_with(const char *speculate, double share)
+static moe_engine *open_with(moe_speculate speculate, double share)
 {
     moe_engine_options options;
     moe_engine_options_init(&options);
@@ -43,7 +44,7 @@ static moe_engine *open_with(const char *speculate, double share)
     options.context = 512;
     options.expert_cache_share = share;
     options.speculate = speculate;
-    options.cost = "bytes";
+    lab_of(&options)->cost_by_bytes = true;
     return open_engine(&options);
 }
 
@@ -54,7 +55,7 @@ static void load_prompt(const char *path, int32_t *prompt)
     assert_non_null(file);
     size_t size = fread(text, 1, MOST_TEXT, file);
     fclose(file);
-    moe_engine *engine = open_with("off", 1.0);
+    moe_engine *engine = open_with(MOE_SPECULATE_OFF, 1.0);
     int32_t *tokens;
     size_t n;
     size_t begin = size / 3; /* beyond licences and titles */
@@ -97,8 +98,8 @@ static double compare(const char *path, double share, double *worst)
     int32_t prompt[N_PROMPT];
     load_prompt(path, prompt);
     costs with, without;
-    write_tokens(open_with("auto", share), prompt, N_DECODE, &with);
-    write_tokens(open_with("off", share), prompt, with.n_tokens, &without);
+    write_tokens(open_with(MOE_SPECULATE_AUTO, share), prompt, N_DECODE, &with);
+    write_tokens(open_with(MOE_SPECULATE_OFF, share), prompt, with.n_tokens, &without);
     assert_int_equal(with.n_tokens, without.n_tokens);
     assert_memory_equal(with.tokens, without.tokens, with.n_tokens * sizeof *with.tokens);
     assert_true(without.actual > 0 && fabs(without.plain / without.actual - 1) < ROUNDING);

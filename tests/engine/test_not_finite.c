@@ -16,6 +16,7 @@
 
 #include "damaged_model.h"
 #include "engine_fixture.h"
+#include "engine_options.h"
 #include "runtime/base/dtype.h"
 #include "runtime/engine/engine_internal.h"
 
@@ -283,22 +284,24 @@ static void in_every_mode(void **state)
     (void)state;
     assert_true(spoil_last("ffn_down_exps"));
     static const struct {
-        const char *device, *speculate, *policy;
+        const char *device;
+        moe_speculate speculate;
+        const char *policy;
         uint32_t budget;
         double share;
     } modes[] = {
-        {"sim:memory=4G,link=16GB/s,latency=10us", NULL, NULL, 0, 0.0},
-        {NULL, "self", NULL, 0, 0.0},
-        {NULL, "ngram", NULL, 0, 0.5},
-        {NULL, "self", "lru", 0, 0.5},
-        {NULL, NULL, NULL, 4, 0.5},
+        {"sim:memory=4G,link=16GB/s,latency=10us", MOE_SPECULATE_OFF, NULL, 0, 0.0},
+        {NULL, MOE_SPECULATE_SELF, NULL, 0, 0.0},
+        {NULL, MOE_SPECULATE_NGRAM, NULL, 0, 0.5},
+        {NULL, MOE_SPECULATE_SELF, "lru", 0, 0.5},
+        {NULL, MOE_SPECULATE_OFF, NULL, 4, 0.5},
     };
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         moe_engine_options options = options_of_copy();
         options.device = modes[i].device;
         options.speculate = modes[i].speculate;
         options.policy = modes[i].policy;
-        options.expert_budget = modes[i].budget;
+        lossy_of(&options)->expert_budget = modes[i].budget;
         options.expert_cache_share = modes[i].share;
         expect_failure(&options, in_last_layer("router and experts"));
     }
@@ -338,7 +341,8 @@ static int32_t find_new_token(const moe_engine_options *options, size_t *n_befor
 static void while_decoding(void **state)
 {
     (void)state;
-    static const char *const modes[] = {NULL, "self", "ngram"};
+    static const moe_speculate modes[] = {MOE_SPECULATE_OFF, MOE_SPECULATE_SELF,
+                                          MOE_SPECULATE_NGRAM};
     tensor_place place;
     if (!find_tensor(model, "output.weight", &place)) {
         skip(); /* the embedding is the head, too: every token would fail */

@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 #include "npy_file.h"
 
 #define N_LINES 8
@@ -47,12 +48,12 @@ static bool add_position(size_t position, const float *logits, void *user)
     return true;
 }
 
-static double perplexity(const char *name, const char *kernels)
+static double perplexity(const char *name, moe_kernels kernels)
 {
     char path[1024];
     moe_engine_options options = oracle_options(path, folder, name);
     options.kv_cache = MOE_KV_CACHE_F32;
-    options.kernels = kernels;
+    lab_of(&options)->kernels = kernels;
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
@@ -92,7 +93,7 @@ static void test_model(void **state)
     const char *name = *state;
     double dequantised, other;
     read_expected(name, &dequantised, &other);
-    double ours = perplexity(name, NULL);
+    double ours = perplexity(name, MOE_KERNELS_NATIVE);
     double of_other = 100.0 * (ours / other - 1.0);
     double of_dequantised = 100.0 * (ours / dequantised - 1.0);
     print_message("%s: %.4f; other engine %.4f (%+.3f %%), dequantised %.4f (%+.3f %%)\n", name,
@@ -100,7 +101,7 @@ static void test_model(void **state)
     assert_true(fabs(of_other) <= 0.5);
     assert_true(fabs(of_dequantised) <= 0.5);
     if (strcmp(name, "olmoe-q4_k") == 0) {
-        assert_true(ours == perplexity(name, "avx2"));
+        assert_true(ours == perplexity(name, MOE_KERNELS_AVX2));
     }
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 #include "toy_recurrence.h"
 
 #define N_TEXT     700u
@@ -362,12 +363,15 @@ static void write_greedy(moe_engine *engine, moe_session *session, int32_t *out)
     }
 }
 
-static void check_drafts(const char *speculate, double share, const int32_t *expected,
+static void check_drafts(moe_speculate speculate, double share, const int32_t *expected,
                          uint64_t *accepted, uint64_t *rejected)
 {
+    char draft[1100];
     moe_engine_options options = toy_options(64, 2);
+    snprintf(draft, sizeof draft, "%s/qwen3moe/model.gguf", folder);
     options.speculate = speculate;
-    options.length_control = "static";
+    options.draft_model = speculate == MOE_SPECULATE_MODEL ? draft : NULL;
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.draft_max = 5;
     options.expert_cache_share = share;
     moe_engine *engine = open_engine(&options);
@@ -396,7 +400,6 @@ static void check_drafts(const char *speculate, double share, const int32_t *exp
 static void rejected_drafts(void **state)
 {
     (void)state;
-    char draft[1100];
     int32_t prompt[N_PROMPT];
     int32_t expected[N_GREEDY];
     uint64_t accepted = 0, rejected = 0;
@@ -407,12 +410,11 @@ static void rejected_drafts(void **state)
     write_greedy(engine, session, expected);
     moe_session_close(&session);
     moe_engine_close(&engine);
-    snprintf(draft, sizeof draft, "model:%s/qwen3moe/model.gguf", folder);
-    check_drafts("ngram", 1.0, expected, &accepted, &rejected);
-    check_drafts("self", 0.6, expected, &accepted, &rejected);
-    check_drafts("self", 1.0, expected, &accepted, &rejected);
-    check_drafts("auto", 0.7, expected, &accepted, &rejected);
-    check_drafts(draft, 1.0, expected, &accepted, &rejected);
+    check_drafts(MOE_SPECULATE_NGRAM, 1.0, expected, &accepted, &rejected);
+    check_drafts(MOE_SPECULATE_SELF, 0.6, expected, &accepted, &rejected);
+    check_drafts(MOE_SPECULATE_SELF, 1.0, expected, &accepted, &rejected);
+    check_drafts(MOE_SPECULATE_AUTO, 0.7, expected, &accepted, &rejected);
+    check_drafts(MOE_SPECULATE_MODEL, 1.0, expected, &accepted, &rejected);
     print_message("%llu drafted tokens accepted, %llu rejected\n", (unsigned long long)accepted,
                   (unsigned long long)rejected);
     assert_true(accepted > 20 && rejected > 20);
@@ -422,7 +424,7 @@ static void trees_are_refused(void **state)
 {
     (void)state;
     moe_engine_options options = toy_options(64, 1);
-    options.speculate = "self";
+    options.speculate = MOE_SPECULATE_SELF;
     options.tree_nodes = 8;
     moe_engine *engine;
     moe_error error;
@@ -445,7 +447,7 @@ static void memory_as_planned(void **state)
 {
     (void)state;
     moe_engine_options options = toy_options(32, 1);
-    options.speculate = "ngram";
+    options.speculate = MOE_SPECULATE_NGRAM;
     moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     moe_engine *engine = open_engine(&options);

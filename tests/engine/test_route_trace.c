@@ -14,6 +14,7 @@
 #include <json-c/json.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_DECODE 6
 
@@ -87,8 +88,8 @@ static void run(const char *trace_path, int32_t *tokens, moe_engine_info *info,
     options.context = 128;
     options.expert_cache_share = 0.5;
     options.policy = "gate-score"; /* needs gates */
-    options.trace_path = trace_path;
-    options.trace_gates = trace_path != NULL;
+    lab_of(&options)->trace_path = trace_path;
+    lab_of(&options)->trace_gates = trace_path != NULL;
     moe_engine *engine = open_engine(&options);
     info->struct_size = sizeof *info;
     moe_engine_get_info(engine, info);
@@ -154,14 +155,14 @@ static void cannot_be_written(void **state)
     moe_engine_options_init(&options);
     options.model_path = model_path;
     options.context = 64;
-    options.trace_path = "/nonexistent/trace.jsonl";
+    lab_of(&options)->trace_path = "/nonexistent/trace.jsonl";
     moe_engine *engine = NULL;
     moe_error error;
     assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_IO);
     assert_null(engine);
     assert_non_null(strstr(error.message, "/nonexistent/trace.jsonl"));
 
-    options.trace_path = "/dev/full";
+    lab_of(&options)->trace_path = "/dev/full";
     engine = open_engine(&options);
     moe_session *session = greedy_session(engine);
     feed(session, (int32_t[]){1, 2}, 2);

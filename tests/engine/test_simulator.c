@@ -14,6 +14,7 @@
 #include <moe/trace.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 static const char *folder;
 
@@ -53,7 +54,7 @@ static void check(const moe_trace *trace, const moe_engine_options *options)
     moe_simulation_init(&simulation);
     simulation.policy = options->policy;
     simulation.n_slots = (uint32_t)engine.expert_slots;
-    simulation.per_layer = options->per_layer_cache;
+    simulation.per_layer = options->lab->per_layer_cache;
     simulation.expert_bytes = expert_bytes;
     moe_simulation_result result = {.struct_size = sizeof result};
     moe_error error;
@@ -66,7 +67,7 @@ static void check(const moe_trace *trace, const moe_engine_options *options)
         fail_msg("%s, share %.2f, per layer %d: simulated %llu hits, %llu misses, %llu evictions "
                  "in %llu passes; the engine had %llu, %llu, %llu in %llu, and read %llu bytes of "
                  "experts of %llu",
-                 options->policy, options->expert_cache_share, (int)options->per_layer_cache,
+                 options->policy, options->expert_cache_share, (int)options->lab->per_layer_cache,
                  (unsigned long long)result.hits, (unsigned long long)result.misses,
                  (unsigned long long)result.evictions, (unsigned long long)result.n_passes,
                  (unsigned long long)engine.expert_hits, (unsigned long long)engine.expert_misses,
@@ -82,15 +83,15 @@ static moe_trace *record(moe_engine_options options)
     assert_true(fd >= 0);
     close(fd);
     uint64_t unused;
-    options.trace_path = path;
-    options.trace_gates = true;
+    lab_of(&options)->trace_path = path;
+    lab_of(&options)->trace_gates = true;
     (void)run(&options, &unused);
     moe_trace_open_options open;
     moe_trace_open_options_init(&open);
     open.path = path;
     moe_engine_info info = {.struct_size = sizeof info};
-    options.trace_path = NULL;
-    options.trace_gates = false;
+    lab_of(&options)->trace_path = NULL;
+    lab_of(&options)->trace_gates = false;
     moe_engine *engine = open_engine(&options);
     moe_engine_get_info(engine, &info);
     open.n_expert = info.n_expert;
@@ -123,7 +124,7 @@ static void replayed(void **state)
         options.policy = moe_policy_name(i);
         for (size_t s = 0; (moe_policy_needs(i) & ~gates) == 0 && s < 6; s++) {
             options.expert_cache_share = shares[s % 3];
-            options.per_layer_cache = s >= 3;
+            lab_of(&options)->per_layer_cache = s >= 3;
             moe_memory_plan plan = {.struct_size = sizeof plan};
             while (moe_plan_memory(&options, &plan, NULL) == MOE_ERR_BUDGET) {
                 options.expert_cache_share += 0.04; /* below the experts of one token */

@@ -16,6 +16,7 @@
 #include <moe/model_file.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT      29
 #define N_DECODE      48
@@ -113,52 +114,61 @@ static uint32_t roll(uint32_t n)
 
 #define PICK(list) list[roll(sizeof list / sizeof list[0])]
 
-static moe_engine_options draw_options(char *model_draft, size_t size, char *text, size_t text_size)
+static void speculate(moe_engine_options *o, moe_speculate how)
 {
-    static const char *const controls[] = {"static", "cascade", "survival"};
+    o->speculate = how;
+    o->draft_model = how == MOE_SPECULATE_MODEL ? draft_path : NULL;
+}
+
+static moe_engine_options draw_options(char *text, size_t text_size)
+{
+    static const moe_length_kind controls[] = {MOE_LENGTH_STATIC, MOE_LENGTH_CASCADE,
+                                               MOE_LENGTH_SURVIVAL};
     static const char *const policies[] = {"lfru", "lru", "sieve", "s3-fifo"};
-    static const char *const fills[] = {"topk", "none", "random", "shuffled"};
+    static const moe_stand_in fills[] = {MOE_STAND_IN_TOPK, MOE_STAND_IN_NONE, MOE_STAND_IN_RANDOM,
+                                         MOE_STAND_IN_SHUFFLED};
     static const uint32_t lengths[] = {1, 3, 7, 20};
     static const uint32_t trees[] = {0, 0, 5, 17, 60};
     static const double shares[] = {0.5, 0.75, 1.0};
-    static const char *const ios[] = {"uring", "threads", "sync"};
+    static const moe_io_kind ios[] = {MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
+    static const moe_speculate modes[] = {MOE_SPECULATE_NGRAM, MOE_SPECULATE_SELF,
+                                          MOE_SPECULATE_AUTO, MOE_SPECULATE_MODEL};
     moe_engine_options o = basic_options();
-    snprintf(model_draft, size, "model:%s", draft_path);
-    const char *const modes[] = {"ngram", "self", "auto", model_draft};
-    o.speculate = PICK(modes);
-    o.length_control = PICK(controls);
+    speculate(&o, PICK(modes));
+    moe_lab_options *lab = lab_of(&o);
+    lab->length_control = PICK(controls);
     o.draft_max = PICK(lengths);
     o.tree_nodes = PICK(trees);
-    o.cost = roll(2) ? "bytes" : "time";
-    o.affinity = PICK(fills);
+    lab->cost_by_bytes = roll(2) != 0;
+    lab->affinity = PICK(fills);
     o.expert_cache_share = PICK(shares);
-    o.foresight = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
-    o.verify_bytes = roll(4) == 0 ? 200000 : 0;
+    lab->foresight = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    lab->verify_bytes = roll(4) == 0 ? 200000 : 0;
     o.n_threads = 1 + roll(2);
     o.io = PICK(ios);
     o.prefill_chunk = roll(3) == 0 ? 7 : 128;
     if (roll(4) == 0) {
-        o.offload = "on-demand";
+        lab->offload = MOE_OFFLOAD_ON_DEMAND;
         o.expert_cache_share = 1.0;
-        o.draft_experts = roll(2) ? n_used : 0;
+        lab->draft_experts = roll(2) ? n_used : 0;
     } else {
         o.policy = PICK(policies);
         o.prefetch = roll(2) ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
     }
-    if (strcmp(o.speculate, "self") != 0 && strcmp(o.speculate, "auto") != 0) {
-        o.affinity = NULL; /* settings of the self draft are refused here */
-        o.foresight = MOE_SWITCH_AUTO;
-        o.verify_bytes = 0;
-        o.draft_experts = 0;
+    if (o.speculate != MOE_SPECULATE_SELF && o.speculate != MOE_SPECULATE_AUTO) {
+        lab->affinity = MOE_STAND_IN_TOPK; /* settings of the self draft are refused here */
+        lab->foresight = MOE_SWITCH_AUTO;
+        lab->verify_bytes = 0;
+        lab->draft_experts = 0;
     }
     snprintf(text, text_size,
-             "%s %s max %u tree %u cost %s affinity %s share %.2f foresight %d bytes %llu threads "
-             "%u io %s chunk %u %s policy %s prefetch %d experts %u",
-             o.speculate, o.length_control, o.draft_max, o.tree_nodes, o.cost,
-             o.affinity != NULL ? o.affinity : "-", o.expert_cache_share, o.foresight,
-             (unsigned long long)o.verify_bytes, o.n_threads, o.io, o.prefill_chunk,
-             o.offload != NULL ? o.offload : "auto", o.policy != NULL ? o.policy : "-", o.prefetch,
-             o.draft_experts);
+             "speculate %d length control %d max %u tree %u cost by bytes %d affinity %d share "
+             "%.2f foresight %d bytes %llu threads %u io %d chunk %u offload %d policy %s prefetch "
+             "%d experts %u",
+             o.speculate, lab->length_control, o.draft_max, o.tree_nodes, lab->cost_by_bytes,
+             lab->affinity, o.expert_cache_share, lab->foresight,
+             (unsigned long long)lab->verify_bytes, o.n_threads, o.io, o.prefill_chunk,
+             lab->offload, o.policy != NULL ? o.policy : "-", o.prefetch, lab->draft_experts);
     return o;
 }
 
@@ -259,8 +269,8 @@ static void same_text_everywhere(void **state)
     moe_speculation_stats sum = {0};
     dice = 7;
     for (int i = 0; i < n_configurations; i++) {
-        char draft[1100], text[1600];
-        moe_engine_options options = draw_options(draft, sizeof draft, text, sizeof text);
+        char text[1600];
+        moe_engine_options options = draw_options(text, sizeof text);
         uint32_t n = batches[roll(3)];
         run_one(&options, roll(3) == 0, n, text, &sum);
     }
@@ -278,15 +288,14 @@ static void same_text_everywhere(void **state)
 static void same_seed_same_text(void **state)
 {
     (void)state;
-    char model_draft[1100];
-    snprintf(model_draft, sizeof model_draft, "model:%s", draft_path);
-    const char *const modes[] = {"off", "ngram", "self", model_draft};
+    static const moe_speculate modes[] = {MOE_SPECULATE_OFF, MOE_SPECULATE_NGRAM,
+                                          MOE_SPECULATE_SELF, MOE_SPECULATE_MODEL};
     int32_t texts[4][N_DECODE];
     uint64_t accepted = 0;
     for (int m = 0; m < 4; m++) {
         moe_engine_options options = basic_options();
-        options.speculate = modes[m];
-        options.length_control = m > 0 ? "static" : NULL;
+        speculate(&options, modes[m]);
+        lab_of(&options)->length_control = m > 0 ? MOE_LENGTH_STATIC : MOE_LENGTH_SURVIVAL;
         options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session_options how;
@@ -332,7 +341,7 @@ static size_t write_on(moe_engine *engine, moe_session *session, int32_t *tokens
 
 /* A speculating session at a temperature, saved in the middle: loaded by another engine it goes on
  * as it would have, which where drafts only hurry the sampler is as plain decoding does. */
-static void check_saved(const char *mode, const char *acceptance, uint64_t *accepted)
+static void check_saved(moe_speculate mode, moe_acceptance acceptance, uint64_t *accepted)
 {
     enum { SIZE = N_DECODE + 64 };
     int32_t whole[SIZE], loaded[SIZE];
@@ -341,8 +350,8 @@ static void check_saved(const char *mode, const char *acceptance, uint64_t *acce
     assert_true(fd >= 0);
     close(fd);
     moe_engine_options options = basic_options();
-    options.speculate = mode;
-    options.length_control = "static";
+    speculate(&options, mode);
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.acceptance = acceptance;
     options.expert_cache_share = 0.5;
     moe_engine *engine = open_engine(&options);
@@ -358,9 +367,9 @@ static void check_saved(const char *mode, const char *acceptance, uint64_t *acce
     assert_int_equal(moe_session_load(&session, engine, path, NULL), MOE_OK);
     (void)write_on(engine, session, loaded, SIZE, N_DECODE - n);
     if (memcmp(whole + n, loaded, (N_DECODE - n) * sizeof *loaded) != 0) {
-        fail_msg("%s, %s: another text after loading", mode, acceptance);
+        fail_msg("draft %d, acceptance %d: another text after loading", mode, acceptance);
     }
-    if (strcmp(acceptance, "exact") == 0) {
+    if (acceptance == MOE_ACCEPTANCE_EXACT) {
         assert_memory_equal(whole, plain[1][1].tokens, N_DECODE * sizeof *whole);
     }
     moe_engine_stats stats = {.struct_size = sizeof stats};
@@ -375,29 +384,27 @@ static void check_saved(const char *mode, const char *acceptance, uint64_t *acce
 static void saved_goes_on_alike(void **state)
 {
     (void)state;
-    char model_draft[1100];
     uint64_t accepted = 0;
-    snprintf(model_draft, sizeof model_draft, "model:%s", draft_path);
-    check_saved("self", "exact", &accepted);
-    check_saved(model_draft, "exact", &accepted);
-    check_saved(model_draft, "rejection", &accepted);
+    check_saved(MOE_SPECULATE_SELF, MOE_ACCEPTANCE_EXACT, &accepted);
+    check_saved(MOE_SPECULATE_MODEL, MOE_ACCEPTANCE_EXACT, &accepted);
+    check_saved(MOE_SPECULATE_MODEL, MOE_ACCEPTANCE_REJECTION, &accepted);
     assert_true(accepted > 0);
 }
 
 /* Costs in bytes: every run drafts the same lengths, step by step, and so makes the same passes,
  * whatever the threads, the I/O engine and the speed of the machine. */
-static void check_lengths(const char *control)
+static void check_lengths(moe_length_kind control)
 {
     static uint64_t seen[3][N_STEPS][4];
     uint64_t drafted = 0;
     memset(seen, 0, sizeof seen);
     for (int r = 0; r < 3; r++) {
         moe_engine_options options = basic_options();
-        options.speculate = "auto";
-        options.length_control = control;
-        options.cost = "bytes";
+        options.speculate = MOE_SPECULATE_AUTO;
+        lab_of(&options)->length_control = control;
+        lab_of(&options)->cost_by_bytes = true;
         options.n_threads = r == 1 ? 2 : 1;
-        options.io = r == 1 ? "uring" : "sync";
+        options.io = r == 1 ? MOE_IO_URING : MOE_IO_SYNC;
         options.expert_cache_share = 0.5;
         moe_engine *engine = open_engine(&options);
         moe_session *session = greedy_session(engine);
@@ -426,8 +433,8 @@ static void check_lengths(const char *control)
 static void same_lengths_by_bytes(void **state)
 {
     (void)state;
-    check_lengths("survival");
-    check_lengths("cascade");
+    check_lengths(MOE_LENGTH_SURVIVAL);
+    check_lengths(MOE_LENGTH_CASCADE);
 }
 
 /* Budgets that cut nothing and buddies that may replace nothing are off to the bit. */
@@ -441,14 +448,18 @@ static void idle_lossy_modes(void **state)
     assert_int_equal(moe_file_open(&file, options.model_path, NULL), MOE_OK);
     assert_int_equal(moe_file_get_summary(file, &summary), MOE_OK);
     moe_file_close(&file);
-    options.expert_budget = summary.n_expert;
+    lossy_of(&options)->expert_budget = summary.n_expert;
     options.expert_cache_share = 0.5;
     run_one(&options, false, 2, "expert budget of all", &sum);
-    options.expert_budget_mode = "router,truncate,free";
+    lossy_of(&options)->budget_truncates = true;
+    lossy_of(&options)->budget_free_resident = true;
     run_one(&options, false, 2, "truncating expert budget of all", &sum);
-    options.expert_budget_mode = "oracle,truncate";
+    lossy_of(&options)->budget_free_resident = false;
+    lab_of(&options)->budget_oracle = true;
     run_one(&options, false, 2, "the oracle's list of all", &sum);
-    options.expert_budget_mode = "router,error";
+    lossy_of(&options)->budget_truncates = false;
+    lab_of(&options)->budget_oracle = false;
+    lab_of(&options)->budget_error = true;
     run_one(&options, false, 2, "measured expert budget of all", &sum);
 }
 

@@ -16,6 +16,7 @@
 
 #include "../speculate/chi_square.h"
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_PROMPT  24
 #define N_TOKENS  3
@@ -43,7 +44,7 @@ static void count(counts *c, const int32_t *t)
 }
 
 /* Drawn chains are accepted by rejection. */
-static moe_engine *open_with(const char *speculate, uint32_t tree)
+static moe_engine *open_with(moe_speculate speculate, uint32_t tree)
 {
     moe_engine_options o;
     moe_engine_options_init(&o);
@@ -52,12 +53,14 @@ static moe_engine *open_with(const char *speculate, uint32_t tree)
     o.context = 64;
     o.prefill_chunk = BATCH * 8;
     o.speculate = speculate;
-    o.length_control = speculate != NULL ? "static" : NULL;
-    o.draft_max = speculate != NULL ? MAX_DRAFT : 0;
-    o.acceptance = speculate != NULL ? "rejection" : NULL;
+    o.draft_model = speculate == MOE_SPECULATE_MODEL ? draft_path : NULL;
+    lab_of(&o)->length_control =
+        speculate != MOE_SPECULATE_OFF ? MOE_LENGTH_STATIC : MOE_LENGTH_SURVIVAL;
+    o.draft_max = speculate != MOE_SPECULATE_OFF ? MAX_DRAFT : 0;
+    o.acceptance = speculate != MOE_SPECULATE_OFF ? MOE_ACCEPTANCE_REJECTION : MOE_ACCEPTANCE_EXACT;
     o.tree_nodes = tree;
-    o.cost = speculate != NULL ? "bytes" : NULL;
-    o.expert_cache_share = speculate != NULL ? 0.5 : 1.0;
+    lab_of(&o)->cost_by_bytes = speculate != MOE_SPECULATE_OFF;
+    o.expert_cache_share = speculate != MOE_SPECULATE_OFF ? 0.5 : 1.0;
     return open_engine(&o);
 }
 
@@ -158,17 +161,17 @@ static double worst_excess(const counts *a, const counts *b)
 static int set_up(void **state)
 {
     (void)state;
-    (void)sample(open_with(NULL, 0), 1.0f, 1, n_sequences * 2, &plain);
+    (void)sample(open_with(MOE_SPECULATE_OFF, 0), 1.0f, 1, n_sequences * 2, &plain);
     return 0;
 }
 
-static void expect_same(const char *speculate, uint32_t tree, uint64_t seed)
+static void expect_same(moe_speculate speculate, uint32_t tree, uint64_t seed)
 {
     counts c;
     moe_speculation_stats s = sample(open_with(speculate, tree), 1.0f, seed, n_sequences, &c);
     double worst = worst_excess(&plain, &c);
-    print_message("%s, %.5s: %llu of %llu accepted, %.2f standard deviations\n",
-                  tree > 0 ? "tree" : "chain", speculate, (unsigned long long)s.accepted,
+    print_message("%s, draft %d: %llu of %llu accepted, %.2f standard deviations\n",
+                  tree > 0 ? "tree" : "chain", (int)speculate, (unsigned long long)s.accepted,
                   (unsigned long long)s.drafted, worst);
     assert_true(s.drafted > n_sequences / 2);
     assert_true(s.accepted > 0 && s.accepted < s.drafted);
@@ -178,27 +181,25 @@ static void expect_same(const char *speculate, uint32_t tree, uint64_t seed)
 static void self_chain(void **state)
 {
     (void)state;
-    expect_same("self", 0, 1000000);
+    expect_same(MOE_SPECULATE_SELF, 0, 1000000);
 }
 
 static void model_chain(void **state)
 {
     (void)state;
-    char mode[1100];
-    snprintf(mode, sizeof mode, "model:%s", draft_path);
-    expect_same(mode, 0, 3000000);
+    expect_same(MOE_SPECULATE_MODEL, 0, 3000000);
 }
 
 static void branching_tree(void **state)
 {
     (void)state;
-    expect_same("self", 6, 4000000);
+    expect_same(MOE_SPECULATE_SELF, 6, 4000000);
 }
 
 static void ngram(void **state)
 {
     (void)state;
-    expect_same("ngram", 0, 5000000);
+    expect_same(MOE_SPECULATE_NGRAM, 0, 5000000);
 }
 
 /* The statistic tells another temperature from this one. */
@@ -206,7 +207,7 @@ static void difference_is_seen(void **state)
 {
     (void)state;
     counts c;
-    (void)sample(open_with(NULL, 0), 0.8f, 6000000, n_sequences, &c);
+    (void)sample(open_with(MOE_SPECULATE_OFF, 0), 0.8f, 6000000, n_sequences, &c);
     assert_true(worst_excess(&plain, &c) > CHI_SQUARE_LIMIT);
 }
 
@@ -214,9 +215,7 @@ static void difference_is_seen(void **state)
 static void forks_go_on_alike(void **state)
 {
     (void)state;
-    char mode[1100];
-    snprintf(mode, sizeof mode, "model:%s", draft_path);
-    moe_engine *engine = open_with(mode, 0);
+    moe_engine *engine = open_with(MOE_SPECULATE_MODEL, 0);
     moe_session *past = make_past(engine), *fork = NULL;
     moe_sampling how;
     moe_sampling_init(&how);

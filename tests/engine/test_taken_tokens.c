@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 
 #define N_TEXT 64
 
@@ -113,8 +114,8 @@ static void truncating_after_speculation(void **state)
     char path[1024];
     moe_engine *plain = engine;
     moe_engine_options options = oracle_options(path, folder, "olmoe");
-    options.speculate = "ngram";
-    options.length_control = "static";
+    options.speculate = MOE_SPECULATE_NGRAM;
+    lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     engine = open_engine(&options);
     moe_session *session = greedy_session(engine);
     feed(session, text, 20);

@@ -92,8 +92,9 @@ static void ignore_note(const char *line, void *user)
 /* What an engine of the same text can be. */
 static void choose_options(world *w, moe_engine_options *o, fault_profile profile)
 {
-    static const char *const ios[] = {NULL, "uring", "threads", "sync"};
-    static const char *const drafts[] = {"off", "ngram", "self"};
+    static const moe_io_kind ios[] = {MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
+    static const moe_speculate drafts[] = {MOE_SPECULATE_OFF, MOE_SPECULATE_NGRAM,
+                                           MOE_SPECULATE_SELF};
     bool varies = profile != PROFILE_NTH;
     moe_engine_options_init(o);
     o->model_path = w->model;
@@ -101,12 +102,12 @@ static void choose_options(world *w, moe_engine_options *o, fault_profile profil
     o->context = 256;
     o->prefill_chunk = varies ? 4 + below(w, 40) : 16;
     o->n_threads = varies ? 1 + below(w, 2) : 2;
-    o->io = varies ? ios[below(w, 4)] : NULL;
+    o->io = varies ? ios[below(w, 4)] : MOE_IO_AUTO;
     o->io_timeout = 0.25;
     o->expert_cache_share = varies ? 0.5 + 0.25 * below(w, 3) : 0.5;
     bool with_sidecar = profile == PROFILE_LIE || (varies && below(w, 2) == 0);
     o->calibration = with_sidecar ? w->sidecar : "none";
-    o->speculate = varies && with_sidecar ? drafts[below(w, 3)] : "off";
+    o->speculate = varies && with_sidecar ? drafts[below(w, 3)] : MOE_SPECULATE_OFF;
     o->log = ignore_note;
     o->user = w;
 }

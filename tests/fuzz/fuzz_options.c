@@ -31,11 +31,11 @@ static const char *model_path(void)
 
 static void plan(const cli_options *options)
 {
-    moe_engine_options engine_options;
+    cli_engine_settings settings;
     moe_memory_plan memory = {.struct_size = sizeof memory};
     moe_error err = {""};
-    if (cli_engine_options(&engine_options, options, options->context) == CLI_EXIT_OK) {
-        int status = moe_plan_memory(&engine_options, &memory, &err);
+    if (cli_engine_options(&settings, options, options->context) == CLI_EXIT_OK) {
+        int status = moe_plan_memory(&settings.options, &memory, &err);
         fuzz_expect(status == MOE_OK || err.message[0] != '\0');
     }
 }

@@ -29,6 +29,7 @@ static moe_storage_test small_test(const io_file *file)
 
 static void test_engines(void **state)
 {
+    static const moe_io_kind kinds[] = {MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
     static const char *const names[] = {"uring", "threads", "sync"};
     io_file *file = *state;
     uint64_t n_ranges = 0;
@@ -36,7 +37,7 @@ static void test_engines(void **state)
         moe_storage_test test = small_test(file);
         moe_storage_speed speed = {.struct_size = sizeof speed};
         moe_error err = {""};
-        test.io = names[i % 3];
+        test.io = kinds[i % 3];
         test.buffered = i >= 3;
         test.registered = i == 0;
         assert_int_equal(moe_storage_measure(&test, &speed, &err), MOE_OK);
@@ -87,7 +88,7 @@ static void test_refused(void **state)
         {{.struct_size = sizeof(moe_storage_test)}, "name a file"},
         {{sizeof(moe_storage_test), .path = "no-such-file"}, "no-such-file: No such file"},
         {{sizeof(moe_storage_test), .path = "."}, "not a regular file"},
-        {{sizeof(moe_storage_test), .path = file->path, .io = "mmap"}, "'mmap'"},
+        {{sizeof(moe_storage_test), .path = file->path, .io = (moe_io_kind)7}, "io is 7"},
         {{sizeof(moe_storage_test), .path = file->path, .depth = 5000}, "a depth of 5000"},
         {{sizeof(moe_storage_test), .path = file->path, .range_max_bytes = 8u << 20}, "bytes of a"},
         {{sizeof(moe_storage_test), .path = file->path, .range_min_bytes = 200,

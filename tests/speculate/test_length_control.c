@@ -38,53 +38,6 @@ static void expect_run(moe_length_control *control, const double *utility, const
     }
 }
 
-static void settings_of_the_ablations(void **state)
-{
-    (void)state;
-    static const char *const refused[] = {"",
-                                          "greedy",
-                                          "cascad",
-                                          "survival:t=2",
-                                          "static:",
-                                          "cascade:",
-                                          "cascade:t",
-                                          "cascade:t=",
-                                          "cascade:t=0",
-                                          "cascade:t=99999999999",
-                                          "cascade:t=2,",
-                                          "cascade:t=2,,set=8",
-                                          "cascade:back-off=no",
-                                          "cascade:disabled=off",
-                                          "cascade:T=2"};
-    moe_length_options o = {.kind = MOE_LENGTH_STATIC, .max_draft = 7};
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        moe_error err = {""};
-        assert_int_equal(moe_length_options_parse(&o, refused[i], &err), MOE_ERR_ARGUMENT);
-        assert_non_null(strstr(err.message, "length control"));
-        assert_int_equal(o.kind, MOE_LENGTH_STATIC);
-        assert_int_equal(o.trial_iterations, 0);
-    }
-    assert_int_equal(moe_length_options_parse(&o, "survival", NULL), MOE_OK);
-    assert_int_equal(o.kind, MOE_LENGTH_SURVIVAL);
-    assert_int_equal(moe_length_options_parse(&o, "cascade", NULL), MOE_OK);
-    assert_true(!o.no_back_off && !o.no_early_exit && !o.no_disable && o.set_iterations == 0);
-    assert_int_equal(moe_length_options_parse(&o, "cascade:t=2,trials=3,set=8,refresh=50", NULL),
-                     MOE_OK);
-    assert_int_equal(o.kind, MOE_LENGTH_CASCADE);
-    assert_int_equal(o.max_draft, 7);
-    assert_int_equal(o.trial_iterations, 2);
-    assert_int_equal(o.test_trials, 3);
-    assert_int_equal(o.set_iterations, 8);
-    assert_int_equal(o.refresh_iterations, 50);
-    assert_true(!o.no_back_off && !o.no_early_exit && !o.no_disable);
-    assert_int_equal(moe_length_options_parse(&o, "cascade:disable=off,back-off=off", NULL),
-                     MOE_OK);
-    assert_true(o.no_back_off && !o.no_early_exit && o.no_disable);
-    assert_int_equal(moe_length_options_parse(&o, "cascade:early-exit=off,back-off=on", NULL),
-                     MOE_OK);
-    assert_true(!o.no_back_off && o.no_early_exit && o.no_disable);
-}
-
 static void cascade_climbs_by_the_rules(void **state)
 {
     (void)state;
@@ -259,7 +212,6 @@ static void print_ablations(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(settings_of_the_ablations),
         cmocka_unit_test(cascade_climbs_by_the_rules),
         cmocka_unit_test(cascade_backs_off_and_recovers),
         cmocka_unit_test(cascade_refreshes_its_baseline),

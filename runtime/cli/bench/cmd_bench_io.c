@@ -225,8 +225,10 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     moe_storage_speed speed = {.struct_size = sizeof speed};
     moe_error err = {""};
     moe_storage_test_init(&test);
+    if (cli_io_kind(&test.io, values[IO]) != CLI_EXIT_OK) {
+        return CLI_EXIT_USAGE;
+    }
     test.path = b->path;
-    test.io = values[IO];
     test.buffered = o->buffered_io;
     test.registered = !o->plain_buffers;
     test.small_pages = o->small_pages;

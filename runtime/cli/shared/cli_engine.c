@@ -96,10 +96,15 @@ void cli_speculate_unless_told(cli_options *options)
     }
 }
 
-int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,
-                       uint64_t context)
+int cli_engine_options(cli_engine_settings *settings, const cli_options *options, uint64_t context)
 {
-    moe_engine_options_init(engine_options);
+    moe_engine_options *engine_options = &settings->options;
+    moe_lossy_options *lossy = &settings->lossy;
+    moe_lab_options *lab = &settings->lab;
+    int code = cli_engine_words(settings, options);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     engine_options->model_path = options->model;
     engine_options->device = options->device;
     engine_options->n_threads = (uint32_t)options->threads;
@@ -107,42 +112,31 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
     engine_options->prefill_chunk = (uint32_t)options->prefill_chunk;
     engine_options->kv_cache = (moe_kv_cache_type)options->kv;
     engine_options->float_gemm = (moe_float_gemm)options->float_gemm;
-    engine_options->kernels = options->kernels;
     engine_options->expert_cache = options->expert_cache.bytes;
     engine_options->expert_cache_share = options->expert_cache.share;
-    engine_options->offload = options->offload;
     engine_options->policy = options->policy;
     engine_options->prefetch = (moe_switch)options->prefetch;
     engine_options->host_compute = (moe_switch)options->host_compute;
     engine_options->warm_start = (moe_switch)options->warm_start;
-    engine_options->io = options->io;
     engine_options->io_block_bytes = (uint32_t)options->io_block.bytes;
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
     engine_options->metadata_overrides =
         options->overrides.text[0] != '\0' ? options->overrides.text : NULL;
-    engine_options->speculate = options->speculate;
     engine_options->draft_max = (uint32_t)options->draft_max;
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;
-    engine_options->acceptance = options->acceptance;
-    engine_options->length_control = options->length_control;
-    engine_options->cost = options->cost;
-    engine_options->draft_experts = (uint32_t)options->draft_experts;
-    engine_options->draft_pin = options->draft_pin;
-    engine_options->affinity = options->affinity;
-    engine_options->foresight = (moe_switch)options->foresight;
-    engine_options->verify_bytes = options->verify_bytes.bytes;
-    engine_options->expert_budget = (uint32_t)options->expert_budget;
-    engine_options->expert_budget_mode = options->expert_budget_mode;
-    engine_options->buddy = options->buddy;
-    engine_options->quality_limit = options->quality_limit;
-    engine_options->quality_share = options->quality_share;
-    engine_options->trace_path = options->trace;
-    engine_options->trace_gates = options->trace != NULL;
-    engine_options->route_trace = options->route_trace;
+    lab->draft_experts = (uint32_t)options->draft_experts;
+    lab->foresight = (moe_switch)options->foresight;
+    lab->verify_bytes = options->verify_bytes.bytes;
+    lossy->expert_budget = (uint32_t)options->expert_budget;
+    lossy->quality_limit = options->quality_limit;
+    lossy->quality_share = options->quality_share;
+    lab->trace_path = options->trace;
+    lab->trace_gates = options->trace != NULL;
+    lab->route_trace = options->route_trace;
     engine_options->overcommit_memory = options->overcommit_memory;
-    int code = size_of(&options->host_memory, &engine_options->host_memory, options);
+    code = size_of(&options->host_memory, &engine_options->host_memory, options);
     return code != CLI_EXIT_OK
                ? code
                : size_of(&options->device_memory, &engine_options->device_memory, options);
@@ -150,18 +144,18 @@ int cli_engine_options(moe_engine_options *engine_options, const cli_options *op
 
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context)
 {
-    moe_engine_options engine_options;
+    cli_engine_settings settings;
     moe_error err = {""};
-    int code = cli_engine_options(&engine_options, options, context);
+    int code = cli_engine_options(&settings, options, context);
     if (code != CLI_EXIT_OK) {
         return code;
     }
     cli_progress *loading = &options->terminal->loading;
     cli_progress_start(loading, options, "loading");
-    engine_options.progress = on_open_progress;
-    engine_options.log = options->quiet || options->json ? NULL : on_note;
-    engine_options.user = options->terminal; /* the terminal outlives every engine */
-    int status = moe_engine_open(out, &engine_options, &err);
+    settings.options.progress = on_open_progress;
+    settings.options.log = options->quiet || options->json ? NULL : on_note;
+    settings.options.user = options->terminal; /* the terminal outlives every engine */
+    int status = moe_engine_open(out, &settings.options, &err);
     cli_progress_end(loading);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }

@@ -8,6 +8,7 @@
 
 #include <moe/moe.h>
 
+#include "cli_engine_words.h"
 #include "cli_options.h"
 #include "cli_progress.h"
 
@@ -15,10 +16,9 @@
  */
 void cli_speculate_unless_told(cli_options *options);
 
-/* Fills the library's options. A percentage of the file needs its size, so this may fail: an exit
- * code. The caller sets progress and log. */
-int cli_engine_options(moe_engine_options *engine_options, const cli_options *options,
-                       uint64_t context);
+/* Fills the library's options, which are settings->options. A percentage of the file needs its
+ * size, so this may fail: an exit code. The caller sets progress and log. */
+int cli_engine_options(cli_engine_settings *settings, const cli_options *options, uint64_t context);
 
 /* context: of the session; 0: the model's. Returns an exit code; errors have been printed. */
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);

@@ -14,17 +14,18 @@ static const struct {
 } flags[] = {
     {"acceptance", "--acceptance"},
     {"affinity", "--affinity"},
-    {"buddy", "--buddy"},
-    {"cost", "--cost"},
+    {"budget_error", "--expert-budget-mode"},
+    {"budget_free_resident", "--expert-budget-mode"},
+    {"budget_oracle", "--expert-budget-mode"},
+    {"budget_order", "--expert-budget-mode"},
+    {"buddies", "--buddy"},
     {"device_memory", "--device-memory"},
     {"device", "--device"},
-    {"draft pin", "--draft-pin"},
     {"draft_experts", "--draft-experts"},
+    {"draft_model", "--speculate"},
     {"draft_max", "--draft-max"},
     {"draft_pin", "--draft-pin"},
-    {"expert budget mode", "--expert-budget-mode"},
     {"expert_budget", "--expert-budget"},
-    {"expert_budget_mode", "--expert-budget-mode"},
     {"expert_cache", "--expert-cache"},
     {"float_gemm", "--float-gemm"},
     {"foresight", "--foresight"},
@@ -34,8 +35,8 @@ static const struct {
     {"io_block_bytes", "--io-block"},
     {"io_depth", "--io-depth"},
     {"io_timeout", "--io-timeout"},
+    {"kernels", "--kernels"},
     {"kv_cache", "--kv"},
-    {"length control", "--length-control"},
     {"length_control", "--length-control"},
     {"model_path", "-m"},
     {"n_threads", "-t"},
@@ -43,6 +44,7 @@ static const struct {
     {"quality_limit", "--quality-limit"},
     {"quality_share", "--quality-share"},
     {"route_trace", "--route-trace"},
+    {"offload", "--offload"},
     {"speculate", "--speculate"},
     {"template_arguments", "--chat-template-kwargs"},
     {"template_name", "--chat-template"},
@@ -62,6 +64,12 @@ static const char *flag_of(const char *words, size_t size)
         }
     }
     return NULL;
+}
+
+/* The size of "lossy." or "lab.", the struct in which a field is; else 0. */
+static size_t struct_prefix(const char *text)
+{
+    return strncmp(text, "lossy.", 6) == 0 ? 6 : strncmp(text, "lab.", 4) == 0 ? 4 : 0;
 }
 
 static size_t identifier(const char *text)
@@ -85,6 +93,7 @@ void cli_library_words(const char *message, char *out, size_t size)
     while (*message != '\0' && n + 1 < size) {
         bool is_named = strncmp(message, FIELD_PREFIX, sizeof FIELD_PREFIX - 1) == 0;
         message += is_named ? sizeof FIELD_PREFIX - 1 : 0;
+        message += is_named ? struct_prefix(message) : 0;
         size_t word = identifier(message);
         bool is_field = word > 0 && (is_named || memchr(message, '_', word) != NULL);
         flag = is_field ? flag_of(message, word) : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What experiments need and programs do not: measurements of storage and memory, and a cold page
- * cache.
+/* What experiments need and programs do not: baselines, recorded and replayed routing, ablations of
+ * speculation, measurements of storage and memory, a cold page cache.
  *
  * This header may change in every version. Its functions carry a symbol version of their own
  * (MOE_LAB_ and the library's version), so a program that calls one of them starts with the
@@ -8,8 +8,8 @@
  * concerned. Errors, ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
- *   free:    moe_storage_test_init_sized, moe_storage_test_init, moe_storage_measure,
- *            moe_file_cache_drop
+ *   free:    moe_lab_options_init_sized, moe_lab_options_init, moe_storage_test_init_sized,
+ *            moe_storage_test_init, moe_storage_measure, moe_file_cache_drop
  *   in turn: moe_engine_measure_bandwidth */
 #ifndef MOE_LAB_H
 #define MOE_LAB_H
@@ -20,13 +20,120 @@
 extern "C" {
 #endif
 
+/* ---- Options of an engine ------------------------------------------------------------------ */
+
+/* A simulated device: options.device = "sim:memory=2G,link=16GB/s,latency=10us". Its memory lies in
+ * this machine's RAM, and moving experts there takes as long as the link and its latency say. */
+
+/* How experts are brought in: the engine's way, and the baselines of the field. */
+typedef enum moe_offload_mode {
+    MOE_OFFLOAD_AUTO = 0,      /* cache, prefetch, host computing */
+    MOE_OFFLOAD_ON_DEMAND = 1, /* fetched at use, kept nowhere on the device */
+    /* Likewise, but an oracle names the next layer's experts, which move while this layer is
+     * computed. Every pass runs twice: moe_engine_stats.oracle_ns. */
+    MOE_OFFLOAD_OVERLAP = 2,
+    /* The tenth of each layer's experts that calibration found hottest, at least one, is kept, and
+     * nothing else. */
+    MOE_OFFLOAD_CACHING = 3
+} moe_offload_mode;
+
+/* The most that the CPU's kernels use of its instruction sets. The text does not depend on it. */
+typedef enum moe_kernels {
+    MOE_KERNELS_NATIVE = 0,    /* all that the CPU has */
+    MOE_KERNELS_REFERENCE = 1, /* portable C */
+    MOE_KERNELS_AVX2 = 2,
+    MOE_KERNELS_AVX512 = 3
+} moe_kernels;
+
+/* How long drafts are. */
+typedef enum moe_length_kind {
+    MOE_LENGTH_SURVIVAL = 0, /* priced by measured costs */
+    MOE_LENGTH_CASCADE = 1,  /* the Cascade paper's controller */
+    MOE_LENGTH_STATIC = 2    /* always draft_max */
+} moe_length_kind;
+
+/* Which experts the self draft keeps. */
+typedef enum moe_draft_pin {
+    MOE_DRAFT_PIN_HOT_TEMPORAL = 0, /* the most used of the last verification pass */
+    MOE_DRAFT_PIN_HOT_GLOBAL = 1,   /* the hottest of the calibration */
+    MOE_DRAFT_PIN_RANDOM = 2
+} moe_draft_pin;
+
+/* What stands in for an expert that the self draft does not have. */
+typedef enum moe_stand_in {
+    MOE_STAND_IN_TOPK = 0,   /* the router's next best in memory: better than all affinities where
+                                that was measured (bench/results) */
+    MOE_STAND_IN_OUTPUT = 1, /* the nearest by SpecMoE's affinities, of the calibration: outputs, */
+    MOE_STAND_IN_WEIGHT = 2, /* weights, */
+    MOE_STAND_IN_COACT = 3,  /* co-activation, */
+    MOE_STAND_IN_ROUTER = 4, /* rows of the router */
+    MOE_STAND_IN_SHUFFLED = 5, /* the nearest of a random table, for comparison */
+    MOE_STAND_IN_RANDOM = 6,   /* any expert in memory */
+    MOE_STAND_IN_NONE = 7      /* nothing */
+} moe_stand_in;
+
+/* Hung on an engine's options (options.lab), which then see this struct; opening copies what it
+ * needs. The default of every field is 0. */
+typedef struct moe_lab_options {
+    size_t struct_size; /* set by moe_lab_options_init() */
+    moe_offload_mode offload;
+    moe_kernels kernels;
+
+    /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
+     * none. After a line that tells the geometry, one JSON object a line:
+     *     {"tok": 7, "pass": 3, "seq": 0, "layers": [[3, 9], [], ...], "gates": [[0.6, 0.4], ...]}
+     * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
+     * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
+     * trace_gates): the weights that they are mixed with. */
+    const char *trace_path;
+    /* This recorded routing (a file of trace_path) replaces the routers' choices; the text is then
+     * meaningless. NULL: none */
+    const char *route_trace;
+    bool trace_gates;
+    bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
+    /* Of lossy modes' expert budget. Both compute each layer exactly, too, and are slower than no
+     * budget. */
+    bool budget_oracle; /* ranks experts by their true contributions */
+    bool budget_error;  /* fills moe_lossy_stats.output_error */
+    /* Costs are modelled of bytes and rows instead of measured as time, so that drafts are equally
+     * long in every run and on every machine, given the same expert cache. Prefetch and foresight,
+     * which depend on when reads arrive, are then off unless switched on. With speculation off,
+     * costs are just counted, to compare with. */
+    bool cost_by_bytes;
+
+    /* Speculation. */
+    bool no_back_off, no_early_exit, no_disable; /* of Cascade: rules left out */
+    moe_length_kind length_control;
+    /* Of Cascade: its constants, in iterations, at most 1000000; 0: the paper's. */
+    uint32_t trial_iterations;   /* t: 4 */
+    uint32_t test_trials;        /* 4 */
+    uint32_t set_iterations;     /* S: 16 */
+    uint32_t refresh_iterations; /* 100 */
+    /* The self draft (SpecMoE): experts of a layer that it uses and that stay in memory for it, at
+     * least as many as a token uses; 0: all that are in memory. */
+    uint32_t draft_experts;
+    moe_draft_pin draft_pin;
+    moe_stand_in affinity;
+    moe_switch foresight; /* reads begin for what the self draft's routers chose; auto: on */
+    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so
+     * many bytes, as far as the draft foresees; 0: no limit. Lossless. */
+    uint64_t verify_bytes;
+} moe_lab_options;
+
+MOE_API void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size);
+static inline void moe_lab_options_init(moe_lab_options *options)
+{
+    moe_lab_options_init_sized(options, sizeof *options);
+}
+
 /* ---- Storage and memory ------------------------------------------------------------------- */
 
 /* Random ranges of one file, read as the engine reads experts. */
 typedef struct moe_storage_test {
     size_t struct_size;       /* set by moe_storage_test_init() */
     const char *path;         /* required: any file; of a split model the part that is named */
-    const char *io;           /* "auto", "uring", "threads", "sync"; NULL: auto */
+    moe_io_kind io;           /* default MOE_IO_AUTO */
+    uint32_t reserved;        /* must be 0 */
     bool buffered;            /* through the page cache instead of O_DIRECT */
     bool registered;          /* buffers registered with the kernel; the engine's are not */
     bool small_pages;         /* buffers of small pages; default: huge ones where there are any */

@@ -106,12 +106,41 @@ typedef void (*moe_log_fn)(const char *line, void *user);
 
 typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF = 2 } moe_switch;
 
+/* How files are read: io_uring where the kernel has it, else threads; or one of the two; or one
+ * piece at a time. */
+typedef enum moe_io_kind {
+    MOE_IO_AUTO = 0,
+    MOE_IO_URING = 1,
+    MOE_IO_THREADS = 2,
+    MOE_IO_SYNC = 3
+} moe_io_kind;
+
+/* Who drafts tokens. */
+typedef enum moe_speculate {
+    MOE_SPECULATE_OFF = 0,
+    /* N-grams, else the model restricted to the experts in memory, each only while it pays. */
+    MOE_SPECULATE_AUTO = 1,
+    MOE_SPECULATE_NGRAM = 2, /* n-grams of the text so far */
+    MOE_SPECULATE_SELF = 3,  /* the model itself, restricted to the experts in memory */
+    MOE_SPECULATE_MODEL = 4  /* the smaller model of draft_model */
+} moe_speculate;
+
+/* When a drafted token stands. */
+typedef enum moe_acceptance {
+    MOE_ACCEPTANCE_EXACT = 0, /* when it is what the sampler chooses there */
+    /* Speculative sampling (Leviathan et al. 2023): chains of a model are drawn at temperatures
+     * above 0 and accepted with min(1, p/q). Tokens are distributed as without a draft, but the
+     * same seed gives another text. */
+    MOE_ACCEPTANCE_REJECTION = 1
+} moe_acceptance;
+
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
-    /* "cpu"; "cuda", "cuda:1": a GPU, by its number; "sim:memory=2G,link=16GB/s,latency=10us". NULL
-     * and "auto": the first GPU that can be used, else the CPU. moe_machine_describe() lists GPUs
-     * and says why there is none; a GPU that is there and not used is told by one log line. */
+    /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "sim:..." (a
+     * simulated device: moe/lab.h). NULL and "auto": the first GPU that can be used, else the CPU;
+     * the log callback hears of a GPU that is there and not used. moe_machine_describe() in
+     * moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
     /* Most tokens of a session; 0: what the model was trained for, or its attention's window where
@@ -120,136 +149,75 @@ typedef struct moe_engine_options {
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
-    const char *kernels; /* "native", "reference", "avx2", "avx512"; NULL: native */
+    /* So many sessions with a full context must fit: opening and planning fail with MOE_ERR_BUDGET
+     * where they do not. A program may create more, which take what memory there is. 0: 1 */
+    uint32_t sessions;
 
     /* Memory. Budgets are ceilings on what the process takes, not hints. */
     uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
     uint64_t device_memory;    /* bytes on a device with memory of its own; 0: all that it has */
     uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
     double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
+    /* Accepts a host_memory above what machine and control groups have. The kernel may then swap,
+     * or kill the process. */
+    bool overcommit_memory;
 
-    /* How experts are brought in. */
-    /* "auto" (cache, prefetch, host computing); and the baselines of the field: "on-demand"
-     * (fetched at use, kept nowhere on the device), "overlap" (likewise, but an oracle names the
-     * next layer's experts, which move while this layer is computed; every pass runs twice, see
-     * moe_engine_stats.oracle_ns), "caching" (the tenth of each layer's experts that calibration
-     * found hottest, at least one, is kept, and nothing else). NULL: auto */
-    const char *offload;
-    /* The sidecar of moe_calibrate(); NULL: the one beside the model, if there is one that fits;
-     * "none": without. It gives policies the experts' hotness, and every expert a checksum. */
-    const char *calibration;
-    /* The expert slots are filled from the sidecar's hottest on, while nothing else is asked for:
-     * after opening, and whenever moe_engine_warm() is called. auto: when there is a sidecar, and
-     * slots to keep them in. Where all experts fit a GPU's memory, all of them are brought there
-     * while opening, for which auto needs no sidecar. */
-    moe_switch warm_start;
-    const char *policy; /* a cache policy, or a plug-in's path ending in ".so"; NULL: the default */
-    bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
-    moe_switch prefetch;  /* experts of the next layer ahead of need; auto: when something misses */
-    /* Computing a missing expert where it lies in host memory instead of moving it to the device.
-     * auto: as many of a layer's as pays; on: all of them. For a device with memory of its own. */
-    moe_switch host_compute;
-    const char *io;          /* "auto", "uring", "threads", "sync"; NULL: auto */
-    bool buffered_io;        /* through the page cache instead of O_DIRECT */
+    bool buffered_io;        /* read experts through the page cache instead of O_DIRECT */
+    moe_io_kind io;          /* how experts are read */
     uint32_t io_block_bytes; /* experts are read in pieces of at most so many: a multiple of 4096,
                                 at most 64 MiB; 0: 1 MiB */
     uint32_t io_depth;       /* pieces that the disk is given at a time, 1..1024; 0: 16 */
     /* Seconds, at most 86400; 0: 30. A step fails when disk or device give no sign of life for so
      * long. The session stays as it was and the step may be made again. Opening and closing are
-     * bounded, too: headers, calibration and weights are waited for no longer. */
+     * bounded, too: they wait no longer for headers, calibration and weights. */
     double io_timeout;
 
-    /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
-     * none. After a line that tells the geometry, one JSON object a line:
-     *     {"tok": 7, "pass": 3, "seq": 0, "layers": [[3, 9], [], ...], "gates": [[0.6, 0.4], ...]}
-     * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
-     * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
-     * trace_gates): the weights that they are mixed with. */
-    const char *trace_path;
-    bool trace_gates;
-    /* For benchmarks: this recorded routing (a file of trace_path) replaces the routers' choices;
-     * the text is then meaningless. NULL: none */
-    const char *route_trace;
+    /* How experts are brought in. */
+    /* The sidecar that moe_calibrate() wrote (moe/calibrate.h); NULL: the one beside the model, if
+     * there is one that fits; "none": without. It tells cache policies which experts are hot, and
+     * has a checksum of every expert. */
+    const char *calibration;
+    /* A cache policy by its name (`moe-offload simulate --help` lists them), or the path of a
+     * plug-in (moe/policy.h), which ends in ".so"; NULL: the default. */
+    const char *policy;
+    /* Fills the expert slots with the sidecar's hottest experts while nothing else is asked for:
+     * after opening, and whenever moe_engine_warm() is called. Auto: when there is a sidecar, and
+     * slots to keep them in. Where all experts fit a GPU's memory, opening brings all of them
+     * there, for which auto needs no sidecar. */
+    moe_switch warm_start;
+    moe_switch prefetch; /* experts of the next layer ahead of need; auto: when something misses */
+    /* Computes a missing expert where it lies in host memory instead of moving it to the device.
+     * Auto: as many of a layer's as pays; on: all of them. For a device with memory of its own. */
+    moe_switch host_compute;
 
     /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
-     * expert moves once. Lossless: the text is that of plain decoding, sampled with the same seed
-     * or greedy. A step may then write several tokens.
-     * "auto": n-grams of the text so far, else the model itself restricted to the experts in
-     * memory, each only while it pays; "ngram"; "self"; "model:FILE": a smaller model with the same
-     * vocabulary; "off". NULL: off (the command's default is "auto") */
-    const char *speculate;
+     * expert moves once. A step may then write several tokens. Lossless: the text is that of plain
+     * decoding, sampled with the same seed or greedy. */
+    moe_speculate speculate;
+    const char
+        *draft_model;    /* of MOE_SPECULATE_MODEL: a file with the same vocabulary; else NULL */
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
-    /* When a drafted token stands. "exact": when it is what the sampler chooses there. "rejection"
-     * (speculative sampling, Leviathan et al. 2023): chains of a model are drawn at temperatures
-     * above 0 and accepted with min(1, p/q); tokens are then distributed as without a draft, but
-     * the same seed gives another text. NULL: exact */
-    const char *acceptance;
-    /* How long drafts are: "survival" (priced by measured costs), "cascade" (the Cascade paper's
-     * controller; for ablations with settings: "cascade:t=2,trials=4,set=8,refresh=100,
-     * back-off=off,early-exit=off,disable=off"), "static" (always draft_max). NULL: survival */
-    const char *length_control;
-    /* What costs are: "time", or "bytes" (modelled of bytes and rows, so that drafts are equally
-     * long in every run and on every machine, given the same expert cache; prefetch and foresight,
-     * which depend on when reads arrive, are then off unless switched on; with speculation off they
-     * are just counted, to compare with). NULL: time */
-    const char *cost;
-    /* The self draft (SpecMoE): experts of a layer that it uses and that stay in memory for it, at
-     * least as many as a token uses; 0: all that are resident. Which: "hot-temporal" (the most used
-     * of the last pass), "hot-global" (calibration), "random". NULL: hot-temporal */
-    uint32_t draft_experts;
-    const char *draft_pin;
-    /* What stands in for an expert that is not there: "topk" (the router's next best of those that
-     * are), its nearest by "output", "weight", "coact" or "router" (SpecMoE's affinities, of the
-     * calibration), "shuffled" (a random table, for comparison), "random", "none" (nothing). NULL:
-     * topk, which is better than all affinities where that was measured (bench/RESULTS.md) */
-    const char *affinity;
-    moe_switch foresight; /* reads begin for what the self draft's routers chose. Auto: on */
-    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so
-     * many bytes, as far as the draft foresees; 0: no limit. Lossless. */
-    uint64_t verify_bytes;
+    moe_acceptance acceptance;
 
-    /* Lossy modes: they change the text, in decoding and verification (never in prompts), and every
-     * report says so. Off by default. */
-    /* Most experts of a layer in a pass (MoE-Spec), at most those that a layer has; 0: off */
-    uint32_t expert_budget;
-    /* "router" or "static", then "substitute" or "truncate", then maybe "free" (resident experts do
-     * not count), joined by commas. NULL: "router,substitute". For analysis, and slower than no
-     * budget, as each layer is computed exactly, too: "oracle" in place of the ranking (by the
-     * experts' true contributions), "error" (tells moe_lossy_stats.output_error) */
-    const char *expert_budget_mode;
-    /* Buddies in place of missing experts (BuddyMoE): "on", "random" (any resident one), or
-     * settings "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch". NULL or "off":
-     * off */
-    const char *buddy;
-    /* Mean KL (nats) to the exact pass that turns lossy modes off; 0: none. It acts from the first
-     * tokens on. */
-    double quality_limit;
-    /* Of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8 positions that a
-     * session evaluates under lossy modes are always compared. */
-    double quality_share;
-
-    /* For the functions of texts (below) alone: of the file the vocabulary is read and nothing
-     * else, so a file that cannot be run, or has no weights, will do. What needs the model,
-     * sessions first of all, is MOE_ERR_UNSUPPORTED. All options above but model_path are ignored.
-     */
+    /* Reads the vocabulary of the file and nothing else, for the functions of texts (below). A file
+     * that cannot be run, or has no weights, will do. What needs the model, sessions first of all,
+     * is MOE_ERR_UNSUPPORTED. Of the other options only model_path, metadata_overrides, io_timeout
+     * and the callbacks act. */
     bool vocabulary_only;
+    /* Metadata that take the place of the file's, or are added to them: "KEY=TYPE:VALUE", several
+     * with commas between, TYPE being int, float, bool or str. NULL: none. What was saved or
+     * calibrated without them belongs to another model. */
+    const char *metadata_overrides;
+
+    /* Modes that change the text (moe/lossy_modes.h); NULL: none. */
+    const struct moe_lossy_options *lossy;
+    /* Settings of experiments (moe/lab.h, which may change in every version); NULL: defaults. */
+    const struct moe_lab_options *lab;
 
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
-
-    /* Metadata that take the place of the file's, or are added to them: "KEY=TYPE:VALUE", several
-     * with commas between, TYPE being int, float, bool or str. NULL: none. With vocabulary_only,
-     * too. What was saved or calibrated without them belongs to another model. */
-    const char *metadata_overrides;
-
-    /* So many sessions with a full context must fit: opening and planning are MOE_ERR_BUDGET where
-     * they do not. More may be opened all the same, and take what there is. 0: 1 */
-    uint32_t sessions;
-    /* 1: a host_memory above what machine and control groups have is accepted. The kernel may then
-     * swap, or kill the process. 0: it is refused. */
-    uint32_t overcommit_memory;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

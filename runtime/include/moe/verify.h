@@ -36,7 +36,7 @@ typedef struct moe_verify_options {
     size_t struct_size;      /* set by moe_verify_options_init() */
     const char *model_path;  /* a GGUF file, or any part of a split one; required */
     const char *calibration; /* NULL: the one beside the model, if there is one; "none": without */
-    const char *io;          /* as in moe_engine_options */
+    moe_io_kind io;          /* as in moe_engine_options */
     bool buffered_io;
     double io_timeout;        /* seconds without a byte, after which it fails; 0: 30 */
     moe_progress_fn progress; /* of the bytes; false stops. May be NULL */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The command's words for the engine ("--io uring", "--buddy rho=3,tae=0") as values of the
+ * library's enumerations and structs. */
+#ifndef CLI_ENGINE_WORDS_H
+#define CLI_ENGINE_WORDS_H
+
+#include <moe/lab.h>
+#include <moe/lossy_modes.h>
+
+#include "cli_options.h"
+
+/* The library's options and what hangs on them. It must not move once it is filled. */
+typedef struct cli_engine_settings {
+    moe_engine_options options;
+    moe_lossy_options lossy;
+    moe_lab_options lab;
+} cli_engine_settings;
+
+/* Initialises the settings and fills in what the command says in words; the rest has its defaults.
+ * Returns an exit code, having told the error. */
+int cli_engine_words(cli_engine_settings *settings, const cli_options *options);
+
+/* NULL is auto. Returns an exit code, having told the error. */
+int cli_io_kind(moe_io_kind *kind, const char *word);
+
+#endif

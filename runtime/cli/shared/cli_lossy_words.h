@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* --expert-budget-mode and --buddy: words and name=value, joined by commas. */
+#ifndef CLI_LOSSY_WORDS_H
+#define CLI_LOSSY_WORDS_H
+
+#include <moe/lab.h>
+#include <moe/lossy_modes.h>
+
+/* Both return an exit code, having told the error. text NULL: nothing is changed. */
+int cli_lossy_budget(moe_lossy_options *lossy, moe_lab_options *lab, const char *text);
+int cli_lossy_buddies(moe_lossy_options *lossy, const char *text);
+
+#endif

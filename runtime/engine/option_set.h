@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* An engine's options as the library works on them: a copy of what the program handed over, whole,
+ * with the structs of lossy modes and experiments that hang on it. */
+#ifndef MOE_ENGINE_OPTION_SET_H
+#define MOE_ENGINE_OPTION_SET_H
+
+#include <moe/lab.h>
+#include <moe/lossy_modes.h>
+#include <moe/moe.h>
+
+typedef struct moe_option_set {
+    moe_engine_options options; /* lossy and lab point to the members below, and are never NULL */
+    moe_lossy_options lossy;
+    moe_lab_options lab;
+} moe_option_set;
+
+/* Copies the options by the rule of struct_size; defaults stand for what is not given. The strings
+ * stay the program's. The set must not move afterwards. */
+int moe_option_set_take(moe_option_set *set, const moe_engine_options *given, moe_error *err);
+
+/* MOE_ERR_ARGUMENT, naming the field and the values it may have, where an enumeration has none of
+ * its values. Looks at no other field. */
+int moe_option_values_check(const moe_engine_options *options, moe_error *err);
+
+/* "on-demand", as messages say it. */
+const char *moe_offload_name(moe_offload_mode mode);
+
+#endif

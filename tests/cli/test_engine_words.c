@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* The command's words for the engine as the library's values: each word its value, settings field
+ * by field, and what is no word is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../runtime/cli/shared/cli_engine_words.h"
+
+static cli_engine_settings settings;
+
+static int read_length(const char *text)
+{
+    cli_options options = {.length_control = text};
+    return cli_engine_words(&settings, &options);
+}
+
+static void lengths(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {"",
+                                          "greedy",
+                                          "cascad",
+                                          "survival:t=2",
+                                          "static:",
+                                          "cascade:",
+                                          "cascade:t",
+                                          "cascade:t=",
+                                          "cascade:t=0",
+                                          "cascade:t=99999999999",
+                                          "cascade:t=2,",
+                                          "cascade:t=2,,set=8",
+                                          "cascade:back-off=no",
+                                          "cascade:disabled=off",
+                                          "cascade:T=2"};
+    const moe_lab_options *lab = &settings.lab;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(read_length(refused[i]), CLI_EXIT_USAGE);
+    }
+    assert_int_equal(read_length("survival"), CLI_EXIT_OK);
+    assert_int_equal(lab->length_control, MOE_LENGTH_SURVIVAL);
+    assert_int_equal(read_length("static"), CLI_EXIT_OK);
+    assert_int_equal(lab->length_control, MOE_LENGTH_STATIC);
+    assert_int_equal(read_length("cascade"), CLI_EXIT_OK);
+    assert_true(!lab->no_back_off && !lab->no_early_exit && !lab->no_disable);
+    assert_int_equal(lab->set_iterations, 0);
+    assert_int_equal(read_length("cascade:t=2,trials=3,set=8,refresh=50"), CLI_EXIT_OK);
+    assert_int_equal(lab->length_control, MOE_LENGTH_CASCADE);
+    assert_int_equal(lab->trial_iterations, 2);
+    assert_int_equal(lab->test_trials, 3);
+    assert_int_equal(lab->set_iterations, 8);
+    assert_int_equal(lab->refresh_iterations, 50);
+    assert_true(!lab->no_back_off && !lab->no_early_exit && !lab->no_disable);
+    assert_int_equal(read_length("cascade:disable=off,back-off=off"), CLI_EXIT_OK);
+    assert_true(lab->no_back_off && !lab->no_early_exit && lab->no_disable);
+    assert_int_equal(read_length("cascade:early-exit=off,back-off=on"), CLI_EXIT_OK);
+    assert_true(!lab->no_back_off && lab->no_early_exit && !lab->no_disable);
+}
+
+static void words(void **state)
+{
+    (void)state;
+    cli_options options = {.offload = "overlap",
+                           .kernels = "avx2",
+                           .io = "sync",
+                           .speculate = "model:small.gguf",
+                           .acceptance = "rejection",
+                           .cost = "bytes",
+                           .draft_pin = "random",
+                           .affinity = "shuffled"};
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_ptr_equal(settings.options.lab, &settings.lab);
+    assert_ptr_equal(settings.options.lossy, &settings.lossy);
+    assert_int_equal(settings.lab.offload, MOE_OFFLOAD_OVERLAP);
+    assert_int_equal(settings.lab.kernels, MOE_KERNELS_AVX2);
+    assert_int_equal(settings.options.io, MOE_IO_SYNC);
+    assert_int_equal(settings.options.speculate, MOE_SPECULATE_MODEL);
+    assert_string_equal(settings.options.draft_model, "small.gguf");
+    assert_int_equal(settings.options.acceptance, MOE_ACCEPTANCE_REJECTION);
+    assert_true(settings.lab.cost_by_bytes);
+    assert_int_equal(settings.lab.draft_pin, MOE_DRAFT_PIN_RANDOM);
+    assert_int_equal(settings.lab.affinity, MOE_STAND_IN_SHUFFLED);
+    options.speculate = "self";
+    options.affinity = "none";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_int_equal(settings.options.speculate, MOE_SPECULATE_SELF);
+    assert_null(settings.options.draft_model);
+    assert_int_equal(settings.lab.affinity, MOE_STAND_IN_NONE);
+    static const char *const refused[] = {"model:", "model", "on", "model:FILES", ""};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        options.speculate = refused[i];
+        bool is_file = strcmp(refused[i], "model:FILES") == 0;
+        assert_int_equal(cli_engine_words(&settings, &options),
+                         is_file ? CLI_EXIT_OK : CLI_EXIT_USAGE);
+    }
+}
+
+static void lossy(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {"yes",     "rho=65",       "alpha=0",     "tae=100",
+                                          "margin=", "weight=heavy", "missing=out", "on,rho=x"};
+    cli_options options = {.expert_budget_mode = "static,truncate,free"};
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_int_equal(settings.lossy.budget_order, MOE_BUDGET_BY_CALIBRATION);
+    assert_true(settings.lossy.budget_truncates && settings.lossy.budget_free_resident);
+    assert_true(!settings.lossy.buddies && !settings.lab.budget_oracle);
+    options.expert_budget_mode = "oracle,substitute,error";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_true(settings.lab.budget_oracle && settings.lab.budget_error);
+    assert_true(!settings.lossy.budget_truncates && !settings.lossy.budget_free_resident);
+    options.expert_budget_mode = "free,oracle";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_USAGE);
+    options.expert_budget_mode = NULL;
+    options.buddy = "off";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_false(settings.lossy.buddies);
+    options.buddy = "random,rho=8,tae=0,max=7,search=5,beta=0.5,eta=2,margin=0.25,alpha=0.5,"
+                    "weight=own,missing=drop";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    const moe_lossy_options *l = &settings.lossy;
+    assert_true(l->buddies && l->buddies_random && l->buddies_own_weight && l->buddies_drop);
+    assert_int_equal(l->buddies_max_replaced, 8);
+    assert_int_equal(l->buddies_tae_percentile, 0);
+    assert_int_equal(l->buddies_max, 7);
+    assert_int_equal(l->buddies_search, 5);
+    assert_true(l->buddies_beta == 0.5f && l->buddies_eta == 2.0f);
+    assert_true(l->buddies_margin == 0.25f && l->buddies_alpha == 0.5f);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        options.buddy = refused[i];
+        assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_USAGE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(words),
+        cmocka_unit_test(lossy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
