@@ -29,6 +29,7 @@ typedef struct page_rows {
     const void *v[MOE_KV_PAGE];
 } page_rows;
 
+/* Positions first .. first + n - 1 of the timeline. */
 static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
                          uint32_t first, uint32_t n, page_rows *rows)
 {
@@ -43,19 +44,31 @@ static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint
     }
 }
 
+/* The args->n_valid positions from `first` on, which lie in one page. */
 static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
-                       uint32_t page, page_rows *rows, moe_attend_args *args)
+                       uint32_t first, page_rows *rows, moe_attend_args *args)
 {
+    uint32_t page = first / MOE_KV_PAGE;
     if (kv->path != NULL && (page + 1) * MOE_KV_PAGE > kv->path_first) {
-        collect_rows(layout, kv, kv_head, page * MOE_KV_PAGE, args->n_valid, rows);
+        collect_rows(layout, kv, kv_head, first, args->n_valid, rows);
         args->k_rows = rows->k;
         args->v_rows = rows->v;
         return;
     }
     const uint8_t *base = kv->pages[page];
-    size_t slot = (size_t)kv_head * MOE_KV_PAGE;
+    size_t slot = (size_t)kv_head * MOE_KV_PAGE + first % MOE_KV_PAGE;
     args->k = base + layout->k_offset + slot * layout->k_row_bytes;
     args->v = base + layout->v_offset + slot * layout->v_row_bytes;
+}
+
+/* Of no pages: empty, but for the sinks of heads first .. first + n_q - 1. */
+static void begin_state(const moe_attention *a, uint32_t first, uint32_t n_q, float *max,
+                        float *sum)
+{
+    for (uint32_t h = 0; h < n_q; h++) {
+        max[h] = a->sinks != NULL ? a->sinks[first + h] + 0.0f : -INFINITY;
+        sum[h] = a->sinks != NULL ? 1.0f : 0.0f;
+    }
 }
 
 static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_head, uint32_t first,
@@ -69,30 +82,29 @@ static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_hea
     float *out = a->out + head * layout->v_dim;
     float max[MAX_TASK_HEADS], sum[MAX_TASK_HEADS], page_max[MAX_TASK_HEADS],
         page_sum[MAX_TASK_HEADS];
-    for (uint32_t h = 0; h < n_q; h++) {
-        max[h] = -INFINITY;
-        sum[h] = 0.0f;
-    }
+    begin_state(a, kv_head * job->group + first, n_q, max, sum);
     memset(out, 0, (size_t)n_q * layout->v_dim * sizeof *out);
     uint32_t n_visible = kv->position + 1;
-    for (uint32_t page = 0; page * MOE_KV_PAGE < n_visible; page++) {
+    uint32_t end;
+    for (uint32_t from = moe_attention_first(a, kv->position); from < n_visible; from = end) {
         page_rows rows;
-        uint32_t left = n_visible - page * MOE_KV_PAGE;
+        end = (from / MOE_KV_PAGE + 1) * MOE_KV_PAGE;
+        end = end < n_visible ? end : n_visible;
         moe_attend_args args = {
             .type = (moe_kv_type)layout->type,
             .k_row_bytes = layout->k_row_bytes,
             .v_row_bytes = layout->v_row_bytes,
             .k_dim = layout->k_dim,
             .v_dim = layout->v_dim,
-            .n_valid = left < MOE_KV_PAGE ? left : MOE_KV_PAGE,
+            .n_valid = end - from,
             .n_q = n_q,
             .q = a->q + head * layout->k_dim,
-            .scale = a->scale,
+            .scale = a->row_scales != NULL ? a->scale * a->row_scales[row] : a->scale,
             .max = page_max,
             .sum = page_sum,
             .out = page_out,
         };
-        place_page(layout, kv, kv_head, page, &rows, &args);
+        place_page(layout, kv, kv_head, from, &rows, &args);
         job->cpu->vector.attend_page(&args);
         for (uint32_t h = 0; h < n_q; h++) {
             job->cpu->vector.attend_merge(&max[h], &sum[h], out + (size_t)h * layout->v_dim,

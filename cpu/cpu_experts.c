@@ -5,6 +5,7 @@
  *
  * Inner rows are numbered consecutively over all works. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/cpu_internal.h"
 #include "runtime/base/alloc.h"
@@ -13,9 +14,30 @@
 
 typedef struct activate_job {
     moe_cpu_device *cpu;
+    const moe_activation *activation;
+    const float *scales; /* [n_inner] or NULL: of each inner row's gate and up */
     uint32_t n_ff;
     moe_q8_rows *h_q8; /* NULL: the down matrices are floats */
 } activate_job;
+
+/* To gate. */
+static void activate_row(const activate_job *job, uint32_t row, float *gate, float *up)
+{
+    const moe_vector_kernels *vector = &job->cpu->vector;
+    const moe_activation *a = job->activation;
+    if (job->scales != NULL) {
+        vector->scale(job->scales[row], gate, job->n_ff);
+        vector->scale(job->scales[row], up, job->n_ff);
+    }
+    switch (a->kind) {
+    case MOE_ACTIVATION_SILU:
+        vector->silu_mul(gate, up, gate, job->n_ff);
+        break;
+    case MOE_ACTIVATION_SWIGLU_CLAMPED:
+        vector->swiglu_clamped(gate, up, gate, job->n_ff, a->alpha, a->limit);
+        break;
+    }
+}
 
 static void activate_range(void *context, uint32_t begin, uint32_t end)
 {
@@ -23,7 +45,7 @@ static void activate_range(void *context, uint32_t begin, uint32_t end)
     moe_cpu_device *cpu = job->cpu;
     for (uint32_t r = begin; r < end; r++) {
         float *gate = cpu->ff_gate + (size_t)r * job->n_ff;
-        cpu->vector.silu_mul(gate, cpu->ff_up + (size_t)r * job->n_ff, gate, job->n_ff);
+        activate_row(job, r, gate, cpu->ff_up + (size_t)r * job->n_ff);
         if (job->h_q8 != NULL) {
             cpu->matmul.quantize_rows(gate, job->n_ff, 1, job->n_ff, job->h_q8, r);
         }
@@ -50,7 +72,9 @@ static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t
                                        .x_index = works[w].x_index,
                                        .out = cpu->ff_gate + (size_t)first * n_ff,
                                        .out_stride = n_ff};
+        gate->bias = works[w].gate_bias;
         products[2 * w + 1] = *gate;
+        products[2 * w + 1].bias = works[w].up_bias;
         products[2 * w + 1].weight = works[w].up;
         products[2 * w + 1].args.out = cpu->ff_up + (size_t)first * n_ff;
         first += works[w].n_rows;
@@ -66,6 +90,7 @@ static void list_down(const moe_cpu_device *cpu, uint32_t n_ff, const moe_q8_row
     for (uint32_t w = 0; w < n_works; w++) {
         moe_cpu_product *down = &products[w];
         down->weight = works[w].down;
+        down->bias = works[w].down_bias;
         down->x_q8 = h_q8->q != NULL ? moe_cpu_rows_from(h_q8, first) : *h_q8;
         down->args = (moe_matmul_args){.n_rows = works[w].n_rows,
                                        .x = cpu->ff_gate + (size_t)first * n_ff,
@@ -75,6 +100,25 @@ static void list_down(const moe_cpu_device *cpu, uint32_t n_ff, const moe_q8_row
                                        .out_stride = out_stride};
         first += works[w].n_rows;
     }
+}
+
+/* The works' x_scales in a row; NULL, and MOE_OK, where they have none. */
+static int collect_scales(const moe_expert_work *works, uint32_t n_works, uint32_t n_inner,
+                          float **scales, moe_error *err)
+{
+    *scales = NULL;
+    if (works[0].x_scales == NULL) {
+        return MOE_OK;
+    }
+    float *next = *scales = moe_calloc(n_inner, sizeof *next);
+    if (next == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the scales of %u rows", n_inner);
+    }
+    for (uint32_t w = 0; w < n_works; w++) {
+        memcpy(next, works[w].x_scales, works[w].n_rows * sizeof *next);
+        next += works[w].n_rows;
+    }
+    return MOE_OK;
 }
 
 static bool is_quantized(const moe_weight *weight)
@@ -103,16 +147,23 @@ int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint3
     }
     uint32_t n_ff = works[0].gate.n_out;
     uint32_t n_inner = list_gate_up(cpu, x, n_in, &x_q8, works, n_works, products);
+    float *scales;
+    int status = collect_scales(works, n_works, n_inner, &scales, err);
+    if (status != MOE_OK) {
+        free(products);
+        return status;
+    }
     moe_cpu_run_products(cpu, products, 2 * n_works);
     bool quantize = is_quantized(&works[0].down);
     if (quantize) {
         moe_q8_rows_bind(&h_q8, cpu->h_q8_memory, n_inner, n_ff);
     }
-    activate_job activate = {cpu, n_ff, quantize ? &h_q8 : NULL};
+    activate_job activate = {cpu, &works[0].activation, scales, n_ff, quantize ? &h_q8 : NULL};
     moe_cpu_for(cpu, n_inner, 1, activate_range, &activate);
     list_down(cpu, n_ff, &h_q8, works, n_works, out, out_stride, products);
     moe_cpu_run_products(cpu, products, n_works);
     free(products);
+    free(scales);
     return MOE_OK;
 }
 

@@ -63,7 +63,8 @@ static void run_product(const products_job *job, const moe_cpu_product *product,
         job->cpu->matmul.matmul[weight->type](&args);
     }
     for (uint32_t r = 0; product->bias != NULL && r < args.n_rows; r++) {
-        float *out = args.out + (size_t)r * args.out_stride;
+        uint32_t row = args.out_index != NULL ? args.out_index[r] : r;
+        float *out = args.out + (size_t)row * args.out_stride;
         job->cpu->vector.add(out, product->bias + first, out, args.n_out);
     }
 }

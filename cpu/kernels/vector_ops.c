@@ -47,6 +47,17 @@ static void silu_mul_c(const float *g, const float *u, float *y, uint32_t n)
         y[i] = g[i] / (1.0f + moe_exp(-g[i])) * u[i];
 }
 
+static void swiglu_clamped_c(const float *g, const float *u, float *y, uint32_t n, float alpha,
+                             float limit)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float a = limit < g[i] ? limit : g[i];
+        float b = limit < u[i] ? limit : u[i];
+        b = -limit > b ? -limit : b;
+        y[i] = a / (1.0f + moe_exp(-(alpha * a))) * (b + 1.0f);
+    }
+}
+
 static void add_c(const float *a, const float *b, float *y, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -100,6 +111,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .rope_interleaved = rope_interleaved_c,
         .rope_halves = rope_halves_c,
         .silu_mul = silu_mul_c,
+        .swiglu_clamped = swiglu_clamped_c,
         .sigmoid = moe_sigmoid_c,
         .add = add_c,
         .axpy = axpy_c,

@@ -91,6 +91,27 @@ static void silu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
     }
 }
 
+static inline l16 swiglu_clamped_of(l16 g, l16 u, l16 alpha, l16 limit, l16 low)
+{
+    l16 a = l16_min(limit, g);
+    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(l16_mul(alpha, a))));
+    return l16_mul(l16_div(a, divisor), l16_add(clamp_of(u, limit, low), l16_set(1.0f)));
+}
+
+static void swiglu_clamped_lanes(const float *g, const float *u, float *y, uint32_t n, float alpha,
+                                 float limit)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 a = l16_set(alpha), high = l16_set(limit), low = l16_set(-limit);
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(y + i, swiglu_clamped_of(l16_load(g + i), l16_load(u + i), a, high, low));
+    if (rest > 0) {
+        l16 part = swiglu_clamped_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest),
+                                     a, high, low);
+        l16_store_part(y + whole, part, rest);
+    }
+}
+
 static void sigmoid_lanes(float *x, uint32_t n)
 {
     uint32_t whole = n & ~15u, rest = n & 15u;
@@ -348,6 +369,7 @@ static void vector_lanes_init(moe_vector_kernels *kernels)
     kernels->rope_interleaved = rope_interleaved_lanes;
     kernels->rope_halves = rope_halves_lanes;
     kernels->silu_mul = silu_mul_lanes;
+    kernels->swiglu_clamped = swiglu_clamped_lanes;
     kernels->sigmoid = sigmoid_lanes;
     kernels->add = add_lanes;
     kernels->axpy = axpy_lanes;

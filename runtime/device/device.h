@@ -136,8 +136,27 @@ typedef struct moe_attention {
     const float *q;         /* device, [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
+    /* Of the positions 0..position a row sees the last `window`, itself among them; 0: all. And of
+     * those, the ones of its own chunk: chunk c is [c * chunk, (c + 1) * chunk); 0: there are none.
+     * What a row does not see is not read, and may be of a page that is not there. */
+    uint32_t window;
+    uint32_t chunk;
+    /* Device, [n_head] or NULL: each head's softmax has one more score, which has no value. The
+     * running state of attend_merge() begins with it: (max, sum, out) is (sink, 1, 0). */
+    const float *sinks;
+    /* Host, [n_rows] or NULL: row r's scale is scale * row_scales[r]. */
+    const float *row_scales;
     float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
+
+/* The first position that a row sees. The sums over the page that it lies in begin with it. */
+static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t position)
+{
+    uint32_t n = position + 1;
+    uint32_t first = a->window > 0 && a->window < n ? n - a->window : 0;
+    uint32_t begin = a->chunk > 0 ? position / a->chunk * a->chunk : 0;
+    return first > begin ? first : begin;
+}
 
 #define MOE_MAX_ROUTES 2u
 
@@ -159,9 +178,25 @@ typedef struct moe_route {
     float *probs;      /* host, out: [n_rows][n_expert] probabilities over all experts, or NULL */
 } moe_route;
 
-/* One expert and the rows that chose it: down . (silu(gate . x) * (up . x)). */
+typedef enum moe_activation_kind {
+    MOE_ACTIVATION_SILU,          /* silu(gate) * up */
+    MOE_ACTIVATION_SWIGLU_CLAMPED /* swiglu_clamped of cpu/kernels/vector_ops.h */
+} moe_activation_kind;
+
+typedef struct moe_activation {
+    moe_activation_kind kind;
+    float alpha, limit; /* of SWIGLU_CLAMPED */
+} moe_activation;
+
+/* One expert and the rows that chose it: down . activation(gate . x, up . x), a bias added to each
+ * product. All works of a call have the same activation, and the same biases are NULL. */
 typedef struct moe_expert_work {
     moe_weight gate, up, down;
+    const float *gate_bias, *up_bias, *down_bias; /* device, [n_out] each; or NULL */
+    moe_activation activation;
+    /* Host, [n_rows] or NULL: the products gate . x and up . x of a row are multiplied by its own.
+     * Not together with biases. */
+    const float *x_scales;
     const uint32_t *x_index;   /* host, [n_rows]: rows of x; NULL: 0, 1, .. */
     const uint32_t *out_index; /* host, [n_rows]: rows of out; NULL: 0, 1, .. */
     uint32_t n_rows;
@@ -209,6 +244,16 @@ typedef struct moe_step_inputs {
     uint32_t n_rows;
     uint32_t n_rot;
 } moe_step_inputs;
+
+/* What not every device has. */
+typedef enum moe_device_feature {
+    /* window, chunk, sinks and row_scales of moe_attention */
+    MOE_DEVICE_MASKED_ATTENTION = 1 << 0,
+    /* biases, activations other than SILU and x_scales of moe_expert_work */
+    MOE_DEVICE_EXPERT_FORMS = 1 << 1,
+    /* The host may read the device's memory where it lies. */
+    MOE_DEVICE_READABLE = 1 << 2
+} moe_device_feature;
 
 typedef struct moe_device_ops {
     void (*close)(moe_device *device);
@@ -396,6 +441,7 @@ struct moe_device {
     /* NULL: the device's memory is the host's, and the fields below are 0. */
     const moe_link_ops *link;
     const moe_recording_ops *recording; /* NULL: not offered */
+    unsigned features;                  /* moe_device_feature */
     uint64_t memory_bytes;              /* of the device, for all its contents */
     uint64_t link_bytes_per_s;          /* nominal: a first estimate until copies have been measured
                                          */

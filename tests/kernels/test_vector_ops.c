@@ -45,6 +45,11 @@ static void run_silu_mul(const moe_vector_kernels *k, const test_case *in, float
     k->silu_mul(in->a, in->b, out, in->n);
 }
 
+static void run_swiglu_clamped(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->swiglu_clamped(in->a, in->b, out, in->n, 1.702f, 0.7f);
+}
+
 static void run_sigmoid(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -124,6 +129,7 @@ static const subject subjects[] = {
     {"rope_interleaved", run_rope_interleaved},
     {"rope_halves", run_rope_halves},
     {"silu_mul", run_silu_mul},
+    {"swiglu_clamped", run_swiglu_clamped},
     {"sigmoid", run_sigmoid},
     {"add", run_add},
     {"axpy", run_axpy},
@@ -278,6 +284,13 @@ static void norms_and_sums_agree_with_double(void **state)
         k.silu_mul(a, b, y, n);
         for (uint32_t i = 0; i < n; i++)
             test_assert_near("silu_mul", a[i] / (1 + exp(-(double)a[i])) * b[i], y[i], 1e-6, 0);
+        k.swiglu_clamped(a, b, y, n, 1.702f, 0.7f);
+        for (uint32_t i = 0; i < n; i++) {
+            double g = fmin(a[i], 0.7f);
+            double u = fmax(fmin(b[i], 0.7f), -0.7f);
+            test_assert_near("swiglu_clamped", g / (1 + exp(-1.702 * g)) * (u + 1), y[i], 2e-6,
+                             1e-7);
+        }
         memcpy(y, a, n * sizeof(float));
         k.sigmoid(y, n);
         for (uint32_t i = 0; i < n; i++)
