@@ -24,6 +24,7 @@
 #include "runtime/sidecar/calibration_state.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/model_parts.h"
+#include "runtime/pass/expert_form.h"
 
 #define WINDOW                  512u
 #define DEFAULT_SAMPLES         64u
@@ -180,16 +181,15 @@ static int count_text(calibration_run *run, moe_error *err)
 /* ---- Outputs ---- */
 
 /* Runs one expert on the rows in buffers->norm, into rank_out. */
-static int run_expert(calibration_run *run, const moe_expert_view *view, float *out, moe_error *err)
+static int run_expert(calibration_run *run, uint32_t layer, uint32_t expert,
+                      const moe_expert_view *view, float *out, moe_error *err)
 {
     moe_pass_buffers *b = &run->engine->runner.buffers;
     moe_device *device = run->engine->device;
     uint32_t n = run->state->n_samples;
     uint32_t n_embd = run->state->shape.n_embd;
-    moe_expert_work work = {.gate = view->parts[MOE_EXPERT_GATE],
-                            .up = view->parts[MOE_EXPERT_UP],
-                            .down = view->parts[MOE_EXPERT_DOWN],
-                            .n_rows = n};
+    moe_expert_work work = moe_expert_work_of(&run->engine->runner, layer, expert, view);
+    work.n_rows = n;
     int status =
         device->ops->experts(device, b->norm, n, n_embd, &work, 1, b->rank_out, n_embd, err);
     return status != MOE_OK ? status
@@ -222,7 +222,8 @@ static int run_all_experts(calibration_run *run, uint32_t layer, float *outputs,
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(engine->runner.experts, b->positions, b->views, &n, err);
         for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
-            status = run_expert(run, &b->views[i], outputs + b->positions[i] * stride, err);
+            status = run_expert(run, layer, plan->experts[b->positions[i]], &b->views[i],
+                                outputs + b->positions[i] * stride, err);
         }
     }
     if (status != MOE_OK) {

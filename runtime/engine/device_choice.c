@@ -54,17 +54,39 @@ static int open_simulated(moe_device **out, const moe_device_choice *choice, moe
     return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
-static int open_cuda(moe_device **out, const moe_engine_options *o, uint32_t index, moe_error *err)
+static int check_features(moe_device **device, unsigned needs, moe_error *err)
+{
+    unsigned lacks = needs & ~(*device)->features;
+    if (lacks == 0) {
+        return MOE_OK;
+    }
+    bool attention = (lacks & MOE_DEVICE_MASKED_ATTENTION) != 0;
+    bool experts = (lacks & MOE_DEVICE_EXPERT_FORMS) != 0;
+    int status = moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "the device %s does not have what this model needs: %s%s%s; the CPU does",
+                          (*device)->name, attention ? "attention with windows or sinks" : "",
+                          attention && experts ? ", " : "",
+                          experts ? "experts with biases or other activations than SiLU" : "");
+    (*device)->ops->close(*device);
+    *device = NULL;
+    return status;
+}
+
+static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t index,
+                     moe_error *err)
 {
     const moe_cuda_module *module;
-    moe_cuda_device_options options = {.index = index,
-                                       .blas_prefill = o->float_gemm == MOE_FLOAT_GEMM_BLAS};
+    moe_cuda_device_options options = {
+        .index = index, .blas_prefill = choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
     int status = moe_cuda_module_load(&module, err);
-    return status != MOE_OK ? status : module->open(out, &options, err);
+    if (status == MOE_OK) {
+        status = module->open(out, &options, err);
+    }
+    return status != MOE_OK ? status : check_features(out, choice->needs, err);
 }
 
 /* Opens the first usable GPU; if there is none, returns the error of the last one tried. */
-static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_error *err)
+static int open_any_cuda(moe_device **out, const moe_device_choice *choice, moe_error *err)
 {
     const moe_cuda_module *module;
     int status = moe_cuda_module_load(&module, err);
@@ -80,7 +102,7 @@ static int open_any_cuda(moe_device **out, const moe_engine_options *o, moe_erro
     for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
         /* Of the unusable ones only the first is tried, for its error. */
         if (i == 0 || list->devices[i].why_not[0] == '\0') {
-            status = open_cuda(out, o, i, err);
+            status = open_cuda(out, choice, i, err);
         }
     }
     free(list);
@@ -91,7 +113,7 @@ static int open_best(moe_device **out, const moe_device_choice *choice, moe_erro
 {
     const moe_engine_options *o = choice->options;
     moe_error why_not = {""};
-    if (open_any_cuda(out, o, &why_not) == MOE_OK) {
+    if (open_any_cuda(out, choice, &why_not) == MOE_OK) {
         return MOE_OK;
     }
     if (why_not.message[0] != '\0' && o->log != NULL && moe_cuda_gpu_seen()) {
@@ -112,7 +134,7 @@ int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, mo
     } else if (strcmp(o->device, "cpu") == 0) {
         status = open_cpu(out, choice, err);
     } else if (moe_cuda_parse_name(o->device, &index)) {
-        status = open_cuda(out, o, index, err);
+        status = open_cuda(out, choice, index, err);
     } else {
         status = open_simulated(out, choice, err);
     }

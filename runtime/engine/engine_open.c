@@ -84,6 +84,22 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     return status;
 }
 
+/* Biases of experts are in the device's memory, and the host cannot read that. */
+static bool lacks_biases(const moe_engine *engine)
+{
+    return engine->config.expert_biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
+}
+
+/* Of the device, as moe_device_feature. */
+static unsigned needed_features(const moe_model_config *c)
+{
+    unsigned needs = c->attention_sinks ? MOE_DEVICE_MASKED_ATTENTION : 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        needs |= c->layers[l].window > 0 ? MOE_DEVICE_MASKED_ATTENTION : 0;
+    }
+    return needs | (c->expert_biases || c->swiglu_alpha != 0.0f ? MOE_DEVICE_EXPERT_FORMS : 0);
+}
+
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
                            moe_error *err)
 {
@@ -91,8 +107,17 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     if (status != MOE_OK) {
         return status;
     }
-    moe_device_choice choice = {.options = o, .team = engine->team, .cpu_features = cpu_features};
+    moe_device_choice choice = {.options = o,
+                                .team = engine->team,
+                                .cpu_features = cpu_features,
+                                .needs = needed_features(&engine->config)};
     status = moe_device_choice_open(&engine->device, &choice, err);
+    if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
+        status = moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "options.host_compute cannot act: the experts of %s models have biases, "
+                          "which are in the device's memory",
+                          engine->config.family);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -107,7 +132,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
 static bool computes_on_host(const moe_engine *engine, const moe_engine_options *o)
 {
     return engine->device->link != NULL && engine->offload == MOE_OFFLOAD_AUTO &&
-           o->host_compute != MOE_SWITCH_OFF;
+           o->host_compute != MOE_SWITCH_OFF && !lacks_biases(engine);
 }
 
 /* On a simulated device the host's team computes on the cores that stand for the device: it has

@@ -17,7 +17,6 @@
 int moe_choose_context(const moe_model_config *config, uint32_t wanted, uint32_t *context,
                        moe_error *err)
 {
-    uint32_t window = config->attention_window;
     uint32_t unscaled = config->attention_unscaled;
     *context = wanted != 0 ? wanted : config->n_context_train;
     if (unscaled != 0 && *context > unscaled) {
@@ -30,17 +29,6 @@ int moe_choose_context(const moe_model_config *config, uint32_t wanted, uint32_t
         }
         *context = unscaled;
     }
-    if (window == 0 || *context <= window) {
-        return MOE_OK;
-    }
-    if (wanted != 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "key '%s.attention.sliding_window' is %" PRIu32 ": a context of %" PRIu32
-                        " tokens would need attention with a window, which is not supported; a "
-                        "context of up to %" PRIu32 " tokens works",
-                        config->architecture, window, wanted, window);
-    }
-    *context = window;
     return MOE_OK;
 }
 
@@ -90,12 +78,10 @@ void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *opti
         options->log(line, options->user);
     }
     if (options->context == 0 && engine->context < config->n_context_train) {
-        bool scaled = engine->context == config->attention_unscaled;
         snprintf(line, sizeof line,
-                 "%s.attention.%s is %" PRIu32 ": the context is %" PRIu32
+                 "%s.attention.temperature_length is %" PRIu32 ": the context is %" PRIu32
                  " tokens, not the model's %" PRIu32,
-                 config->architecture, scaled ? "temperature_length" : "sliding_window",
-                 engine->context, engine->context, config->n_context_train);
+                 config->architecture, engine->context, engine->context, config->n_context_train);
         options->log(line, options->user);
     }
 }

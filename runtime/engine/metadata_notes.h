@@ -8,9 +8,8 @@
 
 #include "runtime/engine/engine_internal.h"
 
-/* The context of sessions: the caller's, or (0) the model's. Attention has no window yet, so a
- * model with a window runs only while the whole context lies within it; a longer context is
- * refused. */
+/* Sets the sessions' context: the caller's, or (0) the model's. Attention is not scaled by
+ * position, so that contexts of models that need it end before; a longer one is refused. */
 int moe_choose_context(const moe_model_config *config, uint32_t wanted, uint32_t *context,
                        moe_error *err);
 

@@ -145,6 +145,11 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
         config->moe_every += config->moe_every == 0;
     }
     config->ffn_norm_tensor = r->family->ffn_norm != NULL ? r->family->ffn_norm : "ffn_norm.weight";
+    config->expert_biases = r->family->expert_biases;
+    if (r->family->swiglu_clamped) { /* numbers of all models of the kind; no key says them */
+        config->swiglu_alpha = 1.702f;
+        config->swiglu_limit = 7.0f;
+    }
     read_expert_widths(r, config);
     read_gate(r, config);
 }

@@ -189,6 +189,18 @@ static const moe_family families[] = {
         .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
         .shared = MOE_SHARED_TENSORS,
     },
+    {
+        .architecture = "gpt-oss",
+        .name = "gpt-oss",
+        .window_period = 2,
+        .attention_sinks = true,
+        .rope = MOE_ROPE_HALVES,
+        .yarn_fractions = true,
+        .ffn_norm = "post_attention_norm.weight",
+        .gate = MOE_GATE_SOFTMAX_SELECTED,
+        .expert_biases = true,
+        .swiglu_clamped = true,
+    },
 };
 
 size_t moe_family_count(void)

@@ -44,12 +44,17 @@ typedef struct moe_family {
     moe_qk_norm_kind qk_norm;
     bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
     bool qk_norm_after_rope; /* else before it */
+    uint32_t window_period;  /* of layers with a window; the last of a period has none; 0: all do */
+    bool attention_sinks;
     moe_rope_kind rope;
+    bool yarn_fractions;
     const char *ffn_norm;  /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
     moe_gate_kind gate;    /* when expert_gating_func is absent */
     bool gate_takes_bias;  /* ... and the file has biases for the choice of experts */
     bool gate_renormalise; /* when expert_weights_norm is absent */
     bool logit_divisor;    /* logits are divided by logit_scale, not multiplied */
+    bool expert_biases;
+    bool swiglu_clamped;
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */

@@ -25,6 +25,7 @@ typedef enum moe_feed_forward_kind {
 typedef struct moe_layer_kind {
     moe_mixer_kind mixer;
     moe_feed_forward_kind feed_forward;
+    uint32_t window; /* a token attends to so many of the last ones, itself among them; 0: to all */
 } moe_layer_kind;
 
 /* Sizes of a recurrent layer. For each such layer a sequence has

@@ -219,6 +219,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     }
     config->attention_window = moe_config_u32(r, "attention.sliding_window", 0);
     read_temperature(r, config);
+    config->attention_sinks = r->family->attention_sinks;
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {
         config->clip_qkv = moe_config_f32(r, "attention.clamp_kqv", 0);
         if (r->status == MOE_OK && config->clip_qkv < 0) {
@@ -292,6 +293,7 @@ static void read_yarn(moe_config_reader *r, moe_model_config *config)
 static void read_rope(moe_config_reader *r, moe_model_config *config)
 {
     config->rope = r->family->rope;
+    config->yarn_fractions = r->family->yarn_fractions;
     config->rope_freq_base = moe_config_f32(r, "rope.freq_base", 10000);
     config->rope_scaling = read_scaling_kind(r);
     config->rope_factor =
@@ -320,26 +322,6 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uint32_t layer)
-{
-    bool routed = config->n_expert > 0 && layer >= config->n_dense_lead &&
-                  (layer + 1) % config->moe_every == 0;
-    return !routed                   ? MOE_FEED_FORWARD_DENSE
-           : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
-                                     : MOE_FEED_FORWARD_ROUTED;
-}
-
-/* Call after the checks, which bound the number of layers. */
-static void set_layers(moe_model_config *config)
-{
-    bool latent = config->attention == MOE_ATTENTION_MLA;
-    for (uint32_t l = 0; l < config->n_layer; l++) {
-        config->layers[l] =
-            (moe_layer_kind){.mixer = latent ? MOE_MIXER_LATENT : MOE_MIXER_ATTENTION,
-                             .feed_forward = feed_forward_of(config, l)};
-    }
-}
-
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     *config = (moe_model_config){0};
@@ -354,8 +336,9 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     moe_config_read_experts(&r, config);
     moe_metadata_refuse_keys(&r);
     status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
-    if (status == MOE_OK) {
-        set_layers(config);
+    if (status != MOE_OK) {
+        return status;
     }
-    return status;
+    moe_config_read_layers(&r, config); /* the checks have bounded the number of layers */
+    return r.status;
 }

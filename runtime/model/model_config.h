@@ -71,12 +71,11 @@ typedef struct moe_model_config {
     uint32_t head_dim_k;
     uint32_t head_dim_v;
     moe_qk_norm_kind qk_norm;
-    bool qk_norm_after_rope; /* else before it */
-    float clip_qkv;          /* 0: none */
-    float attention_scale;   /* for q.k; includes YaRN's mscale if it applies */
-    /* A token attends to this many of the last tokens, including itself; 0: to all. Attention
-     * implements no window, so contexts are limited to it. */
-    uint32_t attention_window;
+    bool qk_norm_after_rope;   /* else before it */
+    float clip_qkv;            /* 0: none */
+    float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
+    uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
+    bool attention_sinks;      /* a learnt score beside those of the positions, for each head */
     /* Queries of positions from here on would be scaled, which is not done; 0: there are none.
      * Contexts end before. */
     uint32_t attention_unscaled;
@@ -95,6 +94,7 @@ typedef struct moe_model_config {
     float yarn_beta_fast;
     float yarn_beta_slow;
     float yarn_magnitude; /* factor on cos and sin; default 1, or YaRN's */
+    bool yarn_fractions;  /* the bounds of YaRN's blend are not rounded to whole pairs */
 
     /* Feed-forward */
     const char *ffn_norm_tensor; /* its name after "blk.N."; constant */
@@ -106,6 +106,9 @@ typedef struct moe_model_config {
     uint32_t n_ff_expert;
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
+    bool expert_biases;   /* of the router and of the experts' products */
+    float swiglu_alpha;   /* of a clamped SwiGLU; 0: experts have silu(gate) * up */
+    float swiglu_limit;
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
     float gate_scale;             /* of the selected weights; 1: none */

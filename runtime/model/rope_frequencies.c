@@ -21,9 +21,10 @@ void moe_rope_frequencies(const moe_model_config *config, const float *factors, 
     double low = 0;
     double width = 1;
     if (config->rope_scaling == MOE_ROPE_SCALING_YARN) {
-        low = fmax(0, floor(pair_turning(config, (double)config->yarn_beta_fast)));
-        double high =
-            fmin(config->n_rot - 1, ceil(pair_turning(config, (double)config->yarn_beta_slow)));
+        low = pair_turning(config, (double)config->yarn_beta_fast);
+        double high = pair_turning(config, (double)config->yarn_beta_slow);
+        low = fmax(0, config->yarn_fractions ? low : floor(low));
+        high = fmin(config->n_rot - 1, config->yarn_fractions ? high : ceil(high));
         width = fmax(0.001, high - low);
     }
     for (uint32_t i = 0; i < n_pairs; i++) {

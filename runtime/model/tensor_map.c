@@ -76,6 +76,15 @@ static bool has_shape(const moe_gguf_tensor *tensor, const shape *expected)
     return tensor->dims[0] == expected->n_in && rows == expected->n_out;
 }
 
+static int need_f32(const builder *b, const char *name, uint32_t type)
+{
+    return type == MOE_DTYPE_F32
+               ? MOE_OK
+               : moe_fail(b->err, MOE_ERR_UNSUPPORTED,
+                          "tensor '%s' is of type %s; norms and biases must be F32", name,
+                          moe_dtype_name(type));
+}
+
 /* Claims the named tensor and writes its whole range; *found is false if there is none. */
 static int take(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref,
                 bool *found)
@@ -94,10 +103,8 @@ static int take(builder *b, const char *name, const shape *expected, moe_tensor_
                         "file quantised to another type, for example Q4_K",
                         name, moe_dtype_name(tensor->type), tensor->type);
     }
-    if (expected->vector && tensor->type != MOE_DTYPE_F32) {
-        return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
-                        "tensor '%s' is of type %s; norms and biases must be F32", name,
-                        moe_dtype_name(tensor->type));
+    if (expected->vector && need_f32(b, name, tensor->type) != MOE_OK) {
+        return MOE_ERR_UNSUPPORTED;
     }
     if (tensor->file_index >= moe_gguf_n_files(b->gguf) ||
         tensor->offset > moe_gguf_file_at(b->gguf, tensor->file_index)->size ||
@@ -333,7 +340,8 @@ static int map_layer(builder *b, uint32_t index)
         const moe_tensor_row *row = &moe_tensor_rows[t];
         bool optional = (row->traits & MOE_TRAIT_OPTIONAL) != 0;
         bool mapped = layer->tensors[t].size > 0; /* a part of attn_qkv */
-        if (mapped || (row->traits & ~traits & ~(unsigned)MOE_TRAIT_OPTIONAL) != 0) {
+        unsigned needed = row->traits & ~(unsigned)(MOE_TRAIT_OPTIONAL | MOE_TRAIT_F32);
+        if (mapped || (needed & ~traits) != 0) {
             continue;
         }
         shape expected = {b->dims[row->n_in], b->dims[row->n_out], 1, row->n_out == MOE_DIM_NONE};
@@ -342,6 +350,9 @@ static int map_layer(builder *b, uint32_t index)
                                                                     : row->name;
         snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, tensor);
         int status = take_resident(b, name, &expected, optional, &layer->tensors[t]);
+        if (status == MOE_OK && (row->traits & MOE_TRAIT_F32) != 0) {
+            status = need_f32(b, name, layer->tensors[t].type);
+        }
         if (status != MOE_OK) {
             return status;
         }

@@ -28,6 +28,7 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_V_BIAS,
     MOE_LAYER_ATTN_OUT, /* [n_embd][n_head * head_dim_v] */
     MOE_LAYER_ATTN_OUT_BIAS,
+    MOE_LAYER_ATTN_SINKS, /* [n_head] F32 */
     MOE_LAYER_ATTN_Q_NORM,
     MOE_LAYER_ATTN_K_NORM,
     MOE_LAYER_ATTN_Q_A, /* MLA with q_lora: [q_lora_rank][n_embd] */
@@ -43,8 +44,12 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_FFN_UP,
     MOE_LAYER_FFN_DOWN,              /* [n_embd][n_ff_dense] */
     MOE_LAYER_ROUTER,                /* [n_expert][n_embd] */
+    MOE_LAYER_ROUTER_BIAS,           /* [n_expert] F32 */
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
-    MOE_LAYER_SHARED_GATE,           /* shared expert: [n_ff_shared][n_embd] */
+    MOE_LAYER_EXPERTS_GATE_BIAS,     /* [n_expert][n_ff_expert] F32 */
+    MOE_LAYER_EXPERTS_UP_BIAS,
+    MOE_LAYER_EXPERTS_DOWN_BIAS, /* [n_expert][n_embd] F32 */
+    MOE_LAYER_SHARED_GATE,       /* shared expert: [n_ff_shared][n_embd] */
     MOE_LAYER_SHARED_UP,
     MOE_LAYER_SHARED_DOWN,
     MOE_LAYER_SHARED_ROUTER, /* [1][n_embd]: gate of the shared expert */

@@ -15,6 +15,7 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD, 0},
     [MOE_LAYER_ATTN_OUT_BIAS] = {"attn_output.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_SINKS] = {"attn_sinks.weight", MOE_DIM_HEADS, MOE_DIM_NONE, MOE_TRAIT_SINKS},
     [MOE_LAYER_ATTN_Q_NORM] = {"attn_q_norm.weight", MOE_DIM_Q_NORM, MOE_DIM_NONE,
                                MOE_TRAIT_QK_NORM},
     [MOE_LAYER_ATTN_K_NORM] = {"attn_k_norm.weight", MOE_DIM_K_NORM, MOE_DIM_NONE,
@@ -38,6 +39,14 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_FFN_UP] = {"ffn_up.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
     [MOE_LAYER_FFN_DOWN] = {"ffn_down.weight", MOE_DIM_FF_DENSE, MOE_DIM_EMBD, MOE_TRAIT_DENSE},
     [MOE_LAYER_ROUTER] = {"ffn_gate_inp.weight", MOE_DIM_EMBD, MOE_DIM_EXPERTS, MOE_TRAIT_EXPERTS},
+    [MOE_LAYER_ROUTER_BIAS] = {"ffn_gate_inp.bias", MOE_DIM_EXPERTS, MOE_DIM_NONE,
+                               MOE_TRAIT_EXPERT_BIASES},
+    [MOE_LAYER_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", MOE_DIM_FF_EXPERT, MOE_DIM_EXPERTS,
+                                     MOE_TRAIT_EXPERT_BIASES | MOE_TRAIT_F32},
+    [MOE_LAYER_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", MOE_DIM_FF_EXPERT, MOE_DIM_EXPERTS,
+                                   MOE_TRAIT_EXPERT_BIASES | MOE_TRAIT_F32},
+    [MOE_LAYER_EXPERTS_DOWN_BIAS] = {"ffn_down_exps.bias", MOE_DIM_EMBD, MOE_DIM_EXPERTS,
+                                     MOE_TRAIT_EXPERT_BIASES | MOE_TRAIT_F32},
     [MOE_LAYER_ROUTER_SELECTION_BIAS] = {"exp_probs_b.bias", MOE_DIM_EXPERTS, MOE_DIM_NONE,
                                          MOE_TRAIT_SELECTION_BIAS},
     [MOE_LAYER_SHARED_GATE] = {"ffn_gate_shexp.weight", MOE_DIM_EMBD, MOE_DIM_FF_SHARED,
@@ -75,6 +84,8 @@ void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT
     dims[MOE_DIM_FF_DENSE] = config->n_ff_dense;
     dims[MOE_DIM_FF_SHARED] = config->n_ff_shared;
     dims[MOE_DIM_EXPERTS] = config->n_expert;
+    dims[MOE_DIM_HEADS] = n_head;
+    dims[MOE_DIM_FF_EXPERT] = config->n_ff_expert;
 }
 
 static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
@@ -82,6 +93,7 @@ static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixe
     bool mla = mixer == MOE_MIXER_LATENT;
     unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
+    traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
     return config->qk_norm != MOE_QK_NORM_NONE ? traits | MOE_TRAIT_QK_NORM : traits;
 }
 
@@ -93,6 +105,7 @@ unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
         return traits | MOE_TRAIT_DENSE;
     }
     traits |= MOE_TRAIT_EXPERTS;
+    traits |= config->expert_biases ? MOE_TRAIT_EXPERT_BIASES : 0;
     if (kind->feed_forward == MOE_FEED_FORWARD_BOTH) {
         traits |=
             config->shared_gated ? MOE_TRAIT_SHARED | MOE_TRAIT_SHARED_GATED : MOE_TRAIT_SHARED;

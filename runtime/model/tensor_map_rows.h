@@ -26,6 +26,8 @@ typedef enum moe_dim {
     MOE_DIM_FF_DENSE,
     MOE_DIM_FF_SHARED,
     MOE_DIM_EXPERTS,
+    MOE_DIM_HEADS,
+    MOE_DIM_FF_EXPERT,
     MOE_DIM_COUNT
 } moe_dim;
 
@@ -43,7 +45,10 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_SHARED = 1 << 9,
     MOE_TRAIT_SHARED_GATED = 1 << 10,
     MOE_TRAIT_SELECTION_BIAS = 1 << 11,
-    MOE_TRAIT_OPTIONAL = 1 << 12 /* of a row: the tensor may be absent */
+    MOE_TRAIT_SINKS = 1 << 12,
+    MOE_TRAIT_EXPERT_BIASES = 1 << 13,
+    MOE_TRAIT_OPTIONAL = 1 << 14, /* of a row: the tensor may be absent */
+    MOE_TRAIT_F32 = 1 << 15       /* of a row: a matrix that must be F32 */
 } moe_layer_trait;
 
 typedef struct moe_tensor_row {

@@ -197,6 +197,8 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
                                .q = b->q_latent,
                                .n_head = c->n_head,
                                .scale = c->attention_scale,
+                               .window = c->layers[layer].window,
+                               .sinks = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_SINKS)->data,
                                .out = b->attention};
     return device->ops->attention(device, &attention, pass->n_rows, err);
 }

@@ -4,6 +4,7 @@
  * result; everything before it can be recorded. */
 #include "runtime/base/clock.h"
 #include "runtime/base/moe_assert.h"
+#include "runtime/pass/expert_form.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 
@@ -21,7 +22,8 @@ static int run_dense(moe_runner *runner, const moe_weight *gate, const moe_weigh
 
 /* Runs experts of the plan that are in the device's memory: views[i] is the plan's entry
  * positions[i]. */
-static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, moe_error *err)
+static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uint32_t n_rows,
+                             moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
@@ -29,15 +31,13 @@ static int run_ready_experts(moe_runner *runner, uint32_t n, uint32_t n_rows, mo
     uint32_t n_work_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
         MOE_ASSERT(b->positions[i] < plan->n_experts);
-        const moe_expert_view *view = &b->views[i];
         uint32_t begin = plan->first[b->positions[i]];
-        b->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
-                                        .up = view->parts[MOE_EXPERT_UP],
-                                        .down = view->parts[MOE_EXPERT_DOWN],
-                                        .x_index = plan->rows + begin,
-                                        .out_index = plan->ranked_slots + begin,
-                                        .n_rows = plan->first[b->positions[i] + 1] - begin};
-        n_work_rows += b->works[i].n_rows;
+        moe_expert_work *work = &b->works[i];
+        *work = moe_expert_work_of(runner, layer, plan->experts[b->positions[i]], &b->views[i]);
+        work->x_index = plan->rows + begin;
+        work->out_index = plan->ranked_slots + begin;
+        work->n_rows = plan->first[b->positions[i] + 1] - begin;
+        n_work_rows += work->n_rows;
     }
     MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
     uint64_t begin = moe_now_ns();
@@ -59,7 +59,8 @@ static bool brings_x(const moe_runner *runner, uint32_t n_rows)
 
 /* Starts the host's share of the layer, if the store gives it one, in parallel with the device's.
  */
-static int start_host_share(moe_runner *runner, uint32_t n_rows, uint32_t *n, moe_error *err)
+static int start_host_share(moe_runner *runner, uint32_t layer, uint32_t n_rows, uint32_t *n,
+                            moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
     *n = 0;
@@ -70,7 +71,9 @@ static int start_host_share(moe_runner *runner, uint32_t n_rows, uint32_t *n, mo
     if (*n == 0) {
         return MOE_OK;
     }
-    moe_host_share share = {.plan = &b->plan,
+    moe_host_share share = {.runner = runner,
+                            .layer = layer,
+                            .plan = &b->plan,
                             .positions = b->host_positions,
                             .views = b->host_views,
                             .n = *n,
@@ -123,7 +126,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
     for (uint32_t i = 0; i < n; i++) {
         b->positions[i] = i;
     }
-    int status = n > 0 ? run_ready_experts(runner, n, n_rows, err) : MOE_OK;
+    int status = n > 0 ? run_ready_experts(runner, layer, n, n_rows, err) : MOE_OK;
     return status != MOE_OK ? status : combine_experts(runner, n_rows, err);
 }
 
@@ -157,7 +160,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
     uint32_t n_host = 0;
     int status = moe_expert_store_begin(runner->experts, request, err);
     if (status == MOE_OK) {
-        status = start_host_share(runner, n_rows, &n_host, err);
+        status = start_host_share(runner, request->layer, n_rows, &n_host, err);
     }
     if (status == MOE_OK && looks_ahead && runner->prefetches) {
         status = moe_predict_next_layer(runner, request->layer, n_rows, err);
@@ -168,7 +171,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
         if (status == MOE_OK && n > 0) {
-            status = run_ready_experts(runner, n, n_rows, err);
+            status = run_ready_experts(runner, request->layer, n, n_rows, err);
         }
     }
     status = finish_host_share(runner, n_host, status, err);

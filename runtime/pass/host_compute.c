@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/host/team.h"
+#include "runtime/pass/expert_form.h"
 
 typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
 
@@ -199,15 +200,14 @@ static void fill_works(moe_host_compute *host, const moe_host_share *share)
     host->n_works = share->n;
     host->n_out_rows = 0;
     for (uint32_t i = 0; i < share->n; i++) {
-        const moe_expert_view *view = &share->views[i];
         uint32_t begin = plan->first[share->positions[i]];
         uint32_t n = plan->first[share->positions[i] + 1] - begin;
-        host->works[i] = (moe_expert_work){.gate = view->parts[MOE_EXPERT_GATE],
-                                           .up = view->parts[MOE_EXPERT_UP],
-                                           .down = view->parts[MOE_EXPERT_DOWN],
-                                           .x_index = plan->rows + begin,
-                                           .out_index = host->out_index + host->n_out_rows,
-                                           .n_rows = n};
+        moe_expert_work *work = &host->works[i];
+        *work = moe_expert_work_of(share->runner, share->layer, plan->experts[share->positions[i]],
+                                   &share->views[i]);
+        work->x_index = plan->rows + begin;
+        work->out_index = host->out_index + host->n_out_rows;
+        work->n_rows = n;
         for (uint32_t r = 0; r < n; r++) {
             host->ranked_slots[host->n_out_rows++] = plan->ranked_slots[begin + r];
         }

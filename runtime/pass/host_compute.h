@@ -31,6 +31,8 @@ void moe_host_compute_close(moe_host_compute **host);
 /* One layer's share: views[i] is the plan's entry positions[i]. The plan must stay until finish().
  * x: device, [n_rows][n_embd]; NULL if moe_host_compute_x() already holds it. */
 typedef struct moe_host_share {
+    const moe_runner *runner;
+    uint32_t layer;
     const moe_layer_plan *plan;
     const uint32_t *positions;
     const moe_expert_view *views;

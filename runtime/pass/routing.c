@@ -31,7 +31,8 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
 static int queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                         float *logits, moe_error *err)
 {
-    moe_linear router = {*moe_layer_weight(runner, layer, MOE_LAYER_ROUTER), NULL, logits};
+    moe_linear router = {*moe_layer_weight(runner, layer, MOE_LAYER_ROUTER),
+                         moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_BIAS)->data, logits};
     return runner->device->ops->linear(runner->device, x, n_rows, runner->config->n_embd, &router,
                                        1, err);
 }

@@ -148,42 +148,45 @@ static void test_gate_that_is_not_said(void **state)
     assert_non_null(strstr(told.text, "deepseek2.expert_gating_func"));
 }
 
-static void test_window_limits_the_context(void **state)
+/* A window that a text does not reach past changes nothing, a shorter one does; contexts may be
+ * longer than it. */
+static void test_window_is_a_mask(void **state)
 {
     (void)state;
     float plain[N_VOCAB], windowed[N_VOCAB];
+    char setting[64];
     notes told;
-    moe_error err = {""};
-    moe_engine *engine = NULL;
-    moe_engine_info info = {.struct_size = sizeof info};
     logits_of(EDITED("mixtral", "general.x=u32:1"), plain, &told);
-    const char *path = EDITED("mixtral", "llama.attention.sliding_window=u32:48");
-    assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
-    moe_engine_get_info(engine, &info);
-    assert_int_equal(info.context, 48);
-    assert_int_equal(told.n_lines, 1);
-    assert_non_null(strstr(told.text, "llama.attention.sliding_window is 48"));
-    last_logits(engine, windowed);
+    const uint32_t windows[] = {0, N_PROMPT, 4096, N_PROMPT - 1, 3};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        snprintf(setting, sizeof setting, "llama.attention.sliding_window=u32:%u", windows[i]);
+        logits_of(EDITED("mixtral", setting), windowed, &told);
+        assert_int_equal(told.n_lines, 0);
+        bool same = memcmp(plain, windowed, sizeof plain) == 0;
+        assert_int_equal(same, i < 3);
+    }
+    /* Of a period of two the second layer sees everything; a list says it layer by layer. */
+    float second[N_VOCAB];
+    logits_of(EDITED("mixtral", "llama.attention.sliding_window=u32:3",
+                     "llama.attention.sliding_window_pattern=u32:2"),
+              second, &told);
+    assert_memory_not_equal(second, windowed, sizeof second);
+    logits_of(EDITED("mixtral", "llama.attention.sliding_window=u32:3",
+                     "llama.attention.sliding_window_pattern=u32s:1,0"),
+              windowed, &told);
+    assert_memory_equal(second, windowed, sizeof second);
+    logits_of(EDITED("mixtral", "llama.attention.sliding_window=u32:3",
+                     "llama.attention.sliding_window_pattern=u32s:0,0"),
+              windowed, &told);
     assert_memory_equal(plain, windowed, sizeof plain);
-    moe_engine_close(&engine);
-
-    assert_int_equal(open_with(&engine, path, 49, &told, &err), MOE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "'llama.attention.sliding_window' is 48"));
-    assert_null(engine);
-    assert_int_equal(open_with(&engine, path, 48, &told, &err), MOE_OK);
-    assert_int_equal(told.n_lines, 0);
-    moe_engine_close(&engine);
-    /* One that the model's whole context fits in, and none. */
-    assert_int_equal(open_with(&engine, EDITED("mixtral", "llama.attention.sliding_window=u32:256"),
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    assert_int_equal(open_with(&engine,
+                               EDITED("mixtral", "llama.attention.sliding_window=u32:3",
+                                      "llama.attention.sliding_window_pattern=u32s:1"),
                                0, &told, &err),
-                     MOE_OK);
-    assert_int_equal(told.n_lines, 0);
-    moe_engine_close(&engine);
-    assert_int_equal(open_with(&engine, EDITED("mixtral", "llama.attention.sliding_window=u32:0"),
-                               0, &told, &err),
-                     MOE_OK);
-    assert_int_equal(told.n_lines, 0);
-    moe_engine_close(&engine);
+                     MOE_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "layer 1"));
 }
 
 static void test_unknown_keys_are_told_once(void **state)
@@ -216,7 +219,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_yarn_attention_factor),
         cmocka_unit_test(test_gate_that_is_not_said),
-        cmocka_unit_test(test_window_limits_the_context),
+        cmocka_unit_test(test_window_is_a_mask),
         cmocka_unit_test(test_unknown_keys_are_told_once),
     };
     if (argc < 2 || mkdtemp(folder) == NULL) {

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""The table of oracle models whose layers differ in what they see: windows, chunks, sinks.
+
+Prompts go past the windows and over the border of a KV page (64 positions).
+"""
+import transformers as hf
+
+import family_cases
+from family_cases import FamilyCase, TIED, WIDE, rope
+
+CONTEXT = 256
+PROMPT_LENGTHS = (24, 72, 150)
+
+
+def yarn(theta, factor, original):
+    return rope(theta, rope_type="yarn", factor=factor, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=original)
+
+
+FAMILIES = {
+    "gpt_oss": (hf.GptOssConfig, hf.GptOssForCausalLM, dict(
+        intermediate_size=32, num_local_experts=6, num_experts_per_tok=3, head_dim=16,
+        sliding_window=16) | yarn(150000.0, 4.0, 64)),
+    "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, dict(
+        intermediate_size=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=20)
+        | rope(1e6)),
+}
+
+CASES = [
+    FamilyCase("gpt-oss", "gpt-oss", "gpt_oss", {}, 301),
+    FamilyCase("gpt-oss-page", "gpt-oss", "gpt_oss", WIDE | dict(
+        sliding_window=70, num_local_experts=5, num_experts_per_tok=2, num_hidden_layers=3)
+        | yarn(10000.0, 32.0, 8), 302),
+    FamilyCase("gpt-oss-narrow", "gpt-oss", "gpt_oss", dict(
+        sliding_window=1, num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=1)
+        | yarn(150000.0, 8.0, 32), 304),
+    FamilyCase("mixtral-window", "llama", "mixtral", {}, 311),
+    FamilyCase("mixtral-window-page", "llama", "mixtral", WIDE | dict(
+        sliding_window=64, hidden_size=48), 312),
+]
+
+
+# Of these the products are so large that the experts' activation is clamped.
+LOUD = ("gpt-oss-page",)
+
+
+def build(case):
+    """As family_cases.build()."""
+    saved = family_cases.FAMILIES, family_cases.COMMON
+    family_cases.FAMILIES = FAMILIES
+    family_cases.COMMON = saved[1] | dict(max_position_embeddings=CONTEXT)
+    try:
+        model = family_cases.build(case)
+    finally:
+        family_cases.FAMILIES, family_cases.COMMON = saved
+    for name, weight in model.state_dict().items():
+        if case.name in LOUD and name.endswith("gate_up_proj"):
+            weight *= 8.0
+    return model
