@@ -186,7 +186,9 @@ int moe_chat_render_input(const moe_tokenizer *tokenizer, const moe_chat_input *
             moe_chat_is_reasoning(&out->marks, text.text, text.size, input->continue_final_message);
         out->text = text.text;
         out->size = text.size;
-        text.text = NULL;
+        out->spans = text.spans;
+        out->n_spans = text.n_spans;
+        text = (moe_template_output){0};
     }
     moe_template_output_free(&text);
     return status;
@@ -196,5 +198,6 @@ void moe_chat_output_free(moe_chat_output *out)
 {
     free(out->tokens);
     free(out->text);
+    free(out->spans);
     *out = (moe_chat_output){0};
 }

@@ -7,6 +7,7 @@
 #define MOE_MODEL_CHAT_TEMPLATE_H
 
 #include "runtime/model/tokenizer.h"
+#include "runtime/template/template.h"
 
 typedef struct moe_chat_template {
     moe_string_view source; /* of the library, of the file's metadata, or of the caller */
@@ -42,6 +43,8 @@ typedef struct moe_chat_output {
     size_t n_tokens;
     char *text; /* as rendered; malloc'ed, the caller's */
     size_t size;
+    moe_template_span *spans; /* of the text, by who wrote them */
+    size_t n_spans;
     moe_chat_marks marks;
     bool in_reasoning; /* the text ends inside reasoning, which the model goes on with */
 } moe_chat_output;

@@ -35,6 +35,7 @@ typedef struct jinja_context {
     jinja_scope *globals;
     jinja_builder *out;
     const struct jinja_value *block_value; /* the input of a filter block's first filter */
+    const struct jinja_text *continued;    /* the last message, with continue_final_message */
     const moe_template_input *input;
     const struct jinja_links *links;
 } jinja_context;

@@ -86,5 +86,6 @@ const jinja_filter *jinja_find_number_filter(const char *name);
 const jinja_test *jinja_find_test(const char *name);
 
 jinja_text jinja_format(jinja_context *c, jinja_text format, jinja_value args); /* % */
+jinja_value jinja_format_braces(jinja_context *c, jinja_text format, const jinja_args *args);
 
 #endif

@@ -142,6 +142,7 @@ static void tag_final_message(jinja_context *c, jinja_value messages)
     if (content == NULL || content->kind != JINJA_STRING) {
         jinja_fail(c, MOE_ERR_ARGUMENT, "the last message has no text to continue");
     }
+    c->continued = content->text;
     *content = jinja_string(c, jinja_concat(c, *content->text, jinja_text_of(tag, JINJA_DATA)));
 }
 
@@ -150,9 +151,11 @@ size_t jinja_find_continuation(jinja_context *c, const jinja_builder *out)
     jinja_text text = {.data = out->data, .size = out->size};
     jinja_text mark = {.data = tag, .size = TAG_SIZE};
     size_t at = out->size == 0 ? SIZE_MAX : jinja_find_last(c, text, mark, out->size);
-    if (at == SIZE_MAX) {
+    jinja_text whole = jinja_strip(c, *c->continued, NULL, true, true);
+    if (at == SIZE_MAX || jinja_find(c, text, whole, 0) == SIZE_MAX) {
         jinja_fail(c, MOE_ERR_ARGUMENT,
-                   "the template leaves the last message out, so it cannot be continued");
+                   "the template leaves out the last message or parts of it, so it cannot be "
+                   "continued");
     }
     if (at + TAG_SIZE < out->size && out->data[at + TAG_SIZE] == ' ') {
         return at;

@@ -398,6 +398,11 @@ static jinja_value method_isupper(jinja_context *c, jinja_value self, const jinj
     return jinja_bool(jinja_apply_test(c, "upper", self, args));
 }
 
+static jinja_value method_format(jinja_context *c, jinja_value self, const jinja_args *args)
+{
+    return jinja_format_braces(c, *self.text, args);
+}
+
 /* String methods that Python has and this interpreter does not: calling one is an error. */
 static jinja_value method_unsupported(jinja_context *c, jinja_value self, const jinja_args *args)
 {
@@ -440,7 +445,7 @@ const jinja_method_row *jinja_find_string_method(jinja_text name)
         {JINJA_STRING, "isspace", method_isspace},
         {JINJA_STRING, "islower", method_islower},
         {JINJA_STRING, "isupper", method_isupper},
-        {JINJA_STRING, "format", method_unsupported},
+        {JINJA_STRING, "format", method_format},
         {JINJA_STRING, "format_map", method_unsupported},
         {JINJA_STRING, "encode", method_unsupported},
         {JINJA_STRING, "zfill", method_unsupported},

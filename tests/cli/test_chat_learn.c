@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* /learn in a conversation: the command on a terminal of its own, with lines typed into it. What it
- * leaves is used by later commands, is whole whenever the command is killed, and where it cannot be
- * written that is told and the conversation goes on.
+/* A conversation that goes on, is saved and loaded; and /learn in one: the command on a terminal of
+ * its own, with lines typed into it. What it leaves is used by later commands, is whole whenever
+ * the command is killed, and where it cannot be written that is told and the conversation goes on.
  * Usage: test_chat_learn COMMAND MODEL.gguf (one with a chat template). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -196,6 +196,45 @@ static void read_only_folder(void **state)
     close(fd);
 }
 
+/* Types the line and returns how many prompt tokens the conversation has evaluated so far. */
+static long prompt_tokens_after(talk *t, const char *line)
+{
+    type(t, line);
+    await(t, "> ");
+    type(t, "/stats\n");
+    await(t, "prompt: ");
+    long n = strtol(t->text + t->seen, NULL, 10);
+    await(t, "> ");
+    return n;
+}
+
+/* A second question evaluates what is new, not all that was said; so it does after /load. */
+static void goes_on(void **state)
+{
+    (void)state;
+    char line[128];
+    talk t;
+    start(&t, model);
+    await(&t, "> ");
+    long first = prompt_tokens_after(&t, "Hello, and good morning to everybody who is here.\n");
+    snprintf(line, sizeof line, "/save %s/talk\n", folder);
+    type(&t, line);
+    await(&t, "talk.messages.json");
+    await(&t, "> ");
+    long second = prompt_tokens_after(&t, "More.\n");
+    assert_in_range(second - first, 1, first - 1);
+    snprintf(line, sizeof line, "/load %s/talk\n", folder);
+    type(&t, line);
+    await(&t, "loaded ");
+    await(&t, "> ");
+    assert_int_equal(prompt_tokens_after(&t, "More.\n") - second, second - first);
+    snprintf(line, sizeof line, "/load %s/nothing\n", folder);
+    type(&t, line);
+    await(&t, "nothing.messages.json, which /save writes");
+    await(&t, "> ");
+    assert_int_equal(leave(&t), 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -223,6 +262,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(learns),
         cmocka_unit_test(killed),
         cmocka_unit_test(read_only_folder),
+        cmocka_unit_test(goes_on),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -86,6 +86,35 @@ static void read_reply(const moe_tokenizer *tokenizer, const moe_chat_output *ou
     moe_reply_close(&reader);
 }
 
+static size_t controls_of(const moe_tokenizer *tokenizer, const int32_t *tokens, size_t n)
+{
+    size_t n_control = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_control += moe_tokenizer_is_control(tokenizer, tokens[i]);
+    }
+    return n_control;
+}
+
+/* Those of what the template wrote, span by span. */
+static size_t controls_of_markup(const moe_tokenizer *tokenizer, const moe_chat_output *out)
+{
+    size_t at = 0;
+    size_t n_control = 0;
+    for (size_t i = 0; i < out->n_spans; i++) {
+        int32_t *tokens;
+        size_t n;
+        if (out->spans[i].is_markup) {
+            check(moe_tokenizer_encode(tokenizer, out->text + at, out->spans[i].size,
+                                       MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, NULL) == MOE_OK);
+            n_control += controls_of(tokenizer, tokens, n);
+            free(tokens);
+        }
+        at += out->spans[i].size;
+    }
+    check(at == out->size);
+    return n_control;
+}
+
 /* Control tokens of the markup; SIZE_MAX: refused. */
 static size_t count_control(const moe_tokenizer *tokenizer, moe_chat_input *input,
                             json_object *messages)
@@ -97,10 +126,8 @@ static size_t count_control(const moe_tokenizer *tokenizer, moe_chat_input *inpu
         check(err.message[0] != '\0' && out.tokens == NULL);
         return SIZE_MAX;
     }
-    size_t n_control = 0;
-    for (size_t i = 0; i < out.n_tokens; i++) {
-        n_control += moe_tokenizer_is_control(tokenizer, out.tokens[i]);
-    }
+    size_t n_control = controls_of(tokenizer, out.tokens, out.n_tokens);
+    check(n_control == controls_of_markup(tokenizer, &out));
     read_reply(tokenizer, &out);
     moe_chat_output_free(&out);
     return n_control;

@@ -1,72 +1,71 @@
 # SPDX-License-Identifier: MIT
-"""Compares the interpreter with jinja2 over all templates (*.jinja) of a folder:
-    compare.py RENDER_LINES FOLDER [NAME]"""
+"""Compares the interpreter with jinja2 over all templates (*.jinja) of a folder, and looks for control
+tokens that come from data; or, with --transformers, compares with what that library renders, with
+the last message closed and continued:
+    compare.py RENDER_LINES FOLDER [NAME] [--transformers]"""
 import collections
 import json
 import pathlib
-import re
 import subprocess
 import sys
+import time
 
 import oracle
-
-OPEN, CLOSE = "\ue000", "\ue001"
-TOKENS = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<think>", "</think>",
-          "<|eot_id|>", "<|start_header_id|>", "<｜User｜>", "<｜end▁of▁sentence｜>", "<|channel|>",
-          "<|start|>", "<|message|>", "<|end|>", "<|user|>", "<|assistant|>", "<tool_call>",
-          "<end_of_turn>", "<start_of_turn>", "<|endoftext|>", "<bos>", "<eos>"]
-
-
-def hostile(value, text):
-    """The value with the hostile text in the place of every string that people or tools wrote."""
-    if isinstance(value, str):
-        return text
-    if isinstance(value, list):
-        return [hostile(v, text) for v in value]
-    if isinstance(value, dict):
-        return {k: v if k in ("role", "type", "id", "tool_call_id") else hostile(v, text)
-                for k, v in value.items()}
-    return value
-
-
-def hostile_text(template):
-    found = re.findall(r"<[^<>\s'\"]{1,40}>|\[/?[A-Z_]+\]", template)
-    words = sorted(set(TOKENS + found)) + ["{{ messages }}", "{% raw %}", "{# x #}"]
-    return " ".join(OPEN + word + CLOSE for word in words)
-
-
-def from_data(answer, words):
-    """Token texts in what counts as the template's, between the marks that only data holds."""
-    text = answer["text"].encode()
-    bad = at = 0
-    inside = False
-    opened, closed = OPEN.encode(), CLOSE.encode()
-    for size, is_markup in answer["spans"]:
-        part = text[at:at + size]
-        at += size
-        if is_markup and (opened in part or closed in part):
-            bad += 1
-    return bad
 
 
 class Renderer:
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def __call__(self, template, variables):
+    def __call__(self, template, variables, now=oracle.NOW, **how):
         asked = {"template": template, "variables": variables, "markup": oracle.MARKUP,
-                 "now": oracle.NOW}
+                 "now": now, **how}
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
 
+def compare_with_transformers(render, path, counts):
+    """Reasoning under all its names, and continue_final_message. Left out is what is more here: parts
+    of text for templates that know texts only, and arguments of calls in a string."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+    template = path.read_bytes().decode()
+    counts["templates"] += 1
+    for name, variables in oracle.cases():
+        if "as text" in name or "parts" in name or "image" in name:
+            continue
+        more = {k: v for k, v in variables.items() if k not in ("messages", "tools", "documents",
+                                                                "continue_final_message")}
+        for continues in (False, True):
+            try:
+                text = render_jinja_template(
+                    conversations=[variables["messages"]], tools=variables["tools"],
+                    chat_template=template, continue_final_message=continues, **oracle.MARKUP,
+                    **more)[0][0]
+            except Exception:  # whatever goes wrong is a refusal
+                text = None
+            answer = render(template, {**more, "messages": variables["messages"],
+                                       "tools": variables["tools"], "documents": None},
+                            now=int(time.time()), adapt=True, **{"continue": continues})
+            same = answer.get("text") == text
+            key = "different" if not same else "refused equal" if text is None else "rendered equal"
+            counts[("continued: " if continues else "whole: ") + key] += 1
+            if not same:
+                print(f"{path.name}: {name}: {continues}\n  transformers: {text!r}\n"
+                      f"  here: {answer}"[:1500])
+
+
 def main():
     render = Renderer(sys.argv[1])
     counts = collections.Counter()
+    transformers = "--transformers" in sys.argv
+    sys.argv = [a for a in sys.argv if a != "--transformers"]
     reasons = collections.Counter()
     for path in sorted(pathlib.Path(sys.argv[2]).glob("*.jinja")):
         if len(sys.argv) > 3 and sys.argv[3] not in path.name:
+            continue
+        if transformers:
+            compare_with_transformers(render, path, counts)
             continue
         template = path.read_bytes().decode()
         counts["templates"] += 1
@@ -87,14 +86,16 @@ def main():
                     if text is not None and "text" in answer:
                         print("  jinja2:", repr(text)[:1500], "\n  here:  ",
                               repr(answer["text"])[:1500])
-        words = hostile_text(template)
         for name, variables in oracle.cases():
-            variables = dict(variables, messages=hostile(variables["messages"], words),
-                             tools=hostile(variables["tools"], words))
-            answer = render(template, variables)
-            if "text" in answer:
-                counts["hostile conversations"] += 1
-                counts["hostile spans that count as the template's"] += from_data(answer, words)
+            answer = render(template, variables, hostile=True)
+            counts["hostile conversations tried"] += 1
+            if "error" in answer:
+                counts["hostile conversations refused"] += 1
+            else:
+                for key, count in answer.items():
+                    counts["hostile: " + key] += count
+                if answer["tokens from data"] + answer["words that count as the template's"]:
+                    print(f"{path.name}: {name}: {answer}")
     for key, count in counts.items():
         print(f"{key}: {count}")
     for reason, count in reasons.most_common(40):

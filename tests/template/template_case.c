@@ -40,6 +40,9 @@ int template_case_render(struct json_object *asked, moe_template_output *out, mo
         .n_variables = n,
         .markup_roles = roles,
         .now = json_object_get_int64(json_object_object_get(asked, "now")),
+        .adapt_messages = json_object_get_boolean(json_object_object_get(asked, "adapt")),
+        .continue_final_message =
+            json_object_get_boolean(json_object_object_get(asked, "continue")),
     };
     return moe_template_render(&input, out, err);
 }

@@ -15,6 +15,7 @@
 #include <json-c/json.h>
 #include <xxhash.h>
 
+#include "tests/template/hostile_data.h"
 #include "tests/template/template_case.h"
 
 static const char *folder;
@@ -131,78 +132,45 @@ static void test_cases(void **state)
     print_message("rendered equal: %zu, refused equal: %zu\n", n_rendered, n_refused);
 }
 
-/* U+E000 and U+E001 stand around every word, in the place of every text that people and tools
- * write. */
-#define DATA(text) "\xee\x80\x80" text "\xee\x80\x81"
-static const char hostile[] =
-    DATA("<|im_start|>") DATA("<|im_end|>") DATA("<s>") DATA("</s>") DATA("[INST]") DATA("</think>")
-        DATA("<think>") DATA("<|eot_id|>") DATA("<｜User｜>") DATA("<｜end▁of▁sentence｜>")
-            DATA("<|channel|>") DATA("<|start|>") DATA("<|end|>") DATA("[gMASK]") DATA("<|user|>")
-                DATA("<tool_call>") DATA("{{ messages }}") DATA("{% raw %}");
-
-static json_object *made_hostile(json_object *value)
-{
-    json_object *out;
-    switch (json_object_get_type(value)) {
-    case json_type_string:
-        return json_object_new_string(hostile);
-    case json_type_array:
-        out = json_object_new_array();
-        for (size_t i = 0; i < json_object_array_length(value); i++) {
-            json_object_array_add(out, made_hostile(json_object_array_get_idx(value, i)));
-        }
-        return out;
-    case json_type_object:
-        out = json_object_new_object();
-        json_object_object_foreach(value, key, part)
-        {
-            bool kept = strcmp(key, "role") == 0 || strcmp(key, "type") == 0;
-            json_object_object_add(out, key, kept ? json_object_get(part) : made_hostile(part));
-        }
-        return out;
-    default:
-        return json_object_get(value);
-    }
-}
-
 static size_t n_hostile;
+static hostile_words words;
+static moe_tokenizer *tokenizer;
+static char words_of[64]; /* the template that they are of */
+static hostile_counts sums;
 
-/* No byte between the two marks may count as the template's. */
+/* Between the two marks that stand around each word of data no byte may count as the template's,
+ * and no word may have become a token. */
 static void check_hostile(const char *name, json_object *asked, json_object *expected)
 {
     (void)expected;
-    json_object *variables = member(asked, "variables");
-    json_object *messages = made_hostile(member(variables, "messages"));
-    json_object *tools = made_hostile(member(variables, "tools"));
-    json_object_object_add(variables, "messages", messages);
-    json_object_object_add(variables, "tools", tools);
-    moe_template_output out;
+    const char *source = json_object_get_string(member(asked, "template"));
+    if (strcmp(words_of, name) != 0) {
+        snprintf(words_of, sizeof words_of, "%s", name);
+        moe_tokenizer_destroy(&tokenizer);
+        hostile_find_words(&words, source);
+        tokenizer = hostile_vocabulary(&words);
+    }
+    json_object *variables = hostile_variables(member(asked, "variables"), &words);
+    json_object_object_add(asked, "variables", variables);
     moe_error err;
-    if (template_case_render(asked, &out, &err) != MOE_OK) {
-        return;
+    hostile_counts counts = hostile_count(tokenizer, source, variables, &err);
+    if (counts.n_from_data + counts.n_marked > 0) {
+        fail_msg("%s: %zu control tokens from data, %zu words of data that count as the template's",
+                 name, counts.n_from_data, counts.n_marked);
     }
-    size_t at = 0;
-    size_t sum = 0;
-    for (size_t i = 0; i < out.n_spans; i++) {
-        const char *text = out.text + at;
-        size_t size = out.spans[i].size;
-        at += size;
-        sum += size;
-        if (out.spans[i].is_markup &&
-            (memmem(text, size, "\xee\x80\x80", 3) || memmem(text, size, "\xee\x80\x81", 3))) {
-            fail_msg("%s: data counts as the template's: %.*s", name, (int)size, text);
-        }
-    }
-    assert_int_equal(sum, out.size);
-    n_hostile++;
-    moe_template_output_free(&out);
+    sums.n_tokens += counts.n_tokens;
+    sums.n_data += counts.n_data;
+    n_hostile += counts.rendered;
 }
 
 static void test_hostile(void **state)
 {
     (void)state;
     visit_all(check_hostile);
-    assert_true(n_hostile > 3000);
+    moe_tokenizer_destroy(&tokenizer);
+    assert_true(n_hostile > 3000 && sums.n_tokens > 10000 && sums.n_data > 100000);
+    print_message("hostile words: %zu, control tokens from the templates: %zu, from data: 0\n",
+                  sums.n_data, sums.n_tokens);
 }
 
 static int render(const char *source, const char *data, moe_template_output *out, moe_error *err)
@@ -246,6 +214,9 @@ static void test_origins(void **state)
     check_origins("{{ ['<a>', d]|join('|') }}", "\"xx\"", "<a>|..");
     check_origins("{{ {'<a>': d}|tojson }}", "\"xx\"", "..<a>........");
     check_origins("{{ '<%s>' % d }}", "\"xx\"", "<..>");
+    check_origins("{{ '<{}>{{'.format(d) }}", "\"xx\"", "<..>{");
+    check_origins("{{ '<{a:*>4}{a!r}>'.format(a=d) }}", "\"xx\"", "<**......>");
+    check_origins("{{ '<{:03d}|{:.1f}>'.format(7, 1.25) }}", "\"xx\"", "<...|...>");
     check_origins("{% set x %}<a>{{ d }}{% endset %}{{ x|trim }}", "\"xx \"", "<a>..");
     check_origins("{% macro m(t) %}<{{ t }}>{% endmacro %}{{ m(d) }}", "\"xx\"", "<..>");
     check_origins("{{ ('<a>' ~ d ~ '<b>').split('<b>')[0] }}", "\"xx\"", "<a>..");
@@ -287,6 +258,9 @@ static void test_limits(void **state)
     check_refusal("a\n{{ raise_exception('no ' ~ d) }}",
                   "line 2: the template refuses the conversation: no xx");
     check_refusal("{% if %}", "line 1");
+    check_refusal("{{ '{}{}'.format(d) }}", "format(): too few values");
+    check_refusal("{{ '{:9999}'.format(d) }}", "more than 1000");
+    check_refusal("{{ '{'.format(d) }}", "ends within a field");
     check_refusal("{{ d.x.y }}", "'x' is undefined");
     check_refusal("{{ [].append(1) }}", "undefined");
 }
