@@ -79,7 +79,7 @@ static bool append_text(cli_buffer *line, const char *text)
     return cli_buffer_append(line, text, strlen(text));
 }
 
-/* Quotes a cell if necessary. A cell with a line break is refused, since it would end the row. */
+/* Quotes a cell if necessary. A line break, which would end the row, becomes a blank. */
 static bool append_cell(cli_buffer *line, const char *cell)
 {
     if (strpbrk(cell, ",\"\r\n") == NULL) {

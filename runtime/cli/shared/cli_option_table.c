@@ -39,14 +39,14 @@ const cli_option_row cli_option_rows[] = {
     {{"-o", "--output"}, "FILE", "the sidecar (default: MODEL.moe-cal.gguf beside MODEL.gguf)",
      .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_CALIBRATE,
      .subject = SUBJECT_RESULTS},
-    {{"--gram"}, NULL, "also Gram matrices of the routers' inputs: n_embd^2 floats a layer",
+    {{"--gram"}, NULL, "also write Gram matrices of the routers' inputs: n_embd^2 floats a layer",
      .offset = AT(gram), .kind = OPTION_FLAG, .commands = CLI_CALIBRATE, .subject = SUBJECT_INPUT},
     {{"-n", "--predict"}, "N", "tokens of the text to take (default all)", .offset = AT(predict),
      .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = CLI_CALIBRATE,
      .subject = SUBJECT_INPUT},
-    {{"--raw"}, NULL, "the prompt as it is (default, except in a conversation on a terminal)",
+    {{"--raw"}, NULL, "use the prompt unchanged (default, except in a conversation on a terminal)",
      .offset = AT(raw), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
-    {{"--chat"}, NULL, "the prompt as a user's turn, through the model's chat template",
+    {{"--chat"}, NULL, "render the prompt as a user's turn, by the model's chat template",
      .offset = AT(chat), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--system"}, "TEXT", "a system message before the conversation", .offset = AT(system_text),
      .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
@@ -95,20 +95,21 @@ const cli_option_row cli_option_rows[] = {
     {{"-c", "--ctx-size"}, "N", "tokens of a chunk (default 512)", .offset = AT(context),
      .kind = OPTION_COUNT, .min = 8, .max = INT32_MAX, .commands = CLI_PERPLEXITY,
      .subject = SUBJECT_INPUT},
-    {{"--override-kv"}, "KEY=TYPE:VALUE", "metadata in the place of the file's; TYPE is int, "
-     "float, bool or str; may be given again, or with commas between", .offset = AT(overrides),
+    {{"--override-kv"}, "KEY=TYPE:VALUE", "replaces the file's metadata; TYPE is int, float, "
+     "bool or str; may be repeated, or list several with commas between", .offset = AT(overrides),
      .kind = OPTION_LIST, .commands = CLI_RUN | CLI_TOKENIZE | CLI_LOGITS | CLI_PERPLEXITY |
      CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE, .subject = SUBJECT_INPUT},
-    {{"-t", "--threads"}, "N", "worker threads (default: the physical cores at hand)",
+    {{"-t", "--threads"}, "N", "worker threads (default: the physical cores available)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
      .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
-    {{"-t", "--threads"}, "LIST", "numbers of worker threads (default: the physical cores at hand)",
+    {{"-t", "--threads"}, "LIST", "numbers of worker threads (default: the physical cores "
+     "available)",
      .offset = AT(thread_counts), .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD,
      .subject = SUBJECT_COMPUTING},
     {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
-    {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, told in the statistics "
+    {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, shown in the statistics "
      "(default -1)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = -1, .max = LARGEST_INT,
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"-s", "--seed"}, "SEED", "of random tokens and of sampling (default 0)", .offset = AT(seed),
@@ -135,7 +136,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--repeat-penalty"}, "R", "weaken tokens of the last 64; 1: off (default 1)",
      .offset = AT(repeat_penalty), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 1000,
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
-    {{"--ignore-eos"}, NULL, "go on after the tokens that end a text", .offset = AT(ignore_eos),
+    {{"--ignore-eos"}, NULL, "continue after the tokens that end a text", .offset = AT(ignore_eos),
      .kind = OPTION_FLAG, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"--kv"}, "f16|f32|q8_0", "type of the KV cache (default f16)", .offset = AT(kv),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
@@ -149,45 +150,46 @@ const cli_option_row cli_option_rows[] = {
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
      "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE,
      .subject = SUBJECT_COMPUTING},
-    {{"--host-memory"}, "SIZE", "ceiling on the memory taken: 6G, 800M, or 40% of the model's file "
+    {{"--host-memory"}, "SIZE", "limit of the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
      .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
     {{"--overcommit-memory"}, NULL, "take a --host-memory above what the machine or its control "
      "group has; the kernel may then swap, or kill the process", .offset = AT(overcommit_memory),
      .kind = OPTION_FLAG, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
-    {{"--device-memory"}, "SIZE", "ceiling of what lies on a device with memory of its own "
-     "(default: all that it has)", .offset = AT(device_memory), .kind = OPTION_SIZE,
+    {{"--device-memory"}, "SIZE", "limit of the memory taken on a device with its own memory "
+     "(default: all of it)", .offset = AT(device_memory), .kind = OPTION_SIZE,
      .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
-    {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: what is "
-     "left)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE & ~CLI_CONFIG,
+    {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: the "
+     "rest)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE & ~CLI_CONFIG,
      .subject = SUBJECT_MEMORY},
     {{"--offload"}, "auto|on-demand|overlap|caching", "auto: keep experts and read ahead; "
      "baselines: on-demand: fetch at use, keep nothing; overlap: likewise, but an oracle names the "
      "next layer's experts; caching: keep the tenth of each layer that calibration found hottest",
      .offset = AT(offload), .kind = OPTION_NAME, .commands = ENGINE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},
-    {{"--policy"}, "NAME", "which expert leaves (default lfru; a wrong name lists them), or a "
-     "plug-in's FILE.so",
+    {{"--policy"}, "NAME", "which expert is evicted (default lfru; an unknown name lists all), "
+     "or a plug-in's FILE.so",
      .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},
-    {{"--calibration"}, "FILE", "what 'calibrate' wrote; none: without (default: the one beside "
-     "the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
+    {{"--calibration"}, "FILE", "the sidecar of 'calibrate'; none: use none (default: the one "
+     "beside the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
      .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_MEMORY},
-    {{"--calibration"}, "FILE", "what 'calibrate' wrote, for policies that need it (default none)",
+    {{"--calibration"}, "FILE", "the sidecar of 'calibrate', for policies that need it (default "
+     "none)",
      .offset = AT(calibration), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL,
      .subject = SUBJECT_MEMORY},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},
-    {{"--warm-start"}, "auto|on|off", "fill the expert cache from the sidecar's hottest experts on "
-     "while nothing else is read; auto: when there is a sidecar (default auto)",
+    {{"--warm-start"}, "auto|on|off", "fill the expert cache with the sidecar's hottest experts "
+     "while nothing else is read; auto: if there is a sidecar (default auto)",
      .offset = AT(warm_start), .kind = OPTION_CHOICE,
      .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG, .subject = SUBJECT_MEMORY},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
-     "them; auto: as many as pays (default auto)", .offset = AT(host_compute),
+     "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--speculate"}, "off|auto|ngram|self|model:FILE", "draft tokens and verify several in one "
-     "pass; the text stays what it is. auto: by the text's own n-grams, else by the experts in "
+     "pass; the text does not change. auto: by the text's own n-grams, else by the experts in "
      "memory, each only while it pays (default auto; off in the baselines of --offload)",
      .offset = AT(speculate), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
@@ -197,8 +199,8 @@ const cli_option_row cli_option_rows[] = {
     {{"--tree"}, "N", "drafted tokens of a branching tree (default: chains)",
      .offset = AT(tree_nodes), .kind = OPTION_COUNT, .min = 1, .max = 511, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
-    {{"--acceptance"}, "exact|rejection", "when a drafted token stands: when the sampler chooses "
-     "it, or, above temperature 0, by rejection sampling, with which a seed writes another text "
+    {{"--acceptance"}, "exact|rejection", "when a drafted token is accepted: if the sampler "
+     "chooses it, or, above temperature 0, by rejection sampling, which changes the text of a seed "
      "(default exact)",
      .offset = AT(acceptance), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
@@ -207,41 +209,43 @@ const cli_option_row cli_option_rows[] = {
      "refresh=100 and back-off=off,early-exit=off,disable=off), or always --draft-max (default "
      "survival)", .offset = AT(length_control), .kind = OPTION_TEXT, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
-    {{"--cost"}, "time|bytes", "what drafts are priced by; bytes: modelled, the same on every "
+    {{"--cost"}, "time|bytes", "the cost that prices drafts; bytes: modelled, the same on every "
      "machine (default time)", .offset = AT(cost), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
     {{"--draft-experts"}, "N", "self draft: experts of a layer that it uses and keeps (default: "
      "all that are in memory)", .offset = AT(draft_experts), .kind = OPTION_COUNT, .min = 1,
      .max = 4096, .commands = SPECULATES, .subject = SUBJECT_SPECULATION},
-    {{"--draft-pin"}, "hot-temporal|hot-global|random", "which those are (default hot-temporal)",
+    {{"--draft-pin"}, "hot-temporal|hot-global|random", "which experts those are (default "
+     "hot-temporal)",
      .offset = AT(draft_pin), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
     {{"--affinity"}, "topk|output|weight|coact|router|shuffled|random|none", "self draft: what "
-     "stands in for an expert that is not there; topk: the router's next best that is (default "
+     "replaces an expert that is not in memory; topk: the router's next best that is (default "
      "topk)",
      .offset = AT(affinity), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
-    {{"--foresight"}, "auto|on|off", "read what the self draft's routers chose (default auto: on)",
+    {{"--foresight"}, "auto|on|off", "prefetch what the self draft's routers chose (default "
+     "auto: on)",
      .offset = AT(foresight), .kind = OPTION_CHOICE, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
-    {{"--verify-bytes"}, "SIZE", "shorten a self draft whose verification would move more "
-     "(default: no limit)", .offset = AT(verify_bytes), .kind = OPTION_SIZE, .no_share = true,
+    {{"--verify-bytes"}, "SIZE", "shorten a self draft whose verification would move more than "
+     "this (default: no limit)", .offset = AT(verify_bytes), .kind = OPTION_SIZE, .no_share = true,
      .commands = SPECULATES, .subject = SUBJECT_SPECULATION},
     {{"--expert-budget"}, "N", "LOSSY: at most N experts of a layer in a pass that writes "
      "(default: off)", .offset = AT(expert_budget), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--expert-budget-mode"}, "LIST", "router or static, substitute or truncate, free (resident "
      "experts do not count) (default router,substitute); for analysis, and slow: oracle (ranks by "
-     "the experts' true contributions), error (tells the output's error)",
+     "the experts' true contributions), error (measures the output's error)",
      .offset = AT(expert_budget_mode), .kind = OPTION_TEXT, .commands = LOSSY,
      .subject = SUBJECT_LOSSY},
     {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
      "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch, or random (default off)",
      .offset = AT(buddy), .kind = OPTION_TEXT, .commands = LOSSY, .subject = SUBJECT_LOSSY},
-    {{"--quality-limit"}, "KL", "turns lossy modes off when their mean KL to the exact pass is "
-     "above this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,
+    {{"--quality-limit"}, "KL", "turn lossy modes off when their mean KL to the exact pass exceeds "
+     "this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,
      .min = 0, .min_open = true, .max = 1000, .commands = LOSSY, .subject = SUBJECT_LOSSY},
-    {{"--quality-share"}, "F", "share of the passes that lossy modes are compared in (default "
+    {{"--quality-share"}, "F", "share of the lossy passes compared with the exact one (default "
      "0.02)", .offset = AT(quality_share), .kind = OPTION_REAL, .min = 0, .min_open = true,
      .max = 1, .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
@@ -252,7 +256,7 @@ const cli_option_row cli_option_rows[] = {
      .step = 4096, .commands = ENGINE, .subject = SUBJECT_READING},
     {{"--io-depth"}, "N", "pieces in flight (default 16)", .offset = AT(engine_depth),
      .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE, .subject = SUBJECT_READING},
-    {{"--io-timeout"}, "SECONDS", "fail when disk or device give no sign of life for so long "
+    {{"--io-timeout"}, "SECONDS", "fail when disk or device deliver no byte for so long "
      "(default 30)", .offset = AT(io_timeout), .kind = OPTION_REAL, .min = 0, .min_open = true,
      .max = 86400, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY,
      .subject = SUBJECT_READING},
@@ -260,12 +264,12 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
-    {{"--check"}, NULL, "end with 1, and say why, when the engine cannot run this file",
+    {{"--check"}, NULL, "exit with 1, and say why, if the engine cannot run this file",
      .offset = AT(check), .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
-    {{"--measure"}, NULL, "expect a speed by measuring: opens the model, decodes some tokens and "
+    {{"--measure"}, NULL, "measure to predict the speed: opens the model, decodes some tokens and "
      "reads from its storage, for some seconds", .offset = AT(measure), .kind = OPTION_FLAG,
      .commands = CLI_PLAN, .subject = SUBJECT_MEASURING},
-    {{"--disk"}, "GB/S", "expect a speed by this bandwidth of the storage, in 10^9 bytes a second",
+    {{"--disk"}, "GB/S", "predict the speed with this bandwidth of the storage, in 10^9 bytes/s",
      .offset = AT(disk_speed), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 1e6,
      .commands = CLI_PLAN, .subject = SUBJECT_MEASURING},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",
@@ -280,9 +284,9 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_RESULTS},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES, .subject = SUBJECT_INPUT},
-    {{"--synthetic"}, "olmoe|qwen3|512", "a generated trace in the manner of such a model",
+    {{"--synthetic"}, "olmoe|qwen3|512", "a generated trace that resembles such a model",
      .offset = AT(synthetic), .kind = OPTION_NAME, .commands = TRACES, .subject = SUBJECT_INPUT},
-    {{"--layers"}, "N", "layers of the trace, where the file does not say", .kind = OPTION_COUNT,
+    {{"--layers"}, "N", "layers of the trace, if the file does not say", .kind = OPTION_COUNT,
      .offset = AT(trace_layers), .min = 1, .max = 4096, .commands = TRACES,
      .subject = SUBJECT_INPUT},
     {{"--experts"}, "N", "experts of a layer (default: as the file says, or the largest id + 1)",
@@ -321,7 +325,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--io"}, "LIST", "auto, uring, threads, sync (default auto)", .offset = AT(io),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD, .subject = SUBJECT_READING},
     {{"--io"}, "LIST", "uring, threads, sync, and fio, which reads blocks of its own for "
-     "comparison (default uring,threads, and fio where it is installed)", .offset = AT(io),
+     "comparison (default uring,threads, and fio if it is installed)", .offset = AT(io),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
     {{"--block"}, "LIST", "sizes that reads are cut into (default 256K,1M,4M)",
      .offset = AT(blocks), .kind = OPTION_TEXT, .commands = CLI_BENCH_IO,
@@ -334,8 +338,8 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD, .subject = SUBJECT_READING},
     {{"--file"}, "FILE", "read this file instead of a model", .offset = AT(io_file),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_IO, .subject = SUBJECT_INPUT},
-    {{"--range"}, "SIZE[-SIZE]", "how long ranges are (default: as the parts of the model's "
-     "experts; of another file 1M-6M)", .offset = AT(io_range), .kind = OPTION_TEXT,
+    {{"--range"}, "SIZE[-SIZE]", "length of the ranges (default: that of the parts of the "
+     "model's experts; with --file 1M-6M)", .offset = AT(io_range), .kind = OPTION_TEXT,
      .commands = CLI_BENCH_IO, .subject = SUBJECT_INPUT},
     {{"--bytes"}, "SIZE", "bytes to read in a measurement (default 1G)", .offset = AT(bench_bytes),
      .kind = OPTION_SIZE, .no_share = true, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
@@ -344,15 +348,15 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
     {{"--buffered"}, NULL, "through the page cache instead of O_DIRECT", .offset = AT(buffered_io),
      .kind = OPTION_FLAG, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
-    {{"--plain-buffers"}, NULL, "buffers not registered with the kernel, as the engine's",
+    {{"--plain-buffers"}, NULL, "do not register the buffers with the kernel (the engine does)",
      .offset = AT(plain_buffers), .kind = OPTION_FLAG, .commands = CLI_BENCH_IO,
      .subject = SUBJECT_READING},
     {{"--small-pages"}, NULL, "no huge pages for the buffers", .offset = AT(small_pages),
      .kind = OPTION_FLAG, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
     {{"--prefetch"}, "LIST", "auto, on, off (default auto)", .offset = AT(prefetches),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD, .subject = SUBJECT_MEMORY},
-    {{"--configs"}, "LIST", "configurations between semicolons; the first is what the others are "
-     "compared with (default \"off; auto; ngram; self\")", .offset = AT(configs),
+    {{"--configs"}, "LIST", "configurations between semicolons; the others are compared with the "
+     "first (default \"off; auto; ngram; self\")", .offset = AT(configs),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
     {{"--parallel"}, "LIST", "sequences decoded as one batch (default 1)", .offset = AT(batches),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
@@ -424,7 +428,7 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(plot), .kind = OPTION_TEXT, .commands = SWEEPS, .subject = SUBJECT_RESULTS},
     {{"--csv"}, "FILE", "keep every measurement here as soon as it is made", .offset = AT(csv),
      .kind = OPTION_TEXT, .commands = SWEEPS, .subject = SUBJECT_RESULTS},
-    {{"--resume"}, NULL, "do not measure again what --csv FILE has already", .offset = AT(resume),
+    {{"--resume"}, NULL, "skip measurements that --csv FILE already has", .offset = AT(resume),
      .kind = OPTION_FLAG, .commands = SWEEPS, .subject = SUBJECT_RESULTS},
 };
 /* clang-format on */
