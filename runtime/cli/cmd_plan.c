@@ -37,7 +37,12 @@ static void print_session_rows(const moe_memory_plan *plan)
 {
     char note[128];
     print_row("resident weights", plan->resident, "");
-    snprintf(note, sizeof note, "one session of %u tokens", plan->context);
+    if (plan->context < plan->context_most) {
+        snprintf(note, sizeof note, "one session of %u tokens, not the model's %" PRIu64 " (-c)",
+                 plan->context, plan->context_most);
+    } else {
+        snprintf(note, sizeof note, "one session of %u tokens", plan->context);
+    }
     print_row("KV cache", plan->kv_cache - plan->layer_states, note);
     if (plan->layer_states > 0) {
         print_row("recurrent layers", plan->layer_states, "the same session, of any length");
@@ -206,6 +211,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     }
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);
+    cli_json_u64(object, "context_most", plan->context_most);
     if (plan->has_device_memory) {
         cli_json_u64(object, "device_budget_bytes", plan->device_budget);
         cli_json_u64(object, "device_scratch_bytes", plan->device_scratch);

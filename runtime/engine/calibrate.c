@@ -382,8 +382,8 @@ static moe_calibration_state settings_of(const moe_engine *engine, const moe_cal
     n = n < o->n_tokens ? n : o->n_tokens;
     n = n < engine->prefill_chunk ? n : engine->prefill_chunk;
     s.n_samples = n > 0 ? (uint32_t)n : 1;
-    const uint64_t settings[] = {s.shape.fingerprint, engine->context, engine->prefill_chunk,
-                                 s.n_samples};
+    uint64_t window = engine->context < WINDOW ? engine->context : WINDOW;
+    const uint64_t settings[] = {s.shape.fingerprint, window, engine->prefill_chunk, s.n_samples};
     s.key = XXH3_64bits_withSeed(o->tokens, o->n_tokens * sizeof *o->tokens,
                                  XXH3_64bits(settings, sizeof settings));
     return s;

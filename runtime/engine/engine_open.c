@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
 #include "offload/model_open.h"
+#include "runtime/engine/context_fit.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/memory_plan.h"
@@ -226,10 +227,16 @@ static int expect_hits(moe_engine *engine, moe_error *err)
     return MOE_OK;
 }
 
+static uint64_t session_bytes_of(const void *engine, uint64_t n_tokens)
+{
+    return moe_engine_session_state(engine, n_tokens);
+}
+
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     moe_device_limits limits;
+    uint32_t most = engine->context;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
     moe_plan_input input = {
         .options = o,
@@ -253,11 +260,16 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .context = engine->context,
     };
     moe_engine_measure_session(engine, o);
-    input.session_bytes = moe_engine_session_state(engine, engine->context);
     int status =
         moe_expert_store_sizes(&engine->map, engine->device->link != NULL, &input.slots, err);
+    if (status == MOE_OK && o->context == 0) {
+        engine->context = moe_fit_context(&input, session_bytes_of, engine);
+        input.context = engine->context;
+    }
+    input.session_bytes = moe_engine_session_state(engine, engine->context);
     if (status == MOE_OK) {
         status = moe_memory_plan_make(&input, &engine->plan, err);
+        engine->plan.context_most = most;
     }
     return status != MOE_OK ? status : expect_hits(engine, err);
 }

@@ -77,7 +77,13 @@ void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *opti
                  config->architecture, config->gate_renormalise ? " with normalised weights" : "");
         options->log(line, options->user);
     }
-    if (options->context == 0 && engine->context < config->n_context_train) {
+    if (engine->context < engine->plan.context_most) {
+        snprintf(line, sizeof line,
+                 "the context is %" PRIu32 " tokens, not the model's %" PRIu64
+                 ", so that experts keep their part of the memory budget",
+                 engine->context, engine->plan.context_most);
+        options->log(line, options->user);
+    } else if (options->context == 0 && engine->context < config->n_context_train) {
         snprintf(line, sizeof line,
                  "%s.attention.temperature_length is %" PRIu32 ": the context is %" PRIu32
                  " tokens, not the model's %" PRIu32,

@@ -144,7 +144,9 @@ typedef struct moe_engine_options {
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
     /* Most tokens of a session; 0: what the model was trained for, or its attention's window where
-     * that is smaller. A longer one than the window is refused. */
+     * that is smaller, or as many as the memory budget allows while experts keep three quarters of
+     * what they and a session have (4,096 tokens in any case), which one log line tells. A longer
+     * one than the window is refused. */
     uint32_t context;
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     moe_kv_cache_type kv_cache;

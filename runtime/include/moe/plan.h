@@ -54,7 +54,8 @@ typedef struct moe_memory_plan {
     uint64_t sessions_slots; /* experts that the device's slots still hold then */
     uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
     uint64_t layer_states;   /* of kv_cache: what recurrent layers keep of one session */
-    uint64_t reserved[24];   /* 0 */
+    uint64_t context_most;   /* what `context` would be with memory enough */
+    uint64_t reserved[23];   /* 0 */
 } moe_memory_plan;
 
 #endif

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Makes a sparse file of a large model's true shape: all of its tensors, hardly any of the disk.
+
+    python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
+                          [--layers N] [--vocabulary N]
+
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2. The header is whole (metadata, a vocabulary of the
+model's size with as many merges, every tensor), and the file has the size of the real one, but its
+weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
+
+So that tokens do not all choose the same experts, norm weights are 1, the first columns of the
+embeddings of the 256 bytes are random, and so are those columns of the routers: a token chooses experts
+by what it is, in every layer otherwise. Everything else is zero: what a layer adds is zero, all logits
+are equal, and greedy decoding writes token 0 for ever (--temp 1 draws any token at all).
+
+Such a file shows how long a header takes to read, what the plan says, whether a model runs in the memory
+that it is given, and what it moves. It shows nothing of a disk's speed: holes are not on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import struct
+
+UINT32, FLOAT32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
+INT32 = 5
+F32 = 0
+TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q4_K": (12, 256, 144),
+         "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17)}
+ALIGNMENT = 32
+COLUMNS = 32        # of embeddings and routers that are not zero
+
+SHAPES = {
+    "kimi-k2": dict(
+        arch="deepseek2", layers=61, embd=7168, vocab=163840, context=262144, pre="kimi-k2",
+        ff=18432, dense=1, experts=384, used=8, ff_exp=2048, shared=2048, heads=64,
+        q_rank=1536, kv_rank=512, nope=128, rot=64, v_dim=128,
+        keys={"rope.freq_base": 50000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 64.0,
+              "rope.scaling.original_context_length": 4096, "rope.scaling.yarn_log_multiplier": 0.1,
+              "expert_gating_func": 2, "expert_weights_scale": 2.827, "expert_weights_norm": True,
+              "expert_shared_count": 1, "expert_group_count": 1, "expert_group_used_count": 1}),
+    "qwen3-235b": dict(
+        arch="qwen3moe", layers=94, embd=4096, vocab=151936, context=262144, pre="qwen2",
+        ff=12288, dense=0, experts=128, used=8, ff_exp=1536, shared=0, heads=64, kv_heads=4,
+        head=128, rot=128, qk_norm=True, keys={"rope.freq_base": 5e6}),
+    "glm-4.6": dict(
+        arch="glm4moe", layers=92, embd=5120, vocab=151552, context=202752, pre="glm4",
+        ff=12288, dense=3, experts=160, used=8, ff_exp=1536, shared=1536, heads=96, kv_heads=8,
+        head=128, rot=64, qk_norm=True, qkv_bias=True, ffn_norm="post_attention_norm", bias=True,
+        keys={"rope.freq_base": 1e6, "expert_gating_func": 2, "expert_weights_scale": 2.5,
+              "expert_weights_norm": True, "expert_shared_count": 1}),
+    "minimax-m2": dict(
+        arch="minimax-m2", layers=62, embd=3072, vocab=200064, context=196608, pre="minimax-m2",
+        ff=1536, dense=0, experts=256, used=8, ff_exp=1536, shared=0, heads=48, kv_heads=8,
+        head=128, rot=64, qk_norm_full=True, bias=True,
+        keys={"rope.freq_base": 5e6, "expert_gating_func": 2}),
+}
+
+
+def text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def value_of(value) -> bytes:
+    if isinstance(value, bool):
+        return struct.pack("<IB", BOOL, value)
+    if isinstance(value, int):
+        return struct.pack("<II", UINT32, value)
+    if isinstance(value, float):
+        return struct.pack("<If", FLOAT32, value)
+    if isinstance(value, str):
+        return struct.pack("<I", STRING) + text(value)
+    if value and isinstance(value[0], int):
+        return struct.pack(f"<IIQ{len(value)}i", ARRAY, INT32, len(value), *value)
+    return struct.pack("<IIQ", ARRAY, STRING, len(value)) + b"".join(text(v) for v in value)
+
+
+def byte_characters() -> list[str]:
+    """The printable stand-in for each byte that byte-level vocabularies use."""
+    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    extra = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(extra)) for b in range(256)]
+
+
+def vocabulary(size: int) -> tuple[list[str], list[str]]:
+    """The bytes, then all pairs, then triples, as far as `size` goes; and the merges that make them."""
+    letters = byte_characters()
+    tokens, merges = list(letters), []
+    for a in letters:
+        for b in letters:
+            if len(tokens) < size - 1:
+                tokens.append(a + b)
+                merges.append(f"{a} {b}")
+    pairs = tokens[256:]
+    for pair in pairs:
+        if len(tokens) >= size - 1:
+            break
+        for c in letters[:3]:
+            if len(tokens) < size - 1:
+                tokens.append(pair + c)
+                merges.append(f"{pair} {c}")
+    return tokens + ["<|end|>"], merges
+
+
+class Shape:
+    def __init__(self, name: str, options: argparse.Namespace):
+        self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
+                                  qkv_bias=False, bias=False, ffn_norm="ffn_norm") | SHAPES[name])
+        self.name, self.experts_type, self.type = name, options.experts_type, options.type
+        self.layers = options.layers or self.layers
+        self.vocab = options.vocabulary or self.vocab
+        self.dense = min(self.dense, self.layers - 1)
+        self.bias = self.bias or self.arch == "deepseek2"
+        self.tensors: list[tuple[str, tuple[int, ...], str]] = []
+        self.list_tensors()
+
+    def metadata(self) -> dict:
+        tokens, merges = vocabulary(self.vocab)
+        a = self.arch
+        keys = {"general.architecture": a, "general.name": self.name, "general.alignment": ALIGNMENT,
+                f"{a}.block_count": self.layers, f"{a}.context_length": self.context,
+                f"{a}.embedding_length": self.embd, f"{a}.feed_forward_length": self.ff,
+                f"{a}.attention.head_count": self.heads,
+                f"{a}.attention.layer_norm_rms_epsilon": 1e-6, f"{a}.vocab_size": self.vocab,
+                f"{a}.expert_count": self.experts, f"{a}.expert_used_count": self.used,
+                f"{a}.expert_feed_forward_length": self.ff_exp, f"{a}.rope.dimension_count": self.rot}
+        if self.dense:
+            keys[f"{a}.leading_dense_block_count"] = self.dense
+        if self.kv_rank:
+            keys |= {f"{a}.attention.head_count_kv": 1, f"{a}.attention.q_lora_rank": self.q_rank,
+                     f"{a}.attention.kv_lora_rank": self.kv_rank,
+                     f"{a}.attention.key_length": self.kv_rank + self.rot,
+                     f"{a}.attention.value_length": self.kv_rank,
+                     f"{a}.attention.key_length_mla": self.nope + self.rot,
+                     f"{a}.attention.value_length_mla": self.v_dim}
+        else:
+            keys |= {f"{a}.attention.head_count_kv": self.kv_heads,
+                     f"{a}.attention.key_length": self.head, f"{a}.attention.value_length": self.head}
+        keys |= {f"{a}.{key}": value for key, value in self.keys.items()}
+        return keys | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": self.pre,
+                       "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges,
+                       "tokenizer.ggml.token_type": [1] * (self.vocab - 1) + [3],
+                       "tokenizer.ggml.eos_token_id": self.vocab - 1}
+
+    def add(self, name: str, *dims: int, kind: str | None = None) -> None:
+        kind = kind or (self.type if dims[0] % TYPES[self.type][1] == 0 else "Q8_0")
+        self.tensors.append((name, dims, "F32" if len(dims) == 1 else kind))
+
+    def list_attention(self, at: str) -> None:
+        if self.kv_rank:
+            self.add(at + "attn_q_a.weight", self.embd, self.q_rank)
+            self.add(at + "attn_q_a_norm.weight", self.q_rank)
+            self.add(at + "attn_q_b.weight", self.q_rank, self.heads * (self.nope + self.rot))
+            self.add(at + "attn_kv_a_mqa.weight", self.embd, self.kv_rank + self.rot)
+            self.add(at + "attn_kv_a_norm.weight", self.kv_rank)
+            self.add(at + "attn_k_b.weight", self.nope, self.kv_rank, self.heads)
+            self.add(at + "attn_v_b.weight", self.kv_rank, self.v_dim, self.heads)
+            self.add(at + "attn_output.weight", self.heads * self.v_dim, self.embd)
+            return
+        for part, heads in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)):
+            self.add(f"{at}attn_{part}.weight", self.embd, heads * self.head)
+            if self.qkv_bias:
+                self.add(f"{at}attn_{part}.bias", heads * self.head)
+            if part != "v" and (self.qk_norm or self.qk_norm_full):
+                self.add(f"{at}attn_{part}_norm.weight", self.head * (heads if self.qk_norm_full else 1))
+        self.add(at + "attn_output.weight", self.heads * self.head, self.embd)
+
+    def list_tensors(self) -> None:
+        self.add("token_embd.weight", self.embd, self.vocab, kind="Q8_0")
+        self.add("output_norm.weight", self.embd)
+        self.add("output.weight", self.embd, self.vocab)
+        for i in range(self.layers):
+            at = f"blk.{i}."
+            self.add(at + "attn_norm.weight", self.embd)
+            self.list_attention(at)
+            self.add(at + self.ffn_norm + ".weight", self.embd)
+            if i < self.dense:
+                for part in ("gate", "up", "down"):
+                    self.add(f"{at}ffn_{part}.weight", *self.part(part, self.ff))
+                continue
+            self.add(at + "ffn_gate_inp.weight", self.embd, self.experts, kind="F32")
+            if self.bias:
+                self.add(at + "exp_probs_b.bias", self.experts)
+            for part in ("gate", "up", "down"):
+                self.add(f"{at}ffn_{part}_exps.weight", *self.part(part, self.ff_exp), self.experts,
+                         kind=self.experts_type)
+                if self.shared:
+                    self.add(f"{at}ffn_{part}_shexp.weight", *self.part(part, self.shared))
+
+    def part(self, part: str, width: int) -> tuple[int, int]:
+        return (width, self.embd) if part == "down" else (self.embd, width)
+
+
+def size_of(dims: tuple[int, ...], kind: str) -> int:
+    _, values, size = TYPES[kind]
+    assert dims[0] % values == 0, (dims, kind)
+    return math.prod(dims) // values * size
+
+
+def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random.Random) -> None:
+    """What is not a hole: norms, the bytes' embeddings, routers."""
+    def floats(n):
+        return struct.pack(f"<{n}f", *(rng.gauss(0, 1) for _ in range(n)))
+
+    if name.endswith("norm.weight"):
+        os.pwrite(file, struct.pack("<f", 1.0) * dims[0], at)
+    elif name == "token_embd.weight":
+        row = size_of(dims[:1], kind)
+        for token in range(256):
+            block = struct.pack("<e", 1.0) + bytes(rng.randrange(256) for _ in range(COLUMNS))
+            os.pwrite(file, block, at + token * row)
+    elif name.endswith("ffn_gate_inp.weight"):
+        for expert in range(dims[1]):
+            os.pwrite(file, floats(COLUMNS), at + expert * dims[0] * 4)
+
+
+def write_part(path: str, keys: dict, tensors: list) -> int:
+    """A file with these tensors; its size."""
+    infos, offset = [], 0
+    for name, dims, kind in tensors:
+        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind][0], offset))
+        offset += -(-size_of(dims, kind) // ALIGNMENT) * ALIGNMENT
+    header = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(keys))
+    header += b"".join(text(key) + value_of(value) for key, value in keys.items()) + b"".join(infos)
+    header += b"\0" * (-len(header) % ALIGNMENT)
+    rng = random.Random(path.rsplit("/", 1)[-1])
+    with open(path, "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + offset)
+        file.flush()
+        at = len(header)
+        for name, dims, kind in tensors:
+            fill(file.fileno(), at, name, dims, kind, rng)
+            at += -(-size_of(dims, kind) // ALIGNMENT) * ALIGNMENT
+    return at
+
+
+def write(shape: Shape, out: str, n_parts: int) -> list[str]:
+    keys = shape.metadata()
+    if n_parts == 1:
+        write_part(out, keys, shape.tensors)
+        return [out]
+    paths, n = [], len(shape.tensors)
+    for i in range(n_parts):
+        path = f"{out.removesuffix('.gguf')}-{i + 1:05d}-of-{n_parts:05d}.gguf"
+        split = {"split.no": i, "split.count": n_parts, "split.tensors.count": n}
+        tensors = shape.tensors[n * i // n_parts:n * (i + 1) // n_parts]
+        write_part(path, keys | split if i == 0 else {"general.alignment": ALIGNMENT} | split, tensors)
+        paths.append(path)
+    return paths
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("out")
+    parser.add_argument("--layers", type=int, help="fewer than the model has")
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--vocabulary", type=int, help="fewer tokens than the model has, 257 or more")
+    parser.add_argument("--experts-type", choices=TYPES, default="Q4_K")
+    parser.add_argument("--type", choices=TYPES, default="Q6_K", help="of the other matrices")
+    options = parser.parse_args()
+    shape = Shape(options.shape, options)
+    paths = write(shape, options.out, options.parts)
+    size = sum(os.stat(p).st_size for p in paths)
+    disk = sum(os.stat(p).st_blocks * 512 for p in paths)
+    print(f"{paths[0]}: {size / 1e9:.1f} GB, {disk / 1e6:.1f} MB of them on the disk, "
+          f"{len(shape.tensors)} tensors in {len(paths)} file{'s' * (len(paths) > 1)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* A longer context never needs less memory, so the largest one that will do is found by halving, in
+ * steps of the KV cache's pages. */
+#include "runtime/engine/context_fit.h"
+
+#include "runtime/pass/kv_cache.h"
+
+/* A session takes at most this part of what experts and a session have together, ... */
+#define SESSION_DIVISOR 4
+/* ... unless its context has no more tokens than these, which a conversation needs. */
+#define LEAST_CONTEXT 4096u
+
+typedef struct fit {
+    moe_plan_input input;
+    moe_session_bytes_fn session_bytes;
+    const void *user;
+    bool shares; /* whether experts must keep their part */
+} fit;
+
+static bool leaves_experts(const moe_plan_input *in, const moe_memory_plan *plan)
+{
+    uint64_t session = plan->kv_cache + plan->session_state;
+    bool chosen = in->options->expert_cache != 0 || in->options->expert_cache_share != 0.0;
+    return chosen || plan->expert_slots == plan->experts ||
+           session <= (session + plan->expert_cache) / SESSION_DIVISOR;
+}
+
+static bool works(fit *f, uint32_t context)
+{
+    moe_memory_plan plan;
+    f->input.context = context;
+    f->input.session_bytes = f->session_bytes(f->user, context);
+    return moe_memory_plan_make(&f->input, &plan, NULL) == MOE_OK &&
+           (!f->shares || leaves_experts(&f->input, &plan));
+}
+
+/* In tokens; 0: none of at least a page works. */
+static uint32_t largest(fit *f, uint32_t most)
+{
+    if (works(f, most)) {
+        return most;
+    }
+    uint32_t good = 0; /* pages */
+    uint32_t bad = (most + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    while (bad - good > 1) {
+        uint32_t middle = good + (bad - good) / 2;
+        if (works(f, middle * MOE_KV_PAGE)) {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    return good * MOE_KV_PAGE;
+}
+
+uint32_t moe_fit_context(const moe_plan_input *input, moe_session_bytes_fn session_bytes,
+                         const void *user)
+{
+    fit f = {.input = *input, .session_bytes = session_bytes, .user = user, .shares = true};
+    uint32_t context = largest(&f, input->context);
+    uint32_t least = input->context < LEAST_CONTEXT ? input->context : LEAST_CONTEXT;
+    if (context < least) {
+        f.shares = false;
+        context = largest(&f, least);
+    }
+    uint32_t page = input->context < MOE_KV_PAGE ? input->context : MOE_KV_PAGE;
+    return context > 0 ? context : page;
+}
