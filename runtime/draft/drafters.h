@@ -29,6 +29,13 @@ int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *draft
 
 /* Computes where the rows of the tree's nodes are stored. */
 void moe_speculation_place(moe_session_draft *draft);
+/* Entries of moe_speculation_drafting that stand in session_draft.c. */
+moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
+bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
+                           const float *logits);
+int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draft,
+                           uint32_t *n_accepted, moe_error *err);
+extern const moe_drafting moe_speculation_drafting;
 
 /* Call with the draft's logits after a node, from whatever model: adds the node's children, and
  * puts those that are worth continuing from on the frontier. */

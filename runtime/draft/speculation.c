@@ -28,7 +28,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-uint32_t moe_speculation_room(const moe_speculation *s, const moe_draft_line *line)
+static uint32_t room(const moe_speculation *s, const moe_draft_line *line)
 {
     return line->writes && !line->ends ? min_u32(s->max_draft, line->left) + 1 : 0;
 }
@@ -114,8 +114,8 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     return status;
 }
 
-int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                          uint32_t n_busy, moe_error *err)
+static int draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n, uint32_t n_busy,
+                 moe_error *err)
 {
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
@@ -161,8 +161,8 @@ static uint32_t standing_rows(const moe_session_draft *d, uint32_t nth, uint32_t
     return 1;
 }
 
-void moe_speculation_stood(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                           const uint32_t *first_row, const uint32_t *n_rows_of)
+static void note_standing(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                          const uint32_t *first_row, const uint32_t *n_rows_of)
 {
     uint32_t n_rows = 1;
     for (uint32_t nth = 0; s->misses != NULL && n_rows > 0; nth++) {
@@ -205,8 +205,8 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
-void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
-                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
+static void end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted, uint32_t n_tree_rows,
+                uint64_t verify_ns, uint64_t wait_ns)
 {
     double verify = (double)verify_ns;
     double fetch = (double)wait_ns;
@@ -259,6 +259,14 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
         moe_length_end(s->control[d], &iteration);
     }
 }
+
+const moe_drafting moe_speculation_drafting = {.room = room,
+                                               .draft = draft,
+                                               .row = moe_speculation_row,
+                                               .visit = moe_speculation_visit,
+                                               .stood = note_standing,
+                                               .end = end,
+                                               .settle = moe_speculation_settle};
 
 void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_stats *experts,
                                moe_speculation_stats *stats)

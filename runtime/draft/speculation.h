@@ -120,7 +120,37 @@ typedef struct moe_draft_parts {
     void *model;
 } moe_draft_parts;
 
+/* One step, in this order. The engine's step calls speculation through this table alone, so that a
+ * plain step meets none of its files. */
+typedef struct moe_drafting {
+    /* The room that the timeline's array must have behind its end before the step. */
+    uint32_t (*room)(const moe_speculation *speculation, const moe_draft_line *line);
+    /* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
+     * draft->active says which have a tree. */
+    int (*draft)(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
+                 uint32_t n_busy, moe_error *err);
+    /* The row of a node of the tree. */
+    moe_kv_row (*row)(const moe_session_draft *draft, uint32_t node);
+    /* Continues the walk with the logits of a node; nodes come in order. True if the walk has
+     * passed through the node. */
+    bool (*visit)(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
+                  const float *logits);
+    /* After the walks, before they are settled: tells the miss model which rows of the pass were
+     * accepted. */
+    void (*stood)(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
+                  const uint32_t *first_row, const uint32_t *n_rows_of);
+    /* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
+    void (*end)(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
+                uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
+    /* Moves keys and values of the accepted path to their places in the timeline. *n_accepted
+     * tokens of the draft are accepted; they are in the timeline's array behind its end, and
+     * draft->next follows them. The engine appends them to the timeline. */
+    int (*settle)(moe_speculation *speculation, moe_session_draft *draft, uint32_t *n_accepted,
+                  moe_error *err);
+} moe_drafting;
+
 struct moe_speculation {
+    const moe_drafting *ops;
     /* Set at open, never changed. */
     moe_draft_parts parts;
     moe_runner *runner;
@@ -204,33 +234,6 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *spe
  * again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
-
-/* ---- One step, in this order; the engine calls ---- */
-
-/* The room that the timeline's array must have behind its end before the step. */
-uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
-/* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
- * draft->active says which have a tree. */
-int moe_speculation_draft(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
-                          uint32_t n_busy, moe_error *err);
-/* The row of a node of the tree. */
-moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
-/* Continues the walk with the logits of a node; nodes come in order. True if the walk has passed
- * through the node. */
-bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
-                           const float *logits);
-/* After the walks, before they are settled: tells the miss model which rows of the pass were
- * accepted. */
-void moe_speculation_stood(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
-                           const uint32_t *first_row, const uint32_t *n_rows_of);
-/* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
-void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
-                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
-/* Moves keys and values of the accepted path to their places in the timeline. *n_accepted tokens of
- * the draft are accepted; they are in the timeline's array behind its end, and draft->next follows
- * them. The engine appends them to the timeline. */
-int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draft,
-                           uint32_t *n_accepted, moe_error *err);
 
 /* ---- For passes that the device routes by itself ---- */
 

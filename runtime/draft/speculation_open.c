@@ -6,7 +6,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/draft/speculation.h"
+#include "runtime/draft/drafters.h"
 #include "runtime/pass/runner.h"
 #include "runtime/draft/miss_model.h"
 
@@ -344,6 +344,7 @@ int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
     if (s == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
+    s->ops = &moe_speculation_drafting;
     s->parts = *parts;
     s->runner = parts->runner;
     s->max_rows = parts->max_rows;

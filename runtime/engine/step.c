@@ -76,7 +76,8 @@ bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
     moe_session *session = s->sessions[i];
     if (moe_session_has_tree(session)) {
         uint32_t node = row - s->first_row[i];
-        if (moe_speculation_visit(s->engine->speculation, session->draft, node, logits)) {
+        moe_speculation *speculation = s->engine->speculation;
+        if (speculation->ops->visit(speculation, session->draft, node, logits)) {
             memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
         }
         return true;
@@ -92,7 +93,7 @@ static int settle_tree(moe_session *session, moe_error *err)
     moe_engine *engine = session->engine;
     moe_session_draft *d = session->draft;
     uint32_t n_accepted;
-    int status = moe_speculation_settle(engine->speculation, d, &n_accepted, err);
+    int status = engine->speculation->ops->settle(engine->speculation, d, &n_accepted, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -199,7 +200,7 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
     uint64_t begin = moe_now_ns();
     uint64_t waited =
         engine->speculation != NULL ? moe_expert_store_wait_ns(engine->runner.experts) : 0;
-    int status = lossy ? moe_metered_pass(engine->lossy, pass, is_beginning(s), err)
+    int status = lossy ? engine->lossy->run(engine->lossy, pass, is_beginning(s), err)
                        : moe_pass_run(&engine->runner, pass, err);
     if (status == MOE_OK && lossy) {
         count_lossy_rows(s);
@@ -210,11 +211,10 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
             const moe_session_draft *d = s->sessions[i]->draft;
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
-        moe_speculation_stood(engine->speculation, s->drafts, s->n_sessions, s->first_row,
-                              s->n_rows_of);
-        moe_speculation_end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows,
-                            moe_now_ns() - begin,
-                            moe_expert_store_wait_ns(engine->runner.experts) - waited);
+        const moe_drafting *ops = engine->speculation->ops;
+        ops->stood(engine->speculation, s->drafts, s->n_sessions, s->first_row, s->n_rows_of);
+        ops->end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
+                 moe_expert_store_wait_ns(engine->runner.experts) - waited);
     }
     return status;
 }
@@ -300,7 +300,7 @@ static int tell_timeline(moe_session *session, moe_error *err)
                                          !session->evaluate_only,
                                .ends = moe_session_is_full(session),
                                .left = engine->context - session->n_tokens};
-    uint32_t room = moe_speculation_room(engine->speculation, &d->line);
+    uint32_t room = engine->speculation->ops->room(engine->speculation, &d->line);
     int status = room > 0 ? moe_session_reserve(session, room, err) : MOE_OK;
     d->line.tokens = session->tokens;
     return status;
@@ -323,7 +323,7 @@ static int draft(moe_step_work *s, moe_error *err)
         status = tell_timeline(s->sessions[i], err);
     }
     if (status == MOE_OK) {
-        status = moe_speculation_draft(speculation, s->drafts, s->n_sessions, n_busy, err);
+        status = speculation->ops->draft(speculation, s->drafts, s->n_sessions, n_busy, err);
     }
     status = judge_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {

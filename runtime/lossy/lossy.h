@@ -20,7 +20,14 @@ typedef struct moe_lossy_parts {
     const moe_calibration *calibration; /* or NULL */
 } moe_lossy_parts;
 
-typedef struct moe_lossy {
+typedef struct moe_lossy moe_lossy;
+struct moe_lossy {
+    /* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter
+     * picks, then runs the exact pass and compares the logits of their first 64 rows, row by row.
+     * (Run first, the exact pass would load what the lossy one then no longer misses.) The exact
+     * pass keeps its keys and values beside the lossy ones, so every timeline needs as many more
+     * positions as it has rows in the pass. */
+    int (*run)(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
     /* Set at open, never changed. */
     moe_lossy_parts parts;
     const moe_route_rules *rules;
@@ -46,7 +53,7 @@ typedef struct moe_lossy {
     size_t kept_capacity;
     moe_budget_stats budget_stats;
     moe_buddy_stats buddy_stats;
-} moe_lossy;
+};
 
 /* *out stays NULL if the options ask for none of them. */
 int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engine_options *options,
@@ -57,7 +64,10 @@ int moe_lossy_attach(moe_lossy *lossy, const moe_route_rules *rules, moe_error *
 void moe_lossy_close(moe_lossy **lossy);
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 /* True while the modes act: requested, and within the quality limit. */
-bool moe_lossy_acts(const moe_lossy *lossy);
+static inline bool moe_lossy_acts(const moe_lossy *lossy)
+{
+    return lossy != NULL && !lossy->meter.exceeded;
+}
 /* The hook's work after routing, with these experts resident ([n_expert]); NULL: those that are
  * now. */
 void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t layer,
@@ -68,11 +78,7 @@ bool moe_lossy_is_recordable(const moe_lossy *lossy);
 /* The most buddies that an expert may have by these options; 0: none are requested. */
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
-/* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
- * then runs the exact pass and compares the logits of their first 64 rows, row by row. (Run first,
- * the exact pass would load what the lossy one then no longer misses.) The exact pass keeps its
- * keys and values beside the lossy ones, so every timeline needs as many more positions as it has
- * rows in the pass. */
+/* What moe_lossy.run is. */
 int moe_metered_pass(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
 /* lossy NULL: *stats is unchanged. output_error is 0; the code that measures it fills it in. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
