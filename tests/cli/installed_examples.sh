@@ -68,6 +68,34 @@ for kind in '' -static; do
     expect 'given up' "$root/progress$kind" "$model" 0
     expect 'cancelled after 4 tokens' "$root/two_sessions$kind" "$model" 512 'Once' 'There was'
 done
+# Two sessions under a budget: what the first person reads, pieces joined, is the same beside another
+# one, with another budget; each piece is a line of its own; a budget that is too small is refused.
+first_person() {
+    "$root/two_sessions" "$model" "$1" 'Once' "$2" 12 | sed -n 's/^1: //p' | tr -d '\n'
+}
+pieces=$("$root/two_sessions" "$model" 512 'Once' 'There was' 12 | grep -c '^1: ')
+[ "$pieces" -ge 4 ] || { echo "two_sessions: $pieces pieces, no stream"; status=1; }
+beside_one=$(first_person 512 'There was')
+beside_other=$(first_person 256 'A')
+if [ -z "$beside_one" ] || [ "$beside_one" != "$beside_other" ]; then
+    echo "two_sessions: '$beside_one' is not '$beside_other'"
+    status=1
+fi
+if refused=$("$root/two_sessions" "$model" 1 'Once' 'There was' 2>&1); then
+    echo "two_sessions: a budget of 1 MiB is accepted"
+    status=1
+fi
+case $refused in
+*'memory budget of 1 MiB is below the least that works'*) ;;
+*)
+    echo "two_sessions: no budget in: $refused"
+    status=1
+    ;;
+esac
+# Nothing but moe.h is needed for that.
+[ "$(grep '#include <moe/' "$source/examples/two_sessions.c")" = '#include <moe/moe.h>' ] ||
+    { echo "two_sessions.c includes more than moe.h"; status=1; }
+
 # A batch does not change what a prompt is continued with.
 together=$("$root/batch" "$model" 'Once' 'There was' | head -n 1)
 alone=$("$root/batch" "$model" 'Once' | head -n 1)

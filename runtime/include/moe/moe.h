@@ -384,7 +384,9 @@ MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_
 /* Forgets everything after the first n tokens (n <= moe_session_n_tokens()), sampled tokens that
  * have not been taken among it: moe_session_take() gives those before n only. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
-/* A second session with the same past; KV pages are shared until written. */
+/* A second session with the same past, sampling and evaluate_only. KV pages are shared until
+ * written. The sampler's generator goes on from the same state in both: for another text, give the
+ * second one another seed with moe_session_set_sampling(). */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
 /* Changes the sampling from here on; the generator restarts from the new seed. */
 MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,

@@ -14,20 +14,22 @@ typedef struct moe_memory_plan {
     size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
     uint64_t budget;        /* the ceiling, of RAM */
     bool budget_is_default; /* not given: derived from machine and cgroup */
-    uint64_t process;       /* what the process takes without any of the below */
+    uint64_t process;       /* what the process takes now, without any of the below */
     uint64_t resident;      /* weights that are not experts */
     uint64_t kv_cache;      /* of one session with a full context */
     uint64_t scratch;       /* of one pass, and of reading */
-    uint64_t floor;         /* all the above and the fewest expert slots that can work */
-    uint64_t expert_cache;  /* expert slots */
-    uint64_t expert_slots;  /* experts that they hold */
-    uint64_t experts;       /* experts that the model has */
-    uint64_t expert_bytes;  /* of all of them */
-    uint64_t total;         /* process + resident + kv_cache + scratch + expert_cache */
+    /* All the above and the fewest expert slots that can work. A later plan's may be higher, as
+     * `process` grows with what the program allocates: leave some MiB above it. */
+    uint64_t floor;
+    uint64_t expert_cache; /* expert slots */
+    uint64_t expert_slots; /* experts that they hold */
+    uint64_t experts;      /* experts that the model has */
+    uint64_t expert_bytes; /* of all of them */
+    uint64_t total;        /* process + resident + kv_cache + scratch + expert_cache */
     uint32_t context;
     /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
      * budget, floor and total are those of RAM: process + scratch + host_cache + device_in_host.
-     * Else all below is 0. */
+     * Else the fields from here to device_in_host are 0. */
     bool has_device_memory;
     uint64_t device_budget;
     uint64_t device_scratch; /* of one pass */
