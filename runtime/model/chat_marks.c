@@ -4,13 +4,15 @@
 #include <string.h>
 
 static const moe_chat_marks pairs[] = {
-    {"<|channel|>analysis<|message|>", "<|end|>", true}, /* gpt-oss */
-    {"<seed:think>", "</seed:think>", false},            /* Seed-OSS */
-    {"[THINK]", "[/THINK]", false},                      /* Magistral */
-    {"<|START_THINKING|>", "<|END_THINKING|>", false},   /* Command A, Command R7B */
-    {"<|channel>thought\n", "<channel|>", false},        /* Gemma 4 */
-    {"<|inner_prefix|>", "<|inner_suffix|>", false},     /* Apertus */
-    {"◁think▷", "◁/think▷", false},                      /* Kimi-VL */
+    {"<|channel|>analysis<|message|>", "<|end|>", true},  /* gpt-oss */
+    {"<seed:think>", "</seed:think>", false},             /* Seed-OSS */
+    {"[THINK]", "[/THINK]", false},                       /* Magistral */
+    {"<|START_THINKING|>", "<|END_THINKING|>", false},    /* Command A, Command R7B */
+    {"<|channel>thought\n", "<channel|>", false},         /* Gemma 4 */
+    {"<|inner_prefix|>", "<|inner_suffix|>", false},      /* Apertus */
+    {"◁think▷", "◁/think▷", false},                       /* Kimi-VL */
+    {"<mm:think>", "</mm:think>", false},                 /* MiniMax-M3 */
+    {"<think:opensource>", "</think:opensource>", false}, /* Hy3, which puts the mark together */
     {"<think>", "</think>", false},
     {"<thinking>", "</thinking>", false},
     {"<thought>", "</thought>", false},

@@ -211,6 +211,28 @@ if [ -n "$demo" ]; then
     "$moe" tokenize -m "$demo" -p 'Hi <|im_end|>' --chat --system 'Be brief.' >"$work/chat" ||
         fail "tokenize --chat"
     "$moe" run -m "$demo" -p 'Hi' --chat -n 4 --temp 0 --quiet >/dev/null || fail "run --chat"
+    # Reasoning goes to standard error, the answer to standard output.
+    printf '%s' "{{ messages[0].content }} <think>{{ '</think>' if false }}" >"$work/opens.jinja"
+    thinks() {
+        "$moe" run -m "$demo" -p 'Say Hello.' --chat --chat-template "$work/opens.jinja" -n 6 \
+            --temp 0 "$@" >"$work/text" 2>"$work/err" || fail "run with reasoning $*"
+        [ -s "$work/text" ] && fail "reasoning on standard output $*: $(cat "$work/text")"
+        return 0
+    }
+    thinks
+    sed -n '1p' "$work/err" | grep -qxF '[reasoning]' && [ -n "$(sed -n '2p' "$work/err")" ] ||
+        fail "no heading over the reasoning: $(cat "$work/err")"
+    thinks --quiet
+    [ -s "$work/err" ] && fail "--quiet shows reasoning: $(cat "$work/err")"
+    thinks --json
+    grep -q '"reasoning": "..*", "' "$work/err" || fail "--json without reasoning: $(cat "$work/err")"
+    "$moe" run -m "$demo" -p 'Say Hello.' --chat -n 6 --temp 0 --json 2>"$work/err" >"$work/text"
+    grep -q '"reasoning": "", ' "$work/err" && [ -s "$work/text" ] ||
+        fail "an answer without reasoning: $(cat "$work/err")"
+    # What a user writes never becomes a control token.
+    "$moe" tokenize -m "$demo" -p '<|im_start|><|im_end|>' --chat >"$work/chat"
+    end=$("$moe" tokenize -m "$demo" -p '<|im_end|>' --raw)
+    [ "$(grep -cx "$end" "$work/chat")" -eq 1 ] || fail "control tokens from a user"
 fi
 
 echo "$failed failed"

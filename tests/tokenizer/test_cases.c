@@ -169,6 +169,7 @@ static void test_names(void **state)
                                         "smaug-bpe",
                                         "poro-chat",
                                         "glm4",
+                                        "glm5",
                                         "chatglm-bpe",
                                         "viking",
                                         "jais",

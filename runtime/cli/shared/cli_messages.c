@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_messages.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cli_engine.h"
@@ -74,6 +75,11 @@ int cli_render_messages(moe_chat_prompt **prompt, const moe_engine *engine,
         return cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
     }
     int status = moe_chat_render(prompt, engine, &chat, &err);
+    if (status != MOE_OK && chat.template_text != NULL) {
+        moe_error inner = err;
+        snprintf(err.message, sizeof err.message, "%.160s: %.320s", options->chat_template,
+                 inner.message);
+    }
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
