@@ -74,10 +74,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
             return status;
         }
     }
-    status = moe_choose_context(&engine->config, o->context, &engine->context, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
     engine->offload = o->lab->offload;
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     status = moe_model_identify(&engine->reading, &engine->identity, err);
@@ -96,9 +93,12 @@ static unsigned needed_features(const moe_model_config *c)
 {
     unsigned needs = c->attention_sinks ? MOE_DEVICE_MASKED_ATTENTION : 0;
     for (uint32_t l = 0; l < c->n_layer; l++) {
-        needs |= c->layers[l].window > 0 ? MOE_DEVICE_MASKED_ATTENTION : 0;
+        const moe_layer_kind *layer = &c->layers[l];
+        bool masked = layer->window > 0 || layer->chunk > 0 || layer->tempered;
+        needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
     }
-    return needs | (c->expert_biases || c->swiglu_alpha != 0.0f ? MOE_DEVICE_EXPERT_FORMS : 0);
+    bool forms = c->expert_biases || c->swiglu_alpha != 0.0f || c->gate_scales_input;
+    return needs | (forms ? MOE_DEVICE_EXPERT_FORMS : 0);
 }
 
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,

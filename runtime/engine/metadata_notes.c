@@ -14,24 +14,6 @@
 #define VALUE_SIZE 48
 #define NOTE_SIZE  (MAX_NAMED * (MOE_GGUF_SHOWN + VALUE_SIZE + 8) + 128)
 
-int moe_choose_context(const moe_model_config *config, uint32_t wanted, uint32_t *context,
-                       moe_error *err)
-{
-    uint32_t unscaled = config->attention_unscaled;
-    *context = wanted != 0 ? wanted : config->n_context_train;
-    if (unscaled != 0 && *context > unscaled) {
-        if (wanted != 0) {
-            return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                            "key '%s.attention.temperature_scale': a context of %" PRIu32
-                            " tokens would need attention that is scaled by position, which is not "
-                            "supported; a context of up to %" PRIu32 " tokens works",
-                            config->architecture, wanted, unscaled);
-        }
-        *context = unscaled;
-    }
-    return MOE_OK;
-}
-
 static void note_unknown_keys(const moe_engine *engine, const moe_engine_options *options)
 {
     const moe_family *family = moe_family_find(engine->config.architecture);
@@ -82,12 +64,6 @@ void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *opti
                  "the context is %" PRIu32 " tokens, not the model's %" PRIu64
                  ", so that experts keep their part of the memory budget",
                  engine->context, engine->plan.context_most);
-        options->log(line, options->user);
-    } else if (options->context == 0 && engine->context < config->n_context_train) {
-        snprintf(line, sizeof line,
-                 "%s.attention.temperature_length is %" PRIu32 ": the context is %" PRIu32
-                 " tokens, not the model's %" PRIu32,
-                 config->architecture, engine->context, engine->context, config->n_context_train);
         options->log(line, options->user);
     }
 }

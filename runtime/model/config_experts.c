@@ -146,6 +146,10 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     }
     config->ffn_norm_tensor = r->family->ffn_norm != NULL ? r->family->ffn_norm : "ffn_norm.weight";
     config->expert_biases = r->family->expert_biases;
+    config->gate_scales_input = r->family->gate_scales_input;
+    if (r->family->qk_norm_not_of > 0 && config->n_expert == r->family->qk_norm_not_of) {
+        config->qk_norm = MOE_QK_NORM_NONE;
+    }
     if (r->family->swiglu_clamped) { /* numbers of all models of the kind; no key says them */
         config->swiglu_alpha = 1.702f;
         config->swiglu_limit = 7.0f;

@@ -201,6 +201,21 @@ static const moe_family families[] = {
         .expert_biases = true,
         .swiglu_clamped = true,
     },
+    {
+        .architecture = "llama4",
+        .name = "Llama-4",
+        .qk_norm = MOE_QK_NORM_UNIT,
+        .qk_norm_after_rope = true,
+        .qk_norm_not_of = 128, /* Maverick; no key says it */
+        .window_default = 8192,
+        .window_chunks = true,
+        .window_period = 4,
+        .rope = MOE_ROPE_INTERLEAVED,
+        .gate = MOE_GATE_SIGMOID,
+        .gate_scales_input = true,
+        .shared = MOE_SHARED_TENSORS,
+        .keys = MOE_KEY_EVERY | MOE_KEY_TEMPERATURE,
+    },
 };
 
 size_t moe_family_count(void)

@@ -42,8 +42,12 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         moe_layer_kind *layer = &config->layers[l];
         layer->mixer = latent ? MOE_MIXER_LATENT : MOE_MIXER_ATTENTION;
         layer->feed_forward = feed_forward_of(config, l);
-        if (config->attention_window > 0 && has_window(r, l)) {
-            layer->window = config->attention_window;
-        }
+        bool windows = config->attention_window > 0;
+        bool inside = windows && has_window(r, l);
+        bool chunks = r->family->window_chunks;
+        layer->window = inside && !chunks ? config->attention_window : 0;
+        layer->chunk = inside && chunks ? config->attention_window : 0;
+        layer->no_rope = windows && chunks && !inside;
+        layer->tempered = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

@@ -5,6 +5,7 @@
 #ifndef MOE_MODEL_LAYER_KINDS_H
 #define MOE_MODEL_LAYER_KINDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ typedef struct moe_layer_kind {
     moe_mixer_kind mixer;
     moe_feed_forward_kind feed_forward;
     uint32_t window; /* a token attends to so many of the last ones, itself among them; 0: to all */
+    uint32_t chunk;  /* ... and to those of its own chunk of so many positions; 0: there are none */
+    bool no_rope;    /* queries and keys are not turned */
+    bool tempered;   /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
 
 /* Sizes of a recurrent layer. For each such layer a sequence has

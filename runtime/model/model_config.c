@@ -180,17 +180,20 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, key);
 }
 
-/* Queries times 1 + scale * log(1 + floor(position / length)): 1 for the first `length` positions.
- */
 static void read_temperature(moe_config_reader *r, moe_model_config *config)
 {
-    if ((r->family->keys & MOE_KEY_TEMPERATURE) == 0 ||
-        moe_config_f32(r, "attention.temperature_scale", 0) == 0) {
+    /* Llama-4's numbers where its files have none. */
+    bool chunks = r->family->window_chunks;
+    if ((r->family->keys & MOE_KEY_TEMPERATURE) == 0) {
         return;
     }
-    uint32_t original = moe_config_u32(r, "rope.scaling.original_context_length", 0);
-    config->attention_unscaled = moe_config_u32(r, "attention.temperature_length", original);
-    if (r->status == MOE_OK && config->attention_unscaled == 0) {
+    config->temperature_scale =
+        moe_config_f32(r, "attention.temperature_scale", chunks ? 0.1f : 0.0f);
+    uint32_t original =
+        chunks ? 8192 : moe_config_u32(r, "rope.scaling.original_context_length", 0);
+    config->temperature_length = moe_config_u32(r, "attention.temperature_length", original);
+    config->temperature_offset = chunks;
+    if (r->status == MOE_OK && config->temperature_scale != 0 && config->temperature_length == 0) {
         r->status =
             moe_fail(r->err, MOE_ERR_FORMAT,
                      "key '%s' is 0 or missing, but queries are scaled by position", r->key);
@@ -217,7 +220,8 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     } else {
         read_grouped_heads(r, config);
     }
-    config->attention_window = moe_config_u32(r, "attention.sliding_window", 0);
+    config->attention_window =
+        moe_config_u32(r, "attention.sliding_window", r->family->window_default);
     read_temperature(r, config);
     config->attention_sinks = r->family->attention_sinks;
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {

@@ -20,6 +20,7 @@ typedef enum moe_attention_kind {
 typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_NONE,
     MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
+    MOE_QK_NORM_UNIT, /* of each head without a weight, where heads are turned (Llama-4) */
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
@@ -76,9 +77,11 @@ typedef struct moe_model_config {
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
     bool attention_sinks;      /* a learnt score beside those of the positions, for each head */
-    /* Queries of positions from here on would be scaled, which is not done; 0: there are none.
-     * Contexts end before. */
-    uint32_t attention_unscaled;
+    /* In tempered layers the query at position p is multiplied by
+     * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
+    float temperature_scale; /* 0: none */
+    uint32_t temperature_length;
+    uint32_t temperature_offset;
     uint32_t q_lora_rank;  /* MLA; 0: queries are projected directly */
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
@@ -104,10 +107,11 @@ typedef struct moe_model_config {
     uint32_t n_expert;
     uint32_t n_expert_used;
     uint32_t n_ff_expert;
-    uint32_t n_ff_shared; /* all shared experts together; 0: none */
-    bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
-    bool expert_biases;   /* of the router and of the experts' products */
-    float swiglu_alpha;   /* of a clamped SwiGLU; 0: experts have silu(gate) * up */
+    uint32_t n_ff_shared;   /* all shared experts together; 0: none */
+    bool shared_gated;      /* the shared expert's output times sigmoid(gate . x) */
+    bool expert_biases;     /* of the router and of the experts' products */
+    bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
+    float swiglu_alpha;     /* of a clamped SwiGLU; 0: experts have silu(gate) * up */
     float swiglu_limit;
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */

@@ -94,7 +94,8 @@ static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixe
     unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
     traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
-    return config->qk_norm != MOE_QK_NORM_NONE ? traits | MOE_TRAIT_QK_NORM : traits;
+    bool weighted = config->qk_norm == MOE_QK_NORM_HEAD || config->qk_norm == MOE_QK_NORM_FULL;
+    return weighted ? traits | MOE_TRAIT_QK_NORM : traits;
 }
 
 unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)

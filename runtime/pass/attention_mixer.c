@@ -23,27 +23,35 @@ static int rope_heads(moe_runner *runner, float *x, size_t row_stride, size_t he
     return runner->device->ops->rope(runner->device, &rope, n_rows, err);
 }
 
-static int norm_rows(moe_runner *runner, const moe_weight *weight, float *x, uint32_t n_rows,
-                     uint32_t n, size_t stride, moe_error *err)
+static int norm_rows(moe_runner *runner, const float *weight, float *x, uint32_t n_rows, uint32_t n,
+                     size_t stride, moe_error *err)
 {
-    return runner->device->ops->rms_norm(runner->device, x, weight->data, x, n_rows, n, stride,
+    return runner->device->ops->rms_norm(runner->device, x, weight, x, n_rows, n, stride,
                                          runner->config->norm_eps, err);
+}
+
+static const float *norm_weight(const moe_runner *runner, uint32_t layer, int tensor)
+{
+    return runner->config->qk_norm == MOE_QK_NORM_UNIT
+               ? runner->buffers.ones
+               : moe_layer_weight(runner, layer, tensor)->data;
 }
 
 static int norm_q_and_k(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    if (c->qk_norm == MOE_QK_NORM_NONE) {
+    bool unit = c->qk_norm == MOE_QK_NORM_UNIT;
+    if (c->qk_norm == MOE_QK_NORM_NONE || (unit && c->layers[layer].no_rope)) {
         return MOE_OK;
     }
     bool whole = c->qk_norm == MOE_QK_NORM_FULL;
     uint32_t q_dim = whole ? c->n_head * c->head_dim_k : c->head_dim_k;
     uint32_t k_dim = whole ? c->n_head_kv * c->head_dim_k : c->head_dim_k;
-    int status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_NORM), b->q,
+    int status = norm_rows(runner, norm_weight(runner, layer, MOE_LAYER_ATTN_Q_NORM), b->q,
                            whole ? n_rows : n_rows * c->n_head, q_dim, q_dim, err);
     if (status == MOE_OK) {
-        status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K_NORM), b->k,
+        status = norm_rows(runner, norm_weight(runner, layer, MOE_LAYER_ATTN_K_NORM), b->k,
                            whole ? n_rows : n_rows * c->n_head_kv, k_dim, k_dim, err);
     }
     return status;
@@ -91,10 +99,11 @@ static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     }
     size_t q_stride = (size_t)c->n_head * c->head_dim_k;
     size_t k_stride = (size_t)c->n_head_kv * c->head_dim_k;
-    if (status == MOE_OK) {
+    bool turns = !c->layers[layer].no_rope;
+    if (status == MOE_OK && turns) {
         status = rope_heads(runner, b->q, q_stride, c->head_dim_k, c->n_head, n_rows, err);
     }
-    if (status == MOE_OK) {
+    if (status == MOE_OK && turns) {
         status = rope_heads(runner, b->k, k_stride, c->head_dim_k, c->n_head_kv, n_rows, err);
     }
     if (status == MOE_OK && c->qk_norm_after_rope) {
@@ -117,16 +126,16 @@ static int project_mla_inputs(moe_runner *runner, uint32_t layer, uint32_t n_row
     };
     int status = device->ops->linear(device, b->norm, n_rows, c->n_embd, inputs, 2, err);
     if (lora && status == MOE_OK) {
-        status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_A_NORM), b->q_a,
-                           n_rows, c->q_lora_rank, c->q_lora_rank, err);
+        status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_A_NORM)->data,
+                           b->q_a, n_rows, c->q_lora_rank, c->q_lora_rank, err);
     }
     if (lora && status == MOE_OK) {
         moe_linear q_b = {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_B), NULL, b->q};
         status = device->ops->linear(device, b->q_a, n_rows, c->q_lora_rank, &q_b, 1, err);
     }
     if (status == MOE_OK) {
-        status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_KV_A_NORM), b->k,
-                           n_rows, c->kv_lora_rank, c->head_dim_k, err);
+        status = norm_rows(runner, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_KV_A_NORM)->data,
+                           b->k, n_rows, c->kv_lora_rank, c->head_dim_k, err);
     }
     return status;
 }
@@ -198,6 +207,8 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
                                .n_head = c->n_head,
                                .scale = c->attention_scale,
                                .window = c->layers[layer].window,
+                               .chunk = c->layers[layer].chunk,
+                               .row_scales = c->layers[layer].tempered ? b->temperatures : NULL,
                                .sinks = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_SINKS)->data,
                                .out = b->attention};
     return device->ops->attention(device, &attention, pass->n_rows, err);

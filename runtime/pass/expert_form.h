@@ -23,6 +23,12 @@ static inline moe_activation moe_expert_activation(const moe_model_config *confi
                             config->swiglu_alpha, config->swiglu_limit};
 }
 
+/* Rows first, first + 1, .. of the plan: their inputs' scales; NULL where there are none. */
+static inline const float *moe_input_scales(const moe_runner *runner, uint32_t first)
+{
+    return runner->config->gate_scales_input ? runner->buffers.input_scales + first : NULL;
+}
+
 /* The work of an expert of a layer without its rows. */
 static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint32_t layer,
                                                  uint32_t expert, const moe_expert_view *view)

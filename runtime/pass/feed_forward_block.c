@@ -34,6 +34,7 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
         uint32_t begin = plan->first[b->positions[i]];
         moe_expert_work *work = &b->works[i];
         *work = moe_expert_work_of(runner, layer, plan->experts[b->positions[i]], &b->views[i]);
+        work->x_scales = moe_input_scales(runner, begin);
         work->x_index = plan->rows + begin;
         work->out_index = plan->ranked_slots + begin;
         work->n_rows = plan->first[b->positions[i] + 1] - begin;
@@ -106,10 +107,27 @@ static int finish_host_share(moe_runner *runner, uint32_t n, int status, moe_err
     return status != MOE_OK ? status : host_status;
 }
 
+/* Where weights scale the experts' inputs: those of the plan's rows, and what is left for outputs.
+ */
+static void place_weights(moe_runner *runner, uint32_t n_rows)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n = runner->config->gate_scales_input ? n_rows * runner->config->n_expert_used : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        b->output_weights[i] = b->chosen_weights[i] != 0.0f ? 1.0f : 0.0f;
+    }
+    n = n > 0 ? b->plan.first[b->plan.n_experts] : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        b->input_scales[i] = b->chosen_weights[b->plan.ranked_slots[i]];
+    }
+}
+
 static int combine_experts(moe_runner *runner, uint32_t n_rows, moe_error *err)
 {
     moe_combine combine = {.outs = runner->buffers.rank_out,
-                           .weights = runner->buffers.chosen_weights,
+                           .weights = runner->config->gate_scales_input
+                                          ? runner->buffers.output_weights
+                                          : runner->buffers.chosen_weights,
                            .n_ranks = runner->config->n_expert_used,
                            .n = runner->config->n_embd,
                            .y = runner->buffers.branch};
@@ -121,6 +139,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, n_rows, runner->config->n_expert_used);
+    place_weights(runner, n_rows);
     uint32_t n = b->plan.n_experts;
     moe_expert_store_peek(runner->experts, layer, b->plan.experts, n, b->views);
     for (uint32_t i = 0; i < n; i++) {
@@ -135,6 +154,7 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, runner->config->n_expert_used);
+    place_weights(runner, pass->n_rows);
     for (uint32_t i = 0; i < b->plan.n_experts; i++) {
         b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
         b->gates[i] = 0.0f;

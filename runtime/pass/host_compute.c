@@ -205,6 +205,7 @@ static void fill_works(moe_host_compute *host, const moe_host_share *share)
         moe_expert_work *work = &host->works[i];
         *work = moe_expert_work_of(share->runner, share->layer, plan->experts[share->positions[i]],
                                    &share->views[i]);
+        work->x_scales = moe_input_scales(share->runner, begin);
         work->x_index = plan->rows + begin;
         work->out_index = host->out_index + host->n_out_rows;
         work->n_rows = n;

@@ -30,6 +30,7 @@ typedef struct moe_pass_buffers {
     float *v;               /* [rows][n_head_kv][head_dim_v] */
     float *attention;       /* [rows][n_head][head_dim_v] */
     float *values;          /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *ones;            /* [head_dim_k], of MOE_QK_NORM_UNIT */
     float *branch;          /* [rows][n_embd]: what attention or the experts add to x */
     float *shared;          /* [rows][n_embd] */
     float *shared_gate;     /* [rows] */
@@ -46,6 +47,9 @@ typedef struct moe_pass_buffers {
     size_t logits_bytes;  /* of both */
     float *rope_cos;      /* [rows][n_rot / 2] */
     float *rope_sin;
+    float *temperatures;   /* [rows]: scales of queries in tempered layers */
+    float *input_scales;   /* [rows * n_expert_used], in the plan's order: of experts' inputs */
+    float *output_weights; /* [rows][n_expert_used]: of outputs, where weights scale the inputs */
     uint32_t *chosen;      /* [rows][n_expert_used] */
     float *chosen_weights; /* [rows][n_expert_used] */
     float *router_probs;   /* [rows][n_expert]; NULL until an observer wants them */

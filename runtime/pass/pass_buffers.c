@@ -48,7 +48,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 20
+#define MAX_REGIONS 21
 
 static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
 {
@@ -67,6 +67,9 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     } else {
         regions[n++] = (region){&b->v, rows * c->n_head_kv * c->head_dim_v};
     }
+    if (c->qk_norm == MOE_QK_NORM_UNIT) {
+        regions[n++] = (region){&b->ones, c->head_dim_k};
+    }
     regions[n++] = (region){&b->branch, rows * c->n_embd};
     regions[n++] = (region){&b->shared, rows * c->n_embd};
     regions[n++] = (region){&b->shared_gate, rows};
@@ -82,6 +85,20 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
 static size_t region_bytes(const region *r)
 {
     return moe_align64(r->n_floats * sizeof(float));
+}
+
+static int fill_ones(moe_pass_buffers *b, moe_device *device, uint32_t n, moe_error *err)
+{
+    float *ones = moe_calloc(n, sizeof *ones);
+    if (ones == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a norm of %u elements", n);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        ones[i] = 1.0f;
+    }
+    int status = device->ops->upload(device, b->ones, ones, n * sizeof *ones, err);
+    free(ones);
+    return status;
 }
 
 static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
@@ -109,7 +126,7 @@ static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_m
         b->q_latent = b->q;
         b->values = b->attention;
     }
-    return MOE_OK;
+    return b->ones != NULL ? fill_ones(b, device, c->head_dim_k, err) : MOE_OK;
 }
 
 static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
@@ -119,6 +136,9 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     size_t angles = rows * (c->n_rot / 2);
     b->predicted_layer = UINT32_MAX;
     b->foretold_layer = UINT32_MAX;
+    b->temperatures = moe_calloc(rows, sizeof *b->temperatures);
+    b->input_scales = moe_calloc(slots, sizeof *b->input_scales);
+    b->output_weights = moe_calloc(slots, sizeof *b->output_weights);
     b->rope_cos = moe_calloc(angles, sizeof(float));
     b->rope_sin = moe_calloc(angles, sizeof(float));
     b->chosen = moe_calloc(slots, sizeof *b->chosen);
@@ -137,7 +157,8 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
         b->chosen_weights == NULL || b->predicted == NULL || b->predicted_weights == NULL ||
         b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
         b->was_predicted == NULL || b->host_views == NULL || b->host_positions == NULL ||
-        b->gates == NULL) {
+        b->gates == NULL || b->temperatures == NULL || b->input_scales == NULL ||
+        b->output_weights == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
     int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
@@ -187,7 +208,7 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
 {
     uint64_t bytes = logits_bytes(c);
-    return bytes + (uint64_t)max_rows * (c->n_rot + 8u * c->n_expert_used) * sizeof(float);
+    return bytes + (uint64_t)max_rows * (c->n_rot + 1u + 10u * c->n_expert_used) * sizeof(float);
 }
 
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
@@ -230,6 +251,9 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     }
     free(b->rope_cos);
     free(b->rope_sin);
+    free(b->temperatures);
+    free(b->input_scales);
+    free(b->output_weights);
     free(b->chosen);
     free(b->chosen_weights);
     free(b->router_probs);

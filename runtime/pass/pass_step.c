@@ -19,10 +19,21 @@ static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
     }
 }
 
+/* Of the rows' queries in tempered layers. */
+static void fill_temperatures(const moe_runner *runner, const moe_pass *pass)
+{
+    const moe_model_config *c = runner->config;
+    for (uint32_t r = 0; r < pass->n_rows && c->temperature_scale != 0.0f; r++) {
+        uint32_t n = (pass->kv_rows[r].position + c->temperature_offset) / c->temperature_length;
+        runner->buffers.temperatures[r] = (float)(1.0 + c->temperature_scale * log1p(n));
+    }
+}
+
 int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
                         moe_error *err)
 {
     fill_rope_tables(runner, pass);
+    fill_temperatures(runner, pass);
     *inputs = (moe_step_inputs){.tokens = pass->tokens,
                                 .rows = pass->kv_rows,
                                 .cos = runner->buffers.rope_cos,

@@ -6,7 +6,7 @@ Prompts go past the windows and over the border of a KV page (64 positions).
 import transformers as hf
 
 import family_cases
-from family_cases import FamilyCase, TIED, WIDE, rope
+from family_cases import FamilyCase, ONE, TIED, WIDE, rope
 
 CONTEXT = 256
 PROMPT_LENGTHS = (24, 72, 150)
@@ -24,6 +24,11 @@ FAMILIES = {
     "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, dict(
         intermediate_size=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=20)
         | rope(1e6)),
+    "llama4": (hf.Llama4TextConfig, hf.Llama4ForCausalLM, dict(
+        intermediate_size=16, intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1,
+        head_dim=8, attention_chunk_size=24, floor_scale=16, attn_scale=0.4, num_hidden_layers=4)
+        | rope(5e5)),
+    "mistral4": family_cases.FAMILIES["mistral4"],
 }
 
 CASES = [
@@ -37,6 +42,19 @@ CASES = [
     FamilyCase("mixtral-window", "llama", "mixtral", {}, 311),
     FamilyCase("mixtral-window-page", "llama", "mixtral", WIDE | dict(
         sliding_window=64, hidden_size=48), 312),
+    FamilyCase("llama4", "llama4", "llama4", {}, 321),
+    FamilyCase("llama4-128", "llama4", "llama4", dict(
+        num_local_experts=128, interleave_moe_layer_step=2, use_qk_norm=False, hidden_size=16,
+        intermediate_size=4, intermediate_size_mlp=24, num_attention_heads=2, num_key_value_heads=1), 322),
+    FamilyCase("llama4-page", "llama4", "llama4", WIDE | TIED | dict(
+        attention_chunk_size=64, num_experts_per_tok=2, num_hidden_layers=5, hidden_size=24,
+        floor_scale=50), 323),
+    FamilyCase("llama4-full", "llama4", "llama4", dict(
+        no_rope_layers=[1, 1], layer_types=["full_attention"] * 2, num_hidden_layers=2,
+        num_local_experts=6, num_experts_per_tok=3), 324),
+    FamilyCase("mistral4-tempered", "mistral4", "mistral4", ONE | rope(
+        rope_type="yarn", factor=8.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0,
+        original_max_position_embeddings=32, llama_4_scaling_beta=0.3), 331),
 ]
 
 

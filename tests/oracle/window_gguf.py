@@ -3,7 +3,8 @@
 family_gguf.py does not know.
 
 gpt-oss holds its experts' matrices transposed, with the columns of gate and up in turn; files have
-ffn_gate_exps and ffn_up_exps, and a bias for each expert and product.
+ffn_gate_exps and ffn_up_exps, and a bias for each expert and product. llama4 has gate before up, and a
+rotary embedding that turns neighbouring pairs in both.
 """
 import re
 
@@ -33,9 +34,22 @@ def gpt_oss_tensors(name, weight):
     return {f"{family_gguf.LAYER_NAMES[stem]}.{kind}": weight}
 
 
+def llama4_tensors(name, weight):
+    name = name.replace("feed_forward.", "mlp.")
+    if name == "mlp.experts.gate_up_proj":
+        gate, up = np.split(weight.swapaxes(1, 2), 2, axis=1)
+        return {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up}
+    if name == "mlp.experts.down_proj":
+        return {"ffn_down_exps.weight": weight.swapaxes(1, 2)}
+    stem, kind = name.rsplit(".", 1)
+    return {f"{family_gguf.LAYER_NAMES[stem]}.{kind}": weight}
+
+
 def layer_tensors(name, weight, case, c):
     if case.arch == "gpt-oss":
         return gpt_oss_tensors(name, weight)
+    if case.arch == "llama4":
+        return llama4_tensors(name, weight)
     if case.arch == "llama" and name in ("self_attn.q_proj.weight", "self_attn.k_proj.weight"):
         heads = c.num_attention_heads if "q_proj" in name else c.num_key_value_heads
         weight = permute_rows(weight, heads)
@@ -60,20 +74,31 @@ def tensors(model, case):
 
 def write(path, model, case):
     c = model.config
+    if case.arch == "mistral4":
+        family_gguf.write(path, model, case)
+        return
     writer = gguf.GGUFWriter(str(path), case.arch)
     writer.add_name(case.name)
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
     writer.add_block_count(c.num_hidden_layers)
-    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_feed_forward_length(getattr(c, "intermediate_size_mlp", c.intermediate_size))
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     family_gguf.add_attention(writer, c)
     family_gguf.add_rope(writer, c.rope_parameters, False)
     family_gguf.add_experts(writer, c, case)
-    writer.add_sliding_window(c.sliding_window)
-    if case.arch == "gpt-oss":
+    if case.arch == "llama4":   # the chunk; 0 where no layer has one, as the converter writes it
+        full = all(kind == "full_attention" for kind in c.layer_types)
+        writer.add_sliding_window(0 if full else c.attention_chunk_size)
+        writer.add_interleave_moe_layer_step(c.interleave_moe_layer_step)
+        if not full:
+            writer.add_uint32("llama4.attention.temperature_length", c.floor_scale)
+            writer.add_float32("llama4.attention.temperature_scale", c.attn_scale)
+    else:
+        writer.add_sliding_window(c.sliding_window)
+    if case.arch in ("gpt-oss", "llama4"):
         writer.add_expert_feed_forward_length(c.intermediate_size)
     family_gguf.add_vocabulary(writer, c.vocab_size)
     for name, array in tensors(model, case).items():
