@@ -143,20 +143,26 @@ static int refusal(fault_chosen chosen)
     return -errors[chosen.random % 3];
 }
 
+/* Of the calls that enter the kernel with the ring alone. */
+static int submit(struct io_uring *ring, int (*true_call)(struct io_uring *), const void *caller)
+{
+    fault_chosen chosen = fault_choose(caller, FAULT_ENTER, BIT(FAIL) | BIT(LATE));
+    if (chosen.kind == FAULT_FAIL) {
+        return refusal(chosen);
+    }
+    look_at_submissions(ring, caller);
+    int rc = true_call(ring);
+    look_at_completions(ring, caller);
+    return rc;
+}
+
 HOOK int io_uring_submit(struct io_uring *ring)
 {
     static int (*true_call)(struct io_uring *);
     if (true_call == NULL) {
         true_call = fault_true_call("io_uring_submit");
     }
-    fault_chosen chosen = fault_choose(CALLER, FAULT_ENTER, BIT(FAIL) | BIT(LATE));
-    if (chosen.kind == FAULT_FAIL) {
-        return refusal(chosen);
-    }
-    look_at_submissions(ring, CALLER);
-    int rc = true_call(ring);
-    look_at_completions(ring, CALLER);
-    return rc;
+    return submit(ring, true_call, CALLER);
 }
 
 HOOK int io_uring_submit_and_get_events(struct io_uring *ring)
@@ -165,14 +171,7 @@ HOOK int io_uring_submit_and_get_events(struct io_uring *ring)
     if (true_call == NULL) {
         true_call = fault_true_call("io_uring_submit_and_get_events");
     }
-    fault_chosen chosen = fault_choose(CALLER, FAULT_ENTER, BIT(FAIL) | BIT(LATE));
-    if (chosen.kind == FAULT_FAIL) {
-        return refusal(chosen);
-    }
-    look_at_submissions(ring, CALLER);
-    int rc = true_call(ring);
-    look_at_completions(ring, CALLER);
-    return rc;
+    return submit(ring, true_call, CALLER);
 }
 
 HOOK int io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **cqe,

@@ -25,36 +25,6 @@ static void on_note(const char *line, void *user)
     cli_terminal_note(user, words);
 }
 
-/* The library's advice names its own fields; this table has the command's words. */
-static const struct {
-    const char *words, *option;
-} budget_options[] = {
-    {"smaller context", "-c"},
-    {"smaller prefill chunk", "-b"},
-    {"fewer sessions", "--parallel"},
-    {"memory budget", "--host-memory"},
-    {"allow overcommitting", "--overcommit-memory"},
-    {"device memory", "--device-memory"},
-    {"expert cache", "--expert-cache"},
-};
-
-/* " (-c, -b)": the options that an error about memory concerns; or "". */
-static void name_options(int status, const char *message, char *out, size_t size)
-{
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < sizeof budget_options / sizeof budget_options[0]; i++) {
-        if (status == MOE_ERR_BUDGET && strstr(message, budget_options[i].words) != NULL &&
-            n < size) {
-            n += (size_t)snprintf(out + n, size - n, "%s%s", n == 0 ? " (" : ", ",
-                                  budget_options[i].option);
-        }
-    }
-    if (n > 0 && n < size) {
-        snprintf(out + n, size - n, ")");
-    }
-}
-
 int cli_report(int status, const moe_error *err)
 {
     char options[128];
@@ -63,7 +33,7 @@ int cli_report(int status, const moe_error *err)
     }
     char message[MOE_ERROR_MESSAGE_SIZE];
     cli_library_words(err->message, message, sizeof message);
-    name_options(status, message, options, sizeof options);
+    cli_library_advice(status == MOE_ERR_BUDGET ? message : "", options, sizeof options);
     return cli_fail(status == MOE_ERR_ARGUMENT ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE, "%s%s",
                     message[0] == '\0' ? moe_status_name(status) : message, options);
 }

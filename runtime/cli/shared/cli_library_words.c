@@ -9,57 +9,66 @@
 #define FIELD_PREFIX "options."
 
 static const struct {
-    const char *words; /* a field of moe_engine_options, or the library's name for it */
+    const char *words; /* a field of moe_engine_options or what the library calls it */
     const char *flag;
+    bool is_advice; /* words of the library's advice about memory, and no field */
 } flags[] = {
-    {"acceptance", "--acceptance"},
-    {"affinity", "--affinity"},
-    {"budget_error", "--expert-budget-mode"},
-    {"budget_free_resident", "--expert-budget-mode"},
-    {"budget_oracle", "--expert-budget-mode"},
-    {"budget_order", "--expert-budget-mode"},
-    {"buddies", "--buddy"},
-    {"device_memory", "--device-memory"},
-    {"device", "--device"},
-    {"draft_experts", "--draft-experts"},
-    {"draft_model", "--speculate"},
-    {"draft_max", "--draft-max"},
-    {"draft_pin", "--draft-pin"},
-    {"expert_budget", "--expert-budget"},
-    {"expert_cache", "--expert-cache"},
-    {"float_gemm", "--float-gemm"},
-    {"foresight", "--foresight"},
-    {"host_compute", "--host-compute"},
-    {"host_memory", "--host-memory"},
-    {"io", "--io"},
-    {"io_block_bytes", "--io-block"},
-    {"io_depth", "--io-depth"},
-    {"io_timeout", "--io-timeout"},
-    {"kernels", "--kernels"},
-    {"kv_cache", "--kv"},
-    {"length_control", "--length-control"},
-    {"model_path", "-m"},
-    {"n_threads", "-t"},
-    {"prefill_chunk", "-b"},
-    {"quality_limit", "--quality-limit"},
-    {"quality_share", "--quality-share"},
-    {"route_trace", "--route-trace"},
-    {"offload", "--offload"},
-    {"speculate", "--speculate"},
-    {"template_arguments", "--chat-template-kwargs"},
-    {"template_name", "--chat-template"},
-    {"thinking", "--think"},
-    {"trace_gates", "--trace"},
-    {"trace_path", "--trace"},
-    {"tree_nodes", "--tree"},
-    {"verify_bytes", "--verify-bytes"},
-    {"warm_start", "--warm-start"},
+    {"smaller context", "-c", true},
+    {"smaller prefill chunk", "-b", true},
+    {"fewer sessions", "--parallel", true},
+    {"memory budget", "--host-memory", true},
+    {"allow overcommitting", "--overcommit-memory", true},
+    {"device memory", "--device-memory", true},
+    {"expert cache", "--expert-cache", true},
+    {"acceptance", "--acceptance", false},
+    {"affinity", "--affinity", false},
+    {"budget_error", "--expert-budget-mode", false},
+    {"budget_free_resident", "--expert-budget-mode", false},
+    {"budget_oracle", "--expert-budget-mode", false},
+    {"budget_order", "--expert-budget-mode", false},
+    {"buddies", "--buddy", false},
+    {"device_memory", "--device-memory", false},
+    {"device", "--device", false},
+    {"draft_experts", "--draft-experts", false},
+    {"draft_model", "--speculate", false},
+    {"draft_max", "--draft-max", false},
+    {"draft_pin", "--draft-pin", false},
+    {"expert_budget", "--expert-budget", false},
+    {"expert_cache", "--expert-cache", false},
+    {"float_gemm", "--float-gemm", false},
+    {"foresight", "--foresight", false},
+    {"host_compute", "--host-compute", false},
+    {"host_memory", "--host-memory", false},
+    {"io", "--io", false},
+    {"io_block_bytes", "--io-block", false},
+    {"io_depth", "--io-depth", false},
+    {"io_timeout", "--io-timeout", false},
+    {"kernels", "--kernels", false},
+    {"kv_cache", "--kv", false},
+    {"length_control", "--length-control", false},
+    {"model_path", "-m", false},
+    {"n_threads", "-t", false},
+    {"prefill_chunk", "-b", false},
+    {"quality_limit", "--quality-limit", false},
+    {"quality_share", "--quality-share", false},
+    {"route_trace", "--route-trace", false},
+    {"offload", "--offload", false},
+    {"speculate", "--speculate", false},
+    {"template_arguments", "--chat-template-kwargs", false},
+    {"template_name", "--chat-template", false},
+    {"thinking", "--think", false},
+    {"trace_gates", "--trace", false},
+    {"trace_path", "--trace", false},
+    {"tree_nodes", "--tree", false},
+    {"verify_bytes", "--verify-bytes", false},
+    {"warm_start", "--warm-start", false},
 };
 
 static const char *flag_of(const char *words, size_t size)
 {
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        if (strlen(flags[i].words) == size && memcmp(flags[i].words, words, size) == 0) {
+        if (!flags[i].is_advice && strlen(flags[i].words) == size &&
+            memcmp(flags[i].words, words, size) == 0) {
             return flags[i].flag;
         }
     }
@@ -104,4 +113,18 @@ void cli_library_words(const char *message, char *out, size_t size)
         message += word;
     }
     out[n < size ? n : size - 1] = '\0';
+}
+
+void cli_library_advice(const char *message, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (flags[i].is_advice && strstr(message, flags[i].words) != NULL && n < size) {
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n == 0 ? " (" : ", ", flags[i].flag);
+        }
+    }
+    if (n > 0 && n < size) {
+        snprintf(out + n, size - n, ")");
+    }
 }
