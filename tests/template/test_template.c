@@ -15,6 +15,8 @@
 #include <json-c/json.h>
 #include <xxhash.h>
 
+#include "runtime/model/chat_marks.h"
+#include "runtime/model/chat_reply.h"
 #include "tests/template/hostile_data.h"
 #include "tests/template/template_case.h"
 
@@ -173,6 +175,60 @@ static void test_hostile(void **state)
                   sums.n_data, sums.n_tokens);
 }
 
+/* gpt-oss writes messages with headers, all of whose marks are control tokens. */
+static void expect_channels(const char *written, const char *reasoning, const char *content)
+{
+    static const char *const marks[] = {"<|start|>",   "<|return|>", "<|message|>",
+                                        "<|channel|>", "<|call|>",   "<|end|>"};
+    hostile_words of = {.n = sizeof marks / sizeof marks[0]};
+    for (size_t i = 0; i < of.n; i++) {
+        strcpy(of.words[i], marks[i]);
+    }
+    moe_tokenizer *vocabulary = hostile_vocabulary(&of);
+    static const char source[] = "<|channel|>analysis<|message|>";
+    const moe_chat_marks *found = moe_chat_marks_in((moe_string_view){source, strlen(source)});
+    moe_reply_reader reader;
+    moe_error err;
+    int32_t *tokens;
+    size_t n;
+    char parts[2][128] = {"", ""};
+    assert_true(found != NULL && found->has_channels);
+    assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
+                                          MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
+                     MOE_OK);
+    assert_int_equal(moe_reply_open(&reader, vocabulary, found, false, &err), MOE_OK);
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n) {
+            moe_reply_push(&reader, tokens[i]);
+        } else {
+            moe_reply_finish(&reader);
+        }
+        strncat(parts[0], reader.out[MOE_REPLY_REASONING].data, 60);
+        strncat(parts[1], reader.out[MOE_REPLY_CONTENT].data, 60);
+    }
+    assert_string_equal(parts[0], reasoning);
+    assert_string_equal(parts[1], content);
+    /* A message's end is not the answer's. */
+    assert_false(moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, "<|end|>", 7)));
+    assert_true(moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, "<|call|>", 8)));
+    free(tokens);
+    moe_reply_close(&reader);
+    moe_tokenizer_destroy(&vocabulary);
+}
+
+static void test_channels(void **state)
+{
+    (void)state;
+    expect_channels("<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final"
+                    "<|message|>Yes.\n",
+                    "So.", "Yes.\n");
+    expect_channels("<|channel|>final<|message|>At once.", "", "At once.");
+    expect_channels("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>"
+                    "commentary to=functions.f <|message|>{}<|call|>",
+                    "{}", "I look.");
+    expect_channels("No header at all", "", "No header at all");
+}
+
 static int render(const char *source, const char *data, moe_template_output *out, moe_error *err)
 {
     const moe_template_variable variables[] = {
@@ -272,10 +328,9 @@ int main(int argc, char **argv)
     }
     folder = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_origins),  cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_cases),    cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_channels),
     };
     return cmocka_run_group_tests(tests, open_cases, close_cases);
 }

@@ -3,7 +3,8 @@
  * template counts; and what becomes a token of its own.
  * Usage: test_chat CASES_FOLDER VOCABULARY_GGUF
  *        test_chat CASES_FOLDER VOCABULARY_GGUF TEMPLATE TOKENIZER_FOLDER PRE BOS EOS
- * The second checks ids too, and exits 77 when there is no such folder. */
+ * The second checks ids too, of the model's own template as well, and exits 77 when there is no
+ * such folder. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -95,13 +96,17 @@ static char *decode(const moe_tokenizer *tokenizer, const int32_t *tokens, size_
     return text;
 }
 
-static void check_case(json_object *item, const moe_tokenizer *tokenizer)
+/* own: the model's template; NULL: the library's of that name. */
+static void check_case(json_object *item, const moe_tokenizer *tokenizer, const char *own)
 {
     const char *name = json_object_get_string(member(item, "template"));
     json_object *messages = messages_of(member(item, "turns"));
     moe_chat_input input = input_of(name, json_object_to_json_string(messages));
     moe_chat_output out;
     moe_error err = {""};
+    if (own != NULL) {
+        input.chat_template = (moe_chat_template){.source = {own, strlen(own)}};
+    }
     input.add_generation_prompt = json_object_get_boolean(member(item, "open"));
     /* A template without the switch is left as it is. */
     input.kwargs = "{\"enable_thinking\": false}";
@@ -139,7 +144,7 @@ static void test_texts(void **state)
     for (size_t i = 0; i < json_object_array_length(cases); i++) {
         json_object *item = json_object_array_get_idx(cases, i);
         if (!json_object_object_get_ex(item, "ids", NULL)) {
-            check_case(item, tokenizer);
+            check_case(item, tokenizer, NULL);
             n++;
         }
     }
@@ -321,6 +326,10 @@ static void test_ids(void **state)
     (void)state;
     const char *name = arguments[3];
     char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", arguments[4]);
+    json_object *config = json_object_from_file(path);
+    assert_non_null(config);
+    const char *own = json_object_get_string(member(config, "chat_template"));
     snprintf(path, sizeof path, "%s/tokenizer.json", arguments[4]);
     moe_tokenizer *tokenizer = json_vocabulary_open(path, arguments[5], arguments[6], arguments[7]);
     json_object *cases = open_cases();
@@ -329,11 +338,13 @@ static void test_ids(void **state)
         json_object *item = json_object_array_get_idx(cases, i);
         if (json_object_object_get_ex(item, "ids", NULL) &&
             strcmp(json_object_get_string(member(item, "template")), name) == 0) {
-            check_case(item, tokenizer);
+            check_case(item, tokenizer, NULL);
+            check_case(item, tokenizer, own);
             n++;
         }
     }
     assert_true(n >= 8);
+    json_object_put(config);
     moe_tokenizer_destroy(&tokenizer);
     json_object_put(cases);
 }
