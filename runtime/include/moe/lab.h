@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What experiments need and programs do not: baselines, recorded and replayed routing, ablations of
- * speculation, measurements of storage and memory, a cold page cache.
+/* Features for experiments: baselines, recorded and replayed routing, ablations of speculation,
+ * measurements of storage and memory, a cold page cache.
  *
- * This header may change in every version. Its functions carry a symbol version of their own
- * (MOE_LAB_ and the library's version), so a program that calls one of them starts with the
- * library that it was linked with and with no other; programs that use moe.h alone are not
- * concerned. Errors, ownership and sizes of structs are as in moe.h.
+ * This header may change in every version. Its functions have a separate symbol version (MOE_LAB_
+ * and the library's version), so a program that calls one of them only starts with the library
+ * version that it was linked with. Programs that use moe.h alone are not affected. Errors,
+ * ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
- *   free:    moe_lab_options_init_sized, moe_lab_options_init, moe_storage_test_init_sized,
- *            moe_storage_test_init, moe_storage_measure, moe_file_cache_drop
- *   in turn: moe_engine_measure_bandwidth */
+ *  free:    moe_lab_options_init_sized, moe_lab_options_init, moe_storage_test_init_sized,
+ *           moe_storage_test_init, moe_storage_measure, moe_file_cache_drop
+ *  in turn: moe_engine_measure_bandwidth */
 #ifndef MOE_LAB_H
 #define MOE_LAB_H
 
@@ -22,22 +22,22 @@ extern "C" {
 
 /* ---- Options of an engine ------------------------------------------------------------------ */
 
-/* A simulated device: options.device = "sim:memory=2G,link=16GB/s,latency=10us". Its memory lies in
- * this machine's RAM, and moving experts there takes as long as the link and its latency say. */
+/* A simulated device: options.device = "sim:memory=2G,link=16GB/s,latency=10us". Its memory is in
+ * this machine's RAM, and moving experts there takes the time that the link and its latency say. */
 
-/* How experts are brought in: the engine's way, and the baselines of the field. */
+/* How experts are loaded: the engine's way, and the baselines of the papers. */
 typedef enum moe_offload_mode {
     MOE_OFFLOAD_AUTO = 0,      /* cache, prefetch, host computing */
-    MOE_OFFLOAD_ON_DEMAND = 1, /* fetched at use, kept nowhere on the device */
+    MOE_OFFLOAD_ON_DEMAND = 1, /* fetched when used, and not kept on the device */
     /* Likewise, but an oracle names the next layer's experts, which move while this layer is
      * computed. Every pass runs twice: moe_engine_stats.oracle_ns. */
     MOE_OFFLOAD_OVERLAP = 2,
-    /* The tenth of each layer's experts that calibration found hottest, at least one, is kept, and
-     * nothing else. */
+    /* Keeps the tenth of each layer's experts that calibration found hottest, at least one, and no
+     * others. */
     MOE_OFFLOAD_CACHING = 3
 } moe_offload_mode;
 
-/* The most that the CPU's kernels use of its instruction sets. The text does not depend on it. */
+/* The instruction sets of the CPU that the kernels may use. The text does not depend on it. */
 typedef enum moe_kernels {
     MOE_KERNELS_NATIVE = 0,    /* all that the CPU has */
     MOE_KERNELS_REFERENCE = 1, /* portable C */
@@ -59,7 +59,7 @@ typedef enum moe_draft_pin {
     MOE_DRAFT_PIN_RANDOM = 2
 } moe_draft_pin;
 
-/* What stands in for an expert that the self draft does not have. */
+/* What replaces an expert that the self draft does not have. */
 typedef enum moe_stand_in {
     MOE_STAND_IN_TOPK = 0,   /* the router's next best in memory: better than all affinities where
                                 that was measured (bench/results) */
@@ -72,8 +72,8 @@ typedef enum moe_stand_in {
     MOE_STAND_IN_NONE = 7      /* nothing */
 } moe_stand_in;
 
-/* Hung on an engine's options (options.lab), which then see this struct; opening copies what it
- * needs. The default of every field is 0. */
+/* Attached to an engine's options (options.lab); opening copies what it needs. The default of every
+ * field is 0. */
 typedef struct moe_lab_options {
     size_t struct_size; /* set by moe_lab_options_init() */
     moe_offload_mode offload;
@@ -91,14 +91,14 @@ typedef struct moe_lab_options {
     const char *route_trace;
     bool trace_gates;
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
-    /* Of lossy modes' expert budget. Both compute each layer exactly, too, and are slower than no
-     * budget. */
+    /* For the expert budget of lossy modes. Both also compute each layer exactly, and are slower
+     * than no budget. */
     bool budget_oracle; /* ranks experts by their true contributions */
     bool budget_error;  /* fills moe_lossy_stats.output_error */
-    /* Costs are modelled of bytes and rows instead of measured as time, so that drafts are equally
-     * long in every run and on every machine, given the same expert cache. Prefetch and foresight,
-     * which depend on when reads arrive, are then off unless switched on. With speculation off,
-     * costs are just counted, to compare with. */
+    /* Models costs by bytes and rows in place of measuring time, so that drafts are equally long in
+     * every run and on every machine, given the same expert cache. Prefetch and foresight, which
+     * depend on when reads arrive, are then off unless switched on. With speculation off, costs are
+     * only counted, for comparison. */
     bool cost_by_bytes;
 
     /* Speculation. */
@@ -109,14 +109,14 @@ typedef struct moe_lab_options {
     uint32_t test_trials;        /* 4 */
     uint32_t set_iterations;     /* S: 16 */
     uint32_t refresh_iterations; /* 100 */
-    /* The self draft (SpecMoE): experts of a layer that it uses and that stay in memory for it, at
-     * least as many as a token uses; 0: all that are in memory. */
+    /* The self draft (SpecMoE): how many experts of a layer it uses and keeps in memory, at least
+     * as many as a token uses; 0: all that are in memory. */
     uint32_t draft_experts;
     moe_draft_pin draft_pin;
     moe_stand_in affinity;
-    moe_switch foresight; /* reads begin for what the self draft's routers chose; auto: on */
-    /* Verification is cut to the longest prefix of a draft whose missing experts are at most so
-     * many bytes, as far as the draft foresees; 0: no limit. Lossless. */
+    moe_switch foresight; /* prefetch what the self draft's routers chose; auto: on */
+    /* Cuts verification to the longest prefix of a draft whose missing experts, as far as the draft
+     * foresees them, are at most so many bytes; 0: no limit. Lossless. */
     uint64_t verify_bytes;
 } moe_lab_options;
 
@@ -165,22 +165,22 @@ static inline void moe_storage_test_init(moe_storage_test *test)
 {
     moe_storage_test_init_sized(test, sizeof *test);
 }
-/* Drops the file from the page cache as far as the kernel lets it, then reads. Takes buffers of
- * about 2 * depth * block_bytes, or 2 * depth ranges where those are shorter, and runs in the
- * calling thread (and in the I/O engine's). MOE_ERR_ARGUMENT where ranges and file do not go
- * together, MOE_ERR_IO where the device fails. */
+/* Drops the file from the page cache as far as the kernel allows, then reads. Allocates buffers of
+ * about 2 * depth * block_bytes, or 2 * depth ranges if those are shorter, and runs in the calling
+ * thread (and in the I/O engine's). MOE_ERR_ARGUMENT if the ranges do not fit the file, MOE_ERR_IO
+ * if the device fails. */
 MOE_API int moe_storage_measure(const moe_storage_test *test, moe_storage_speed *speed,
                                 moe_error *err);
 
-/* Asks the kernel to forget what it caches of a model's files, all parts (posix_fadvise; no rights
- * are needed), so that whoever opens it next begins with a cold page cache. Pages that are dirty or
- * mapped by somebody stay. *cached_share (may be NULL): the share that is still cached; -1: not
+/* Asks the kernel to drop its cache of a model's files, all parts (posix_fadvise; needs no
+ * privileges), so that the next program to open the model begins with a cold page cache. Pages that
+ * are dirty or mapped stay. *cached_share (may be NULL): the share that is still cached; -1: not
  * known. */
 MOE_API int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error *err);
 
-/* The memory bandwidth that the engine's threads reach reading a buffer of 512 MiB (allocated for
- * it; MOE_ERR_BUDGET where the plan leaves no room), best of three: with active_bytes the bound of
- * decoding one sequence from memory. MOE_ERR_UNSUPPORTED on a GPU, whose threads they are not. */
+/* Measures the memory bandwidth that the engine's threads reach when they read a buffer of 512 MiB
+ * (allocated for this; MOE_ERR_BUDGET if the plan leaves no room), the best of three. Divided by
+ * active_bytes it bounds decoding of one sequence from memory. MOE_ERR_UNSUPPORTED on a GPU. */
 MOE_API int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err);
 
 #ifdef __cplusplus

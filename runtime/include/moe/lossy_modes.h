@@ -22,11 +22,11 @@ extern "C" {
 
 /* Which experts of a layer a budget keeps. */
 typedef enum moe_budget_order {
-    MOE_BUDGET_BY_ROUTER = 0,     /* those to which the routers give most, over the pass */
+    MOE_BUDGET_BY_ROUTER = 0,     /* those with the greatest router probabilities, over the pass */
     MOE_BUDGET_BY_CALIBRATION = 1 /* those that calibration found hottest */
 } moe_budget_order;
 
-/* Defaults are those of moe_lossy_options_init(): not every one of them is 0. */
+/* moe_lossy_options_init() sets the defaults, which are not all 0. */
 typedef struct moe_lossy_options {
     size_t struct_size; /* set by moe_lossy_options_init() */
 
@@ -34,36 +34,38 @@ typedef struct moe_lossy_options {
      * layer has; 0: off. Default 0 */
     uint32_t expert_budget;
     moe_budget_order budget_order; /* default MOE_BUDGET_BY_ROUTER */
-    /* Drops a choice that the budget leaves out. Default false: the router's next best that is kept
+    /* Drops a choice that is outside the budget. Default false: the router's next best kept expert
      * takes its place. */
     bool budget_truncates;
     bool budget_free_resident; /* experts in memory do not count; default false */
 
-    /* Buddies in place of missing experts (BuddyMoE). They need a calibration. */
-    bool buddies;                  /* default false, and then no other field of them is looked at */
+    /* Buddies replace missing experts (BuddyMoE). They need a calibration. */
+    bool buddies;                  /* default false, and then the other fields of buddies are not
+                                    * used */
     bool buddies_random;           /* a baseline: any expert in memory; default false */
-    bool buddies_own_weight;       /* weighed by the router; default false: by the missing one's */
+    bool buddies_own_weight;       /* weighted by the router; default false: by the missing expert's
+                                    * weight */
     bool buddies_drop;             /* a missing expert without a buddy is dropped; default false:
                                       it is fetched */
     uint16_t reserved;             /* must be 0 */
     uint32_t buddies_max_replaced; /* rho: of a token and layer, 0..64; default 3 */
     uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 16 */
-    uint32_t buddies_search;       /* of them, so many are tried, 0..1024; 0: all; default 0 */
-    /* TAE: no substitution where a token's routing is among the so many percent most certain of the
-     * layer, 0..99; 0: everywhere; default 15. */
+    uint32_t buddies_search;       /* how many of them are tried, 0..1024; 0: all; default 0 */
+    /* TAE: no replacement if a token's routing is among this percentage of the layer's most
+     * certain, 0..99; 0: everywhere; default 15. */
     uint32_t buddies_tae_percentile;
     float buddies_alpha;  /* share of the co-activations that an expert's buddies cover, (0, 1];
                              default 0.95 */
-    float buddies_margin; /* no substitution where the best two probabilities are so far apart,
-                             0..2; above 1: everywhere; default 2 */
-    float buddies_beta;   /* no substitution in a layer where this share of the experts asked for
-                             is missing, 0..1; default 1: everywhere */
+    float buddies_margin; /* no replacement if the best two probabilities differ by this much or
+                           * more, 0..2; above 1: everywhere; default 2 */
+    float buddies_beta;   /* no replacement in a layer if this share of the requested experts is
+                           * missing, 0..1; default 1: everywhere */
     float buddies_eta;    /* weight of novelty in the choice of a buddy, 0..10; default 0 */
 
-    /* Quality. They act on the lossy modes above, one of which must be on. */
+    /* Quality limits of the lossy modes above, one of which must be on. */
     double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
-    /* Of the passes, the share compared with the exact one, (0, 1]; 0: 0.02. The first 8 positions
-     * that a session evaluates under lossy modes are always compared. */
+    /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8
+     * positions that a session evaluates under lossy modes are always compared. */
     double quality_share;
 } moe_lossy_options;
 

@@ -16,9 +16,10 @@
 extern "C" {
 #endif
 
-/* The machine in a JSON object (UTF-8, terminated): packages, cores, caches, NUMA nodes, memory and
- * its cgroup limit, huge pages, CPU features and kernels, I/O facilities, GPUs (with why there are
- * none), and, when model_path is not NULL, the storage that holds it. *json: moe_free(). */
+/* Describes the machine in a JSON object (UTF-8, terminated): packages, cores, caches, NUMA nodes,
+ * memory and its cgroup limit, huge pages, CPU features and kernels, I/O facilities, GPUs (or why
+ * there are none), and, if model_path is not NULL, the storage that holds it. *json: release with
+ * moe_free(). */
 MOE_API int moe_machine_describe(const char *model_path, char **json, moe_error *err);
 
 #ifdef __cplusplus

@@ -68,8 +68,8 @@ typedef struct moe_file_summary {
     uint64_t kv_bytes_per_token_f16;
 } moe_file_summary;
 
-/* Reads the header. Fails when the disk does not answer for 30 s, and so does
- * moe_file_fingerprint(). Neither can be cancelled. */
+/* Reads the header. Fails when the disk does not answer for 30 s, as does moe_file_fingerprint().
+ * Neither can be cancelled. */
 MOE_API int moe_file_open(moe_file **out, const char *path, moe_error *err);
 MOE_API void moe_file_close(moe_file **file);
 MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary);
@@ -78,17 +78,17 @@ MOE_API int moe_file_get_summary(const moe_file *file, moe_file_summary *summary
 MOE_API int moe_file_get_metadata(const moe_file *file, uint64_t index, const char **key,
                                   char *type, size_t type_size, char *value, size_t value_size);
 
-/* How an entry of the metadata counts when the engine runs the model. */
+/* What an entry of the metadata means when the engine runs the model. */
 typedef enum moe_metadata_use {
     MOE_METADATA_OTHER,    /* its key does not begin with the architecture's name */
     MOE_METADATA_READ,     /* it sets what is computed */
-    MOE_METADATA_HARMLESS, /* it, or the value it has here, changes nothing */
-    MOE_METADATA_REFUSED,  /* it asks for what the engine cannot do: the file does not run */
+    MOE_METADATA_HARMLESS, /* it, or its value here, has no effect */
+    MOE_METADATA_REFUSED,  /* the engine does not support it: the file does not run */
     MOE_METADATA_UNKNOWN   /* this version does not know it; the text may differ */
 } moe_metadata_use;
 
-/* *why (NULL: not wanted) gets what the key is about, or "" when that is not known. In a file of an
- * architecture that is not supported every entry is MOE_METADATA_OTHER. */
+/* *why (may be NULL) gets what the key is about, or "" when that is not known. In a file of an
+ * unsupported architecture every entry is MOE_METADATA_OTHER. */
 MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
                                       const char **why);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);

@@ -125,7 +125,7 @@ typedef enum moe_speculate {
     MOE_SPECULATE_MODEL = 4  /* the smaller model of draft_model */
 } moe_speculate;
 
-/* When a drafted token stands. */
+/* When a drafted token is accepted. */
 typedef enum moe_acceptance {
     MOE_ACCEPTANCE_EXACT = 0, /* when it is what the sampler chooses there */
     /* Speculative sampling (Leviathan et al. 2023): chains of a model are drawn at temperatures
@@ -138,8 +138,8 @@ typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
     /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "sim:..." (a
-     * simulated device: moe/lab.h). NULL and "auto": the first GPU that can be used, else the CPU;
-     * the log callback hears of a GPU that is there and not used. moe_machine_describe() in
+     * simulated device: moe/lab.h). NULL and "auto": the first usable GPU, else the CPU; the log
+     * callback is told of a GPU that is present and not used. moe_machine_describe() in
      * moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
@@ -151,11 +151,11 @@ typedef struct moe_engine_options {
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
-    /* So many sessions with a full context must fit: opening and planning fail with MOE_ERR_BUDGET
-     * where they do not. A program may create more, which take what memory there is. 0: 1 */
+    /* Opening and planning fail with MOE_ERR_BUDGET unless so many sessions with a full context
+     * fit. A program may create more, which take the memory that is left. 0: 1 */
     uint32_t sessions;
 
-    /* Memory. Budgets are ceilings on what the process takes, not hints. */
+    /* Memory. Budgets are limits on what the process takes, not hints. */
     uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
     uint64_t device_memory;    /* bytes on a device with memory of its own; 0: all that it has */
     uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
@@ -166,35 +166,35 @@ typedef struct moe_engine_options {
 
     bool buffered_io;        /* read experts through the page cache instead of O_DIRECT */
     moe_io_kind io;          /* how experts are read */
-    uint32_t io_block_bytes; /* experts are read in pieces of at most so many: a multiple of 4096,
-                                at most 64 MiB; 0: 1 MiB */
-    uint32_t io_depth;       /* pieces that the disk is given at a time, 1..1024; 0: 16 */
-    /* Seconds, at most 86400; 0: 30. A step fails when disk or device give no sign of life for so
-     * long. The session stays as it was and the step may be made again. Opening and closing are
-     * bounded, too: they wait no longer for headers, calibration and weights. */
+    uint32_t io_block_bytes; /* experts are read in pieces of at most so many bytes: a multiple of
+                              * 4096, at most 64 MiB; 0: 1 MiB */
+    uint32_t io_depth;       /* pieces given to the disk at a time, 1..1024; 0: 16 */
+    /* Seconds, at most 86400; 0: 30. A step fails when disk or device deliver no byte for so long.
+     * The session is unchanged and the step can be repeated. Opening and closing are bounded in the
+     * same way when they wait for headers, calibration and weights. */
     double io_timeout;
 
     /* How experts are brought in. */
     /* The sidecar that moe_calibrate() wrote (moe/calibrate.h); NULL: the one beside the model, if
-     * there is one that fits; "none": without. It tells cache policies which experts are hot, and
+     * there is one that fits; "none": use none. It tells cache policies which experts are hot, and
      * has a checksum of every expert. */
     const char *calibration;
     /* A cache policy by its name (`moe-offload simulate --help` lists them), or the path of a
      * plug-in (moe/policy.h), which ends in ".so"; NULL: the default. */
     const char *policy;
-    /* Fills the expert slots with the sidecar's hottest experts while nothing else is asked for:
-     * after opening, and whenever moe_engine_warm() is called. Auto: when there is a sidecar, and
-     * slots to keep them in. Where all experts fit a GPU's memory, opening brings all of them
-     * there, for which auto needs no sidecar. */
+    /* Fills the expert slots with the sidecar's hottest experts while nothing else is read: after
+     * opening, and whenever moe_engine_warm() is called. Auto: if there is a sidecar, and slots to
+     * keep them in. If all experts fit a GPU's memory, opening loads all of them; for this auto
+     * needs no sidecar. */
     moe_switch warm_start;
-    moe_switch prefetch; /* experts of the next layer ahead of need; auto: when something misses */
-    /* Computes a missing expert where it lies in host memory instead of moving it to the device.
-     * Auto: as many of a layer's as pays; on: all of them. For a device with memory of its own. */
+    moe_switch prefetch; /* prefetch the next layer's experts; auto: if some experts miss */
+    /* Computes a missing expert in host memory in place of moving it to the device. Auto: as many
+     * of a layer's as is faster; on: all of them. For a device with its own memory. */
     moe_switch host_compute;
 
-    /* Speculation: several tokens are drafted, then verified in one pass, in which each missing
-     * expert moves once. A step may then write several tokens. Lossless: the text is that of plain
-     * decoding, sampled with the same seed or greedy. */
+    /* Speculation: several tokens are drafted, then verified in one pass, which moves each missing
+     * expert once. A step may then write several tokens. Lossless: the text is that of plain
+     * decoding, greedy or sampled with the same seed. */
     moe_speculate speculate;
     const char
         *draft_model;    /* of MOE_SPECULATE_MODEL: a file with the same vocabulary; else NULL */
@@ -202,14 +202,14 @@ typedef struct moe_engine_options {
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
     moe_acceptance acceptance;
 
-    /* Reads the vocabulary of the file and nothing else, for the functions of texts (below). A file
-     * that cannot be run, or has no weights, will do. What needs the model, sessions first of all,
-     * is MOE_ERR_UNSUPPORTED. Of the other options only model_path, metadata_overrides, io_timeout
-     * and the callbacks act. */
+    /* Reads only the vocabulary of the file, for the text functions below. The file need not be
+     * runnable or have weights. Functions that need the model, sessions first of all, return
+     * MOE_ERR_UNSUPPORTED. Of the other options only model_path, metadata_overrides, io_timeout and
+     * the callbacks have an effect. */
     bool vocabulary_only;
-    /* Metadata that take the place of the file's, or are added to them: "KEY=TYPE:VALUE", several
-     * with commas between, TYPE being int, float, bool or str. NULL: none. What was saved or
-     * calibrated without them belongs to another model. */
+    /* Metadata that replace the file's, or are added to them: "KEY=TYPE:VALUE", several with commas
+     * between; TYPE is int, float, bool or str. NULL: none. Sessions saved and calibrations made
+     * without them belong to another model. */
     const char *metadata_overrides;
 
     /* Modes that change the text (moe/lossy_modes.h); NULL: none. */
@@ -227,16 +227,16 @@ static inline void moe_engine_options_init(moe_engine_options *options)
 {
     moe_engine_options_init_sized(options, sizeof *options);
 }
-/* An option that cannot act because of what another one says is MOE_ERR_ARGUMENT, which names both.
- * Reads the metadata and the resident weights (unless vocabulary_only). Expert bytes are read when
- * first needed. */
+/* Opens the model. An option that cannot act because of another one's value is MOE_ERR_ARGUMENT,
+ * which names both. Reads the metadata and the resident weights (unless vocabulary_only); reads an
+ * expert's bytes when they are first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
-/* Lets go of the engine. Its memory is freed when the sessions and text streams that were made of
- * it are closed, too: until then they stay what they are, in any order of closing. */
+/* Releases the engine. Sessions and text streams made from it stay valid, and may be closed in any
+ * order; its memory is freed when the last of them is closed. */
 MOE_API void moe_engine_close(moe_engine **engine);
 
 /* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
- * filled all the same). */
+ * filled in all the same). */
 MOE_API int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan,
                             moe_error *err);
 
@@ -246,7 +246,7 @@ typedef struct moe_engine_info {
     const char *family;
     const char *model_name; /* general.name, or "" */
     const char *device;     /* "cpu" */
-    bool device_simulated;  /* its times are a model's: say so wherever they are shown */
+    bool device_simulated;  /* its times come from a model: say so wherever they are shown */
     const char *kernels;    /* e.g. "AVX2 AVX-512 VNNI" */
     uint32_t n_threads;
     uint32_t n_layer, n_embd, n_vocab, n_head, n_head_kv;
@@ -263,11 +263,11 @@ typedef struct moe_engine_info {
     const char *chat_template; /* the file's, a text in the Jinja language, or "" */
     const char *policy;        /* of the expert cache */
     const char *io;            /* how experts are read, in words */
-    const char *sidecar;       /* the file that was read, or that moe_learn_save() would make */
+    const char *sidecar;       /* the file that was read, or that moe_learn_save() would create */
     moe_memory_plan memory;    /* what the engine was opened with */
 } moe_engine_info;
 
-/* Of an engine with vocabulary_only, what belongs to a model is 0 or "". */
+/* In an engine with vocabulary_only, fields of a model are 0 or "". */
 MOE_API int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
 
 /* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. All are 0 with
@@ -284,8 +284,8 @@ enum {
 /* Encodes size bytes (any bytes). *tokens: moe_free(). */
 MOE_API int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
                          int32_t **tokens, size_t *n_tokens, moe_error *err);
-/* The bytes of one token, not terminated, living as long as the engine; control tokens give their
- * markup when with_control, else nothing. */
+/* The bytes of one token, not terminated, valid as long as the engine. Control tokens give their
+ * markup with with_control, otherwise nothing. */
 MOE_API const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,
                                     size_t *size);
 /* True for tokens that end a generation (EOS, end of turn). */
@@ -297,7 +297,7 @@ MOE_API int moe_text_create(moe_text **out, const moe_engine *engine, moe_error 
 MOE_API void moe_text_close(moe_text **text);
 /* The text that this token completed: valid until the next call, terminated; *size may be 0. */
 MOE_API const char *moe_text_push(moe_text *text, int32_t token, size_t *size);
-/* What is still incomplete, as U+FFFD; and starts over. */
+/* Returns what is still incomplete, as U+FFFD, and starts over. */
 MOE_API const char *moe_text_finish(moe_text *text, size_t *size);
 
 /* ---- Sessions ----------------------------------------------------------------------------- */
@@ -336,10 +336,10 @@ static inline void moe_session_options_init(moe_session_options *options)
  *
  * Memory. Sessions and expert slots share the budget. A session is granted memory before anything
  * is allocated: by create() for its logits and sampler, by feed() for the tokens and their KV
- * cache, by a step for what it will write. It is given what is free, then the memory of the coldest
- * expert slots, as long as each size of slots keeps as many as a token uses experts in a layer.
- * What cannot be had is MOE_ERR_BUDGET, and timelines are as they were. Slots get the memory back
- * when the session is closed or cut. The text does not depend on any of this. */
+ * cache, by a step for what it will write. It gets free memory first, then the memory of the
+ * coldest expert slots, as long as each size of slots keeps as many as a token uses experts in a
+ * layer. Beyond that the call returns MOE_ERR_BUDGET, and timelines are unchanged. Slots get the
+ * memory back when the session is closed or cut. The text does not depend on any of this. */
 MOE_API int moe_session_create(moe_session **out, moe_engine *engine,
                                const moe_session_options *options, moe_error *err);
 MOE_API void moe_session_close(moe_session **session);
@@ -365,43 +365,43 @@ MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n,
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
 MOE_API size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity);
-/* Tokens on the timeline, and how many of them are not evaluated yet. */
+/* Tokens on the timeline; and how many of them are not evaluated yet. */
 MOE_API size_t moe_session_n_tokens(const moe_session *session);
 MOE_API size_t moe_session_n_pending(const moe_session *session);
 /* The timeline; valid until the session is next changed. */
 MOE_API const int32_t *moe_session_tokens(const moe_session *session);
-/* No room for one more token. */
+/* True if there is no room for one more token. */
 MOE_API bool moe_session_is_full(const moe_session *session);
 /* [n_vocab] logits of the last evaluated position, valid until the next step; NULL before. */
 MOE_API const float *moe_session_logits(const moe_session *session);
 
-/* Evaluates tokens after the timeline and hands over the logits of each of their positions, in
+/* Evaluates tokens after the timeline and passes the logits of each of their positions to visit, in
  * order. When visit returns false the timeline ends after that position. */
 typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
 MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
                               moe_logits_fn visit, void *user, moe_error *err);
 
-/* Forgets everything after the first n tokens (n <= moe_session_n_tokens()), sampled tokens that
- * have not been taken among it: moe_session_take() gives those before n only. */
+/* Removes everything after the first n tokens (n <= moe_session_n_tokens()), including sampled
+ * tokens that have not been taken: moe_session_take() then gives only those before n. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
 /* A second session with the same past, sampling and evaluate_only. KV pages are shared until
  * written. The sampler's generator goes on from the same state in both: for another text, give the
  * second one another seed with moe_session_set_sampling(). */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
-/* Changes the sampling from here on; the generator restarts from the new seed. */
+/* Changes the sampling from now on; the generator restarts from the new seed. */
 MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
                                      moe_error *err);
-/* Tokens, KV cache and sampler state, atomically written; tied to the model's fingerprint and the
- * KV type: loading elsewhere is MOE_ERR_MISMATCH. */
+/* Saves tokens, KV cache and sampler state, atomically. The file is tied to the model's fingerprint
+ * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
-/* From any thread and signal handlers: the step that is running, or the next one, leaves the
- * session out within a layer's time, also while it waits for a disk that hangs. Scoring ends with
- * MOE_ERR_CANCELLED. The request is then answered: the next step is made with the session. */
+/* Requests cancellation, from any thread and from signal handlers. The current step, or the next
+ * one, leaves the session out within a layer's time, even while it waits for a disk that hangs.
+ * Scoring ends with MOE_ERR_CANCELLED. This answers the request: the following step includes the
+ * session again. */
 MOE_API void moe_session_cancel(moe_session *session);
-/* The last step (or scoring) that was asked for with this session did without it, because it was
- * cancelled. */
+/* True if the last step (or scoring) with this session left it out because it was cancelled. */
 MOE_API bool moe_session_was_cancelled(const moe_session *session);
 
 #ifdef __cplusplus

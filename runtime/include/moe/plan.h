@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where memory goes, in bytes. What is refused is refused by this plan, before anything is
+/* Where memory goes, in bytes. Opening and planning refuse by this plan, before anything is
  * allocated. */
 typedef struct moe_memory_plan {
     size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
-    uint64_t budget;        /* the ceiling, of RAM */
+    uint64_t budget;        /* the limit, of RAM */
     bool budget_is_default; /* not given: derived from machine and cgroup */
     uint64_t process;       /* what the process takes now, without any of the below */
     uint64_t resident;      /* weights that are not experts */
@@ -37,15 +37,15 @@ typedef struct moe_memory_plan {
     uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
     uint64_t host_cache;   /* expert slots in RAM */
     uint64_t host_slots;   /* experts that they hold */
-    /* Of a simulated device device_total: it lies in this machine's RAM after all. Else 0. */
+    /* device_total of a simulated device, since its memory is this machine's RAM. Otherwise 0. */
     uint64_t device_in_host;
-    /* Of the experts that a token asks the device's slots for, the share found there: what keeping
-     * the hottest experts of the calibration text would give on such a text (policies that follow
-     * the text do better), or, without a calibration, the share of the experts that fit, which even
-     * routing without any locality reaches. */
+    /* The expected share of a token's experts that are in the device's slots. With a calibration:
+     * the share if its hottest experts are kept, on a text like the calibration's (policies that
+     * follow the text do better). Without one: the share of the experts that fit, which even
+     * routing without locality reaches. */
     double expected_hit_rate;
     bool hit_rate_is_calibrated;
-    double expected_memory_hit_rate; /* likewise, found there or in RAM: not read from the disk */
+    double expected_memory_hit_rate; /* likewise, in the slots or in RAM: not read from the disk */
     uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
     /* Sessions. The plan has room for one with a full context; more of them take memory from the
      * expert slots as they grow, the coldest first, and give it back when they end. session_state

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an engine counts: filled by moe_engine_get_stats() of moe.h, which includes this. */
+/* The counters of an engine, which moe_engine_get_stats() of moe.h fills in; moe.h includes this
+ * header. */
 #ifndef MOE_STATISTICS_H
 #define MOE_STATISTICS_H
 
@@ -7,62 +8,67 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of speculation, since the engine was opened. Positions are of drafts, from 0; the last one of an
- * array counts all deeper ones. */
-#define MOE_DRAFT_POSITIONS  16
-#define MOE_DRAFT_KINDS      3   /* n-gram, self, model */
-#define MOE_FORESIGHT_LAYERS 128 /* of the model; the last counts all deeper ones */
+/* Speculation, since the engine was opened. Positions are places in a draft, from 0; the last
+ * element of an array counts all deeper ones. */
+#define MOE_DRAFT_POSITIONS 16
+#define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
+#define MOE_FORESIGHT_LAYERS                                                                       \
+    128 /* layers of the model; the last element counts all deeper ones                            \
+         */
 typedef struct moe_speculation_stats {
-    uint64_t drafted;               /* tokens verified that were drafted */
-    uint64_t accepted;              /* ... that stood */
+    uint64_t drafted;               /* drafted tokens that were verified */
+    uint64_t accepted;              /* ... and accepted */
     uint64_t passes;                /* verification passes */
-    uint64_t emitted;               /* tokens that those wrote, all sequences */
+    uint64_t emitted;               /* tokens that those passes wrote, all sequences */
     uint64_t sequences;             /* sequences with a draft, summed over those passes */
     uint64_t draft_passes;          /* model passes of drafts */
-    uint64_t draft_passes_recorded; /* ... that a GPU did without the host between layers */
-    uint64_t draft_recordings;      /* passes recorded for that */
-    uint64_t draft_moves;           /* experts that moved on a self draft's own behalf: always 0 */
+    uint64_t draft_passes_recorded; /* ... that a GPU ran without the host between layers */
+    uint64_t draft_recordings;      /* passes recorded for them */
+    uint64_t draft_moves;           /* experts that a self draft itself moved: always 0 */
     uint64_t drafted_by[MOE_DRAFT_KINDS], accepted_by[MOE_DRAFT_KINDS];
     uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
-    uint64_t draft_ns, verify_ns; /* of steps with a draft */
+    uint64_t draft_ns, verify_ns; /* time of steps with a draft */
     uint64_t cut_by_budget;       /* drafted tokens not verified because of verify_bytes */
-    /* Foresight: distinct experts that verification asked for, those foreseen, all foreseen. */
+    /* Foresight: distinct experts that verification requested, those of them that were foreseen,
+     * all that were foreseen. */
     uint64_t foresight_asked, foresight_right, foresight_all;
-    /* Recall by layer: of the experts asked for, those foreseen. */
+    /* Recall by layer: experts requested, and those of them that were foreseen. */
     uint64_t foresight_asked_of[MOE_FORESIGHT_LAYERS], foresight_right_of[MOE_FORESIGHT_LAYERS];
-    /* Recall by position in the draft (0: the token that it began from, which the draft has been
-     * through; the last drafted token it has not): choices of verification's rows, and those of
-     * them that any row of the draft had foreseen. */
+    /* Recall by position in the draft: choices of verification's rows, and those of them that any
+     * row of the draft had foreseen. Position 0 is the token that the draft began from. The draft's
+     * passes evaluate all positions except the last. */
     uint64_t foresight_picks_at[MOE_DRAFT_POSITIONS], foresight_right_at[MOE_DRAFT_POSITIONS];
     /* Expert bytes that verifications after a self draft needed and that were not in memory when
-     * the draft began, by how far they were when verification asked: there, being read, asked for
-     * but not begun; brought by a prediction (prefetch); asked for by nobody. */
+     * the draft began, by how far they were when verification requested them: loaded, being read,
+     * requested but not begun; loaded by a prediction (prefetch); not requested. */
     uint64_t verify_bytes_ready, verify_bytes_loading, verify_bytes_queued;
     uint64_t verify_bytes_predicted, verify_bytes_missed;
-    uint64_t bytes_foresight;      /* expert bytes that moved because of it */
+    uint64_t bytes_foresight;      /* expert bytes moved because of foresight */
     uint64_t bytes_disk_foresight; /* ... read from the disk */
-    /* Where costs are bytes (options.cost), of all passes that wrote and their drafts: bytes from
-     * memory, those of experts missing from a modelled cache 16-fold; and what plain decoding of
-     * the same tokens would have cost. Else 0. */
+    /* If costs are bytes (moe_lab_options.cost_by_bytes), over all passes that wrote and their
+     * drafts: bytes from memory, plus 16 times the bytes of experts missing from a modelled cache;
+     * and what plain decoding of the same tokens would have cost. Otherwise 0. */
     double modelled_cost, modelled_plain_cost;
-    double utility;       /* of the last iterations (Cascade, section 3); 1: unknown */
-    double utility_mean;  /* harmonic, over runs of 16 iterations: plain time by this is the time */
-    double utility_worst; /* of those */
+    double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
+    double utility_mean;   /* harmonic mean, over runs of 16 iterations: plain time divided by it is
+                            * the time */
+    double utility_worst;  /* of those */
     uint32_t draft_length; /* K now */
     uint32_t reserved32;   /* 0 */
     uint64_t reserved[16]; /* 0 */
 } moe_speculation_stats;
 
-/* Of the lossy modes. */
+/* Lossy modes. */
 typedef struct moe_lossy_stats {
-    bool on;                                /* asked for, and not turned off by the quality limit */
+    bool on;                                /* requested, and not turned off by the quality limit */
     uint64_t picks;                         /* (row, rank) seen */
     uint64_t replaced;                      /* ... that another expert served */
     uint64_t dropped;                       /* ... that none served */
-    uint64_t experts_natural, experts_used; /* distinct ones a layer, summed (budget) */
+    uint64_t experts_natural, experts_used; /* sums of distinct experts in each layer (budget) */
     double mass_kept; /* of the natural picks' router probability, the share kept (budget) */
     /* Mode error or oracle of the budget: mean over passes and layers of |output - exact|^2 /
-     * |exact|^2 of the routed experts, for the inputs that the lossy layers before gave; else 0. */
+     * |exact|^2 of the routed experts, with the inputs that the lossy layers before gave; otherwise
+     * 0. */
     double output_error;
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
@@ -74,55 +80,54 @@ typedef struct moe_lossy_stats {
 typedef struct moe_engine_stats {
     size_t struct_size; /* set by the caller to sizeof(moe_engine_stats) */
     uint64_t passes;
-    uint64_t prompt_tokens; /* rows evaluated that were fed */
-    uint64_t decode_tokens; /* rows evaluated that the sampler wrote */
+    uint64_t prompt_tokens; /* evaluated rows of fed tokens */
+    uint64_t decode_tokens; /* evaluated rows of sampled tokens */
     uint64_t expert_hits;   /* (pass, layer, distinct expert) found in the device's memory */
     uint64_t expert_misses; /* ... that were not */
     uint64_t expert_evictions;
-    uint64_t prefetches;           /* experts asked for ahead of need */
+    uint64_t prefetches;           /* experts requested ahead of need */
     uint64_t prefetches_used;      /* ... that were then needed while still in memory */
     uint64_t prefetches_wasted;    /* ... that were evicted without having been used */
-    uint64_t prefetches_cancelled; /* ... that were taken back before the disk had them */
-    uint64_t predicted_experts;    /* next-layer predictions made, and how many came true */
+    uint64_t prefetches_cancelled; /* ... that were cancelled before the disk had them */
+    uint64_t predicted_experts;    /* predictions of next-layer experts, and how many were right */
     uint64_t predicted_right;
-    uint64_t bytes_demand;       /* expert bytes brought in because they were needed */
-    uint64_t bytes_prefetch;     /* expert bytes brought in ahead of need */
+    uint64_t bytes_demand;       /* expert bytes loaded on demand */
+    uint64_t bytes_prefetch;     /* expert bytes loaded ahead of need */
     uint64_t bytes_read_disk;    /* read from the disk for experts: aligned supersets, retries */
     uint64_t expert_wait_ns;     /* time that passes spent waiting for experts */
     uint64_t expert_slots;       /* experts that fit the cache */
     uint64_t bytes_moved_link;   /* expert bytes, host to device; 0 on the CPU */
     uint64_t resident_bytes_now; /* weights, experts in memory, KV and scratch */
-    /* Where the device has memory of its own, else 0. */
-    uint64_t host_hits;     /* misses that were found in host memory: moved, or computed there */
+    /* If the device has its own memory, otherwise 0. */
+    uint64_t host_hits;     /* misses that were in host memory: moved, or computed there */
     uint64_t host_misses;   /* ... that had to be read from the disk */
     uint64_t host_computed; /* of host_hits */
     uint64_t host_slots;
-    /* Expert bytes read from the disk, by what asked for them (on the CPU: bytes_demand, and so
-     * on).
-     */
+    /* Expert bytes read from the disk, by cause (on the CPU: bytes_demand, and so on). */
     uint64_t bytes_disk_demand;
     uint64_t bytes_disk_prefetch;
-    /* Offload mode overlap: time spent in the runs that record each pass's routing for the oracle.
-     * No counter above includes them; whoever measures time from outside subtracts this. */
+    /* Offload mode overlap: time of the runs that record each pass's routing for the oracle. No
+     * counter above includes them; subtract this from times measured outside. */
     uint64_t oracle_ns;
     moe_speculation_stats speculation;
     moe_lossy_stats lossy;
-    /* All 0 where disk and link are well. */
-    uint64_t disk_retries;    /* reads made again: whole, for the rest, for a checksum */
-    uint64_t expert_failures; /* experts not read or moved; steps that need one fail */
+    /* All 0 unless disk or link have faults. */
+    uint64_t disk_retries;    /* repeated reads: whole, for the rest, after a wrong checksum */
+    uint64_t expert_failures; /* experts that could not be read or moved; steps that need one fail
+                               */
     uint64_t expert_timeouts; /* waits for experts that ended at the I/O time-out */
-    /* Of the passes, those that a GPU did without the host between layers. Others were begun so,
-     * and done again because an expert was missing; the engine tries that ever more seldom. */
+    /* Passes that a GPU ran without the host between layers; and passes begun so that ran again
+     * because an expert was missing. After such a miss the engine tries less and less often. */
     uint64_t passes_recorded;
     uint64_t passes_missed;
-    /* Now, by sessions: their KV caches, logits, samplers, tokens. */
+    /* The current memory of sessions: their KV caches, logits, samplers, tokens. */
     uint64_t session_bytes;
-    /* Of expert_slots' and host_slots' memory: slots whose memory sessions have now. They are not
-     * counted in those. */
+    /* Slots of the device and of the host whose memory sessions currently have; expert_slots and
+     * host_slots do not count them. */
     uint64_t expert_slots_lent;
     uint64_t host_slots_lent;
     /* Victims that the cache policy nominated and that could not be evicted (a plug-in that breaks
-     * its contract): the first expert that could be was evicted in their place. */
+     * its contract); the first evictable expert was evicted in their place. */
     uint64_t policy_faults;
 } moe_engine_stats;
 

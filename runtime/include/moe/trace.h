@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Routing traces: which experts each token chose in each layer. Recorded by `run --trace` or
- * generated; replayed against cache policies, and analysed. Nothing here needs a model, and nothing
- * but the reading and writing of files touches the machine: the same trace and options give the
- * same numbers everywhere.
+/* Routing traces: which experts each token chose in each layer. A trace is recorded by `run
+ * --trace` or generated; it can be replayed against cache policies, and analysed. Nothing here
+ * needs a model. Apart from reading and writing files, nothing depends on the machine: the same
+ * trace and options give the same numbers everywhere.
  *
  * A trace never changes once it is made. Errors, ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h; the objects are traces and analyses):
- *   free:    moe_trace_open_options_init_sized, moe_trace_open_options_init, moe_trace_open,
- *            moe_trace_generator_init_sized, moe_trace_generator_init, moe_trace_generate,
- *            moe_policy_name, moe_policy_needs, moe_simulation_init_sized, moe_simulation_init
- *   reading: moe_trace_save, moe_trace_get_info, moe_simulate, moe_analyze, moe_analysis_amdahl
- *   last:    moe_trace_close, moe_analysis_free */
+ *  free:    moe_trace_open_options_init_sized, moe_trace_open_options_init, moe_trace_open,
+ *           moe_trace_generator_init_sized, moe_trace_generator_init, moe_trace_generate,
+ *           moe_policy_name, moe_policy_needs, moe_simulation_init_sized, moe_simulation_init
+ *  reading: moe_trace_save, moe_trace_get_info, moe_simulate, moe_analyze, moe_analysis_amdahl
+ *  last:    moe_trace_close, moe_analysis_free */
 #ifndef MOE_TRACE_H
 #define MOE_TRACE_H
 
@@ -53,11 +53,11 @@ static inline void moe_trace_open_options_init(moe_trace_open_options *options)
 {
     moe_trace_open_options_init_sized(options, sizeof *options);
 }
-/* MOE_ERR_FORMAT names the line (or record) and what is wrong with it. Memory stays within a small
- * multiple of the file. */
+/* MOE_ERR_FORMAT names the line (or record) and the fault. Memory stays within a small multiple of
+ * the file. */
 MOE_API int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
 MOE_API void moe_trace_close(moe_trace **trace);
-/* Writes the file anew. expert_bytes is the size told in oracleGeneral records (0: 1). */
+/* Writes the file anew. expert_bytes is the size in oracleGeneral records (0: 1). */
 MOE_API int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_format format,
                            uint32_t expert_bytes, moe_error *err);
 
@@ -115,14 +115,14 @@ MOE_API int moe_trace_generate(moe_trace **out, const moe_trace_generator *gener
 
 /* The n-th built-in cache policy's name, NULL past the last. */
 MOE_API const char *moe_policy_name(uint32_t index);
-/* What it cannot do without: MOE_POLICY_NEEDS_..., or-ed; 0 past the last. belady needs the future:
- * it is the bound that simulations compare with. */
+/* What the policy needs: MOE_POLICY_NEEDS_..., or-ed; 0 past the last. belady needs the future: it
+ * is the bound that simulations compare with. */
 MOE_API uint32_t moe_policy_needs(uint32_t index);
 
 enum { MOE_LOOKAHEAD_NONE = -1, MOE_LOOKAHEAD_RECORDED = -2 };
 
 /* One cache, one pass over a trace. The cache, its policies and the order of accesses are the
- * engine's own code, so that hits and misses of a recorded run come out exactly. */
+ * engine's own code, so that the hits and misses of a recorded run are reproduced exactly. */
 typedef struct moe_simulation {
     size_t struct_size; /* set by moe_simulation_init() */
     const char *policy; /* a built-in name or a plug-in's path; default "lfru" */
@@ -130,17 +130,17 @@ typedef struct moe_simulation {
     uint32_t n_slots;   /* default 0 */
     bool per_layer;     /* the slots split evenly between layers; default: one pool */
     uint64_t seed;
-    double calibration; /* [0, 1): this share of the passes only measures hotness, which policies
-                           then know; they are not simulated. Default 0: hotness is not known */
+    double calibration; /* [0, 1): this share of the passes only measures hotness for the policies,
+                         * and is not simulated. Default 0: hotness is not known */
     uint64_t warm_up;   /* passes simulated but not counted; default 0 */
 
-    /* The prefetch model: while a layer is at work, as many experts of the next one are asked for
-     * as it will use; each of those it will use is among them with probability prefetch_recall, the
-     * rest are wrong ones. Negative: no prefetch; default -1. */
+    /* The prefetch model: during a layer, as many experts of the next one are requested as it will
+     * use. Each expert that it will use is among them with probability prefetch_recall; the rest
+     * are wrong. Negative: no prefetch; default -1. */
     double prefetch_recall;
 
-    /* The disk model. n reads take n * expert_bytes / bytes_per_s + ceil(n / depth) * latency_s; a
-     * layer computes for compute_s, on resident experts while it waits for the others. */
+    /* The disk model. n reads take n * expert_bytes / bytes_per_s + ceil(n / depth) * latency_s. A
+     * layer computes for compute_s: on resident experts while it waits for the others. */
     uint64_t expert_bytes; /* default 1 MiB */
     double bytes_per_s;    /* default 3e9 */
     double latency_s;      /* default 100e-6 */
@@ -148,9 +148,10 @@ typedef struct moe_simulation {
     double compute_s;      /* default 0 */
 
     /* The lookahead model: before each pass a draft names the experts of that pass and of
-     * `lookahead` more, and the policy is told with which chance each is used. The policy must look
-     * ahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy is told what the trace
-     * recorded, as in the run that recorded it (MOE_ERR_UNSUPPORTED when it recorded none). */
+     * `lookahead` more, and the policy is told the probability that each is used. The policy must
+     * support lookahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy is told what the
+     * trace recorded, as in the run that recorded it (MOE_ERR_UNSUPPORTED when it recorded none).
+     */
     int32_t lookahead;       /* at most 31; 0: the pass at hand alone; default MOE_LOOKAHEAD_NONE */
     double lookahead_stands; /* a further token is the right one, if those before are; 0.69 */
     double lookahead_recall; /* share of a right token's experts that are named; 0.91 */
@@ -188,7 +189,7 @@ MOE_API int moe_simulate(const moe_trace *trace, const moe_simulation *simulatio
 
 enum { MOE_ANALYSIS_DISTANCES = 8, MOE_ANALYSIS_TOKENS = 16 };
 
-/* One layer, or the mean over the layers that have experts. "Uniform": every expert alike,
+/* One layer, or the mean over the layers that have experts. "Uniform": all experts equally likely,
  * independent of the past; "independent": each with its own frequency. */
 typedef struct moe_layer_analysis {
     /* |E(t) and E(t + j)| / k at distance j = index + 1, within a sequence; -1: too short. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a model's files are whole. Errors, ownership and sizes of structs are as in moe.h.
+/* Checks a model's files for damage. Errors, ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
- *   free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify
+ *  free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify
  * Of the callbacks, progress and on_damage run in the caller's thread, log in any. */
 #ifndef MOE_VERIFY_H
 #define MOE_VERIFY_H
@@ -15,8 +15,8 @@ extern "C" {
 
 /* What is wrong with a part of a model. */
 typedef enum moe_damage_kind {
-    MOE_DAMAGE_CHECKSUM,  /* its bytes are not those that the calibration has a checksum of */
-    MOE_DAMAGE_NOT_FINITE /* it has no checksum, and values or scales that are no numbers */
+    MOE_DAMAGE_CHECKSUM,  /* its bytes do not match the calibration's checksum */
+    MOE_DAMAGE_NOT_FINITE /* it has no checksum, and values or scales that are not finite */
 } moe_damage_kind;
 
 /* A tensor, or an expert's share in one. The texts are valid during the call only. */
@@ -39,8 +39,9 @@ typedef struct moe_verify_options {
     moe_io_kind io;          /* as in moe_engine_options */
     bool buffered_io;
     double io_timeout;        /* seconds without a byte, after which it fails; 0: 30 */
-    moe_progress_fn progress; /* of the bytes; false stops. May be NULL */
-    moe_damage_fn on_damage;  /* each damaged part, in the order of the file. May be NULL */
+    moe_progress_fn progress; /* fraction of the bytes; returns false to stop. May be NULL */
+    moe_damage_fn on_damage;  /* called for each damaged part, in the order of the file. May be NULL
+                               */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress, on_damage and log */
 } moe_verify_options;
@@ -55,15 +56,16 @@ typedef struct moe_verify_result {
     size_t struct_size;   /* set by the caller: sizeof(moe_verify_result) */
     uint64_t bytes_read;  /* of weights */
     uint64_t n_parts;     /* tensors and experts' shares in them */
-    uint64_t n_checksums; /* parts that a checksum was there for */
+    uint64_t n_checksums; /* parts with a checksum */
     uint64_t n_damaged;
 } moe_verify_result;
 
-/* Reads all weights of the files and compares them with the calibration's checksums. Of parts that
- * have none, it sees whether they can be read and whether their values are finite. MOE_OK when all
- * was read, however much is damaged: result->n_damaged. A part that differs is read twice.
- * MOE_ERR_CANCELLED when progress says so; MOE_ERR_MISMATCH when a calibration that was named is of
- * another model. One that was not named and cannot be used is told to log. */
+/* Reads all weights of the files and compares them with the calibration's checksums. For parts
+ * without one, it checks whether they can be read and whether their values are finite. MOE_OK when
+ * all was read, however much is damaged: see result->n_damaged. A part that differs is read twice.
+ * MOE_ERR_CANCELLED when progress returns false; MOE_ERR_MISMATCH when the calibration named in the
+ * options is of another model. A calibration that was found beside the model and cannot be used is
+ * reported to log. */
 MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
                        moe_error *err);
 
