@@ -178,7 +178,7 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
     cpu->base = (moe_device){.ops = &cpu_ops,
                              .name = "cpu",
                              .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
-                                         MOE_DEVICE_READABLE};
+                                         MOE_DEVICE_READABLE | MOE_DEVICE_SMALL_KV};
     cpu->team = options->team;
     if (options->blas_prefill) {
         int status = moe_blas_load(&cpu->blas, err);

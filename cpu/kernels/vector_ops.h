@@ -29,7 +29,13 @@
  * Error < 1 ulp in between. */
 float moe_exp(float x);
 
-typedef enum moe_kv_type { MOE_KV_F16 = 0, MOE_KV_F32 = 1, MOE_KV_Q8_0 = 2 } moe_kv_type;
+typedef enum moe_kv_type {
+    MOE_KV_F16 = 0,
+    MOE_KV_F32 = 1,
+    MOE_KV_Q8_0 = 2,
+    MOE_KV_Q4_0 = 3,
+    MOE_KV_F8 = 4
+} moe_kv_type;
 
 /* Positions of a page of the KV cache, and of a block of attention's fixed reduction order. */
 #define MOE_KV_PAGE 64
@@ -41,7 +47,14 @@ typedef enum moe_kv_type { MOE_KV_F16 = 0, MOE_KV_F32 = 1, MOE_KV_Q8_0 = 2 } moe
  *   d = f16(max |x_i| / 127); id = d > 0 ? 1 / d : 0, of the *rounded* d, so that d's own error
  * does not add to the codes'; q_i = rint(x_i * id), clamped to [-127, 127]. Loads as d * q_i, which
  * is exact. If d is not finite in f16 (an infinity, a NaN, or a value beyond 8e6 in the block), the
- *   block is d = MOE_KV_Q8_NAN with q = 0 and loads as NaNs: damage is not hidden. */
+ *   block is d = MOE_KV_Q8_NAN with q = 0 and loads as NaNs: damage is not hidden.
+ * Q4_0: n % 32 == 0, blocks laid out as in the file format (f16 d; byte i holds element i in its
+ * low half and element 16 + i in its high one): d = f16(m / -8) with m the first of the values of
+ * the greatest magnitude; id = d != 0 ? 1 / d : 0, of the rounded d; q_i = rint(x_i * id) + 8,
+ * clamped to [0, 15]. Loads as d * (q_i - 8). A d that is not finite as above, with q = 0. F8:
+ * E4M3, a byte an element (sign, 4 bits of exponent with bias 7, 3 of significand; no infinity),
+ *   rounded to nearest even; |x| above 448 becomes 448, an infinity or a NaN the NaN, 0x7f. */
+#define MOE_KV_Q4_BYTES 18
 #define MOE_KV_Q8_BLOCK 32
 #define MOE_KV_Q8_BYTES 34
 #define MOE_KV_Q8_NAN   0x7e00

@@ -40,20 +40,25 @@ MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint
         return l16_load_half(row + (size_t)b * 64 + half * 32);
     if (type == MOE_KV_F32)
         return l16_load((const void *)(row + (size_t)b * 128 + half * 64));
+    if (type == MOE_KV_F8)
+        return l16_load_f8(row + (size_t)b * BLOCK + half * 16);
+    if (type == MOE_KV_Q4_0) {
+        const uint8_t *q4 = row + (size_t)b * MOE_KV_Q4_BYTES;
+        return l16_mul(l16_set_half(q4), l16_load_q4(q4 + 2, half));
+    }
     const uint8_t *block = row + (size_t)b * MOE_KV_Q8_BYTES;
     return l16_mul(l16_set_half(block), l16_load_int8(block + 2 + half * 16));
 }
 
 /* Loads the elements behind a row's last whole block, n < 32 of them, as two chunks padded with
- * zeros. Q8_0 has no such elements. */
+ * zeros. Q8_0 and Q4_0 have no such elements. */
 static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t n, l16 rest[2])
 {
     uint8_t bytes[BLOCK * sizeof(float)] = {0};
-    size_t size = type == MOE_KV_F16 ? sizeof(uint16_t) : sizeof(float);
+    size_t size = moe_kv_row_bytes(type, 1);
     memcpy(bytes, row + (size_t)b * BLOCK * size, n * size);
     for (uint32_t half = 0; half < 2; half++)
-        rest[half] = type == MOE_KV_F16 ? l16_load_half(bytes + 32 * half)
-                                        : l16_load((const void *)(bytes + 64 * half));
+        rest[half] = load_chunk(type, bytes, 0, half);
 }
 
 /* Lanes behind the row's end add 0 * 0 here. This could turn a -0 into +0, but no result depends on
@@ -299,6 +304,10 @@ static void attend_page_lanes(const moe_attend_args *args)
         attend_rows(MOE_KV_F16, args, &rows);
     else if (args->type == MOE_KV_F32)
         attend_rows(MOE_KV_F32, args, &rows);
+    else if (args->type == MOE_KV_Q4_0)
+        attend_rows(MOE_KV_Q4_0, args, &rows);
+    else if (args->type == MOE_KV_F8)
+        attend_rows(MOE_KV_F8, args, &rows);
     else
         attend_rows(MOE_KV_Q8_0, args, &rows);
 }

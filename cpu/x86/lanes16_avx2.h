@@ -226,6 +226,28 @@ static inline l16 l16_load_int8(const void *x)
     return l16_of(_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi));
 }
 
+static inline l16 l16_load_q4(const void *x, uint32_t half)
+{
+    __m128i codes = _mm_srli_epi16(_mm_loadu_si128(x), (int)(half * 4));
+    codes = _mm_sub_epi8(_mm_and_si128(codes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+    __m256i lo = _mm256_cvtepi8_epi32(codes);
+    __m256i hi = _mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8));
+    return l16_of(_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi));
+}
+
+static inline l16 l16_load_f8(const void *x)
+{
+    const __m256i most = _mm256_set1_epi16(0x7f);
+    const __m256 scale = _mm256_set1_ps(256.0f);
+    __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(x));
+    __m256i abs = _mm256_and_si256(codes, most);
+    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(most, codes), 8);
+    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(abs, most), _mm256_set1_epi16(0x7c00));
+    __m256i half = _mm256_or_si256(_mm256_or_si256(sign, _mm256_slli_epi16(abs, 7)), nan);
+    return l16_of(_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scale),
+                  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), scale));
+}
+
 static inline void l16_store_int8(void *x, l16 v)
 {
     const __m256i least = _mm256_set1_epi32(-127);

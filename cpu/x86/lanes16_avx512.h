@@ -203,6 +203,26 @@ static inline l16 l16_load_int8(const void *x)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x)));
 }
 
+/* Half `half` (0 or 1) of a block of Q4_0: its low or its high codes, less 8. */
+static inline l16 l16_load_q4(const void *x, uint32_t half)
+{
+    __m128i codes = _mm_srli_epi16(_mm_loadu_si128(x), (int)(half * 4));
+    codes = _mm_sub_epi8(_mm_and_si128(codes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+}
+
+/* Sixteen E4M3, by way of halves, whose exponent has another bias. */
+static inline l16 l16_load_f8(const void *x)
+{
+    const __m256i most = _mm256_set1_epi16(0x7f);
+    __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(x));
+    __m256i abs = _mm256_and_si256(codes, most);
+    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(most, codes), 8);
+    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(abs, most), _mm256_set1_epi16(0x7c00));
+    __m256i half = _mm256_or_si256(_mm256_or_si256(sign, _mm256_slli_epi16(abs, 7)), nan);
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+}
+
 /* Nearest integers, clamped to [-127, 127]. */
 static inline void l16_store_int8(void *x, l16 v)
 {

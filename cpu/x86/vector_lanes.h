@@ -9,6 +9,7 @@
 
 #include "cpu/kernels/kv_half.h"
 #include "cpu/kernels/vector_ops.h"
+#include "cpu/kernels/vector_reference.h"
 
 static float dot_lanes(const float *a, const float *b, uint32_t n)
 {
@@ -287,6 +288,10 @@ static void kv_store_lanes(moe_kv_type type, const float *x, void *row, uint32_t
         for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
             store_q8_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
         break;
+    case MOE_KV_Q4_0:
+    case MOE_KV_F8:
+        moe_kv_store_c(type, x, row, n); /* a position's row, once */
+        break;
     }
 }
 
@@ -322,6 +327,10 @@ static void kv_load_lanes(moe_kv_type type, const void *row, float *x, uint32_t 
     case MOE_KV_Q8_0:
         for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
             load_q8_block(in + (size_t)b * MOE_KV_Q8_BYTES, x + (size_t)b * MOE_KV_Q8_BLOCK);
+        break;
+    case MOE_KV_Q4_0:
+    case MOE_KV_F8:
+        moe_kv_load_c(type, row, x, n);
         break;
     }
 }

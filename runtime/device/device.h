@@ -252,7 +252,9 @@ typedef enum moe_device_feature {
     /* biases, activations other than SILU and x_scales of moe_expert_work */
     MOE_DEVICE_EXPERT_FORMS = 1 << 1,
     /* The host may read the device's memory where it lies. */
-    MOE_DEVICE_READABLE = 1 << 2
+    MOE_DEVICE_READABLE = 1 << 2,
+    /* Keys and values as Q4_0 and F8. */
+    MOE_DEVICE_SMALL_KV = 1 << 3
 } moe_device_feature;
 
 typedef struct moe_device_ops {

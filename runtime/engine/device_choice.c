@@ -62,6 +62,15 @@ static int check_features(moe_device **device, unsigned needs, moe_error *err)
     }
     bool attention = (lacks & MOE_DEVICE_MASKED_ATTENTION) != 0;
     bool experts = (lacks & MOE_DEVICE_EXPERT_FORMS) != 0;
+    if ((lacks & MOE_DEVICE_SMALL_KV) != 0) {
+        int failed = moe_fail(err, MOE_ERR_UNSUPPORTED,
+                              "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, "
+                              "or the CPU",
+                              (*device)->name);
+        (*device)->ops->close(*device);
+        *device = NULL;
+        return failed;
+    }
     int status = moe_fail(err, MOE_ERR_UNSUPPORTED,
                           "the device %s does not have what this model needs: %s%s%s; the CPU does",
                           (*device)->name, attention ? "attention with windows or sinks" : "",

@@ -89,9 +89,10 @@ static bool lacks_biases(const moe_engine *engine)
 }
 
 /* Of the device, as moe_device_feature. */
-static unsigned needed_features(const moe_model_config *c)
+static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
 {
     unsigned needs = c->attention_sinks ? MOE_DEVICE_MASKED_ATTENTION : 0;
+    needs |= kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8 ? MOE_DEVICE_SMALL_KV : 0;
     for (uint32_t l = 0; l < c->n_layer; l++) {
         const moe_layer_kind *layer = &c->layers[l];
         bool masked = layer->window > 0 || layer->chunk > 0 || layer->tempered;
@@ -111,7 +112,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     moe_device_choice choice = {.options = o,
                                 .team = engine->team,
                                 .cpu_features = cpu_features,
-                                .needs = needed_features(&engine->config)};
+                                .needs = needed_features(&engine->config, o->kv_cache)};
     status = moe_device_choice_open(&engine->device, &choice, err);
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,

@@ -47,8 +47,8 @@ int moe_option_values_check(const moe_engine_options *o, moe_error *err)
         int value, last;
         const char *names;
     } rows[] = {
-        {"kv_cache", (int)o->kv_cache, MOE_KV_CACHE_Q8_0,
-         "MOE_KV_CACHE_F16, MOE_KV_CACHE_F32 or MOE_KV_CACHE_Q8_0"},
+        {"kv_cache", (int)o->kv_cache, MOE_KV_CACHE_F8,
+         "MOE_KV_CACHE_F16, _F32, _Q8_0, _Q4_0 or _F8"},
         {"float_gemm", (int)o->float_gemm, MOE_FLOAT_GEMM_BLAS,
          "MOE_FLOAT_GEMM_EXACT or MOE_FLOAT_GEMM_BLAS"},
         {"io", (int)o->io, MOE_IO_SYNC, "MOE_IO_AUTO, MOE_IO_URING, MOE_IO_THREADS or MOE_IO_SYNC"},

@@ -12,11 +12,13 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
                      moe_kv_type type, moe_error *err)
 {
     *pool = (moe_kv_pool){.device = device};
-    if (type == MOE_KV_Q8_0 && (config->head_dim_k % 32 != 0 || config->head_dim_v % 32 != 0)) {
+    bool blocks = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0;
+    if (blocks && (config->head_dim_k % 32 != 0 || config->head_dim_v % 32 != 0)) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "a Q8_0 KV cache needs head dimensions that are multiples of 32, not %u "
-                        "and %u; use F16",
-                        config->head_dim_k, config->head_dim_v);
+                        "a %s KV cache needs head dimensions that are multiples of 32, not %u and "
+                        "%u; use F16",
+                        type == MOE_KV_Q8_0 ? "Q8_0" : "Q4_0", config->head_dim_k,
+                        config->head_dim_v);
     }
     pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
     if (pool->layers == NULL) {

@@ -190,7 +190,7 @@ static void values_of_enumerations(void **state)
         size_t options, lossy, lab; /* where the field is, in one of the three; else 0 */
         const char *field, *value;
     } cases[] = {
-        {offsetof(moe_engine_options, kv_cache), 0, 0, "options.kv_cache", "MOE_KV_CACHE_Q8_0"},
+        {offsetof(moe_engine_options, kv_cache), 0, 0, "options.kv_cache", "_Q4_0 or _F8"},
         {offsetof(moe_engine_options, float_gemm), 0, 0, "options.float_gemm", "GEMM_BLAS"},
         {offsetof(moe_engine_options, io), 0, 0, "options.io", "MOE_IO_URING"},
         {offsetof(moe_engine_options, warm_start), 0, 0, "options.warm_start", "MOE_SWITCH_ON"},

@@ -51,8 +51,8 @@ while read -r title; do
 done <<<"$titles"
 
 # The words that follow an option; files; nothing that is not known.
-[ "$(offered run --kv '' | sort | tr '\n' ' ')" = 'f16 f32 q8_0 ' ] || fail 'run --kv'
-[ "$(offered bench decode --kv q)" = q8_0 ] || fail 'bench decode --kv q'
+[ "$(offered run --kv '' | sort | tr '\n' ' ')" = 'f16 f32 f8 q4_0 q8_0 ' ] || fail 'run --kv'
+[ "$(offered bench decode --kv q8)" = q8_0 ] || fail 'bench decode --kv q'
 offered run --speculate n | grep -qx ngram || fail 'run --speculate n'
 [ -z "$(offered run -n '')" ] || fail 'run -n offers something'
 scratch=$(mktemp -d) || exit 2

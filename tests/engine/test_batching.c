@@ -168,14 +168,15 @@ static void kv_types(void **state)
     const char *name = *state;
     char path[1024];
     moe_engine_options options = oracle_options(path, folder, name);
-    uint64_t hashes[3];
-    for (int type = MOE_KV_CACHE_F16; type <= MOE_KV_CACHE_Q8_0; type++) {
+    uint64_t hashes[5];
+    for (int type = MOE_KV_CACHE_F16; type <= MOE_KV_CACHE_F8; type++) {
         options.kv_cache = (moe_kv_cache_type)type;
         options.prefill_chunk = 64;
         moe_engine *engine = NULL;
         int status = moe_engine_open(&engine, &options, NULL);
         moe_engine_close(&engine);
-        if (status == MOE_ERR_UNSUPPORTED && type == MOE_KV_CACHE_Q8_0) {
+        bool blocks = type == MOE_KV_CACHE_Q8_0 || type == MOE_KV_CACHE_Q4_0;
+        if (status == MOE_ERR_UNSUPPORTED && blocks) {
             hashes[type] = 0;
             continue; /* head dimensions that are no multiples of 32 */
         }
@@ -185,8 +186,10 @@ static void kv_types(void **state)
         assert_true(hashes[type] == run_hash(&options, 0));
         assert_true(hashes[type] == run_hash(&options, 3));
     }
-    assert_true(hashes[0] != hashes[1] && hashes[0] != hashes[2]);
-    assert_true(strcmp(name, "qwen3moe") != 0 || hashes[2] != 0);
+    for (int type = MOE_KV_CACHE_F32; type <= MOE_KV_CACHE_F8; type++) {
+        assert_true(hashes[0] != hashes[type]);
+        assert_true(strcmp(name, "qwen3moe") != 0 || hashes[type] != 0);
+    }
 }
 
 int main(int argc, char **argv)

@@ -421,12 +421,16 @@ int main(int argc, char **argv)
     folder = argv[1];
     static tree_case qwen = {"qwen3moe", MOE_KV_CACHE_F16};
     static tree_case qwen_q8 = {"qwen3moe", MOE_KV_CACHE_Q8_0};
+    static tree_case qwen_q4 = {"qwen3moe", MOE_KV_CACHE_Q4_0};
+    static tree_case olmoe_f8 = {"olmoe-q8_0", MOE_KV_CACHE_F8};
     static tree_case olmoe = {"olmoe-q8_0", MOE_KV_CACHE_F32};
     static tree_case deepseek = {"deepseek2-v3", MOE_KV_CACHE_F16};
     const struct CMUnitTest tests[] = {
         {"small trees: qwen3moe, F16", small_trees, NULL, NULL, &qwen},
         {"large tree: qwen3moe, F16", large_tree, NULL, NULL, &qwen},
         {"trees: qwen3moe, Q8_0", all_trees, NULL, NULL, &qwen_q8},
+        {"small trees: qwen3moe, Q4_0", small_trees, NULL, NULL, &qwen_q4},
+        {"small trees: olmoe, F8", small_trees, NULL, NULL, &olmoe_f8},
         {"small trees: olmoe, F32", small_trees, NULL, NULL, &olmoe},
         {"small trees: deepseek2 (MLA), F16", small_trees, NULL, NULL, &deepseek},
         {"large tree: deepseek2 (MLA), F16", large_tree, NULL, NULL, &deepseek},

@@ -96,11 +96,12 @@ static void gather(uint64_t *seed, const page *pages, uint32_t n, uint32_t n_val
 static void pick_shape(uint64_t *seed, uint32_t round, page *p)
 {
     static const uint32_t dims[][2] = {{64, 64}, {128, 128}, {576, 512}, {192, 128}, {96, 32}};
-    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
-    p->type = types[round % 3];
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0, MOE_KV_Q4_0,
+                                        MOE_KV_F8};
+    p->type = types[round % 5];
     p->aliased = false;
     p->n_q = 1 + test_below(seed, 9);
-    uint32_t shape = round / 3 % 8;
+    uint32_t shape = round / 5 % 8;
     if (shape < 5) {
         p->k_dim = dims[shape][0];
         p->v_dim = dims[shape][1];
@@ -109,7 +110,7 @@ static void pick_shape(uint64_t *seed, uint32_t round, page *p)
     } else {
         p->k_dim = 1 + test_below(seed, 200);
         p->v_dim = 1 + test_below(seed, 200);
-        if (p->type == MOE_KV_Q8_0) {
+        if (p->type == MOE_KV_Q8_0 || p->type == MOE_KV_Q4_0) {
             p->k_dim = (p->k_dim + 31) / 32 * 32;
             p->v_dim = (p->v_dim + 31) / 32 * 32;
         }
@@ -127,8 +128,9 @@ static void every_level_gives_the_reference_bits(void **state)
     uint32_t n_levels = test_levels(levels);
     moe_vector_kernels reference;
     moe_vector_kernels_init(&reference, 0);
-    for (uint32_t round = 0; round < 480; round++) {
-        test_kind kind = round % 5 == 0 ? TEST_WILD : round % 5 == 1 ? TEST_FINITE : TEST_PLAIN;
+    for (uint32_t round = 0; round < 800; round++) {
+        uint32_t which = round / 7 % 5; /* with every type */
+        test_kind kind = which == 0 ? TEST_WILD : which == 1 ? TEST_FINITE : TEST_PLAIN;
         row_list rows;
         pick_shape(&seed, round, &p);
         fill_page(&reference, &seed, kind, &p);
@@ -443,8 +445,9 @@ static int run_benches(void)
         {"4 x 128/128", 128, 128, 4, false}, {"8 x 64/64", 64, 64, 8, false},
         {"8 x 128/128", 128, 128, 8, false}, {"MLA 16 x 576/512", 576, 512, 16, true},
     };
-    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
-    static const char *const type_names[] = {"F16", "F32", "Q8_0"};
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0, MOE_KV_Q4_0,
+                                        MOE_KV_F8};
+    static const char *const type_names[] = {"F16", "F32", "Q8_0", "Q4_0", "F8"};
     static float q[MAX_Q * MAX_DIM];
     uint64_t seed = 1;
     uint8_t *arena = malloc(ARENA_BYTES);
@@ -455,7 +458,7 @@ static int run_benches(void)
            "over, far = %zu MiB of pages\n",
            MOE_KV_PAGE, ARENA_BYTES >> 20);
     for (uint32_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-        for (uint32_t t = 0; t < 3; t++)
+        for (uint32_t t = 0; t < 5; t++)
             bench_shape(&shapes[s], types[t], type_names[t], arena, q);
     free(arena);
     return 0;

@@ -36,7 +36,8 @@ static void half_conversion_is_exact(void **state)
 static void kv_rows_are_the_same_bytes_everywhere(void **state)
 {
     (void)state;
-    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0, MOE_KV_Q4_0,
+                                        MOE_KV_F8};
     static float x[MAX_N], expected[MAX_N + GUARD], got[MAX_N + GUARD];
     static uint8_t rows[2][MAX_N * 4 + GUARD];
     uint64_t seed = 31;
@@ -47,12 +48,12 @@ static void kv_rows_are_the_same_bytes_everywhere(void **state)
     for (uint32_t l = 1; l < n_levels; l++) {
         moe_vector_kernels k;
         moe_vector_kernels_init(&k, levels[l].features);
-        for (uint32_t round = 0; round < 1200; round++) {
-            moe_kv_type type = types[round % 3];
-            uint32_t n = round < 300 ? round / 3 : test_below(&seed, MAX_N);
-            n = type == MOE_KV_Q8_0 ? n / 32 * 32 : n;
-            test_fill(&seed, round / 3 % TEST_KINDS, x, MAX_N);
-            if (round / 9 % 4 == 3) /* subnormal scales */
+        for (uint32_t round = 0; round < 2000; round++) {
+            moe_kv_type type = types[round % 5];
+            uint32_t n = round < 500 ? round / 5 : test_below(&seed, MAX_N);
+            n = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0 ? n / 32 * 32 : n;
+            test_fill(&seed, round / 5 % TEST_KINDS, x, MAX_N);
+            if (round / 15 % 4 == 3) /* subnormal scales */
                 for (uint32_t i = 0; i < n; i++)
                     x[i] = 1e-4f * test_unit(&seed);
             memset(rows, 0xaa, sizeof(rows));
@@ -101,9 +102,83 @@ static void kv_rows_keep_their_precision(void **state)
             test_assert_near("f16", x[i], y[i], 0x1p-11, 0x1p-25);
     }
     x[40] = NAN;
-    k.kv_store(MOE_KV_Q8_0, x, row, 64);
-    k.kv_load(MOE_KV_Q8_0, row, y, 64);
-    assert_true(!isnan(y[31]) && isnan(y[32]) && isnan(y[63]));
+    static const moe_kv_type blocks[] = {MOE_KV_Q8_0, MOE_KV_Q4_0};
+    for (uint32_t t = 0; t < 2; t++) {
+        k.kv_store(blocks[t], x, row, 64);
+        k.kv_load(blocks[t], row, y, 64);
+        assert_true(!isnan(y[31]) && isnan(y[32]) && isnan(y[63]));
+    }
+}
+
+/* The value of the greatest magnitude is a code of its own, -8; on its side all are within half a
+ * step, and on the other the last half step is cut off. */
+static void four_bits_keep_their_precision(void **state)
+{
+    (void)state;
+    float x[32], y[32];
+    uint8_t row[MOE_KV_Q4_BYTES];
+    uint64_t seed = 5;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    assert_int_equal(moe_kv_row_bytes(MOE_KV_Q4_0, 64), 36);
+    for (uint32_t round = 0; round < 1000; round++) {
+        float most = 0.0f;
+        for (uint32_t i = 0; i < 32; i++) {
+            x[i] = ldexpf(test_unit(&seed), (int)(round % 9) - 4);
+            most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+        }
+        k.kv_store(MOE_KV_Q4_0, x, row, 32);
+        k.kv_load(MOE_KV_Q4_0, row, y, 32);
+        double step = fabs((double)most) / 8;
+        for (uint32_t i = 0; i < 32; i++) {
+            bool same_side = signbit(x[i]) == signbit(most);
+            test_assert_near("q4_0", x[i], y[i], 0, step * (same_side ? 0.51 : 1.01));
+            test_assert_near("q4_0 top", x[i] == most ? most : 0, x[i] == most ? y[i] : 0, 1e-3, 0);
+        }
+    }
+}
+
+static float through_f8(const moe_vector_kernels *k, float x)
+{
+    uint8_t code;
+    float y;
+    k->kv_store(MOE_KV_F8, &x, &code, 1);
+    k->kv_load(MOE_KV_F8, &code, &y, 1);
+    return y;
+}
+
+static void eight_bit_floats_are_e4m3(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t code;
+        float value;
+    } known[] = {{0x00, 0.0f},     {0x01, 0x1p-9f}, {0x07, 0x1.cp-7f}, {0x08, 0x1p-6f},
+                 {0x38, 1.0f},     {0x39, 1.125f},  {0x7e, 448.0f},    {0xfe, -448.0f},
+                 {0x81, -0x1p-9f}, {0xb8, -1.0f}};
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        float y;
+        uint8_t code;
+        k.kv_load(MOE_KV_F8, &known[i].code, &y, 1);
+        assert_true(y == known[i].value);
+        k.kv_store(MOE_KV_F8, &known[i].value, &code, 1);
+        assert_int_equal(code, known[i].code);
+    }
+    for (uint32_t c = 0; c < 0x7e; c++) { /* neighbours, and what lies between them */
+        float pair[2];
+        uint8_t codes[2] = {(uint8_t)c, (uint8_t)(c + 1)};
+        k.kv_load(MOE_KV_F8, codes, pair, 2);
+        assert_true(pair[0] < pair[1]);
+        float middle = (pair[0] + pair[1]) / 2;
+        assert_true(through_f8(&k, middle) == pair[c % 2]);
+        assert_true(through_f8(&k, nextafterf(middle, 0.0f)) == pair[0]);
+        assert_true(through_f8(&k, nextafterf(middle, INFINITY)) == pair[1]);
+        assert_true(through_f8(&k, -middle) == -pair[c % 2]);
+    }
+    assert_true(through_f8(&k, 1e9f) == 448.0f && through_f8(&k, -463.0f) == -448.0f);
+    assert_true(isnan(through_f8(&k, NAN)) && isnan(through_f8(&k, -INFINITY)));
 }
 
 int main(void)
@@ -112,6 +187,8 @@ int main(void)
         cmocka_unit_test(half_conversion_is_exact),
         cmocka_unit_test(kv_rows_are_the_same_bytes_everywhere),
         cmocka_unit_test(kv_rows_keep_their_precision),
+        cmocka_unit_test(four_bits_keep_their_precision),
+        cmocka_unit_test(eight_bit_floats_are_e4m3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

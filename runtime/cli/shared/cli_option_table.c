@@ -139,7 +139,7 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"--ignore-eos"}, NULL, "continue after the tokens that end a text", .offset = AT(ignore_eos),
      .kind = OPTION_FLAG, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
-    {{"--kv"}, "f16|f32|q8_0", "type of the KV cache (default f16)", .offset = AT(kv),
+    {{"--kv"}, "f16|f32|q8_0|q4_0|f8", "type of the KV cache (default f16)", .offset = AT(kv),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--device"}, "auto|cpu|cuda[:N]|sim:...", "the device tier; sim:memory=2G,link=16GB/s,"
      "latency=10us simulates memory behind a link (default auto: a GPU if there is one)",

@@ -87,7 +87,9 @@ MOE_API void moe_free(void *array);
 typedef enum moe_kv_cache_type {
     MOE_KV_CACHE_F16 = 0,
     MOE_KV_CACHE_F32 = 1,
-    MOE_KV_CACHE_Q8_0 = 2 /* head dimensions must be multiples of 32 */
+    MOE_KV_CACHE_Q8_0 = 2, /* head dimensions must be multiples of 32 */
+    MOE_KV_CACHE_Q4_0 = 3, /* likewise; not on a GPU yet */
+    MOE_KV_CACHE_F8 = 4    /* E4M3, values up to 448; not on a GPU yet */
 } moe_kv_cache_type;
 
 typedef enum moe_float_gemm {
