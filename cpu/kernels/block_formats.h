@@ -90,7 +90,78 @@ typedef struct moe_block_iq4_xs {
     uint8_t qs[128]; /* each 16 bytes: 32 elements as in the 32-element types */
 } moe_block_iq4_xs;
 
-/* Codebooks by nibble. MXFP4's are the format's doubled values: the scale takes the half. */
+/* IQ2 and IQ3 have magnitudes out of codebooks (codebooks.h), eight or four elements a point, and a
+ * sign bit an element, set where it is negative. Seven sign bits of eight may be there alone: the
+ * eighth then makes the number of those set even. */
+typedef struct moe_block_iq2_xxs {
+    uint16_t d;
+    struct {
+        uint8_t qs[4];    /* points of 256 */
+        uint8_t signs[4]; /* 4 times 7 sign bits, then 4 bits of scale */
+    } part[8];            /* of 32 elements */
+} moe_block_iq2_xxs;
+
+typedef struct moe_block_iq2_xs {
+    uint16_t d;
+    uint16_t qs[32];   /* 9 bits: a point of 512, then 7 sign bits */
+    uint8_t scales[8]; /* a nibble for 16 elements, low ones first */
+} moe_block_iq2_xs;
+
+typedef struct moe_block_iq2_s {
+    uint16_t d;
+    uint8_t qs[32]; /* the lower 8 bits of points of 1024 */
+    uint8_t signs[32];
+    uint8_t qh[8]; /* upper bits, a pair a point, lowest pair first */
+    uint8_t scales[8];
+} moe_block_iq2_s;
+
+typedef struct moe_block_iq3_xxs {
+    uint16_t d;
+    uint8_t qs[64];      /* points of 256, of four elements */
+    uint8_t signs[8][4]; /* as IQ2_XXS */
+} moe_block_iq3_xxs;
+
+typedef struct moe_block_iq3_s {
+    uint16_t d;
+    uint8_t qs[64]; /* the lower 8 bits of points of 512, of four elements */
+    uint8_t qh[8];  /* the ninth bits */
+    uint8_t signs[32];
+    uint8_t scales[4]; /* a nibble for 32 elements, low ones first */
+} moe_block_iq3_s;
+
+/* IQ1 adds an eighth to the codebook's -1, 0 and 1, or takes it off. */
+typedef struct moe_block_iq1_s {
+    uint16_t d;
+    uint8_t qs[32]; /* the lower 8 bits of points of 2048 */
+    uint16_t
+        qh[8]; /* of 32 elements: 4 times 3 upper bits, 3 of scale, 1 set for minus an eighth */
+} moe_block_iq1_s;
+
+typedef struct moe_block_iq1_m {
+    uint8_t qs[32];
+    uint8_t qh[16];     /* a nibble a point: 3 upper bits, 1 set for minus an eighth */
+    uint16_t scales[4]; /* 4 times 3 bits, of 16 elements each, then a nibble of d, lowest first */
+} moe_block_iq1_m;
+
+typedef struct moe_block_tq1_0 {
+    uint8_t qs[48]; /* five base-3 digits a byte, see block_unpack_ternary.c */
+    uint8_t qh[4];  /* four */
+    uint16_t d;
+} moe_block_tq1_0;
+
+typedef struct moe_block_tq2_0 {
+    uint8_t qs[64]; /* as Q2_K; minus 1 */
+    uint16_t d;
+} moe_block_tq2_0;
+
+/* 64 elements. */
+typedef struct moe_block_nvfp4 {
+    uint8_t d[4];   /* of 16 elements: E4M3 without its sign bit, see moe_ue4m3_half() */
+    uint8_t qs[32]; /* each 8 bytes: 8 elements in low nibbles, the next 8 in high ones */
+} moe_block_nvfp4;
+
+/* Codebooks by nibble. MXFP4's (and NVFP4's) are the format's doubled values: the scale takes the
+ * half. */
 #define MOE_IQ4_CODES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #define MOE_MXFP4_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
@@ -122,6 +193,14 @@ static inline float moe_bfloat_to_float(uint16_t bits)
 static inline uint32_t moe_e8m0_half_bits(uint8_t e)
 {
     return e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+}
+
+/* An NVFP4 scale with the half of its codes folded in is 128 times this half-precision number; the
+ * sign bit means nothing, and what E4M3 has for "no number" is 0. */
+static inline uint16_t moe_ue4m3_half(uint8_t e4m3)
+{
+    const unsigned bits = e4m3 & 0x7f;
+    return e4m3 == 0x7f ? 0 : (uint16_t)(bits << 7);
 }
 
 #endif

@@ -3,6 +3,8 @@
  * is rounded once, before it is multiplied with a code, as the contract of matmul.h demands. */
 #include "cpu/kernels/block_unpack.h"
 
+#include "cpu/kernels/block_unpack_iq.h"
+
 #include <stddef.h>
 
 /* The blocks lie in files so: no padding, and no field elsewhere than GGUF has it. */
@@ -41,6 +43,32 @@ FIELD_AT(moe_block_q6_k, scales, 192);
 FIELD_AT(moe_block_q6_k, d, 208);
 FIELD_AT(moe_block_iq4_xs, scales_l, 4);
 FIELD_AT(moe_block_iq4_xs, qs, 8);
+BLOCK_IS(moe_block_iq2_xxs, 66);
+BLOCK_IS(moe_block_iq2_xs, 74);
+BLOCK_IS(moe_block_iq2_s, 82);
+BLOCK_IS(moe_block_iq3_xxs, 98);
+BLOCK_IS(moe_block_iq3_s, 110);
+BLOCK_IS(moe_block_iq1_s, 50);
+BLOCK_IS(moe_block_iq1_m, 56);
+BLOCK_IS(moe_block_tq1_0, 54);
+BLOCK_IS(moe_block_tq2_0, 66);
+BLOCK_IS(moe_block_nvfp4, 36);
+FIELD_AT(moe_block_iq2_xxs, part, 2);
+FIELD_AT(moe_block_iq2_xs, scales, 66);
+FIELD_AT(moe_block_iq2_s, signs, 34);
+FIELD_AT(moe_block_iq2_s, qh, 66);
+FIELD_AT(moe_block_iq2_s, scales, 74);
+FIELD_AT(moe_block_iq3_xxs, signs, 66);
+FIELD_AT(moe_block_iq3_s, qh, 66);
+FIELD_AT(moe_block_iq3_s, signs, 74);
+FIELD_AT(moe_block_iq3_s, scales, 106);
+FIELD_AT(moe_block_iq1_s, qh, 34);
+FIELD_AT(moe_block_iq1_m, qh, 32);
+FIELD_AT(moe_block_iq1_m, scales, 48);
+FIELD_AT(moe_block_tq1_0, qh, 48);
+FIELD_AT(moe_block_tq1_0, d, 52);
+FIELD_AT(moe_block_tq2_0, d, 64);
+FIELD_AT(moe_block_nvfp4, qs, 4);
 
 static const int8_t iq4_codes[16] = {MOE_IQ4_CODES};
 static const int8_t mxfp4_codes[16] = {MOE_MXFP4_CODES};
@@ -257,7 +285,17 @@ static const moe_block_format formats[MOE_DTYPE_LIMIT] = {
     [MOE_DTYPE_Q6_K] = {unpack_q6_k, 16, false},
     [MOE_DTYPE_IQ4_NL] = {unpack_iq4_nl, 32, false},
     [MOE_DTYPE_IQ4_XS] = {unpack_iq4_xs, 32, false},
+    [MOE_DTYPE_IQ2_XXS] = {moe_unpack_iq2_xxs, 32, false},
+    [MOE_DTYPE_IQ2_XS] = {moe_unpack_iq2_xs, 16, false},
+    [MOE_DTYPE_IQ2_S] = {moe_unpack_iq2_s, 16, false},
+    [MOE_DTYPE_IQ3_XXS] = {moe_unpack_iq3_xxs, 32, false},
+    [MOE_DTYPE_IQ3_S] = {moe_unpack_iq3_s, 32, false},
+    [MOE_DTYPE_IQ1_S] = {moe_unpack_iq1_s, 32, false},
+    [MOE_DTYPE_IQ1_M] = {moe_unpack_iq1_m, 16, false},
+    [MOE_DTYPE_TQ1_0] = {moe_unpack_tq1_0, 32, false},
+    [MOE_DTYPE_TQ2_0] = {moe_unpack_tq2_0, 32, false},
     [MOE_DTYPE_MXFP4] = {unpack_mxfp4, 32, false},
+    [MOE_DTYPE_NVFP4] = {moe_unpack_nvfp4, 16, false},
 };
 
 const moe_block_format *moe_block_format_of(moe_dtype type)

@@ -37,6 +37,16 @@ DEQUANTIZE(q6_k, MOE_DTYPE_Q6_K)
 DEQUANTIZE(iq4_nl, MOE_DTYPE_IQ4_NL)
 DEQUANTIZE(iq4_xs, MOE_DTYPE_IQ4_XS)
 DEQUANTIZE(mxfp4, MOE_DTYPE_MXFP4)
+DEQUANTIZE(iq2_xxs, MOE_DTYPE_IQ2_XXS)
+DEQUANTIZE(iq2_xs, MOE_DTYPE_IQ2_XS)
+DEQUANTIZE(iq2_s, MOE_DTYPE_IQ2_S)
+DEQUANTIZE(iq3_xxs, MOE_DTYPE_IQ3_XXS)
+DEQUANTIZE(iq3_s, MOE_DTYPE_IQ3_S)
+DEQUANTIZE(iq1_s, MOE_DTYPE_IQ1_S)
+DEQUANTIZE(iq1_m, MOE_DTYPE_IQ1_M)
+DEQUANTIZE(tq1_0, MOE_DTYPE_TQ1_0)
+DEQUANTIZE(tq2_0, MOE_DTYPE_TQ2_0)
+DEQUANTIZE(nvfp4, MOE_DTYPE_NVFP4)
 #undef DEQUANTIZE
 
 static void dequantize_f32(const void *row, float *out, uint32_t n)
@@ -65,14 +75,19 @@ static void dequantize_bf16(const void *row, float *out, uint32_t n)
 moe_dequantize_fn moe_dequantize_of(moe_dtype type)
 {
     static const moe_dequantize_fn table[MOE_DTYPE_LIMIT] = {
-        [MOE_DTYPE_F32] = dequantize_f32,       [MOE_DTYPE_F16] = dequantize_f16,
-        [MOE_DTYPE_BF16] = dequantize_bf16,     [MOE_DTYPE_Q4_0] = dequantize_q4_0,
-        [MOE_DTYPE_Q4_1] = dequantize_q4_1,     [MOE_DTYPE_Q5_0] = dequantize_q5_0,
-        [MOE_DTYPE_Q5_1] = dequantize_q5_1,     [MOE_DTYPE_Q8_0] = dequantize_q8_0,
-        [MOE_DTYPE_Q2_K] = dequantize_q2_k,     [MOE_DTYPE_Q3_K] = dequantize_q3_k,
-        [MOE_DTYPE_Q4_K] = dequantize_q4_k,     [MOE_DTYPE_Q5_K] = dequantize_q5_k,
-        [MOE_DTYPE_Q6_K] = dequantize_q6_k,     [MOE_DTYPE_IQ4_NL] = dequantize_iq4_nl,
-        [MOE_DTYPE_IQ4_XS] = dequantize_iq4_xs, [MOE_DTYPE_MXFP4] = dequantize_mxfp4,
+        [MOE_DTYPE_F32] = dequantize_f32,         [MOE_DTYPE_F16] = dequantize_f16,
+        [MOE_DTYPE_BF16] = dequantize_bf16,       [MOE_DTYPE_Q4_0] = dequantize_q4_0,
+        [MOE_DTYPE_Q4_1] = dequantize_q4_1,       [MOE_DTYPE_Q5_0] = dequantize_q5_0,
+        [MOE_DTYPE_Q5_1] = dequantize_q5_1,       [MOE_DTYPE_Q8_0] = dequantize_q8_0,
+        [MOE_DTYPE_Q2_K] = dequantize_q2_k,       [MOE_DTYPE_Q3_K] = dequantize_q3_k,
+        [MOE_DTYPE_Q4_K] = dequantize_q4_k,       [MOE_DTYPE_Q5_K] = dequantize_q5_k,
+        [MOE_DTYPE_Q6_K] = dequantize_q6_k,       [MOE_DTYPE_IQ4_NL] = dequantize_iq4_nl,
+        [MOE_DTYPE_IQ4_XS] = dequantize_iq4_xs,   [MOE_DTYPE_MXFP4] = dequantize_mxfp4,
+        [MOE_DTYPE_IQ2_XXS] = dequantize_iq2_xxs, [MOE_DTYPE_IQ2_XS] = dequantize_iq2_xs,
+        [MOE_DTYPE_IQ2_S] = dequantize_iq2_s,     [MOE_DTYPE_IQ3_XXS] = dequantize_iq3_xxs,
+        [MOE_DTYPE_IQ3_S] = dequantize_iq3_s,     [MOE_DTYPE_IQ1_S] = dequantize_iq1_s,
+        [MOE_DTYPE_IQ1_M] = dequantize_iq1_m,     [MOE_DTYPE_TQ1_0] = dequantize_tq1_0,
+        [MOE_DTYPE_TQ2_0] = dequantize_tq2_0,     [MOE_DTYPE_NVFP4] = dequantize_nvfp4,
     };
     return (unsigned)type < MOE_DTYPE_LIMIT ? table[type] : NULL;
 }

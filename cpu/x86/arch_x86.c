@@ -53,25 +53,52 @@ unsigned moe_cpu_features_detect(void)
     return features;
 }
 
+static void init_avx2(moe_matmul_kernels *kernels)
+{
+    moe_quantize_init_avx2(kernels);
+    moe_matmul_init_float_avx2(kernels);
+    moe_matmul_init_avx2_32(kernels);
+    moe_matmul_init_avx2_256(kernels);
+    moe_matmul_init_avx2_iq2(kernels);
+    moe_matmul_init_avx2_iq3(kernels);
+    moe_matmul_init_avx2_iq1(kernels);
+    moe_matmul_init_avx2_ternary(kernels);
+}
+
+static void init_avx_vnni(moe_matmul_kernels *kernels)
+{
+    moe_matmul_init_avx_vnni_32(kernels);
+    moe_matmul_init_avx_vnni_256(kernels);
+    moe_matmul_init_avx_vnni_iq2(kernels);
+    moe_matmul_init_avx_vnni_iq3(kernels);
+    moe_matmul_init_avx_vnni_iq1(kernels);
+    moe_matmul_init_avx_vnni_ternary(kernels);
+}
+
+static void init_avx512_vnni(moe_matmul_kernels *kernels)
+{
+    moe_matmul_init_avx512_vnni_32(kernels);
+    moe_matmul_init_avx512_vnni_256(kernels);
+    moe_matmul_init_avx512_vnni_iq2(kernels);
+    moe_matmul_init_avx512_vnni_iq3(kernels);
+    moe_matmul_init_avx512_vnni_iq1(kernels);
+    moe_matmul_init_avx512_vnni_ternary(kernels);
+}
+
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)
 {
     if ((cpu_features & MOE_CPU_AVX2) == 0) {
         return;
     }
-    moe_quantize_init_avx2(kernels);
-    moe_matmul_init_float_avx2(kernels);
-    moe_matmul_init_avx2_32(kernels);
-    moe_matmul_init_avx2_256(kernels);
+    init_avx2(kernels);
     if ((cpu_features & MOE_CPU_AVX_VNNI) != 0) {
-        moe_matmul_init_avx_vnni_32(kernels);
-        moe_matmul_init_avx_vnni_256(kernels);
+        init_avx_vnni(kernels);
     }
     if ((cpu_features & MOE_CPU_AVX512) == 0) {
         return;
     }
     moe_matmul_init_float_avx512(kernels);
     if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
-        moe_matmul_init_avx512_vnni_32(kernels);
-        moe_matmul_init_avx512_vnni_256(kernels);
+        init_avx512_vnni(kernels);
     }
 }

@@ -11,7 +11,9 @@ void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
-/* Quantised weights: X(name, TYPE, with) for each type with blocks of 32, or of 256. */
+/* Quantised weights: X(name, TYPE, with) for each type of a family: with blocks of 32, with blocks
+ * of 256, with points of 2 or of 3 bits, with points of one bit and a half and ternary ones (and
+ * NVFP4). */
 #define MOE_QUANT_TYPES_32(X, with)                                                                \
     X(q4_0, Q4_0, with)                                                                            \
     X(q4_1, Q4_1, with)                                                                            \
@@ -27,6 +29,20 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(q5_k, Q5_K, with)                                                                            \
     X(q6_k, Q6_K, with)                                                                            \
     X(iq4_xs, IQ4_XS, with)
+#define MOE_QUANT_TYPES_IQ2(X, with)                                                               \
+    X(iq2_xxs, IQ2_XXS, with)                                                                      \
+    X(iq2_xs, IQ2_XS, with)                                                                        \
+    X(iq2_s, IQ2_S, with)
+#define MOE_QUANT_TYPES_IQ3(X, with)                                                               \
+    X(iq3_xxs, IQ3_XXS, with)                                                                      \
+    X(iq3_s, IQ3_S, with)
+#define MOE_QUANT_TYPES_IQ1(X, with)                                                               \
+    X(iq1_s, IQ1_S, with)                                                                          \
+    X(iq1_m, IQ1_M, with)
+#define MOE_QUANT_TYPES_TERNARY(X, with)                                                           \
+    X(tq1_0, TQ1_0, with)                                                                          \
+    X(tq2_0, TQ2_0, with)                                                                          \
+    X(nvfp4, NVFP4, with)
 
 /* A function for each type, in which the type is a constant, and its entry in the table. (One
  * function with all their loops inlined takes compilers minutes and gigabytes.) */
@@ -40,9 +56,21 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
 void moe_matmul_init_avx2_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_iq2(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_iq3(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_iq1(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_ternary(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_iq2(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_iq3(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_iq1(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_ternary(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_iq2(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_iq3(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_iq1(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels);
 
 #endif

@@ -52,7 +52,7 @@ MOE_INLINE pair_group unpack_pair(moe_dtype type, const uint8_t *const *weights,
         pair.mins[i] = state.mins;
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
-            pair.codes[i][c] = codes_of_chunk(type, group, c);
+            pair.codes[i][c] = codes_of_chunk(type, group, &state, c);
         }
     }
     if (t.run == 32) {

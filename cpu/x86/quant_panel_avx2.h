@@ -181,7 +181,8 @@ MOE_INLINE void add_run_sums(moe_dtype type, vnni_dot dot, const weight_panel *p
                              const x_tile *x, int n_rows, size_t j, __m256i *sums)
 {
     const int words = (int)quant_type_of(type).run / 4;
-    const int fits = products_in_16_bits(type, dot) / 2;
+    const int most = products_in_16_bits(type, dot);
+    const int fits = most >= 16 ? 8 : most >= 8 ? 4 : most >= 4 ? 2 : 1;
     const int step = dot != NULL ? 1 : fits < words ? fits : words;
     const size_t first = j * (size_t)words;
 #pragma GCC unroll 8

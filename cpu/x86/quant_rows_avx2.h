@@ -29,7 +29,10 @@ MOE_INLINE bool has_offset(moe_dtype type, vnni_dot dot)
 MOE_INLINE int max_code(moe_dtype type)
 {
     switch (type) {
+    case MOE_DTYPE_TQ1_0:
+        return 2;
     case MOE_DTYPE_Q2_K:
+    case MOE_DTYPE_TQ2_0:
         return 3;
     case MOE_DTYPE_Q3_K:
         return 7;
@@ -37,14 +40,25 @@ MOE_INLINE int max_code(moe_dtype type)
     case MOE_DTYPE_Q4_1:
     case MOE_DTYPE_Q4_K:
         return 15;
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+        return 16 + 9;
     case MOE_DTYPE_MXFP4:
+    case MOE_DTYPE_NVFP4:
         return MXFP4_OFFSET + 12;
+    case MOE_DTYPE_IQ3_S:
     case MOE_DTYPE_Q5_0:
     case MOE_DTYPE_Q5_1:
     case MOE_DTYPE_Q5_K:
         return 31;
     case MOE_DTYPE_Q6_K:
         return 63;
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+        return 64 + 43;
+    case MOE_DTYPE_IQ3_XXS:
+        return 64 + 62;
     default:
         return 255;
     }

@@ -8,7 +8,7 @@
 #include "cpu/x86/always_inline.h"
 #include "runtime/base/dtype.h"
 
-/* Any power of two from 12 up makes MXFP4's codes unsigned. */
+/* Any power of two from 12 up makes the codes of MXFP4 and NVFP4 unsigned. */
 enum { MXFP4_OFFSET = 16 };
 
 typedef struct quant_type {
@@ -46,6 +46,26 @@ MOE_INLINE quant_type quant_type_of(moe_dtype type)
         return (quant_type){32, sizeof(moe_block_q4_0), 7, 32, 0};
     case MOE_DTYPE_IQ4_XS:
         return (quant_type){256, sizeof(moe_block_iq4_xs), 7, 32, 0};
+    case MOE_DTYPE_IQ2_XXS:
+        return (quant_type){256, sizeof(moe_block_iq2_xxs), 6, 32, 0};
+    case MOE_DTYPE_IQ2_XS:
+        return (quant_type){256, sizeof(moe_block_iq2_xs), 6, 16, 0};
+    case MOE_DTYPE_IQ2_S:
+        return (quant_type){256, sizeof(moe_block_iq2_s), 6, 16, 0};
+    case MOE_DTYPE_IQ3_XXS:
+        return (quant_type){256, sizeof(moe_block_iq3_xxs), 6, 32, 0};
+    case MOE_DTYPE_IQ3_S:
+        return (quant_type){256, sizeof(moe_block_iq3_s), 4, 32, 0};
+    case MOE_DTYPE_IQ1_S:
+        return (quant_type){256, sizeof(moe_block_iq1_s), 4, 32, 0};
+    case MOE_DTYPE_IQ1_M:
+        return (quant_type){256, sizeof(moe_block_iq1_m), 4, 16, 0};
+    case MOE_DTYPE_TQ1_0:
+        return (quant_type){256, sizeof(moe_block_tq1_0), 0, 32, 0};
+    case MOE_DTYPE_TQ2_0:
+        return (quant_type){256, sizeof(moe_block_tq2_0), 0, 32, 0};
+    case MOE_DTYPE_NVFP4:
+        return (quant_type){64, sizeof(moe_block_nvfp4), 4, 16, 0};
     default:
         return (quant_type){32, sizeof(moe_block_mxfp4), 4, 32, 0};
     }

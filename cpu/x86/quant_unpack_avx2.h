@@ -9,6 +9,7 @@
 #define MOE_X86_QUANT_UNPACK_AVX2_H
 
 #include "cpu/kernels/block_formats.h"
+#include "cpu/x86/quant_points_avx2.h"
 #include "cpu/x86/quant_rows_x86.h"
 #include "cpu/x86/quant_scales_x86.h"
 
@@ -94,6 +95,54 @@ MOE_INLINE __m256 eight_e8m0(const moe_block_mxfp4 *block)
     return eight_e8m0_halves(_mm256_cvtepu8_epi32(bytes));
 }
 
+MOE_INLINE void scales_iq1_m(const moe_block_iq1_m *block, group_scales *group)
+{
+    uint64_t scales;
+    memcpy(&scales, block->scales, sizeof scales);
+    odd_scales_16(group->scales, _cvtsh_ss(half_of_iq1_m(scales)) * 0.125f,
+                  triples_of_iq1_m(scales));
+}
+
+/* All these types but IQ1_M begin with d. */
+MOE_INLINE group_scales scales_of_points(moe_dtype type, const uint8_t *block)
+{
+    const float d = one_half((const uint16_t *)block);
+    __m128i qh;
+    group_scales group;
+    switch (type) {
+    case MOE_DTYPE_IQ2_XXS:
+        group.scales[0] = odd_scales(
+            d * 0.125f, _mm256_srli_epi32(words_of_iq2_xxs((const moe_block_iq2_xxs *)block), 28));
+        break;
+    case MOE_DTYPE_IQ2_XS:
+        odd_scales_16(group.scales, d * 0.125f,
+                      nibbles_of_8(((const moe_block_iq2_xs *)block)->scales));
+        break;
+    case MOE_DTYPE_IQ2_S:
+        odd_scales_16(group.scales, d * 0.125f,
+                      nibbles_of_8(((const moe_block_iq2_s *)block)->scales));
+        break;
+    case MOE_DTYPE_IQ3_XXS:
+        group.scales[0] = odd_scales(
+            d * 0.25f,
+            _mm256_srli_epi32(
+                _mm256_loadu_si256((const __m256i *)((const moe_block_iq3_xxs *)block)->signs),
+                28));
+        break;
+    case MOE_DTYPE_IQ3_S:
+        group.scales[0] = odd_scales(d, nibbles_of_4(((const moe_block_iq3_s *)block)->scales));
+        break;
+    case MOE_DTYPE_IQ1_S:
+        qh = _mm_loadu_si128((const __m128i *)((const moe_block_iq1_s *)block)->qh);
+        qh = _mm_and_si128(_mm_srli_epi16(qh, 12), _mm_set1_epi16(7));
+        group.scales[0] = odd_scales(d * 0.125f, _mm256_cvtepu16_epi32(qh));
+        break;
+    default:
+        scales_iq1_m((const moe_block_iq1_m *)block, &group);
+    }
+    return group;
+}
+
 /* Blocks of 32: eight of them. */
 MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
 {
@@ -121,6 +170,23 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
         break;
     case MOE_DTYPE_MXFP4:
         group.scales[0] = eight_e8m0((const moe_block_mxfp4 *)blocks);
+        break;
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+    case MOE_DTYPE_IQ3_XXS:
+    case MOE_DTYPE_IQ3_S:
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+        return scales_of_points(type, blocks);
+    case MOE_DTYPE_TQ1_0:
+        group.scales[0] = _mm256_set1_ps(one_half(&((const moe_block_tq1_0 *)blocks)->d));
+        break;
+    case MOE_DTYPE_TQ2_0:
+        group.scales[0] = _mm256_set1_ps(one_half(&((const moe_block_tq2_0 *)blocks)->d));
+        break;
+    case MOE_DTYPE_NVFP4:
+        scales_nvfp4(blocks, group.scales);
         break;
     default:
         group.scales[0] = eight_halves(&q4_1->d, t.block_bytes);
@@ -157,13 +223,7 @@ MOE_INLINE __m256i field(__m256i bytes, int from, int to, char mask)
 
 MOE_INLINE __m256i add_fifth_bits(__m256i codes, const uint8_t *qh)
 {
-    uint32_t bits;
-    memcpy(&bits, qh, 4);
-    const __m256i spread = _mm256_shuffle_epi8(
-        _mm256_set1_epi32((int)bits),
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+    const __m256i set = bytes_of_bits(word_at(qh));
     return _mm256_or_si256(codes, _mm256_and_si256(set, _mm256_set1_epi8(16)));
 }
 
@@ -205,6 +265,24 @@ MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int
     case MOE_DTYPE_Q6_K:
         low = field(load_32(q6->ql + 64 * (e / 4) + 32 * (e % 2)), 4 * (e / 2 % 2), 0, 15);
         return _mm256_or_si256(low, field(load_32(q6->qh + 32 * (e / 4)), pair, 4, 0x30));
+    case MOE_DTYPE_IQ2_XXS:
+        return codes_iq2_xxs((const moe_block_iq2_xxs *)group, e);
+    case MOE_DTYPE_IQ2_XS:
+        return codes_iq2_xs((const moe_block_iq2_xs *)group, e);
+    case MOE_DTYPE_IQ2_S:
+        return codes_iq2_s((const moe_block_iq2_s *)group, e);
+    case MOE_DTYPE_IQ3_XXS:
+        return codes_iq3_xxs((const moe_block_iq3_xxs *)group, e);
+    case MOE_DTYPE_IQ3_S:
+        return codes_iq3_s((const moe_block_iq3_s *)group, e);
+    case MOE_DTYPE_IQ1_S:
+        return codes_iq1_s((const moe_block_iq1_s *)group, e);
+    case MOE_DTYPE_IQ1_M:
+        return codes_iq1_m((const moe_block_iq1_m *)group, e);
+    case MOE_DTYPE_TQ1_0:
+        return codes_tq1_0((const moe_block_tq1_0 *)group, e);
+    case MOE_DTYPE_TQ2_0:
+        return field(load_32(((const moe_block_tq2_0 *)group)->qs + 32 * (e / 4)), pair, 0, 3);
     default: /* IQ4_XS */
         return iq4_codes(nibbles_of_16(iq4->qs + 16 * e), is_signed);
     }
@@ -240,6 +318,9 @@ MOE_INLINE __m256i codes_of_group(moe_dtype type, const uint8_t *group, int e, i
     const quant_type t = quant_type_of(type);
     if (t.block_elems == MOE_GROUP) {
         return codes_of_256(type, group, e, is_signed);
+    }
+    if (type == MOE_DTYPE_NVFP4) {
+        return mxfp4_codes(nibbles_nvfp4((const moe_block_nvfp4 *)group + e / 2, e % 2));
     }
     return codes_of_32(type, group + (size_t)e * t.block_bytes, is_signed);
 }

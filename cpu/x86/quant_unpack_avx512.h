@@ -5,8 +5,10 @@
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 
 #include "cpu/kernels/block_formats.h"
+#include "cpu/x86/quant_points_avx512.h"
 #include "cpu/x86/quant_rows_x86.h"
 #include "cpu/x86/quant_scales_x86.h"
+#include "cpu/x86/quant_ternary_avx512.h"
 
 #include <immintrin.h>
 
@@ -14,7 +16,16 @@
 typedef struct group_state {
     __m512 scales;
     __m512 mins;
+    group_points points; /* of types with codebooks of points */
 } group_state;
+
+MOE_INLINE group_state without_mins(__m512 scales)
+{
+    group_state state;
+    state.scales = scales;
+    state.mins = _mm512_setzero_ps();
+    return state;
+}
 
 MOE_INLINE __m512i halves_epi8(char low, char high)
 {
@@ -129,7 +140,7 @@ MOE_INLINE group_state begin_mxfp4(const uint8_t *group)
     const __m128i words = _mm256_castsi256_si128(first_words(group, sizeof(moe_block_mxfp4)));
     const __m128i bytes = _mm_srlv_epi16(words, _mm_setr_epi16(0, 8, 0, 8, 0, 8, 0, 8));
     const __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(bytes, _mm_set1_epi16(255)));
-    return (group_state){_mm512_castps256_ps512(eight_e8m0_halves(e)), _mm512_setzero_ps()};
+    return without_mins(_mm512_castps256_ps512(eight_e8m0_halves(e)));
 }
 
 /* Q4_K and Q5_K: scales come out in lanes 0..7, minima in 8..15. */
@@ -168,14 +179,42 @@ MOE_INLINE group_state begin_q3_k(const moe_block_q3_k *block)
     const __m128i low = packed_scales_q3_k(block, &pairs);
     const __m128i top =
         _mm_and_si128(_mm_rolv_epi32(pairs, _mm_setr_epi32(4, 2, 0, 30)), _mm_set1_epi8(0x30));
-    return (group_state){scaled_epi8(&block->d, join_scales_q3_k(low, top)), _mm512_setzero_ps()};
+    return without_mins(scaled_epi8(&block->d, join_scales_q3_k(low, top)));
 }
 
 MOE_INLINE group_state begin_iq4_xs(const moe_block_iq4_xs *block)
 {
     const __m256 d = _mm256_cvtph_ps(_mm_set1_epi16((short)block->d));
     const __m256 scales = _mm256_mul_ps(d, _mm256_cvtepi32_ps(packed_scales_iq4_xs(block)));
-    return (group_state){_mm512_castps256_ps512(scales), _mm512_setzero_ps()};
+    return without_mins(_mm512_castps256_ps512(scales));
+}
+
+MOE_INLINE group_state begin_points(moe_dtype type, const uint8_t *group)
+{
+    group_state state = without_mins(_mm512_setzero_ps());
+    switch (type) {
+    case MOE_DTYPE_IQ2_XXS:
+        state.scales = begin_iq2_xxs((const moe_block_iq2_xxs *)group, &state.points);
+        break;
+    case MOE_DTYPE_IQ2_XS:
+        state.scales = begin_iq2_xs((const moe_block_iq2_xs *)group, &state.points);
+        break;
+    case MOE_DTYPE_IQ2_S:
+        state.scales = begin_iq2_s((const moe_block_iq2_s *)group, &state.points);
+        break;
+    case MOE_DTYPE_IQ3_XXS:
+        state.scales = begin_iq3_xxs((const moe_block_iq3_xxs *)group, &state.points);
+        break;
+    case MOE_DTYPE_IQ3_S:
+        state.scales = begin_iq3_s((const moe_block_iq3_s *)group, &state.points);
+        break;
+    case MOE_DTYPE_IQ1_S:
+        state.scales = begin_iq1_s((const moe_block_iq1_s *)group, &state.points);
+        break;
+    default:
+        state.scales = begin_iq1_m((const moe_block_iq1_m *)group, &state.points);
+    }
+    return state;
 }
 
 /* group: the first of its blocks. */
@@ -191,11 +230,25 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
     case MOE_DTYPE_Q5_K:
         return begin_scales_k(group);
     case MOE_DTYPE_Q6_K:
-        return (group_state){scaled_epi8(&q6->d, packed_scales_q6_k(q6)), _mm512_setzero_ps()};
+        return without_mins(scaled_epi8(&q6->d, packed_scales_q6_k(q6)));
     case MOE_DTYPE_IQ4_XS:
         return begin_iq4_xs((const moe_block_iq4_xs *)group);
     case MOE_DTYPE_MXFP4:
         return begin_mxfp4(group);
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+    case MOE_DTYPE_IQ3_XXS:
+    case MOE_DTYPE_IQ3_S:
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+        return begin_points(type, group);
+    case MOE_DTYPE_TQ1_0:
+        return without_mins(broadcast_half(&((const moe_block_tq1_0 *)group)->d));
+    case MOE_DTYPE_TQ2_0:
+        return without_mins(broadcast_half(&((const moe_block_tq2_0 *)group)->d));
+    case MOE_DTYPE_NVFP4:
+        return without_mins(scales_nvfp4(group));
     default:
         return begin_halves(group, quant_type_of(type).block_bytes);
     }
@@ -224,7 +277,8 @@ MOE_INLINE __m512i codes_q6_k(const moe_block_q6_k *block, int c)
 }
 
 /* Chunk c of a block of 256. */
-MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, int c)
+MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const group_points *points,
+                                int c)
 {
     const moe_block_q2_k *q2 = (const moe_block_q2_k *)group;
     const moe_block_q3_k *q3 = (const moe_block_q3_k *)group;
@@ -243,6 +297,21 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, int c)
         return add_plane(fields_of_32(q5->qs + 32 * c, 0, 4, 15), q5->qh, c, 16);
     case MOE_DTYPE_Q6_K:
         return codes_q6_k((const moe_block_q6_k *)group, c);
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+        return codes_iq2(points, c);
+    case MOE_DTYPE_IQ3_XXS:
+        return codes_iq3_xxs(points, c);
+    case MOE_DTYPE_IQ3_S:
+        return codes_iq3_s(points, c);
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+        return codes_iq1(points, c);
+    case MOE_DTYPE_TQ1_0:
+        return codes_tq1_0((const moe_block_tq1_0 *)group, c);
+    case MOE_DTYPE_TQ2_0:
+        return fields_of_32(((const moe_block_tq2_0 *)group)->qs + 32 * (c / 2), pair, pair + 2, 3);
     default: /* IQ4_XS */
         return _mm512_shuffle_epi8(iq4_table(),
                                    nibbles_of_pair(iq4->qs + 32 * c, iq4->qs + 32 * c + 16));
@@ -280,12 +349,17 @@ MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const ui
     }
 }
 
-/* Chunk c of a group. */
-MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, int c)
+/* Chunk c of a group that begin_group() began. */
+MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, const group_state *state,
+                                  int c)
 {
     const quant_type t = quant_type_of(type);
     if (t.block_elems == MOE_GROUP) {
-        return codes_of_256(type, group, c);
+        return codes_of_256(type, group, &state->points, c);
+    }
+    if (type == MOE_DTYPE_NVFP4) {
+        return _mm512_shuffle_epi8(mxfp4_table(),
+                                   nibbles_nvfp4(group + (size_t)c * sizeof(moe_block_nvfp4)));
     }
     const uint8_t *block = group + (size_t)c * 2 * t.block_bytes;
     return codes_of_pair(type, block, block + t.block_bytes);

@@ -17,15 +17,28 @@ static const moe_dtype_info dtype_table[MOE_DTYPE_LIMIT] = {
     [MOE_DTYPE_Q6_K] = {"Q6_K", 256, 210, false},
     [MOE_DTYPE_IQ4_NL] = {"IQ4_NL", 32, 18, false},
     [MOE_DTYPE_IQ4_XS] = {"IQ4_XS", 256, 136, false},
+    [MOE_DTYPE_IQ2_XXS] = {"IQ2_XXS", 256, 66, false},
+    [MOE_DTYPE_IQ2_XS] = {"IQ2_XS", 256, 74, false},
+    [MOE_DTYPE_IQ2_S] = {"IQ2_S", 256, 82, false},
+    [MOE_DTYPE_IQ3_XXS] = {"IQ3_XXS", 256, 98, false},
+    [MOE_DTYPE_IQ3_S] = {"IQ3_S", 256, 110, false},
+    [MOE_DTYPE_IQ1_S] = {"IQ1_S", 256, 50, false},
+    [MOE_DTYPE_IQ1_M] = {"IQ1_M", 256, 56, false},
+    [MOE_DTYPE_TQ1_0] = {"TQ1_0", 256, 54, false},
+    [MOE_DTYPE_TQ2_0] = {"TQ2_0", 256, 66, false},
     [MOE_DTYPE_MXFP4] = {"MXFP4", 32, 17, false},
+    [MOE_DTYPE_NVFP4] = {"NVFP4", 64, 36, false},
 };
 
-/* Names of the type numbers that the engine cannot compute with; gaps are retired numbers. */
+/* Names of the type numbers that the engine cannot compute with; gaps are retired numbers, and the
+ * numbers from 133 on are ik_llama.cpp's. */
 static const char *const other_names[] = {
-    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
-    [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
-    [35] = "TQ2_0", [40] = "NVFP4",
+    [9] = "Q8_1",     [15] = "Q8_K",    [24] = "I8",      [25] = "I16",     [26] = "I32",
+    [27] = "I64",     [28] = "F64",     [41] = "Q1_0",    [42] = "Q2_0",    [133] = "Q6_0",
+    [134] = "IQ1_BN", [135] = "IQ2_BN", [137] = "IQ2_K",  [138] = "IQ3_K",  [139] = "IQ4_K",
+    [140] = "IQ5_K",  [141] = "IQ6_K",  [144] = "IQ4_KS", [145] = "IQ2_KS", [146] = "IQ4_KSS",
+    [152] = "IQ5_KS", [153] = "IQ2_KT", [154] = "IQ3_KT", [155] = "IQ4_KT", [156] = "IQ3_KS",
+    [157] = "IQ2_KL", [158] = "IQ1_KT",
 };
 
 const moe_dtype_info *moe_dtype_info_of(uint32_t type)

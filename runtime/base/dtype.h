@@ -20,11 +20,21 @@ typedef enum moe_dtype {
     MOE_DTYPE_Q4_K = 12,
     MOE_DTYPE_Q5_K = 13,
     MOE_DTYPE_Q6_K = 14,
+    MOE_DTYPE_IQ2_XXS = 16,
+    MOE_DTYPE_IQ2_XS = 17,
+    MOE_DTYPE_IQ3_XXS = 18,
+    MOE_DTYPE_IQ1_S = 19,
     MOE_DTYPE_IQ4_NL = 20,
+    MOE_DTYPE_IQ3_S = 21,
+    MOE_DTYPE_IQ2_S = 22,
     MOE_DTYPE_IQ4_XS = 23,
+    MOE_DTYPE_IQ1_M = 29,
     MOE_DTYPE_BF16 = 30,
+    MOE_DTYPE_TQ1_0 = 34,
+    MOE_DTYPE_TQ2_0 = 35,
     MOE_DTYPE_MXFP4 = 39,
-    MOE_DTYPE_LIMIT = 40 /* one past the largest number known */
+    MOE_DTYPE_NVFP4 = 40,
+    MOE_DTYPE_LIMIT = 41 /* one past the largest number known */
 } moe_dtype;
 
 typedef struct moe_dtype_info {
@@ -38,7 +48,7 @@ typedef struct moe_dtype_info {
 const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 
 /* The usual name of any GGUF type number, also of types that the engine does not support
- * ("IQ2_XS"), or "unknown". For messages. */
+ * ("IQ2_K"), or "unknown". For messages. */
 const char *moe_dtype_name(uint32_t type);
 
 /* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */

@@ -14,10 +14,13 @@ static const struct {
     int16_t first;
     uint8_t n;
 } scales[MOE_DTYPE_LIMIT] = {
-    [MOE_DTYPE_Q4_0] = {0, 1},   [MOE_DTYPE_Q4_1] = {0, 2},   [MOE_DTYPE_Q5_0] = {0, 1},
-    [MOE_DTYPE_Q5_1] = {0, 2},   [MOE_DTYPE_Q8_0] = {0, 1},   [MOE_DTYPE_Q2_K] = {80, 2},
-    [MOE_DTYPE_Q3_K] = {108, 1}, [MOE_DTYPE_Q4_K] = {0, 2},   [MOE_DTYPE_Q5_K] = {0, 2},
-    [MOE_DTYPE_Q6_K] = {208, 1}, [MOE_DTYPE_IQ4_NL] = {0, 1}, [MOE_DTYPE_IQ4_XS] = {0, 1},
+    [MOE_DTYPE_Q4_0] = {0, 1},    [MOE_DTYPE_Q4_1] = {0, 2},   [MOE_DTYPE_Q5_0] = {0, 1},
+    [MOE_DTYPE_Q5_1] = {0, 2},    [MOE_DTYPE_Q8_0] = {0, 1},   [MOE_DTYPE_Q2_K] = {80, 2},
+    [MOE_DTYPE_Q3_K] = {108, 1},  [MOE_DTYPE_Q4_K] = {0, 2},   [MOE_DTYPE_Q5_K] = {0, 2},
+    [MOE_DTYPE_Q6_K] = {208, 1},  [MOE_DTYPE_IQ4_NL] = {0, 1}, [MOE_DTYPE_IQ4_XS] = {0, 1},
+    [MOE_DTYPE_IQ2_XXS] = {0, 1}, [MOE_DTYPE_IQ2_XS] = {0, 1}, [MOE_DTYPE_IQ2_S] = {0, 1},
+    [MOE_DTYPE_IQ3_XXS] = {0, 1}, [MOE_DTYPE_IQ3_S] = {0, 1},  [MOE_DTYPE_IQ1_S] = {0, 1},
+    [MOE_DTYPE_TQ1_0] = {52, 1},  [MOE_DTYPE_TQ2_0] = {64, 1},
 };
 
 /* Loops with constant bounds and strides, so that the compiler can vectorise them. */
@@ -55,6 +58,17 @@ static bool exponents_are_finite(const uint8_t *bytes, size_t n, size_t stride)
     return finite;
 }
 
+/* IQ1_M has its half-precision scale in four pieces: the exponent is in bytes 53 and 55. */
+static bool pieces_are_finite(const uint8_t *bytes, size_t n, size_t stride)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *block = bytes + stride * i;
+        finite &= (block[53] & 0xc0) != 0xc0 || (block[55] & 0x70) != 0x70;
+    }
+    return finite;
+}
+
 static bool blocks_are_finite(uint32_t type, const uint8_t *bytes, size_t n, size_t block_bytes)
 {
     bool finite = true;
@@ -67,6 +81,10 @@ static bool blocks_are_finite(uint32_t type, const uint8_t *bytes, size_t n, siz
         return halves_are_finite(bytes, n, 2, BF16_EXPONENT);
     case MOE_DTYPE_MXFP4:
         return exponents_are_finite(bytes, n, block_bytes);
+    case MOE_DTYPE_IQ1_M:
+        return pieces_are_finite(bytes, n, block_bytes);
+    case MOE_DTYPE_NVFP4: /* every scale is a number */
+        return true;
     default:
         for (int i = 0; i < scales[type].n; i++) {
             const uint8_t *first = bytes + scales[type].first + 2 * i;

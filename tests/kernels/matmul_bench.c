@@ -224,7 +224,7 @@ int matmul_bench(const char *type_name)
     moe_matmul_kernels kernels;
     moe_matmul_kernels_init(&kernels, 0);
     const size_t n_x = (size_t)MAX_BENCH_ROWS * N_IN;
-    const size_t row_bytes_min = moe_dtype_row_bytes(MOE_DTYPE_Q2_K, N_IN);
+    const size_t row_bytes_min = moe_dtype_row_bytes(MOE_DTYPE_IQ1_S, N_IN); /* the least */
     const size_t n_out_max = stream_bytes / row_bytes_min * STREAM_ROWS; /* > layer's times 128 */
     data.weights = moe_calloc_aligned(stream_bytes, 1);
     data.x = moe_calloc_aligned(n_x, sizeof *data.x);

@@ -56,11 +56,14 @@ float random_normal(uint64_t *state)
 
 /* Offsets of the f16 scales inside a block, -1 for none. */
 static const int half_offsets[MOE_DTYPE_LIMIT][2] = {
-    [MOE_DTYPE_Q4_0] = {0, -1},   [MOE_DTYPE_Q4_1] = {0, 2},    [MOE_DTYPE_Q5_0] = {0, -1},
-    [MOE_DTYPE_Q5_1] = {0, 2},    [MOE_DTYPE_Q8_0] = {0, -1},   [MOE_DTYPE_Q2_K] = {80, 82},
-    [MOE_DTYPE_Q3_K] = {108, -1}, [MOE_DTYPE_Q4_K] = {0, 2},    [MOE_DTYPE_Q5_K] = {0, 2},
-    [MOE_DTYPE_Q6_K] = {208, -1}, [MOE_DTYPE_IQ4_NL] = {0, -1}, [MOE_DTYPE_IQ4_XS] = {0, -1},
-    [MOE_DTYPE_MXFP4] = {-1, -1},
+    [MOE_DTYPE_Q4_0] = {0, -1},    [MOE_DTYPE_Q4_1] = {0, 2},    [MOE_DTYPE_Q5_0] = {0, -1},
+    [MOE_DTYPE_Q5_1] = {0, 2},     [MOE_DTYPE_Q8_0] = {0, -1},   [MOE_DTYPE_Q2_K] = {80, 82},
+    [MOE_DTYPE_Q3_K] = {108, -1},  [MOE_DTYPE_Q4_K] = {0, 2},    [MOE_DTYPE_Q5_K] = {0, 2},
+    [MOE_DTYPE_Q6_K] = {208, -1},  [MOE_DTYPE_IQ4_NL] = {0, -1}, [MOE_DTYPE_IQ4_XS] = {0, -1},
+    [MOE_DTYPE_IQ2_XXS] = {0, -1}, [MOE_DTYPE_IQ2_XS] = {0, -1}, [MOE_DTYPE_IQ2_S] = {0, -1},
+    [MOE_DTYPE_IQ3_XXS] = {0, -1}, [MOE_DTYPE_IQ3_S] = {0, -1},  [MOE_DTYPE_IQ1_S] = {0, -1},
+    [MOE_DTYPE_IQ1_M] = {-1, -1},  [MOE_DTYPE_TQ1_0] = {52, -1}, [MOE_DTYPE_TQ2_0] = {64, -1},
+    [MOE_DTYPE_MXFP4] = {-1, -1},  [MOE_DTYPE_NVFP4] = {-1, -1},
 };
 
 /* Of either sign, 2^-12 .. 2^-2; one in 32 is zero or subnormal. */
@@ -89,6 +92,15 @@ static void random_floats(moe_dtype type, uint8_t *out, size_t n, uint64_t *stat
     }
 }
 
+/* IQ1_M has its scale's nibbles in the upper ones of four bytes. */
+static void scatter_half(uint8_t *block, uint16_t half)
+{
+    for (int i = 0; i < 4; i++) {
+        uint8_t *byte = block + 49 + 2 * i;
+        *byte = (uint8_t)((*byte & 15) | (half >> 4 * i & 15) << 4);
+    }
+}
+
 void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
@@ -105,6 +117,9 @@ void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state)
         for (int i = 0; i < 2 && half_offsets[type][i] >= 0; i++) {
             const uint16_t half = random_half(state);
             memcpy(bytes + b + half_offsets[type][i], &half, 2);
+        }
+        if (type == MOE_DTYPE_IQ1_M) {
+            scatter_half(bytes + b, random_half(state));
         }
         if (type == MOE_DTYPE_MXFP4) {
             bytes[b] = (uint8_t)(random_bits(state) % 64 == 0 ? bytes[b] % 3 : 110 + bytes[b] % 16);

@@ -2,8 +2,9 @@
 """Writes the dequantisation oracles: for each tensor type a file of random valid blocks
 (`TYPE.bin`) and the float32 values the `gguf` package's numpy code makes of them (`TYPE.f32`).
 
-    python3 make_quants.py [OUTPUT_DIRECTORY]     # default: this folder
+    python3 make_quants.py [OUTPUT_DIRECTORY [FACTOR]]     # default: this folder, 1
 
+A FACTOR takes as many times the blocks, for a longer run of test_dequantize.
 Needs numpy and gguf; the files it wrote are in the tree, so the suite needs neither. The seed is
 fixed: a second run writes the same bytes.
 
@@ -22,10 +23,12 @@ from gguf.quants import dequantize
 F16_FIELDS = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
-    "IQ4_NL": [0], "IQ4_XS": [0],
+    "IQ4_NL": [0], "IQ4_XS": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0],
+    "IQ3_S": [0], "IQ1_S": [0], "TQ1_0": [52], "TQ2_0": [64],
 }
 BLOCKS_OF_32 = 256
 BLOCKS_OF_256 = 64
+BLOCKS = {"NVFP4": 128}
 # 12 * 2^(252-128) is the largest MXFP4 magnitude that is still a finite float32.
 MXFP4_MAX_EXPONENT = 252
 
@@ -53,7 +56,7 @@ def f16_scales(rng, n, shift):
     return out
 
 
-def make_blocks(name, rng):
+def make_blocks(name, rng, factor):
     qtype = GGMLQuantizationType[name]
     block_size, type_size = GGML_QUANT_SIZES[qtype]
     if name == "F16":           # all sub-normals and zeros of both signs, then random finite ones
@@ -66,10 +69,16 @@ def make_blocks(name, rng):
         bits[:128] = np.arange(128)
         bits |= (rng.integers(2, size=4096) << 15).astype(np.uint16)
         return bits.view(np.uint8)
-    n = BLOCKS_OF_256 if block_size == 256 else BLOCKS_OF_32
+    n = BLOCKS.get(name) or (BLOCKS_OF_256 if block_size == 256 else BLOCKS_OF_32)
+    n *= factor
     blocks = rng.integers(0, 256, (n, type_size)).astype(np.uint8)
     for k, offset in enumerate(F16_FIELDS.get(name, [])):
         blocks[:, offset:offset + 2] = f16_scales(rng, n, 3 * k).reshape(n, 1).view(np.uint8)
+    if name == "IQ1_M":         # the scale's nibbles are the upper ones of bytes 49, 51, 53 and 55
+        scale = f16_scales(rng, n, 0)
+        for i in range(4):
+            nibble = (scale >> 4 * i & 15) << 4
+            blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | nibble.astype(np.uint8)
     if name == "MXFP4":
         blocks[:, 0] = np.arange(n) % (MXFP4_MAX_EXPONENT + 1)
     return blocks.reshape(-1)
@@ -77,10 +86,12 @@ def make_blocks(name, rng):
 
 def main():
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    factor = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     names = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K",
-             "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+             "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS",
+             "IQ3_S", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0", "NVFP4"]
     for number, name in enumerate(names):
-        raw = make_blocks(name, np.random.default_rng(20_000 + number))
+        raw = make_blocks(name, np.random.default_rng(20_000 + number), factor)
         values = dequantize(raw, GGMLQuantizationType[name]).astype("<f4").reshape(-1)
         assert np.isfinite(values).all(), name
         (out / f"{name}.bin").write_bytes(raw.tobytes())

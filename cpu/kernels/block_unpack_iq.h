@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* Unpackers (block_unpack.h) of the types with codebooks of points, of the ternary types and of
+ * NVFP4. */
+#ifndef MOE_CPU_BLOCK_UNPACK_IQ_H
+#define MOE_CPU_BLOCK_UNPACK_IQ_H
+
+#include "cpu/kernels/block_unpack.h"
+
+void moe_unpack_iq2_xxs(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq2_xs(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq2_s(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq3_xxs(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq3_s(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq1_s(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq1_m(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_tq1_0(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_tq2_0(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_nvfp4(const void *blocks, uint32_t n, moe_unpacked *out);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* The codebooks of GGUF's IQ types, packed (codebook_points.h) and as bytes a lookup can load. */
+#ifndef MOE_CPU_CODEBOOKS_H
+#define MOE_CPU_CODEBOOKS_H
+
+#include "cpu/kernels/codebook_points.h"
+
+#include <stdint.h>
+
+/* Magnitudes by what a point has for a coordinate. IQ1's are eight times the value, plus eight. */
+#define MOE_IQ2_LEVELS     8, 25, 43
+#define MOE_IQ3_XXS_LEVELS 4, 12, 20, 28, 36, 44, 52, 62
+#define MOE_IQ3_S_LEVELS   1, 3, 5, 7, 9, 11, 13, 15
+#define MOE_IQ1_LEVELS     0, 8, 16
+
+/* The same as arithmetic, for constants. */
+#define MOE_IQ2_LEVEL(i)     ((i) == 0 ? 8u : (i) == 1 ? 25u : 43u)
+#define MOE_IQ3_XXS_LEVEL(i) ((i) == 7 ? 62u : 4u + 8u * (i))
+#define MOE_IQ3_S_LEVEL(i)   (1u + 2u * (i))
+#define MOE_IQ1_LEVEL(i)     (8u * (i))
+
+/* A point of eight or of four as bytes, the first coordinate lowest. */
+#define MOE_POINT_PAIR(p, at, mask, level)                                                         \
+    (level((p) >> (at) & (mask)) | level((p) >> ((at) + 8) & (mask)) << 8)
+#define MOE_POINT_OF_8(p, level)                                                                   \
+    ((uint64_t)(MOE_POINT_PAIR(p, 0, 3u, level) | MOE_POINT_PAIR(p, 2, 3u, level) << 16) |         \
+     (uint64_t)(MOE_POINT_PAIR(p, 4, 3u, level) | MOE_POINT_PAIR(p, 6, 3u, level) << 16) << 32)
+#define MOE_POINT_OF_4(p, level)                                                                   \
+    (MOE_POINT_PAIR(p, 0, 7u, level) | MOE_POINT_PAIR(p, 3, 7u, level) << 16)
+
+/* 16 elements of a table: item(p) of each of a row's points. */
+#define MOE_ROW_OF_ITEMS(item, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                     \
+    item(0x##a##u), item(0x##b##u), item(0x##c##u), item(0x##d##u), item(0x##e##u),                \
+        item(0x##f##u), item(0x##g##u), item(0x##h##u), item(0x##i##u), item(0x##j##u),            \
+        item(0x##k##u), item(0x##l##u), item(0x##m##u), item(0x##n##u), item(0x##o##u),            \
+        item(0x##p##u),
+
+/* IQ2's and IQ1's eight magnitudes, IQ3's four. */
+extern const uint64_t moe_iq2_xxs_bytes[256];
+extern const uint64_t moe_iq2_xs_bytes[512];
+extern const uint64_t moe_iq2_s_bytes[1024];
+extern const uint64_t moe_iq1_bytes[2048];
+extern const uint32_t moe_iq3_xxs_bytes[256];
+extern const uint32_t moe_iq3_s_bytes[512];
+
+/* The points themselves. */
+extern const uint16_t moe_iq2_xxs_points[256];
+extern const uint16_t moe_iq2_xs_points[512];
+extern const uint16_t moe_iq2_s_points[1024];
+extern const uint16_t moe_iq1_points[2048];
+extern const uint16_t moe_iq3_xxs_points[256];
+extern const uint16_t moe_iq3_s_points[512];
+
+/* Four times seven sign bits, from the lowest on, as four bytes of eight: the eighth makes the
+ * number of bits in its byte even. Whatever stands above the 28 bits is ignored. */
+static inline uint32_t moe_even_signs(uint32_t bits)
+{
+    const uint32_t seven = (bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
+                           (bits << 3 & 0x7f000000u);
+    uint32_t parity = seven ^ seven >> 4;
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    return seven | (parity & 0x01010101u) << 7;
+}
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX-512 VNNI products of the types with points of two bits: a file for each family of types, so
+ * that they compile side by side. */
+#include "cpu/x86/matmul_avx512_vnni.h"
+
+MOE_QUANT_TYPES_IQ2(MOE_QUANT_MATMUL, matmul)
+
+void moe_matmul_init_avx512_vnni_iq2(moe_matmul_kernels *kernels)
+{
+    MOE_QUANT_TYPES_IQ2(MOE_SET_QUANT_MATMUL, kernels)
+}

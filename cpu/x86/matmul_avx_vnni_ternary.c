@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX-VNNI products of the ternary types and of NVFP4: a file for each family of types, so
+ * that they compile side by side. */
+#include "cpu/x86/matmul_avx_vnni.h"
+
+MOE_QUANT_TYPES_TERNARY(MOE_QUANT_MATMUL, multiply)
+
+void moe_matmul_init_avx_vnni_ternary(moe_matmul_kernels *kernels)
+{
+    MOE_QUANT_TYPES_TERNARY(MOE_SET_QUANT_MATMUL, kernels)
+}

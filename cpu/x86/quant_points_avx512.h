@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* Types with codebooks of points, taken apart with AVX-512. A codebook is a table of 16-bit words
+ * that permutations look up, 32 points at a time (one from 64 words each); a point then spreads
+ * over the words of its coordinates, which a shift for each word brings to the lowest bits of its
+ * bytes, and a byte shuffle makes magnitudes of them. */
+#ifndef MOE_X86_QUANT_POINTS_AVX512_H
+#define MOE_X86_QUANT_POINTS_AVX512_H
+
+#include "cpu/kernels/block_formats.h"
+#include "cpu/kernels/codebooks.h"
+#include "cpu/x86/always_inline.h"
+
+#include <immintrin.h>
+
+/* Of a group. Points of four are twice as many as points of eight. */
+typedef struct group_points {
+    __m512i packed[2];
+    uint64_t signs[4]; /* a bit an element, set where it is negative */
+    __mmask32 minus;   /* IQ1: a bit a point */
+} group_points;
+
+/* Four bits of scale s mean (2s + 1) times d, for eight or sixteen runs. */
+MOE_INLINE __m256i odd_8(__m256i s)
+{
+    return _mm256_add_epi32(_mm256_add_epi32(s, s), _mm256_set1_epi32(1));
+}
+
+MOE_INLINE __m512 scales_of_8(uint16_t d, float factor, __m256i s)
+{
+    const __m256 step = _mm256_set1_ps(_cvtsh_ss(d) * factor);
+    return _mm512_castps256_ps512(_mm256_mul_ps(step, _mm256_cvtepi32_ps(odd_8(s))));
+}
+
+MOE_INLINE __m512 scales_of_16(uint16_t d, float factor, __m512i s)
+{
+    const __m512i odd = _mm512_add_epi32(_mm512_add_epi32(s, s), _mm512_set1_epi32(1));
+    return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(d) * factor), _mm512_cvtepi32_ps(odd));
+}
+
+/* Sixteen nibbles, low ones first. */
+MOE_INLINE __m512i nibbles_of_8(const uint8_t *bytes)
+{
+    const __m128i both = _mm_loadl_epi64((const __m128i *)bytes);
+    const __m128i nibbles = _mm_unpacklo_epi8(both, _mm_srli_epi16(both, 4));
+    return _mm512_cvtepu8_epi32(_mm_and_si128(nibbles, _mm_set1_epi8(15)));
+}
+
+/* ---- Signs ---- */
+
+/* Adds the eighth bit that makes the number of bits in a byte even. */
+MOE_INLINE __m256i with_parity(__m256i seven)
+{
+    const __m256i parity = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m256i mask = _mm256_set1_epi8(15);
+    const __m256i low = _mm256_shuffle_epi8(parity, _mm256_and_si256(seven, mask));
+    const __m256i high =
+        _mm256_shuffle_epi8(parity, _mm256_and_si256(_mm256_srli_epi16(seven, 4), mask));
+    return _mm256_ternarylogic_epi32(seven, low, high, 0xf6); /* seven | (low ^ high) */
+}
+
+/* Of eight words the lower 28 bits, four times seven. */
+MOE_INLINE __m256i signs_of_words(__m256i words)
+{
+    __m256i seven = words; /* 0xca: by the bits of the mask, or from what was there */
+    seven = _mm256_ternarylogic_epi32(_mm256_set1_epi32(0x0000ff00), _mm256_slli_epi32(words, 1),
+                                      seven, 0xca);
+    seven = _mm256_ternarylogic_epi32(_mm256_set1_epi32(0x00ff0000), _mm256_slli_epi32(words, 2),
+                                      seven, 0xca);
+    seven = _mm256_ternarylogic_epi32(_mm256_set1_epi32((int)0xff000000),
+                                      _mm256_slli_epi32(words, 3), seven, 0xca);
+    return with_parity(_mm256_and_si256(seven, _mm256_set1_epi8(0x7f)));
+}
+
+MOE_INLINE void keep_signs(group_points *points, __m256i signs)
+{
+    memcpy(points->signs, &signs, sizeof points->signs);
+}
+
+/* ---- Lookups ---- */
+
+MOE_INLINE __m512i look_up_64(const uint16_t *book, __m512i at)
+{
+    return _mm512_permutex2var_epi16(_mm512_load_si512(book), at, _mm512_load_si512(book + 32));
+}
+
+/* By the lower eight bits of `at`. */
+MOE_INLINE __m512i look_up_256(const uint16_t *book, __m512i at)
+{
+    const __mmask32 bit6 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(64));
+    const __mmask32 bit7 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(128));
+    const __m512i low =
+        _mm512_mask_blend_epi16(bit6, look_up_64(book, at), look_up_64(book + 64, at));
+    const __m512i high =
+        _mm512_mask_blend_epi16(bit6, look_up_64(book + 128, at), look_up_64(book + 192, at));
+    return _mm512_mask_blend_epi16(bit7, low, high);
+}
+
+/* By the lower bits of `at`, of a book of 512. */
+MOE_INLINE __m512i look_up_512(const uint16_t *book, __m512i at)
+{
+    const __mmask32 bit8 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(256));
+    return _mm512_mask_blend_epi16(bit8, look_up_256(book, at), look_up_256(book + 256, at));
+}
+
+MOE_INLINE __m512i look_up_1024(const uint16_t *book, __m512i at)
+{
+    const __mmask32 bit9 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(512));
+    return _mm512_mask_blend_epi16(bit9, look_up_512(book, at), look_up_512(book + 512, at));
+}
+
+MOE_INLINE __m512i look_up_2048(const uint16_t *book, __m512i at)
+{
+    const __mmask32 bit10 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(1024));
+    return _mm512_mask_blend_epi16(bit10, look_up_1024(book, at), look_up_1024(book + 1024, at));
+}
+
+/* ---- Coordinates ---- */
+
+/* Point p of eight, p < 8, in the words of its four pairs of coordinates. */
+MOE_INLINE __m512i places_of_8(long long first)
+{
+    const long long k = 0x0001000100010001;
+    return _mm512_setr_epi64(k * first, k * (first + 1), k * (first + 2), k * (first + 3),
+                             k * (first + 4), k * (first + 5), k * (first + 6), k * (first + 7));
+}
+
+MOE_INLINE __m512i places_of_4(int first)
+{
+    const int k = 0x00010001;
+    return _mm512_setr_epi32(k * first, k * (first + 1), k * (first + 2), k * (first + 3),
+                             k * (first + 4), k * (first + 5), k * (first + 6), k * (first + 7),
+                             k * (first + 8), k * (first + 9), k * (first + 10), k * (first + 11),
+                             k * (first + 12), k * (first + 13), k * (first + 14),
+                             k * (first + 15));
+}
+
+/* Chunk c of a group: what its points of eight have for 64 coordinates. */
+MOE_INLINE __m512i levels_of_8(const group_points *points, int c)
+{
+    const __m512i words = _mm512_permutexvar_epi16(places_of_8(8 * c), points->packed[0]);
+    const __m512i shifted =
+        _mm512_srlv_epi16(words, _mm512_set1_epi64(0x0006000400020000)); /* by word */
+    return _mm512_and_si512(shifted, _mm512_set1_epi8(3));
+}
+
+MOE_INLINE __m512i levels_of_4(const group_points *points, int c)
+{
+    const __m512i words =
+        _mm512_permutexvar_epi16(places_of_4(16 * (c % 2)), points->packed[c / 2]);
+    const __m512i shifted = _mm512_srlv_epi16(words, _mm512_set1_epi32(0x00030000));
+    return _mm512_and_si512(shifted, _mm512_set1_epi8(7));
+}
+
+/* offset + magnitude, or offset - magnitude. */
+MOE_INLINE __m512i signed_codes(__m512i magnitudes, uint64_t signs, char offset)
+{
+    return _mm512_mask_sub_epi8(magnitudes, signs, _mm512_set1_epi8((char)(2 * offset)),
+                                magnitudes);
+}
+
+/* ---- What a group needs once ---- */
+
+MOE_INLINE __m512 begin_iq2_xxs(const moe_block_iq2_xxs *block, group_points *points)
+{
+    const __m512i parts = _mm512_loadu_si512(block->part);
+    const __m256i words = _mm512_cvtepi64_epi32(_mm512_srli_epi64(parts, 32));
+    const __m512i at = _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(parts));
+    points->packed[0] = look_up_256(moe_iq2_xxs_points, at);
+    keep_signs(points, signs_of_words(words));
+    return scales_of_8(block->d, 0.125f, _mm256_srli_epi32(words, 28));
+}
+
+MOE_INLINE __m512 begin_iq2_xs(const moe_block_iq2_xs *block, group_points *points)
+{
+    const __m512i at = _mm512_loadu_si512(block->qs);
+    points->packed[0] = look_up_512(moe_iq2_xs_points, at);
+    keep_signs(points, with_parity(_mm512_cvtepi16_epi8(_mm512_srli_epi16(at, 9))));
+    return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
+}
+
+/* 32 bytes as the lower halves of words, with the bits of `mask` of others. */
+MOE_INLINE __m512i with_upper_bits(const uint8_t *qs, __m512i upper, short mask)
+{
+    const __m512i low = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)qs));
+    return _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi16(mask), 0xf8);
+}
+
+MOE_INLINE __m512 begin_iq2_s(const moe_block_iq2_s *block, group_points *points)
+{
+    const __m128i qh =
+        _mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)block->qh));
+    const __m512i spread = _mm512_permutexvar_epi16(places_of_8(0), _mm512_castsi128_si512(qh));
+    const __m512i upper = _mm512_srlv_epi16(spread, _mm512_set1_epi64(0x0006000400020000));
+    points->packed[0] = look_up_1024(moe_iq2_s_points, with_upper_bits(block->qs, upper, 0x0300));
+    memcpy(points->signs, block->signs, sizeof points->signs);
+    return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
+}
+
+MOE_INLINE __m512 begin_iq3_xxs(const moe_block_iq3_xxs *block, group_points *points)
+{
+    const __m256i words = _mm256_loadu_si256((const __m256i *)block->signs);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m256i qs = _mm256_loadu_si256((const __m256i *)block->qs + i);
+        points->packed[i] = look_up_256(moe_iq3_xxs_points, _mm512_cvtepu8_epi16(qs));
+    }
+    keep_signs(points, signs_of_words(words));
+    return scales_of_8(block->d, 0.25f, _mm256_srli_epi32(words, 28));
+}
+
+MOE_INLINE __m512 begin_iq3_s(const moe_block_iq3_s *block, group_points *points)
+{
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m512i at = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)block->qs + i));
+        uint32_t qh;
+        memcpy(&qh, block->qh + 4 * i, sizeof qh);
+        points->packed[i] = _mm512_mask_blend_epi16(qh, look_up_256(moe_iq3_s_points, at),
+                                                    look_up_256(moe_iq3_s_points + 256, at));
+    }
+    memcpy(points->signs, block->signs, sizeof points->signs);
+    uint32_t scales;
+    memcpy(&scales, block->scales, sizeof scales);
+    const __m256i s = _mm256_srlv_epi32(_mm256_set1_epi32((int)scales),
+                                        _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    return scales_of_8(block->d, 1, _mm256_and_si256(s, _mm256_set1_epi32(15)));
+}
+
+MOE_INLINE __m512 begin_iq1_s(const moe_block_iq1_s *block, group_points *points)
+{
+    const __m128i qh = _mm_loadu_si128((const __m128i *)block->qh);
+    const __m512i spread = _mm512_permutexvar_epi16(places_of_8(0), _mm512_castsi128_si512(qh));
+    const __m512i upper =
+        _mm512_slli_epi16(_mm512_srlv_epi16(spread, _mm512_set1_epi64(0x0009000600030000)), 8);
+    points->packed[0] = look_up_2048(moe_iq1_points, with_upper_bits(block->qs, upper, 0x0700));
+    points->minus = _mm512_movepi16_mask(spread);
+    const __m256i s = _mm256_cvtepu16_epi32(_mm_srli_epi16(qh, 12));
+    return scales_of_8(block->d, 0.125f, _mm256_and_si256(s, _mm256_set1_epi32(7)));
+}
+
+/* d in four nibbles on top of words. */
+MOE_INLINE uint16_t half_of_iq1_m(uint64_t scales)
+{
+    return (uint16_t)((scales >> 12 & 0xf) | (scales >> 24 & 0xf0) | (scales >> 36 & 0xf00) |
+                      (scales >> 48 & 0xf000));
+}
+
+MOE_INLINE __m512 begin_iq1_m(const moe_block_iq1_m *block, group_points *points)
+{
+    const __m256i qh = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)block->qh));
+    const __m512i spread = _mm512_permutexvar_epi16(places_of_4(0), _mm512_castsi256_si512(qh));
+    const __m512i nibbles = _mm512_srlv_epi16(spread, _mm512_set1_epi32(0x00040000));
+    points->packed[0] = look_up_2048(
+        moe_iq1_points, with_upper_bits(block->qs, _mm512_slli_epi16(nibbles, 8), 0x0700));
+    points->minus = _mm512_test_epi16_mask(nibbles, _mm512_set1_epi16(8));
+    uint64_t scales;
+    memcpy(&scales, block->scales, sizeof scales);
+    const __m256i words = _mm512_castsi512_si256(_mm512_permutexvar_epi16(
+        places_of_8(0), _mm512_castsi128_si512(_mm_cvtsi64_si128((long long)scales))));
+    const __m256i s = _mm256_srlv_epi16(words, _mm256_set1_epi64x(0x0009000600030000));
+    return scales_of_16(half_of_iq1_m(scales), 0.125f,
+                        _mm512_cvtepu16_epi32(_mm256_and_si256(s, _mm256_set1_epi16(7))));
+}
+
+/* ---- Codes ---- */
+
+MOE_INLINE __m512i codes_iq2(const group_points *points, int c)
+{
+    const __m512i levels = _mm512_set1_epi32((64 + 8) | (64 + 25) << 8 | (64 + 43) << 16);
+    return signed_codes(_mm512_shuffle_epi8(levels, levels_of_8(points, c)), points->signs[c], 64);
+}
+
+MOE_INLINE __m512i codes_iq3_xxs(const group_points *points, int c)
+{
+    const __m128i magnitudes = _mm_setr_epi8(MOE_IQ3_XXS_LEVELS, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i levels = _mm512_broadcast_i32x4(_mm_add_epi8(magnitudes, _mm_set1_epi8(64)));
+    return signed_codes(_mm512_shuffle_epi8(levels, levels_of_4(points, c)), points->signs[c], 64);
+}
+
+MOE_INLINE __m512i codes_iq3_s(const group_points *points, int c)
+{
+    const __m512i levels = levels_of_4(points, c);
+    const __m512i magnitudes =
+        _mm512_add_epi8(_mm512_add_epi8(levels, levels), _mm512_set1_epi8(16 + 1));
+    return signed_codes(magnitudes, points->signs[c], 16);
+}
+
+MOE_INLINE __m512i codes_iq1(const group_points *points, int c)
+{
+    const __m512i plus = _mm512_set1_epi32((8 + 1) | (16 + 1) << 8 | (24 + 1) << 16);
+    const __m512i codes = _mm512_shuffle_epi8(plus, levels_of_8(points, c));
+    const __mmask8 minus = (__mmask8)(points->minus >> 8 * c);
+    return _mm512_mask_sub_epi64(codes, minus, codes, _mm512_set1_epi8(2));
+}
+
+#endif
