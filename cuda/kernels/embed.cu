@@ -3,7 +3,7 @@
  * then the minimum, then the factor. A thread takes a part of 64 elements (quantised) or one. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_math.cuh"
-#include "cuda/kernels/weight_formats.cuh"
+#include "cuda/kernels/weight_points.cuh"
 
 #define THREADS 128u
 
@@ -84,6 +84,16 @@ void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32
         EMBED(moe_embed_blocks, blocks, IQ4_NL);
         EMBED(moe_embed_blocks, blocks, IQ4_XS);
         EMBED(moe_embed_blocks, blocks, MXFP4);
+        EMBED(moe_embed_blocks, blocks, IQ2_XXS);
+        EMBED(moe_embed_blocks, blocks, IQ2_XS);
+        EMBED(moe_embed_blocks, blocks, IQ2_S);
+        EMBED(moe_embed_blocks, blocks, IQ3_XXS);
+        EMBED(moe_embed_blocks, blocks, IQ3_S);
+        EMBED(moe_embed_blocks, blocks, IQ1_S);
+        EMBED(moe_embed_blocks, blocks, IQ1_M);
+        EMBED(moe_embed_blocks, blocks, TQ1_0);
+        EMBED(moe_embed_blocks, blocks, TQ2_0);
+        EMBED(moe_embed_blocks, blocks, NVFP4);
     default:
         break;
     }

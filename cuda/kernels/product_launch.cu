@@ -48,6 +48,26 @@ static uint32_t rows_of(const moe_cuda_products &job, uint32_t p)
     return job.host_list != NULL ? job.host_list[p].n_rows : job.first.n_rows;
 }
 
+/* Types that matrix_product.cuh has no instances for. */
+static bool has_no_slices(moe_dtype type)
+{
+    switch (type) {
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+    case MOE_DTYPE_IQ3_XXS:
+    case MOE_DTYPE_IQ3_S:
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+    case MOE_DTYPE_TQ1_0:
+    case MOE_DTYPE_TQ2_0:
+    case MOE_DTYPE_NVFP4:
+        return true;
+    default:
+        return is_float(type);
+    }
+}
+
 template <int... TYPES> static bool reads_words(moe_dtype type)
 {
     return ((type == TYPES && weight_slice<TYPES>::aligned) || ...);
@@ -57,7 +77,7 @@ template <int... TYPES> static bool reads_words(moe_dtype type)
  * activations by 32 bits. */
 static bool suits_matrix_units(const moe_cuda_products &job)
 {
-    if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
+    if (has_no_slices(job.type) || (job.list != NULL && job.host_list == NULL) ||
         (uint64_t)job.x_q8.n_rows * job.x_q8.n_in_padded + MOE_GROUP > UINT32_MAX)
         return false;
     if (!reads_words<MOE_DTYPE_Q4_0, MOE_DTYPE_Q4_1, MOE_DTYPE_Q5_0, MOE_DTYPE_Q5_1, MOE_DTYPE_Q8_0,
@@ -109,8 +129,9 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
     uint64_t warps = (uint64_t)(job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * job.n_products;
     uint32_t warps_a_block = warps >= MANY_WARPS ? MAX_WARPS : 1;
     if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
-        !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows))
-        moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows);
+        !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows) &&
+        !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows))
+        moe_cuda_product_points(stream, job, warps_a_block, max_rows);
     if (!moe_cuda_matrix_blocks32(stream, job, max_rows + TILE16_CLASS))
         moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS);
 }

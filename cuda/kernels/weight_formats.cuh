@@ -373,8 +373,7 @@ MOE_FORMAT_256(MOE_DTYPE_IQ4_XS, moe_block_iq4_xs, 2, false, 0, 0)
     look_up_block<MOE_IQ4_CODES>(group + 24 + 32 * t, part->code + 8);
 }
 
-#undef MOE_FORMAT_32
-#undef MOE_FORMAT_256
+#undef MOE_FORMAT_32 /* weight_points.cuh needs the other */
 
 /* Four neighbouring elements of a float row, from any even address. */
 template <> struct weight_format<MOE_DTYPE_F32> {
