@@ -73,6 +73,15 @@ void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const 
     }
 }
 
+void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
+                                const moe_policy_forecast *uses, size_t n)
+{
+    moe_expert_cache_lookahead(store->cache, first_pass, uses, n);
+    if (store->host != NULL) {
+        moe_expert_cache_lookahead(moe_host_tier_cache(store->host), first_pass, uses, n);
+    }
+}
+
 /* ---- Foresight ---- */
 
 static void protect(moe_expert_store *store, uint32_t key)

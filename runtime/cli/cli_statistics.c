@@ -99,6 +99,12 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_u64(object, "verify_bytes_missed", s->verify_bytes_missed);
     cli_json_u64(object, "bytes_foresight", s->bytes_foresight);
     cli_json_u64(object, "cut_by_budget", s->cut_by_budget);
+    cli_json_u64(object, "lookahead_passes", s->lookahead_passes);
+    cli_json_u64(object, "lookahead_tokens", s->lookahead_tokens);
+    cli_json_u64(object, "lookahead_stood", s->lookahead_stood);
+    cli_json_u64(object, "lookahead_named", s->lookahead_named);
+    cli_json_u64(object, "lookahead_used", s->lookahead_used);
+    cli_json_real(object, "lookahead_seconds", cli_seconds(s->lookahead_ns));
     cli_json_real(object, "utility", s->utility);
     cli_json_real(object, "utility_mean", s->utility_mean);
     cli_json_real(object, "utility_worst", s->utility_worst);
@@ -211,6 +217,21 @@ static double percent_of(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
+static void print_lookahead(const moe_speculation_stats *s)
+{
+    if (s->lookahead_passes == 0) {
+        return;
+    }
+    fprintf(stderr, "lookahead: %.0f %% of the experts that a draft named were used",
+            percent_of(s->lookahead_used, s->lookahead_named));
+    if (s->lookahead_tokens > 0) {
+        fprintf(stderr, ", %.0f %% of its tokens came",
+                percent_of(s->lookahead_stood, s->lookahead_tokens));
+    }
+    fprintf(stderr, "; %" PRIu64 " passes in %.1f s\n", s->lookahead_passes,
+            cli_seconds(s->lookahead_ns));
+}
+
 static void print_speculation(const moe_speculation_stats *s)
 {
     if (s->drafted == 0) {
@@ -281,6 +302,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
     print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);
+    print_lookahead(&stats->speculation);
 }
 
 int cli_print_statistics(const moe_engine *engine, const cli_options *options,

@@ -80,6 +80,18 @@ static int32_t foretell(moe_sampler *sampler, uint32_t depth, const moe_distribu
     return token;
 }
 
+int32_t moe_draft_foretell(const moe_speculation *s, const moe_session_draft *d, uint32_t depth,
+                           const float *logits, float *confidence)
+{
+    moe_distribution draft;
+    float greatest;
+    double log_total = log_sum(logits, s->runner->config->n_vocab, &greatest);
+    moe_sampler_distribution(d->sampler, logits, d->line.tokens, d->line.n_tokens + depth, &draft);
+    int32_t token = foretell(d->sampler, depth, &draft);
+    *confidence = (float)exp((double)(logits[token] - greatest) - log_total);
+    return token;
+}
+
 static void add_link(const moe_speculation *s, moe_session_draft *d, uint32_t node, int32_t token,
                      float q, float confidence)
 {

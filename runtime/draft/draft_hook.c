@@ -4,8 +4,8 @@
  * which experts stay for the next draft. */
 #include <string.h>
 
+#include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
-#include "runtime/draft/speculation.h"
 #include "runtime/pass/runner.h"
 
 static uint32_t depth_of(const moe_pass *pass, uint32_t row)
@@ -50,7 +50,12 @@ static void edit_draft(moe_speculation *s, const moe_pass *pass, uint32_t layer)
     const moe_model_config *c = s->runner->config;
     const uint32_t *chosen = s->runner->buffers.chosen;
     for (uint32_t r = 0; r < pass->n_rows; r++) {
-        moe_draft_foresee(s, pass, layer, r, chosen + (size_t)r * c->n_expert_used);
+        const uint32_t *experts = chosen + (size_t)r * c->n_expert_used;
+        if (s->ahead != NULL && s->ahead->drafts) {
+            moe_lookahead_name(s, layer, r, experts);
+        } else {
+            moe_draft_foresee(s, pass, layer, r, experts);
+        }
     }
     moe_draft_residents(s, layer, s->resident);
     size_t table = (size_t)layer * c->n_expert * c->n_expert;
@@ -71,6 +76,9 @@ void moe_draft_note_routes(moe_speculation *s, const moe_pass *pass, uint32_t la
     }
     if (s->misses != NULL) {
         moe_miss_model_keep_routes(s->misses, layer, pass->n_rows, chosen);
+    }
+    if (s->ahead != NULL) {
+        moe_lookahead_score(s, pass, layer);
     }
 }
 
@@ -127,13 +135,27 @@ static void choose_kept(void *context, moe_runner *runner, moe_layer_request *re
     request->n_keep = n;
 }
 
+static int before_pass(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    moe_speculation *s = context;
+    (void)runner;
+    (void)pass;
+    (void)err;
+    if (s->ahead != NULL) {
+        moe_lookahead_tell(s);
+    }
+    return MOE_OK;
+}
+
 int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe_error *err)
 {
     s->rules = rules;
     s->hook = (moe_pass_hook){.order = MOE_HOOK_DRAFT,
                               .passes = MOE_HOOK_ON_ALL,
                               .wants_probs = true,
+                              .needs_host_routing = s->ahead != NULL,
                               .context = s,
+                              .before_pass = before_pass,
                               .after_routing = after_routing,
                               .on_request = choose_kept};
     return moe_runner_add_hook(s->runner, &s->hook, err);

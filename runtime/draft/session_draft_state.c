@@ -5,7 +5,8 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/draft/speculation.h"
+#include "runtime/draft/lookahead.h"
+#include "runtime/pass/runner.h"
 
 /* So that drawing and accepting drafts use different numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
@@ -44,6 +45,9 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s,
          d->drawn == NULL || d->drawn_capacity == NULL)) {
         status = moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's drafts");
     }
+    if (status == MOE_OK && s->ahead != NULL) {
+        status = moe_ahead_line_create(&d->ahead, s->runner->config, err);
+    }
     if (status == MOE_OK && s->use[MOE_DRAFTER_NGRAM]) {
         status = moe_suffix_index_create(&d->suffix, err);
     }
@@ -72,6 +76,7 @@ void moe_session_draft_free(moe_session_draft **draft)
     free(d->drawn);
     free(d->drawn_capacity);
     moe_suffix_index_free(&d->suffix);
+    moe_ahead_line_free(&d->ahead);
     free(d);
     *draft = NULL;
 }

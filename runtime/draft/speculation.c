@@ -5,6 +5,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/draft/drafters.h"
+#include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
 #include "runtime/pass/runner.h"
 
@@ -30,7 +31,13 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 
 static uint32_t room(const moe_speculation *s, const moe_draft_line *line)
 {
-    return line->writes && !line->ends ? min_u32(s->max_draft, line->left) + 1 : 0;
+    uint32_t most = s->max_draft;
+    bool is_single = line->n_tokens == line->n_evaluated + 1;
+    if (s->ahead != NULL && is_single && s->ahead->n_ahead + 1 > most) {
+        most = s->ahead->n_ahead + 1;
+    }
+    bool drafts = line->writes || (s->ahead != NULL && is_single);
+    return drafts && !line->ends ? min_u32(most, line->left) + 1 : 0;
 }
 
 /* Every session that writes starts with the root alone. */
@@ -126,8 +133,8 @@ static int draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
         s->begun[d] = false;
     }
     moe_foresight_reset(&s->foresees);
+    int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    int status = MOE_OK;
     for (int kind = 0; kind < MOE_DRAFTERS && rows > 0 && status == MOE_OK; kind++) {
         status = run_drafter(s, (moe_drafter)kind, drafts, n, err);
     }

@@ -43,6 +43,8 @@ typedef enum moe_drafter {
 } moe_drafter;
 
 struct moe_miss_model;
+typedef struct moe_lookahead moe_lookahead;   /* lookahead.h */
+typedef struct moe_ahead_line moe_ahead_line; /* likewise: a session's */
 
 #define MOE_MOST_DRAFT   63u /* tokens in a row */
 #define MOE_SILENT_DRAFT 4u
@@ -95,7 +97,8 @@ typedef struct moe_session_draft {
     moe_random random;        /* for drawing drafts */
     moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
-    moe_session *mirror; /* of a second model, whose maker closes it */
+    moe_ahead_line *ahead; /* NULL: nobody looks ahead */
+    moe_session *mirror;   /* of a second model, whose maker closes it */
 } moe_session_draft;
 
 /* A row of a draft pass. */
@@ -176,12 +179,13 @@ struct moe_speculation {
     moe_byte_cost byte_cost;
     struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
     moe_foresight foresees;
-    moe_random random;  /* for the baselines that pin or fill at random */
-    float *score;       /* [n_expert] */
-    bool *resident;     /* [n_expert] of the current layer */
-    uint32_t *pinned;   /* [n_layer][n_expert]: the experts kept last */
-    uint32_t *n_pinned; /* [n_layer] */
-    double miss_cost;   /* of one missing expert, moving average */
+    moe_lookahead *ahead; /* NULL: off */
+    moe_random random;    /* for the baselines that pin or fill at random */
+    float *score;         /* [n_expert] */
+    bool *resident;       /* [n_expert] of the current layer */
+    uint32_t *pinned;     /* [n_layer][n_expert]: the experts kept last */
+    uint32_t *n_pinned;   /* [n_layer] */
+    double miss_cost;     /* of one missing expert, moving average */
     uint64_t misses_before;
     double plain_wait, plain_missed; /* fading sums over plain passes */
     uint32_t n_writing;              /* sessions that write in this step */
@@ -214,6 +218,10 @@ void moe_speculation_get_stats(const moe_speculation *speculation,
 /* Checks only the options: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 
+/* MOE_ERR_ARGUMENT when the policy takes no forecasts and the options ask for lookahead. */
+int moe_speculation_check_policy(const moe_engine_options *options, const moe_policy *policy,
+                                 moe_error *err);
+
 /* Whether costs are modelled in bytes. Features that depend on when reads arrive (prefetch,
  * foresight) are then off unless named in the options, so that residency, drafts and their lengths
  * are the same in every run. */
@@ -234,6 +242,11 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *spe
  * again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
+
+/* What lookahead has told the caches before this pass; *n = 0: nothing. Valid until the next step.
+ */
+const moe_policy_forecast *moe_speculation_forecasts(const moe_speculation *speculation,
+                                                     uint64_t pass, size_t *n);
 
 /* ---- For passes that the device routes by itself ---- */
 

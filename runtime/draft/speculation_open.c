@@ -7,6 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/drafters.h"
+#include "runtime/draft/lookahead.h"
 #include "runtime/pass/runner.h"
 #include "runtime/draft/miss_model.h"
 
@@ -74,9 +75,41 @@ static int check_cascade(const moe_lab_options *lab, moe_error *err)
                           "options.lab.length_control to be MOE_LENGTH_CASCADE");
 }
 
+static int check_lookahead(const moe_engine_options *o, moe_error *err)
+{
+    if (o->lookahead > MOE_MOST_AHEAD + 1) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "lookahead must be 0 (off) to %u, not %u",
+                        MOE_MOST_AHEAD + 1, o->lookahead);
+    }
+    if (o->lookahead > 0 && !is_off(o) && o->speculate != MOE_SPECULATE_NGRAM) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lookahead needs the keys and values behind the text's end for "
+                        "itself: options.speculate must be MOE_SPECULATE_OFF or _NGRAM");
+    }
+    if (o->lookahead > 0 &&
+        (o->lab->offload == MOE_OFFLOAD_OVERLAP || o->lab->route_trace != NULL)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lookahead cannot act in offload mode overlap or on a replayed "
+                        "routing: neither knows what a draft will hold");
+    }
+    return MOE_OK;
+}
+
+int moe_speculation_check_policy(const moe_engine_options *o, const moe_policy *policy,
+                                 moe_error *err)
+{
+    return o->lookahead == 0 || moe_policy_looks_ahead(policy)
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "options.lookahead tells the cache policy what is coming, but '%.100s' "
+                          "looks at the past alone; options.policy could be " MOE_POLICY_DEFAULT,
+                          policy->name);
+}
+
 int moe_speculation_check(const moe_engine_options *o, moe_error *err)
 {
     int status = check_cascade(o->lab, err);
+    status = status == MOE_OK ? check_lookahead(o, err) : status;
     if (status != MOE_OK || is_off(o)) {
         return status != MOE_OK ? status : check_unused(o, err);
     }
@@ -304,6 +337,11 @@ static int check_layers(const moe_speculation *s, const moe_engine_options *o, m
                         "whose state does not branch; without it chains are drafted",
                         o->tree_nodes);
     }
+    if (o->lookahead > 0 && s->runner->states->state_bytes > 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "options.lookahead cannot act: this model has recurrent layers, and a "
+                        "draft that rolls on cannot take their state back");
+    }
     return MOE_OK;
 }
 
@@ -317,6 +355,10 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
     }
     if (status == MOE_OK) {
         status = check_draft_experts(s, err);
+    }
+    if (status == MOE_OK && o->lookahead > 0) {
+        status = moe_lookahead_open(&s->ahead, s->runner->config, s->max_rows, o->lookahead - 1,
+                                    err);
     }
     if (status == MOE_OK) {
         status = choose_fill(s, o, err);
@@ -337,7 +379,7 @@ int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
                          const moe_engine_options *options, moe_error *err)
 {
     *out = NULL;
-    if (is_off(options) && !moe_speculation_by_bytes(options)) {
+    if (is_off(options) && !moe_speculation_by_bytes(options) && options->lookahead == 0) {
         return MOE_OK;
     }
     moe_speculation *s = moe_calloc(1, sizeof *s);
@@ -377,6 +419,7 @@ void moe_speculation_close(moe_speculation **speculation)
     }
     moe_miss_model_close(&s->misses);
     moe_foresight_free(&s->foresees);
+    moe_lookahead_close(&s->ahead);
     free(s->shuffled);
     free(s->resident);
     free(s->score);

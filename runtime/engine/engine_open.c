@@ -280,6 +280,9 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     const moe_model_config *c = &engine->config;
     const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
     int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
+    if (status == MOE_OK) {
+        status = moe_speculation_check_policy(o, engine->policy, err);
+    }
     if (status != MOE_OK) {
         return status;
     }

@@ -60,6 +60,21 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     return MOE_OK;
 }
 
+/* What lookahead has told the caches before the pass. */
+static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
+{
+    size_t n = 0;
+    const moe_policy_forecast *uses =
+        r->engine->speculation != NULL ? moe_speculation_forecasts(r->engine->speculation, pass, &n)
+                                       : NULL;
+    uint32_t n_expert = r->engine->config.n_expert;
+    for (size_t i = 0; i < n; i++) {
+        moe_trace_writer_add_forecast(r->writer, (uint32_t)(uses[i].pass - pass),
+                                      uses[i].key / n_expert, uses[i].key % n_expert,
+                                      uses[i].chance);
+    }
+}
+
 static int on_pass_end(void *context, uint64_t pass, moe_error *err)
 {
     moe_trace_recorder *r = context;
@@ -72,6 +87,9 @@ static int on_pass_end(void *context, uint64_t pass, moe_error *err)
             size_t at = list_at(r, layer, row);
             moe_trace_writer_add_list(r->writer, r->experts + at, r->weights + at,
                                       moe_layer_has_experts(c, layer) ? r->n_used : 0);
+        }
+        if (row == 0) {
+            add_forecasts(r, pass);
         }
     }
     r->n_rows = 0;

@@ -2,6 +2,7 @@
 #include "cli_engine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <moe/model_file.h>
@@ -61,9 +62,24 @@ static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *op
 void cli_speculate_unless_told(cli_options *options)
 {
     bool is_baseline = options->offload != NULL && strcmp(options->offload, "auto") != 0;
-    if (options->speculate == NULL && !is_baseline) {
+    if (options->speculate == NULL && !is_baseline && options->lookahead == NULL) {
         options->speculate = "auto";
     }
+}
+
+static int read_lookahead(const cli_options *options, uint32_t *lookahead)
+{
+    char *end;
+    if (options->lookahead == NULL) {
+        return CLI_EXIT_OK;
+    }
+    long n = strtol(options->lookahead, &end, 10);
+    if (end == options->lookahead || *end != '\0' || n < 0 || n > 15) {
+        return cli_fail(CLI_EXIT_USAGE, "--lookahead must be a number from 0 to 15, not '%s'",
+                        options->lookahead);
+    }
+    *lookahead = 1 + (uint32_t)n;
+    return CLI_EXIT_OK;
 }
 
 int cli_engine_options(cli_engine_settings *settings, const cli_options *options, uint64_t context)
@@ -106,7 +122,10 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     lab->trace_gates = options->trace != NULL;
     lab->route_trace = options->route_trace;
     engine_options->overcommit_memory = options->overcommit_memory;
-    code = size_of(&options->host_memory, &engine_options->host_memory, options);
+    code = read_lookahead(options, &engine_options->lookahead);
+    if (code == CLI_EXIT_OK) {
+        code = size_of(&options->host_memory, &engine_options->host_memory, options);
+    }
     return code != CLI_EXIT_OK
                ? code
                : size_of(&options->device_memory, &engine_options->device_memory, options);

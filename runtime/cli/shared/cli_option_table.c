@@ -225,6 +225,12 @@ const cli_option_row cli_option_rows[] = {
      "topk)",
      .offset = AT(affinity), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
+    {{"--lookahead"}, "N", "a draft tells the expert cache what this token and N more will use, up "
+     "to 15 (simulate: up to 31, or recorded, as in the run that wrote the trace); nothing is then "
+     "drafted to be verified unless --speculate says so (default: no such draft)",
+     .offset = AT(lookahead), .kind = OPTION_TEXT,
+     .commands = SPECULATES | CLI_SIMULATE | CLI_BENCH_DECODE | CLI_PERPLEXITY,
+     .subject = SUBJECT_SPECULATION},
     {{"--foresight"}, "auto|on|off", "prefetch what the self draft's routers chose (default "
      "auto: on)",
      .offset = AT(foresight), .kind = OPTION_CHOICE, .commands = SPECULATES,
@@ -382,10 +388,6 @@ const cli_option_row cli_option_rows[] = {
     {{"--prefetch-recall"}, "R", "prefetch the next layer, this share of it right "
      "(default: no prefetch)", .offset = AT(prefetch_recall), .kind = OPTION_REAL, .min = 0,
      .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
-    {{"--lookahead"}, "N|recorded", "a draft tells the policy which experts this pass and N more "
-     "(0 to 31) will use; recorded: as in the run that wrote the trace (default: no draft)",
-     .offset = AT(lookahead), .kind = OPTION_TEXT, .commands = CLI_SIMULATE,
-     .subject = SUBJECT_MEASURING},
     {{"--lookahead-stands"}, "P", "chance that a further token of that draft is right, if those "
      "before are (default 0.69)", .offset = AT(lookahead_stands), .kind = OPTION_REAL, .min = 0,
      .max = 1, .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},

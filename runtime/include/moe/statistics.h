@@ -55,7 +55,12 @@ typedef struct moe_speculation_stats {
     double utility_worst;  /* of those */
     uint32_t draft_length; /* K now */
     uint32_t reserved32;   /* 0 */
-    uint64_t reserved[16]; /* 0 */
+    /* Lookahead: draft passes, their time; tokens drafted that the text came to, and those of them
+     * that stood; experts named for the token at hand, and those of them that it used. */
+    uint64_t lookahead_passes, lookahead_ns;
+    uint64_t lookahead_tokens, lookahead_stood;
+    uint64_t lookahead_named, lookahead_used;
+    uint64_t reserved[10]; /* 0 */
 } moe_speculation_stats;
 
 /* Lossy modes. */
