@@ -357,8 +357,8 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
         status = check_draft_experts(s, err);
     }
     if (status == MOE_OK && o->lookahead > 0) {
-        status = moe_lookahead_open(&s->ahead, s->runner->config, s->max_rows, o->lookahead - 1,
-                                    err);
+        status =
+            moe_lookahead_open(&s->ahead, s->runner->config, s->max_rows, o->lookahead - 1, err);
     }
     if (status == MOE_OK) {
         status = choose_fill(s, o, err);

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include <moe/lab.h>
 #include <moe/trace.h>
 
 #include "engine_fixture.h"
@@ -130,7 +131,7 @@ static void test_same_text(void **state)
         for (size_t l = 0; l < 4; l++) {
             for (int ngram = 0; ngram < 2; ngram++) {
                 options = options_of(shares[s], lookaheads[l]);
-                options.speculate = ngram == 1 ? "ngram" : NULL;
+                options.speculate = ngram == 1 ? MOE_SPECULATE_NGRAM : MOE_SPECULATE_OFF;
                 options.n_threads = 1 + (uint32_t)(l % 2);
                 writing ahead = write_texts(&options);
                 assert_memory_equal(ahead.tokens, plain.tokens, sizeof plain.tokens);
@@ -147,7 +148,10 @@ static void test_same_text(void **state)
 static moe_engine_stats write_alone(double share, uint32_t lookahead, char *trace_path)
 {
     moe_engine_options options = options_of(share, lookahead);
-    options.trace_path = trace_path;
+    moe_lab_options lab;
+    moe_lab_options_init(&lab);
+    lab.trace_path = trace_path;
+    options.lab = &lab;
     moe_engine *engine = open_engine(&options);
     moe_session *session = writer(engine, 1, 7);
     moe_engine_info info = {.struct_size = sizeof info};
@@ -237,13 +241,16 @@ static void test_refusals(void **state)
     moe_engine_options options = options_of(0.3, 17);
     refused(&options, "lookahead must be 0 (off) to 16");
     options = options_of(0.3, 3);
-    options.speculate = "self";
-    refused(&options, "must be off or ngram, not 'self'");
-    options.speculate = NULL;
+    options.speculate = MOE_SPECULATE_SELF;
+    refused(&options, "must be MOE_SPECULATE_OFF or _NGRAM");
+    options.speculate = MOE_SPECULATE_OFF;
     options.policy = "lru";
     refused(&options, "'lru' looks at the past alone");
     options.policy = NULL;
-    options.offload = "overlap";
+    moe_lab_options lab;
+    moe_lab_options_init(&lab);
+    lab.offload = MOE_OFFLOAD_OVERLAP;
+    options.lab = &lab;
     refused(&options, "overlap");
 }
 
