@@ -10,11 +10,10 @@
 
 /* Speculation, since the engine was opened. Positions are places in a draft, from 0; the last
  * element of an array counts all deeper ones. */
-#define MOE_DRAFT_POSITIONS 16
-#define MOE_DRAFT_KINDS     3 /* n-gram, self, model */
-#define MOE_FORESIGHT_LAYERS                                                                       \
-    128 /* layers of the model; the last element counts all deeper ones                            \
-         */
+#define MOE_DRAFT_POSITIONS  16
+#define MOE_DRAFT_KINDS      3   /* n-gram, self, model */
+#define MOE_FORESIGHT_LAYERS 128 /* layers of the model; the last counts all deeper ones */
+
 typedef struct moe_speculation_stats {
     uint64_t drafted;               /* drafted tokens that were verified */
     uint64_t accepted;              /* ... and accepted */
