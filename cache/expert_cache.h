@@ -71,8 +71,8 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
 /* Whether forecasts change what a policy nominates. */
 bool moe_policy_looks_ahead(const moe_policy *policy);
-/* Passes forecasts on to the policy, which forgets earlier ones. Keys outside the model are left
- * out. When memory is short, or the policy does not look ahead, it is told nothing. */
+/* Passes forecasts on to the policy, in place of earlier ones. Leaves out keys outside the model.
+ * The policy is told nothing if memory is short or it does not look ahead. */
 void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
 
@@ -107,7 +107,7 @@ uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
 /* How often any key has been given a slot or has left one. */
 uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
-/* Lookup, slots, pins, domains and counts agree: what must hold between two calls. O(keys + slots).
+/* What must hold between two calls: lookup, slots, pins, domains and counts agree. O(keys + slots).
  */
 bool moe_expert_cache_is_sane(const moe_expert_cache *cache);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Forecasts on their way to the policy: each domain's object is told of its own keys. */
+/* Passes forecasts to the policy: each domain's object gets those of its own keys. */
 #include <stdlib.h>
 
 #include "cache/expert_cache_state.h"

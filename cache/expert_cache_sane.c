@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The state that an expert cache must be in between two calls. Assertions ask: for the counts of a
- * domain after every change, for the whole after what changes much, and at the end of a pass. */
+/* Checks the state that an expert cache must have between two calls. Assertions check a domain's
+ * counts after every change, and the whole cache after large changes and at the end of a pass. */
 #include "cache/expert_cache_state.h"
 
 bool moe_cache_domain_counts_are_sane(const moe_expert_cache *cache, const moe_cache_domain *domain)
@@ -20,8 +20,8 @@ static uint64_t scatter(uint32_t slot)
     return z ^ (z >> 31);
 }
 
-/* Every slot of the domain is resident, closed or on the stack of free slots, and the counts are
- * those of the slots. */
+/* Every slot of the domain is resident, closed or on the free stack, and the counts agree with the
+ * slots. */
 static bool slots_are_sane(const moe_expert_cache *cache, const moe_cache_domain *domain)
 {
     uint32_t n_empty = 0;
@@ -81,7 +81,7 @@ static bool domain_is_sane(const moe_expert_cache *cache, uint32_t d)
            moe_cache_domain_counts_are_sane(cache, domain) && slots_are_sane(cache, domain);
 }
 
-/* Slots of keys, and what is counted of all. */
+/* Checks the keys' slots, and the counts over all keys. */
 static bool keys_are_sane(const moe_expert_cache *cache)
 {
     uint32_t n_resident = 0;

@@ -67,8 +67,8 @@ static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cach
     return domain == MOE_DOMAIN_NONE ? NULL : &cache->domains[domain];
 }
 
-/* The counts of a domain are possible beside each other: O(1), after every change. The whole is
- * moe_expert_cache_is_sane(). */
+/* Whether a domain's counts are consistent: O(1), checked after every change.
+ * moe_expert_cache_is_sane() checks the whole cache. */
 bool moe_cache_domain_counts_are_sane(const moe_expert_cache *cache,
                                       const moe_cache_domain *domain);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who tells a simulated cache of coming passes: a simulated draft, or what a run recorded. */
+/* The source of a simulated cache's forecasts: a simulated draft, or what a run recorded. */
 #ifndef MOE_CACHE_FORECAST_SOURCE_H
 #define MOE_CACHE_FORECAST_SOURCE_H
 
@@ -9,15 +9,15 @@
 
 typedef struct moe_forecast_source moe_forecast_source;
 
-/* *out stays NULL when the options ask for no lookahead. trace and list outlive the source.
- * MOE_ERR_UNSUPPORTED: the policy takes no forecasts, or the trace has none to tell. */
+/* *out stays NULL if the options ask for no lookahead. trace and list must outlive the source.
+ * MOE_ERR_UNSUPPORTED: the policy takes no forecasts, or the trace has none. */
 int moe_forecast_source_create(moe_forecast_source **out, const moe_simulation *options,
                                const moe_policy *policy, const moe_trace *trace,
                                const moe_access_list *list, moe_error *err);
 void moe_forecast_source_destroy(moe_forecast_source **source);
 
-/* What is expected of the passes from `pass` on. Asked for in the order of the passes; valid until
- * the next call. */
+/* The forecasts for the passes from `pass` on. Call in the order of the passes; valid until the
+ * next call. */
 const moe_policy_forecast *moe_forecast_source_look(moe_forecast_source *source, uint64_t pass,
                                                     size_t *n);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What is forecast of the next passes, and how long a key is then expected to wait for its use.
+/* Holds forecasts of the next passes, and computes how long a key is expected to wait for its use.
  *
- *     pass:      first_pass   first_pass + 1   ...   first_pass + n_passes - 1 | beyond
- *     chance:    [n_keys]     [n_keys]               [n_keys]                  | p of the past
+ *    pass:      first_pass   first_pass + 1   ...   first_pass + n_passes - 1 | beyond
+ *    chance:    [n_keys]     [n_keys]               [n_keys]                  | p of the past
  *
- * Method: shared with Belady's rule, on what is believed (see policy_lfru.c). */
+ * The method is Belady's rule, with estimates in place of the known future (see policy_lfru.c). */
 #ifndef MOE_CACHE_FORECAST_TABLE_H
 #define MOE_CACHE_FORECAST_TABLE_H
 
@@ -16,11 +16,11 @@
 typedef struct moe_forecast_table {
     uint32_t n_layer;
     uint32_t n_expert;
-    uint32_t n_passes; /* 0: nothing is forecast */
+    uint32_t n_passes; /* 0: there are no forecasts */
     uint64_t first_pass;
     uint32_t capacity; /* passes that the arrays have room for */
-    float *chance;     /* [capacity][n_layer * n_expert]; 0: not named */
-    float *named;      /* [capacity][n_layer] mean chance of the keys named; 0: none */
+    float *chance;     /* [capacity][n_layer * n_expert]; 0: not in a forecast */
+    float *named;      /* [capacity][n_layer] mean chance of the keys in forecasts; 0: none */
 } moe_forecast_table;
 
 void moe_forecast_table_init(moe_forecast_table *table, uint32_t n_layer, uint32_t n_expert);
@@ -30,8 +30,8 @@ void moe_forecast_table_release(moe_forecast_table *table);
 void moe_forecast_table_set(moe_forecast_table *table, uint64_t first_pass,
                             const moe_policy_forecast *uses, size_t n);
 
-/* Passes that the key's use is expected to be away, counted from pass `from` (0: that pass uses
- * it). p, in (0, 1]: the chance that the past gives each pass. Without forecasts: 1 / p - 1. */
+/* How many passes away the key's use is expected to be, counted from pass `from` (0: that pass uses
+ * it). p, in (0, 1]: the probability for each pass by the past. Without forecasts: 1 / p - 1. */
 double moe_forecast_table_wait(const moe_forecast_table *table, uint32_t key, uint64_t from,
                                double p);
 

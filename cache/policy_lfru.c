@@ -12,9 +12,9 @@
  * estimate in place of the known future. Plain recency and frequency lack d. LRU in a cache smaller
  * than a pass's working set hits nothing, because it always evicts what the next layers need.
  *
- * Forecasts of what the next passes use (lookahead()) take the place of 1/p - 1 for those passes:
- * what they name is expected at that pass with its chance, and what they do not name is less likely
- * than p, by as much as the forecasts are reliable (forecast_table.h).
+ * Forecasts of the next passes (lookahead()) replace 1/p - 1 for those passes. An expert in a
+ * forecast is expected at that pass with its chance. One that is in none is less likely than p, the
+ * more so the more reliable the forecasts are (forecast_table.h).
  *
  * The estimates of a layer change once a pass has been through it; they are updated when the pass
  * has gone on to the next layer: O(experts of the layer). Each layer keeps its resident experts in
@@ -107,7 +107,7 @@ static void *lfru_create(const moe_policy_config *config)
     lfru->n_layer = config->n_layer;
     lfru->n_expert = config->n_expert;
     lfru->n_expert_used = config->n_expert_used > 0 ? config->n_expert_used : 1;
-    lfru->pass = UINT64_MAX; /* none yet: the first access begins a layer */
+    lfru->pass = UINT64_MAX; /* no pass yet: the first access begins a layer */
     moe_forecast_table_init(&lfru->ahead, config->n_layer, config->n_expert);
     if (!lfru_allocate(lfru, config->n_keys)) {
         lfru_destroy(lfru);
@@ -123,8 +123,8 @@ static void *lfru_create(const moe_policy_config *config)
     return lfru;
 }
 
-/* Orders a layer's keys: p, or with forecasts the p that would let the key wait as long as they
- * say. */
+/* The value that orders a layer's keys: p or, with forecasts, the p that gives the same expected
+ * wait. */
 static double rank_of(const lfru_state *lfru, uint32_t key)
 {
     double p = lfru->p[key];
@@ -135,7 +135,7 @@ static double rank_of(const lfru_state *lfru, uint32_t key)
     return 1 / (1 + moe_forecast_table_wait(&lfru->ahead, key, next_pass, p));
 }
 
-/* Places a layer's resident experts anew. */
+/* Reorders a layer's resident experts. */
 static void rank_layer(lfru_state *lfru, uint32_t layer)
 {
     moe_key_heap *heap = &lfru->heaps[layer];
@@ -180,7 +180,7 @@ static void settle(lfru_state *lfru)
     rank_layer(lfru, lfru->layer);
 }
 
-/* A pass has come to a layer: the next access after this one is a later pass's. */
+/* A pass has reached a layer: the layer's next new access belongs to a later pass. */
 static void begin_layer(lfru_state *lfru, uint32_t layer, uint64_t pass)
 {
     lfru->layer = layer;

@@ -22,9 +22,9 @@ struct moe_simulated_draft {
     const moe_access_list *list;
     uint32_t n_expert;
     uint64_t *uses;       /* [n_layer * n_expert] running sums of uses within a layer */
-    drafted_pass *passes; /* [n_ahead + 1] first: the pass at hand */
+    drafted_pass *passes; /* [n_ahead + 1] first the current pass */
     uint32_t n_passes;
-    uint64_t first_pass;            /* that passes[0] is of */
+    uint64_t first_pass;            /* the number of the pass in passes[0] */
     moe_policy_forecast *forecasts; /* [(n_ahead + 1) * most] */
     moe_random random;
 };
@@ -131,7 +131,7 @@ static bool is_among(const uint32_t *keys, uint32_t n, uint32_t key)
     return false;
 }
 
-/* An expert of the layer, drawn by its share of the layer's uses. */
+/* Draws an expert of the layer by its share of the layer's uses. */
 static uint32_t draw(moe_simulated_draft *draft, uint32_t first_key)
 {
     const uint64_t *sums = draft->uses + first_key;
@@ -150,7 +150,7 @@ static uint32_t draw(moe_simulated_draft *draft, uint32_t first_key)
     return first_key + low;
 }
 
-/* As many names as the layer has keys, while enough experts other than those are ever used. */
+/* Names as many experts as the layer has keys, while enough other experts are ever used. */
 static uint32_t name_layer(moe_simulated_draft *draft, const uint32_t *keys, uint32_t n,
                            double recall, uint32_t *named)
 {
@@ -185,7 +185,7 @@ static void draft_pass(moe_simulated_draft *draft, uint32_t index, bool right)
     }
 }
 
-/* The pass at hand becomes passes[0]: what was drafted of it, when that is right. */
+/* Makes the current pass passes[0], and keeps its draft if that was right. */
 static void advance(moe_simulated_draft *draft, uint64_t pass)
 {
     bool follows = draft->n_passes > 1 && pass == draft->first_pass + 1;

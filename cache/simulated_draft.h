@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* A draft that runs ahead of a replayed trace, with given rates of being right, in the place of a
- * model's: what it expects each pass to use goes to the cache as forecasts.
+/* Simulates a draft that runs ahead of a replayed trace, with given rates of being right, in place
+ * of a model's draft. The cache gets its expectations as forecasts.
  *
- * It drafts pass after pass: pass t + 1 is right with probability `stands`, t + 2 with the same
- * when t + 1 is, and so on. The pass at hand is always right, because its tokens are known. Of a
- * pass that is right each expert is named with probability `recall`, of one that is wrong with
- * `recall_wrong`; names that are not the pass's are drawn by how often the trace uses an expert. A
- * pass is drafted once: only when it comes and was wrong, it and all that follows are drafted
- * again. */
+ * It drafts pass after pass: pass t + 1 is right with probability `stands`, t + 2 likewise if t + 1
+ * is, and so on. The current pass is always right, because its tokens are known. It names each
+ * expert of a right pass with probability `recall`, and each of a wrong pass with `recall_wrong`;
+ * wrong names are drawn by how often the trace uses an expert. A pass is drafted once; only if it
+ * comes and was wrong are it and all later ones drafted again. */
 #ifndef MOE_CACHE_SIMULATED_DRAFT_H
 #define MOE_CACHE_SIMULATED_DRAFT_H
 
 #include "cache/access_list.h"
 
 typedef struct moe_simulated_draft_options {
-    uint32_t n_ahead; /* passes beyond the one at hand */
+    uint32_t n_ahead; /* passes beyond the current one */
     double stands;
     double recall;
     double recall_wrong;
@@ -29,8 +28,8 @@ int moe_simulated_draft_create(moe_simulated_draft **out, const moe_access_list 
                                moe_error *err);
 void moe_simulated_draft_destroy(moe_simulated_draft **draft);
 
-/* What is expected of the passes from `pass` on, which is asked for in order. Valid until the next
- * call. */
+/* The forecasts for the passes from `pass` on. Call in the order of the passes; valid until the
+ * next call. */
 const moe_policy_forecast *moe_simulated_draft_look(moe_simulated_draft *draft, uint64_t pass,
                                                     size_t *n);
 

@@ -75,7 +75,7 @@ int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_e
     return status == MOE_OK ? open_trace(out, &own, err) : status;
 }
 
-/* Those made before the pass of a row, with its first row. */
+/* Writes the forecasts made before the pass of a row, with its first row. */
 static void save_forecasts(moe_trace_writer *writer, const moe_trace *trace, uint64_t row,
                            size_t *next)
 {

@@ -43,7 +43,7 @@ struct moe_trace {
     uint16_t *ids;      /* ascending within a list */
     float *gates;       /* [n_ids] or NULL */
     moe_trace_forecast *forecasts;
-    uint64_t *forecast_pass; /* beside forecasts, ascending: the pass that it was made before */
+    uint64_t *forecast_pass; /* for each forecast, ascending: the pass before which it was made */
     size_t n_forecasts;
     size_t forecast_capacity;
     uint32_t n_lists;    /* lists of the last row so far */
@@ -73,7 +73,8 @@ int moe_trace_add_row(moe_trace *trace, bool new_pass, uint64_t token, uint32_t 
 /* Adds the row's next layer; each row needs all layers. gates may be NULL when the trace has none.
  * Sorts by id. MOE_ERR_FORMAT: an id twice or out of range; MOE_ERR_MEMORY. */
 int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates, uint32_t n);
-/* A forecast made before the pass of the last row. MOE_ERR_FORMAT: out of range; MOE_ERR_MEMORY. */
+/* Adds a forecast made before the pass of the last row. MOE_ERR_FORMAT: out of range;
+ * MOE_ERR_MEMORY. */
 int moe_trace_add_forecast(moe_trace *trace, const moe_trace_forecast *forecast);
 /* Ends the trace after its last row, and sets what depends on all rows. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);

@@ -20,8 +20,8 @@ int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t
 /* gates: the router's probabilities of the ids, or NULL in a trace without gates. */
 void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, const float *gates,
                                uint32_t n);
-/* What was forecast before the row's pass: of `passes_ahead` passes later. With the first row of a
- * pass. */
+/* Adds a forecast made before the row's pass, for the pass `passes_ahead` later. Call with the
+ * first row of a pass. */
 void moe_trace_writer_add_forecast(moe_trace_writer *writer, uint32_t passes_ahead, uint32_t layer,
                                    uint32_t expert, float chance);
 /* Ends the row and hands all rows to the system, so that a write error is reported here. */

@@ -29,7 +29,7 @@ typedef struct page_rows {
     const void *v[MOE_KV_PAGE];
 } page_rows;
 
-/* Positions first .. first + n - 1 of the timeline. */
+/* Lists positions first .. first + n - 1 of the timeline. */
 static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
                          uint32_t first, uint32_t n, page_rows *rows)
 {
@@ -44,7 +44,7 @@ static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint
     }
 }
 
-/* The args->n_valid positions from `first` on, which lie in one page. */
+/* Finds the args->n_valid positions from `first` on, which lie in one page. */
 static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
                        uint32_t first, page_rows *rows, moe_attend_args *args)
 {
@@ -61,7 +61,7 @@ static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32
     args->v = base + layout->v_offset + slot * layout->v_row_bytes;
 }
 
-/* Of no pages: empty, but for the sinks of heads first .. first + n_q - 1. */
+/* The state before any page: empty, or the sinks of heads first .. first + n_q - 1. */
 static void begin_state(const moe_attention *a, uint32_t first, uint32_t n_q, float *max,
                         float *sum)
 {

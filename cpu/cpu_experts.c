@@ -102,7 +102,7 @@ static void list_down(const moe_cpu_device *cpu, uint32_t n_ff, const moe_q8_row
     }
 }
 
-/* The works' x_scales in a row; NULL, and MOE_OK, where they have none. */
+/* Collects the works' x_scales in one array; NULL, and MOE_OK, if they have none. */
 static int collect_scales(const moe_expert_work *works, uint32_t n_works, uint32_t n_inner,
                           float **scales, moe_error *err)
 {

@@ -220,8 +220,8 @@ uint64_t moe_expert_store_n_lendable(const moe_expert_store *store, size_t bytes
 void moe_expert_store_end_loan(moe_expert_store *store, void *memory);
 /* Pages of the RAM slots that are closed. */
 uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store);
-/* What must hold between two calls: tiers are sane, every pin has an owner, and what is under way
- * is pinned. O(slots + keys). */
+/* What must hold between two calls: tiers are sane, every pin has an owner, and moves under way are
+ * pinned. O(slots + keys). */
 bool moe_expert_store_is_sane(const moe_expert_store *store);
 
 /* True when the disk has no demand or verification to serve. */

@@ -60,7 +60,8 @@ uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);
 void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *stats);
-/* The slots' memory and their cache are sane, and only slots that hold an expert are complete. */
+/* Whether the slots' memory and their cache are sane, and only slots with an expert are complete.
+ */
 bool moe_host_tier_is_sane(const moe_host_tier *tier);
 
 #endif

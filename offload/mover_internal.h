@@ -100,7 +100,7 @@ static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
     return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
 }
 
-/* The arrows of the drawing in mover.h. */
+/* Whether this is an arrow of the drawing in mover.h. */
 static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
 {
     switch (from) {
@@ -121,14 +121,14 @@ static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
     return false;
 }
 
-/* Nobody else writes a slot's state. */
+/* Nothing else writes a slot's state. */
 static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
 {
     MOE_ASSERT(moe_mover_is_edge(moe_mover_get_state(slot), state));
     atomic_store_explicit(&slot->state, state, memory_order_release);
 }
 
-/* For assertions: somebody holds the lock. */
+/* For assertions: some thread holds the lock. */
 static inline bool moe_mover_is_locked(const moe_mover *mover)
 {
     return pthread_mutex_trylock((pthread_mutex_t *)&mover->lock) != 0;
@@ -136,8 +136,8 @@ static inline bool moe_mover_is_locked(const moe_mover *mover)
 
 /* Under the lock: queues, states and counts agree. O(slots). */
 bool moe_mover_queues_are_sane(const moe_mover *mover);
-/* Likewise, and what the thread keeps for itself agrees with them. By the thread, when it has begun
- * all that it may. */
+/* The same, and the thread's own fields agree with them. The thread calls it when it has begun
+ * everything that it may. */
 bool moe_mover_is_sane(const moe_mover *mover);
 
 /* Puts a request at the end of its queue, and takes it out. Under the lock. */

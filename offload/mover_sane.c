@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The state that a mover must be in. Assertions ask: for the queues when the mover is closed, and
- * for the whole each time that its thread has nothing left to begin. */
+/* Checks the state of a mover. Assertions check the queues when the mover is closed, and the whole
+ * each time that its thread has nothing left to begin. */
 #include "offload/mover_internal.h"
 
 /* A queue holds the slots that wait for its stage with its cause, linked both ways. Counts them. */
@@ -24,8 +24,8 @@ static bool queue_is_sane(const moe_mover *mover, moe_mover_stage stage, int cau
     return q->first == MOE_MOVER_NONE || q->last == previous;
 }
 
-/* What a slot's state says of its other fields. Those of a slot that is being read are the
- * thread's alone. */
+/* Checks that a slot's other fields fit its state. Fields of a slot that is being read belong to
+ * the thread. */
 static bool slot_is_sane(const moe_mover *mover, const moe_mover_slot *slot)
 {
     switch (moe_mover_get_state(slot)) {
@@ -82,7 +82,7 @@ bool moe_mover_queues_are_sane(const moe_mover *mover)
            (mover->stop || !mover->ended) && (mover->ended || !mover->hangs);
 }
 
-/* Copies under way, each of a slot of its own. */
+/* Checks that copies under way belong to different slots. */
 static bool copies_are_sane(const moe_mover *mover)
 {
     if (mover->n_copies > MOE_MOVER_COPIES) {

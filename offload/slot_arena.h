@@ -76,8 +76,8 @@ int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_ma
                                 moe_expert_cache_options *options, moe_expert_cache **cache,
                                 moe_error *err);
 
-/* Classes lie one after the other, slots and bytes add up, and buffers are aligned. Of an arena
- * that has been allocated. O(layers + classes). */
+/* Whether classes follow each other, slots and bytes add up, and buffers are aligned. For an
+ * allocated arena. O(layers + classes). */
 bool moe_slot_arena_is_sane(const moe_slot_arena *arena);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What cpu/kernel_tables.c puts the tables together from: reference C, and what each processor
- * architecture supplies. Meson picks the file that does (cpu/x86, or arch_generic.c, which supplies
+/* The parts from which cpu/kernel_tables.c assembles the tables: reference C, and what each
+ * processor architecture supplies. Meson picks the file (cpu/x86, or arch_generic.c, which supplies
  * nothing). */
 #ifndef MOE_CPU_ARCH_KERNELS_H
 #define MOE_CPU_ARCH_KERNELS_H

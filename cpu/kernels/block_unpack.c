@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* The blocks lie in files so: no padding, and no field elsewhere than GGUF has it. */
+/* Checks the layout against the file's: no padding, and every field where GGUF has it. */
 #define BLOCK_IS(type, bytes)                                                                      \
     _Static_assert(sizeof(type) == (bytes) && _Alignof(type) <= 2, "the block of a file")
 #define FIELD_AT(type, field, at) _Static_assert(offsetof(type, field) == (at), "as in a file")

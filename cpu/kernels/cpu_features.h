@@ -19,7 +19,7 @@ enum {
 /* The features of this processor that the operating system enables. */
 unsigned moe_cpu_features(void);
 
-/* The mask that the choice stands for: a subset of the processor's features. */
+/* The feature mask of the choice: a subset of the processor's features. */
 unsigned moe_cpu_features_of(moe_kernels kernels);
 
 /* "AVX2 AVX-512 VNNI ..." into out. */

@@ -88,7 +88,7 @@ struct moe_range_reader {
     moe_range_reader_stats stats;
 };
 
-/* The arrows of the drawing above; nobody else writes a range's phase. */
+/* Follows the arrows of the drawing above; nothing else writes a range's phase. */
 static inline void moe_range_set_phase(moe_range_state *range, moe_range_phase phase)
 {
     MOE_ASSERT(range->phase == MOE_RANGE_FREE

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Part of builds with assertions alone: a library that is given to users never prints and never
- * ends its process. */
+/* Only part of builds with assertions: a library given to users never prints and never ends its
+ * process. */
 #include "runtime/base/moe_assert.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 void moe_assert_failed(const char *file, int line, const char *condition)
 {
-    /* Past the buffers of stdio, whose locks the failing thread may hold. */
+    /* Bypasses the buffers of stdio, whose locks the failing thread may hold. */
     (void)dprintf(STDERR_FILENO, "%s:%d: assertion failed: %s\n", file, line, condition);
     __builtin_trap();
 }

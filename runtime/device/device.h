@@ -136,12 +136,12 @@ typedef struct moe_attention {
     const float *q;         /* device, [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
-    /* Of the positions 0..position a row sees the last `window`, itself among them; 0: all. And of
-     * those, the ones of its own chunk: chunk c is [c * chunk, (c + 1) * chunk); 0: there are none.
-     * What a row does not see is not read, and may be of a page that is not there. */
+    /* Of the positions 0..position a row sees the last `window`, including itself; 0: all. Of those
+     * it sees the ones of its own chunk, where chunk c is [c * chunk, (c + 1) * chunk); 0: there
+     * are no chunks. Positions that no row sees are not read, and their page may be missing. */
     uint32_t window;
     uint32_t chunk;
-    /* Device, [n_head] or NULL: each head's softmax has one more score, which has no value. The
+    /* Device, [n_head] or NULL: each head's softmax has one more score, without a value. The
      * running state of attend_merge() begins with it: (max, sum, out) is (sink, 1, 0). */
     const float *sinks;
     /* Host, [n_rows] or NULL: row r's scale is scale * row_scales[r]. */
@@ -149,7 +149,7 @@ typedef struct moe_attention {
     float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
 
-/* The first position that a row sees. The sums over the page that it lies in begin with it. */
+/* The first position that a row sees. The sums over its page begin with it. */
 static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t position)
 {
     uint32_t n = position + 1;
@@ -194,8 +194,8 @@ typedef struct moe_expert_work {
     moe_weight gate, up, down;
     const float *gate_bias, *up_bias, *down_bias; /* device, [n_out] each; or NULL */
     moe_activation activation;
-    /* Host, [n_rows] or NULL: the products gate . x and up . x of a row are multiplied by its own.
-     * Not together with biases. */
+    /* Host, [n_rows] or NULL: factors of the products gate . x and up . x of each row. Not together
+     * with biases. */
     const float *x_scales;
     const uint32_t *x_index;   /* host, [n_rows]: rows of x; NULL: 0, 1, .. */
     const uint32_t *out_index; /* host, [n_rows]: rows of out; NULL: 0, 1, .. */
@@ -245,7 +245,7 @@ typedef struct moe_step_inputs {
     uint32_t n_rot;
 } moe_step_inputs;
 
-/* What not every device has. */
+/* Features that not every device has. */
 typedef enum moe_device_feature {
     /* window, chunk, sinks and row_scales of moe_attention */
     MOE_DEVICE_MASKED_ATTENTION = 1 << 0,

@@ -29,7 +29,7 @@ int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *draft
 
 /* Computes where the rows of the tree's nodes are stored. */
 void moe_speculation_place(moe_session_draft *draft);
-/* Entries of moe_speculation_drafting that stand in session_draft.c. */
+/* The entries of moe_speculation_drafting that are in session_draft.c. */
 moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
 bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                            const float *logits);

@@ -123,8 +123,8 @@ typedef struct moe_draft_parts {
     void *model;
 } moe_draft_parts;
 
-/* One step, in this order. The engine's step calls speculation through this table alone, so that a
- * plain step meets none of its files. */
+/* One step, in this order. The engine's step calls speculation only through this table, so that a
+ * plain step needs none of its files. */
 typedef struct moe_drafting {
     /* The room that the timeline's array must have behind its end before the step. */
     uint32_t (*room)(const moe_speculation *speculation, const moe_draft_line *line);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A longer context never needs less memory, so the largest one that will do is found by halving, in
- * steps of the KV cache's pages. */
+/* A longer context never needs less memory, so bisection finds the largest one that fits, in steps
+ * of the KV cache's pages. */
 #include "runtime/engine/context_fit.h"
 
 #include "runtime/pass/kv_cache.h"
 
-/* A session takes at most this part of what experts and a session have together, ... */
+/* A session takes at most this part of the memory of experts and a session together, ... */
 #define SESSION_DIVISOR 4
-/* ... unless its context has no more tokens than these, which a conversation needs. */
+/* ... unless its context has at most this many tokens, which a conversation needs. */
 #define LEAST_CONTEXT 4096u
 
 typedef struct fit {
@@ -34,7 +34,7 @@ static bool works(fit *f, uint32_t context)
            (!f->shares || leaves_experts(&f->input, &plan));
 }
 
-/* In tokens; 0: none of at least a page works. */
+/* In tokens; 0: not even one page works. */
 static uint32_t largest(fit *f, uint32_t most)
 {
     if (works(f, most)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The context of an engine whose options name none: the largest whose plan works and leaves most of
- * the memory that experts and sessions share to experts. */
+/* Chooses the context of an engine whose options give none: the largest whose plan works and leaves
+ * experts most of the memory that they share with sessions. */
 #ifndef MOE_ENGINE_CONTEXT_FIT_H
 #define MOE_ENGINE_CONTEXT_FIT_H
 
@@ -9,8 +9,8 @@
 /* RAM of one session with so many tokens, KV cache apart. */
 typedef uint64_t (*moe_session_bytes_fn)(const void *user, uint64_t n_tokens);
 
-/* At most input->context; a context that works where there is one, else the least, whose plan then
- * says what lacks. */
+/* At most input->context. If no context works, returns the smallest, whose plan then says what is
+ * missing. */
 uint32_t moe_fit_context(const moe_plan_input *input, moe_session_bytes_fn session_bytes,
                          const void *user);
 

@@ -82,7 +82,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     return status;
 }
 
-/* Biases of experts are in the device's memory, and the host cannot read that. */
+/* The biases of experts are in the device's memory, which the host cannot read. */
 static bool lacks_biases(const moe_engine *engine)
 {
     return engine->config.expert_biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;

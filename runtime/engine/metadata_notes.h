@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the user is told of a model's metadata when it is opened. */
+/* What the user is told of a model's metadata when the model is opened. */
 #ifndef MOE_ENGINE_METADATA_NOTES_H
 #define MOE_ENGINE_METADATA_NOTES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine's options as the library works on them: a copy of what the program handed over, whole,
- * with the structs of lossy modes and experiments that hang on it. */
+/* An engine's options as the library uses them: a complete copy of what the program passed, with
+ * the structs of lossy modes and experiments that are attached to it. */
 #ifndef MOE_ENGINE_OPTION_SET_H
 #define MOE_ENGINE_OPTION_SET_H
 
@@ -14,12 +14,12 @@ typedef struct moe_option_set {
     moe_lab_options lab;
 } moe_option_set;
 
-/* Copies the options by the rule of struct_size; defaults stand for what is not given. The strings
- * stay the program's. The set must not move afterwards. */
+/* Copies the options by the rule of struct_size; fields that are not given get their defaults.
+ * Strings still belong to the program. The set must not move afterwards. */
 int moe_option_set_take(moe_option_set *set, const moe_engine_options *given, moe_error *err);
 
-/* MOE_ERR_ARGUMENT, naming the field and the values it may have, where an enumeration has none of
- * its values. Looks at no other field. */
+/* MOE_ERR_ARGUMENT, naming the field and its possible values, if an enumeration has another value.
+ * Checks no other field. */
 int moe_option_values_check(const moe_engine_options *options, moe_error *err);
 
 /* "on-demand", as messages say it. */

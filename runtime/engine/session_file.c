@@ -45,7 +45,7 @@ typedef struct session_header {
     uint32_t reserved;
 } session_header;
 
-/* As it lies in files: no padding, so that every byte of it is written and checked. */
+/* The layout in files: no padding, so that every byte is written and checked. */
 _Static_assert(sizeof(session_header) == 176 && offsetof(session_header, fingerprint) == 16 &&
                    offsetof(session_header, n_tokens) == 32 &&
                    offsetof(session_header, sampling) == 56 &&

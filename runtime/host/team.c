@@ -39,7 +39,7 @@
 #define GATE_ONE_CAME   (2u * MAX_THREADS)
 #define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap */
 
-/* The gate's fields lie side by side, and as many workers as there can be fit in each. */
+/* The gate's fields are adjacent, and each can hold the largest number of workers. */
 _Static_assert((GATE_INSIDE & GATE_OPEN) == 0 && GATE_INSIDE + GATE_ONE_INSIDE == GATE_ONE_CAME &&
                    GATE_ONE_CAME * MAX_THREADS == GATE_GENERATION,
                "open | inside | came | generation");

@@ -24,8 +24,8 @@ typedef struct moe_budget_exact {
     uint64_t n_layers;
 } moe_budget_exact;
 
-/* Adds its hook to the runner: from here on the layers of lossy passes are computed twice, and a
- * budget that the oracle ranks is given each layer's list. budget must outlive the passes. */
+/* Adds its hook to the runner: the layers of lossy passes are now computed twice, and a budget that
+ * the oracle ranks gets each layer's list. budget must outlive the passes. */
 int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
                           moe_error *err);
 /* Passes must not run any more. */

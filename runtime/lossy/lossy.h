@@ -78,7 +78,7 @@ bool moe_lossy_is_recordable(const moe_lossy *lossy);
 /* The most buddies that an expert may have by these options; 0: none are requested. */
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
-/* What moe_lossy.run is. */
+/* The function behind moe_lossy.run. */
 int moe_metered_pass(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
 /* lossy NULL: *stats is unchanged. output_error is 0; the code that measures it fills it in. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);

@@ -60,7 +60,7 @@ static int check_buddies(const moe_lossy_options *l, moe_error *err)
     return MOE_OK;
 }
 
-/* What says how a budget is kept, and finds none. */
+/* Refuses options that say how a budget is kept when there is no budget. */
 static int check_budget(const moe_engine_options *o, moe_error *err)
 {
     const moe_lossy_options *l = o->lossy;

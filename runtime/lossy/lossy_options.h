@@ -10,7 +10,7 @@
 #include "runtime/lossy/expert_budget.h"
 
 moe_expert_budget moe_lossy_budget(const moe_engine_options *options);
-/* With a budget, layers are computed exactly, too. */
+/* Whether layers are also computed exactly, for a budget. */
 bool moe_lossy_is_measured(const moe_engine_options *options);
 moe_buddy_options moe_lossy_buddies(const moe_lossy_options *options);
 

@@ -12,7 +12,8 @@ static const moe_chat_marks pairs[] = {
     {"<|inner_prefix|>", "<|inner_suffix|>", false},      /* Apertus */
     {"◁think▷", "◁/think▷", false},                       /* Kimi-VL */
     {"<mm:think>", "</mm:think>", false},                 /* MiniMax-M3 */
-    {"<think:opensource>", "</think:opensource>", false}, /* Hy3, which puts the mark together */
+    {"<think:opensource>", "</think:opensource>", false}, /* Hy3, whose template joins the mark from
+                                                           * pieces */
     {"<think>", "</think>", false},
     {"<thinking>", "</thinking>", false},
     {"<thought>", "</thought>", false},

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The markup between which models reason. */
+/* The marks around a model's reasoning. */
 #ifndef MOE_MODEL_CHAT_MARKS_H
 #define MOE_MODEL_CHAT_MARKS_H
 
 #include "runtime/model/chat_template.h"
 
 const moe_chat_marks *moe_chat_known_marks(size_t *n);
-/* The first pair that the template writes or looks for, or NULL. */
+/* The first pair that the template writes or searches for, or NULL. */
 const moe_chat_marks *moe_chat_marks_in(moe_string_view source);
 
-/* The rendered text opens reasoning at its end; where its last message is continued: anywhere. */
+/* Whether the rendered text opens reasoning at its end; if its last message is continued: anywhere.
+ */
 bool moe_chat_is_reasoning(const moe_chat_marks *marks, const char *text, size_t size,
                            bool continued);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation through its template: the variables that templates ask for, the rendered text, and
- * its tokens. */
+/* Renders a conversation by its template: sets the variables that templates use, renders the text,
+ * and tokenizes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ static void add_bool(variable_list *list, const char *name, bool value)
     add_json(list, name, value ? "true" : "false");
 }
 
-/* Without the token the variable is not there, as transformers has it; the library's own templates
- * take an empty text. */
+/* A missing token leaves the variable undefined, as in transformers; the library's own templates
+ * get an empty text. */
 static void add_token(variable_list *list, const char *name, const moe_tokenizer *tokenizer,
                       int32_t id, bool always)
 {
@@ -64,7 +64,7 @@ static void fill_variables(variable_list *list, const moe_tokenizer *tokenizer,
     if (known) {
         add_bool(list, "add_bos", tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN);
     }
-    /* The names under which templates ask for it. */
+    /* The names that templates use for it. */
     if (input->thinking != 0) {
         add_bool(list, "enable_thinking", input->thinking > 0);
         add_bool(list, "thinking", input->thinking > 0);
@@ -93,7 +93,8 @@ static int render_text(const moe_tokenizer *tokenizer, const moe_chat_input *inp
     return moe_template_render(&asked, out, err);
 }
 
-/* A switch that changes nothing is told: the model would think, or not, against what was asked. */
+/* Reports a switch without effect: the model would otherwise think, or not, against the caller's
+ * wish. */
 static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *input, moe_error *err)
 {
     moe_chat_input on = *input;
@@ -148,7 +149,7 @@ static bool is_token(const moe_tokenizer *tokenizer, const char *text)
     return moe_tokenizer_find(tokenizer, text, strlen(text)) != MOE_NO_TOKEN;
 }
 
-/* What the template speaks of, else what the vocabulary has tokens for. */
+/* The marks in the template, else those that the vocabulary has tokens for. */
 static moe_chat_marks find_marks(const moe_tokenizer *tokenizer, moe_string_view source)
 {
     size_t n;

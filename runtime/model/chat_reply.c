@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Marks may be tokens of their own, control tokens among them, or texts that come in pieces. So
- * text is held back as long as it may be the beginning of the mark that is waited for.
+/* A mark may be one token, possibly a control token, or a text that comes in pieces. Text is
+ * therefore held back while it may be the beginning of the awaited mark.
  *
- *     token -> text -> held --mark found--> the other part
- *                        |--- no mark ----> out
+ *    token -> text -> held --mark found--> the other part
+ *                       |--- no mark ----> out
  *
  * gpt-oss writes messages with headers: <|channel|>analysis<|message|>text<|end|>. */
 #include "runtime/model/chat_reply.h"
@@ -71,7 +71,7 @@ static void enter(moe_reply_reader *r, moe_reply_part part)
     r->part = part;
 }
 
-/* How many bytes at the end of text the mark may begin with. */
+/* How many bytes at the end of text may begin the mark. */
 static size_t begun(const moe_reply_text *text, const char *mark)
 {
     size_t length = strlen(mark);
@@ -107,12 +107,12 @@ static void scan(moe_reply_reader *r)
     }
 }
 
-/* A control token counts only where it is, begins or goes on with the mark that is waited for. */
+/* A control token counts only if it is, begins or continues the awaited mark. */
 static void push_control(moe_reply_reader *r, moe_string_view piece)
 {
     const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
     size_t length = strlen(mark);
-    size_t at = r->held.size; /* what is held is the beginning of the mark */
+    size_t at = r->held.size; /* the held text is the beginning of the mark */
     bool goes_on = at + piece.size <= length && memcmp(mark + at, piece.data, piece.size) == 0;
     if (!goes_on && (piece.size > length || memcmp(mark, piece.data, piece.size) != 0)) {
         return;
@@ -130,7 +130,7 @@ static bool is_text(moe_string_view piece, const char *text)
     return piece.size == strlen(text) && memcmp(piece.data, text, piece.size) == 0;
 }
 
-/* True: the token was one of a message's frame. */
+/* True if the token was part of a message's frame. */
 static bool push_frame(moe_reply_reader *r, moe_string_view piece)
 {
     if (is_text(piece, "<|message|>")) {

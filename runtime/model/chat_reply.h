@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes apart what a model writes: reasoning and answer, told apart by marks. */
+/* Separates what a model writes into reasoning and answer, by their marks. */
 #ifndef MOE_MODEL_CHAT_REPLY_H
 #define MOE_MODEL_CHAT_REPLY_H
 
@@ -23,10 +23,10 @@ typedef struct moe_reply_reader {
     char *streamed; /* room for moe_text_stream_max() */
     moe_reply_part part;
     moe_reply_text header; /* of a message with channels */
-    moe_reply_text held;   /* the beginning of a mark, perhaps */
-    moe_reply_text spaces; /* white space that may turn out to end the reasoning */
-    bool skips_space;      /* at the start of reasoning, and behind it */
-    bool starts;           /* nothing has come yet */
+    moe_reply_text held;   /* text that may be the beginning of a mark */
+    moe_reply_text spaces; /* white space that may belong to the end of the reasoning */
+    bool skips_space;      /* at the start of reasoning, and after it */
+    bool starts;           /* no text has come yet */
     bool no_memory;
     moe_reply_text out[2]; /* by moe_reply_part */
 } moe_reply_reader;

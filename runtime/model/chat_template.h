@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Conversations through a chat template: which template, and from its text to tokens.
+/* Conversations through a chat template: chooses the template, and turns its text into tokens.
  *
- * Only what the template wrote is searched for control tokens. What came from messages, tools or
+ * Only text that the template wrote is searched for control tokens. Text from messages, tools or
  * arguments is encoded as plain text and can never become one. */
 #ifndef MOE_MODEL_CHAT_TEMPLATE_H
 #define MOE_MODEL_CHAT_TEMPLATE_H
@@ -15,15 +15,15 @@ typedef struct moe_chat_template {
 } moe_chat_template;
 
 /* The template of that name: one of the file's (tokenizer.chat_template.NAME; "default" is
- * tokenizer.chat_template), else one of the library's. name NULL: the file's own, "tool_use" where
- * there are tools and the file has one of that name. MOE_ERR_UNSUPPORTED where there is none, with
- * the names that there are. */
+ * tokenizer.chat_template), else one of the library's. name NULL: the file's own, or "tool_use" if
+ * there are tools and the file has one of that name. MOE_ERR_UNSUPPORTED, with the names that
+ * exist, if there is none. */
 int moe_chat_template_find(moe_chat_template *out, const moe_gguf *gguf, const char *name,
                            bool with_tools, moe_error *err);
 
-/* How reasoning is told apart from the answer. */
+/* The marks that separate reasoning from the answer. */
 typedef struct moe_chat_marks {
-    const char *open, *close; /* texts that the model writes; "": no reasoning is told apart */
+    const char *open, *close; /* texts that the model writes; "": reasoning is not separated */
     bool has_channels;        /* gpt-oss: the header of each message names a channel */
 } moe_chat_marks;
 
@@ -43,10 +43,10 @@ typedef struct moe_chat_output {
     size_t n_tokens;
     char *text; /* as rendered; malloc'ed, the caller's */
     size_t size;
-    moe_template_span *spans; /* of the text, by who wrote them */
+    moe_template_span *spans; /* the text's spans, by origin */
     size_t n_spans;
     moe_chat_marks marks;
-    bool in_reasoning; /* the text ends inside reasoning, which the model goes on with */
+    bool in_reasoning; /* the text ends inside reasoning, which the model continues */
 } moe_chat_output;
 
 int moe_chat_render_input(const moe_tokenizer *tokenizer, const moe_chat_input *input,

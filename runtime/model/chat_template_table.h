@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Templates for files that have none of their own, in the language of runtime/template. */
+/* Templates for files without one, in the language of runtime/template. */
 #ifndef MOE_MODEL_CHAT_TEMPLATE_TABLE_H
 #define MOE_MODEL_CHAT_TEMPLATE_TABLE_H
 

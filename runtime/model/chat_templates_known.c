@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The templates that the library knows by name, for files that hold none. bos_token and eos_token
- * are "" where the vocabulary has none; add_bos says whether its texts begin with BOS. */
+/* The templates that the library knows by name, for files without one. bos_token and eos_token are
+ * "" if the vocabulary has none; add_bos says whether its texts begin with BOS. */
 #include "runtime/model/chat_template_table.h"
 
 #define ROLES                                                                                      \
@@ -11,7 +11,7 @@
 #define BOS        "{{ bos_token }}"
 #define BOS_IF_ANY "{% if add_bos %}" BOS "{% endif %}"
 
-/* What stands there when the first message is not the system's. */
+/* The system text to use if the first message is not the system's. */
 #define DEFAULT_SYSTEM(text)                                                                       \
     "{% if not messages or messages[0].role != 'system' %}{{ '" text "' }}{% endif %}"
 
@@ -20,7 +20,7 @@
     "{% elif m.role == 'user' %}{{ " user " }}{% else %}{{ " assistant                             \
     " }}{% endif %}{% endfor %}"
 
-/* A question that follows the system's text shares its frame. */
+/* A question after the system's text shares its frame. */
 #define AFTER_SYSTEM(open)                                                                         \
     "('' if not loop.first and messages[loop.index0 - 1].role == 'system' else " open ")"
 
@@ -50,12 +50,12 @@
     "'<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content.strip() + "            \
     "'<|eot_id|>'"
 
-/* Spaces around what a user says, and around answers, changed with each version. */
+/* The spaces around user messages and answers changed with each version. */
 #define MISTRAL(before, after, assistant)                                                          \
     ROLES BOS LOOP("'" before "' + m.content + '\\n\\n'",                                          \
                    AFTER_SYSTEM("'" before "'") " + m.content + '" after "'", assistant)
 
-/* Reasoning of earlier answers is left out; answers behind the last question show theirs. */
+/* Reasoning of earlier answers is left out; answers after the last question show theirs. */
 #define QWEN3                                                                                      \
     ROLES BOS_IF_ANY                                                                               \
         "{% set ns = namespace(last=messages | length) %}{% for m in messages %}"                  \

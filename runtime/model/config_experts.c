@@ -9,7 +9,7 @@
 
 #include "runtime/base/error.h"
 
-/* Layers before the first that has a router. */
+/* Number of layers before the first with a router. */
 static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_config *config)
 {
     uint32_t n = 0;
@@ -23,7 +23,7 @@ static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_con
     return 0;
 }
 
-/* Rows of the first shared expert that the file has; 0: it has none. */
+/* Rows of the file's first shared expert; 0: it has none. */
 static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
 {
     for (uint32_t i = config->n_dense_lead; i < config->n_layer && i < MOE_MAX_LAYERS; i++) {
@@ -88,7 +88,7 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
     config->gate_bias_tensor = "exp_probs_b.bias";
     if (!config->gate_selection_bias) {
-        *strrchr(name, '.') = '\0'; /* some files leave the end out */
+        *strrchr(name, '.') = '\0'; /* some files omit the ending */
         config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
         config->gate_bias_tensor = "exp_probs_b";
     }
@@ -150,7 +150,7 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     if (r->family->qk_norm_not_of > 0 && config->n_expert == r->family->qk_norm_not_of) {
         config->qk_norm = MOE_QK_NORM_NONE;
     }
-    if (r->family->swiglu_clamped) { /* numbers of all models of the kind; no key says them */
+    if (r->family->swiglu_clamped) { /* the same for all models of this kind; no key has them */
         config->swiglu_alpha = 1.702f;
         config->swiglu_limit = 7.0f;
     }

@@ -37,7 +37,7 @@ bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 
 /* The layers' experts; their number and width, the shared ones, the gate. */
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
-/* Of a checked config: the kinds of its layers. */
+/* Sets the kinds of the layers of a checked config. */
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config);
 
 /* Ranges and relations of a config that was read. */

@@ -32,7 +32,8 @@ typedef enum moe_family_keys {
     MOE_KEY_YARN_LOG = 1 << 3,    /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
     MOE_KEY_SCALES = 1 << 4,      /* embedding_scale, residual_scale, logit_scale */
     MOE_KEY_EVERY = 1 << 5,       /* interleave_moe_layer_step */
-    MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: in text all positions are alike */
+    MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
+                                   * position */
     MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
     MOE_KEY_INDEXER = 1 << 7 /* attention.indexer.*: attention is dense, indexers are not run */
 } moe_family_keys;
@@ -44,12 +45,13 @@ typedef struct moe_family {
     moe_qk_norm_kind qk_norm;
     bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
     bool qk_norm_after_rope; /* else before it */
-    uint32_t qk_norm_not_of; /* models with so many experts have no QK-norm; 0: all have it */
+    uint32_t qk_norm_not_of; /* models with this many experts have no QK-norm; 0: all have it */
     uint32_t window_default; /* when attention.sliding_window is absent */
-    /* The window is a chunk, and layers without it have no rotary embedding, but queries that are
+    /* The window is a chunk. Layers without a window have no rotary embedding; their queries are
      * scaled by position. */
     bool window_chunks;
-    uint32_t window_period; /* of layers with a window; the last of a period has none; 0: all do */
+    uint32_t window_period; /* period of layers with a window, of which the last has none; 0: all
+                             * have it */
     bool attention_sinks;
     moe_rope_kind rope;
     bool yarn_fractions;
@@ -59,7 +61,7 @@ typedef struct moe_family {
     bool gate_renormalise; /* when expert_weights_norm is absent */
     bool logit_divisor;    /* logits are divided by logit_scale, not multiplied */
     bool expert_biases;
-    bool gate_scales_input; /* an expert's weight multiplies what goes in, not what comes out */
+    bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
     bool swiglu_clamped;
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which layer is of which kind, from the config's dials and the keys about windows. */
+/* Determines the kind of each layer, from the config's dials and the keys about windows. */
 #include "runtime/model/config_reader.h"
 
 #include <inttypes.h>
@@ -15,8 +15,9 @@ static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uin
                                      : MOE_FEED_FORWARD_ROUTED;
 }
 
-/* Whether the layer has the window: a list with an entry for each layer says so, or a period, whose
- * last layer sees everything. Of a period of 0 or 1 all layers have it. */
+/* Whether the layer has the window. Either a list has an entry for each layer, or a period tells:
+ * the last layer of a period sees everything. With a period of 0 or 1 all layers have the window.
+ */
 static bool has_window(moe_config_reader *r, uint32_t layer)
 {
     const moe_gguf_kv *pattern = moe_config_find(r, "attention.sliding_window_pattern");

@@ -26,9 +26,10 @@ typedef enum moe_feed_forward_kind {
 typedef struct moe_layer_kind {
     moe_mixer_kind mixer;
     moe_feed_forward_kind feed_forward;
-    uint32_t window; /* a token attends to so many of the last ones, itself among them; 0: to all */
-    uint32_t chunk;  /* ... and to those of its own chunk of so many positions; 0: there are none */
-    bool no_rope;    /* queries and keys are not turned */
+    uint32_t window; /* a token attends to this many of the last ones, including itself; 0: to all
+                      */
+    uint32_t chunk;  /* ... and only to those of its own chunk of so many positions; 0: no chunks */
+    bool no_rope;    /* no rotary embedding of queries and keys */
     bool tempered;   /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
 

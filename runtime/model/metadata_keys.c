@@ -13,7 +13,7 @@
 #define READ_BY_GQA   (1u << 17)
 #define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
 #define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
-/* MOE_SHARED_TENSORS: their tensors say all that the keys do */
+/* MOE_SHARED_TENSORS: the tensors tell everything that the keys would */
 #define READ_BY_TENSORS (1u << 20)
 #define READ_BY_ALL     UINT32_MAX
 

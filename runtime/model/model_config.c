@@ -182,7 +182,7 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
 
 static void read_temperature(moe_config_reader *r, moe_model_config *config)
 {
-    /* Llama-4's numbers where its files have none. */
+    /* Llama-4's numbers, if the file has none. */
     bool chunks = r->family->window_chunks;
     if ((r->family->keys & MOE_KEY_TEMPERATURE) == 0) {
         return;

@@ -20,7 +20,8 @@ typedef enum moe_attention_kind {
 typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_NONE,
     MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
-    MOE_QK_NORM_UNIT, /* of each head without a weight, where heads are turned (Llama-4) */
+    MOE_QK_NORM_UNIT, /* of each head, without a weight, in layers with rotary embedding (Llama-4)
+                       */
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
@@ -102,7 +103,7 @@ typedef struct moe_model_config {
     /* Feed-forward */
     const char *ffn_norm_tensor; /* its name after "blk.N."; constant */
     uint32_t n_dense_lead;       /* leading layers without experts */
-    uint32_t moe_every; /* of the rest, those whose number, from 1 on, it divides have experts */
+    uint32_t moe_every; /* after these, layer numbers (from 1) divisible by this have experts */
     uint32_t n_ff_dense;
     uint32_t n_expert;
     uint32_t n_expert_used;
@@ -119,7 +120,7 @@ typedef struct moe_model_config {
     bool gate_selection_bias;     /* a bias used to select only (exp_probs_b) */
     const char *gate_bias_tensor; /* its name after "blk.N."; constant */
     bool indexer_unused;          /* attention is dense although the file has indexers */
-    bool gate_assumed;            /* the file does not say which gate; told by what else it holds */
+    bool gate_assumed;            /* the file does not name the gate; inferred from the rest */
     uint32_t n_group;             /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;

@@ -103,8 +103,8 @@ int32_t moe_vocab_find(const moe_vocab *vocab, const char *piece, size_t size);
 /* The longest special token that text starts with, or MOE_NO_TOKEN. */
 int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, const char *text,
                           size_t size);
-/* The set without the tokens that look like markup and stand in `source` or are known markup.
- * Release out->ids with free(). */
+/* The set without tokens that look like markup and occur in `source`, or are known markup. Release
+ * out->ids with free(). */
 bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
                              moe_string_view source, moe_special_set *out);
 /* Undoes the byte-level alphabet. out has room for size bytes. If a character is not in the
@@ -182,9 +182,9 @@ typedef struct moe_text_span {
     bool is_markup; /* searched for control tokens */
 } moe_text_span;
 
-/* Encodes the spans as one text, adding nothing. Tokens that the vocabulary calls the user's own
+/* Encodes the spans as one text, adding nothing. Tokens that the vocabulary marks as user-defined
  * ("<think>", "<tool_call>") are found in plain text too, unless markup_source, the template's
- * text, has them: then they are markup. */
+ * text, contains them: then they are markup. */
 int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
                                moe_string_view markup_source, int32_t **tokens, size_t *n_tokens,
                                moe_error *err);

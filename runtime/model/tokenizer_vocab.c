@@ -275,7 +275,7 @@ static bool is_control_text(moe_string_view text)
     return false;
 }
 
-/* The tokens that begin and end texts, where the file calls them ordinary words. */
+/* Tokens that begin and end texts, if the file declares them as ordinary words. */
 static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
                                  const moe_string_view *texts)
 {

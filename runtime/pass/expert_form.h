@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a routed expert is beside its three matrices: biases, which are resident, and how gate and
- * up become one. */
+/* The parts of a routed expert besides its three matrices: biases, which are resident, and the
+ * activation that joins gate and up. */
 #ifndef MOE_PASS_EXPERT_FORM_H
 #define MOE_PASS_EXPERT_FORM_H
 
 #include "runtime/pass/runner.h"
 
-/* Expert's row of a tensor [n_expert][..]; NULL where the model has none. */
+/* The expert's row of a tensor [n_expert][..]; NULL if the model has none. */
 static inline const float *moe_expert_bias(const moe_runner *runner, uint32_t layer, int tensor,
                                            uint32_t expert)
 {
@@ -23,13 +23,13 @@ static inline moe_activation moe_expert_activation(const moe_model_config *confi
                             config->swiglu_alpha, config->swiglu_limit};
 }
 
-/* Rows first, first + 1, .. of the plan: their inputs' scales; NULL where there are none. */
+/* Input scales of the plan's rows first, first + 1, ..; NULL if there are none. */
 static inline const float *moe_input_scales(const moe_runner *runner, uint32_t first)
 {
     return runner->config->gate_scales_input ? runner->buffers.input_scales + first : NULL;
 }
 
-/* The work of an expert of a layer without its rows. */
+/* The work of an expert of a layer, without its rows. */
 static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint32_t layer,
                                                  uint32_t expert, const moe_expert_view *view)
 {

@@ -107,7 +107,8 @@ static int finish_host_share(moe_runner *runner, uint32_t n, int status, moe_err
     return status != MOE_OK ? status : host_status;
 }
 
-/* Where weights scale the experts' inputs: those of the plan's rows, and what is left for outputs.
+/* If weights scale the experts' inputs: the scales of the plan's rows, and the remaining weights of
+ * outputs.
  */
 static void place_weights(moe_runner *runner, uint32_t n_rows)
 {

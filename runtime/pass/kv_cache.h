@@ -68,8 +68,8 @@ void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
 int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err);
 void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table);
 
-/* What must hold between two calls. The pool: free pages are counted and nobody's, layers lie
- * behind each other in a page. A table: its pages are in use, and each stands in it once. */
+/* What must hold between two calls. The pool: free pages are counted and in no table, layers follow
+ * each other in a page. A table: its pages are in use, and each occurs once. */
 bool moe_kv_pool_is_sane(const moe_kv_pool *pool);
 bool moe_kv_table_is_sane(const moe_kv_pool *pool, const moe_kv_table *table);
 

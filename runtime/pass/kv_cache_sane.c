@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The state that the KV cache must be in between two calls: what assertions ask for after a
+/* Checks the state that the KV cache must have between two calls; assertions do so after a
  * session's pages have changed. */
 #include "runtime/pass/kv_cache.h"
 
-/* Keys and values of a layer lie in the page, aligned, behind those of the layer before. */
+/* A layer's keys and values are in the page, aligned, behind those of the layer before. */
 static bool layouts_are_sane(const moe_kv_pool *pool)
 {
     size_t end = 0;

@@ -17,7 +17,7 @@ typedef enum moe_hook_order {
     MOE_HOOK_RECORDED, /* plays the whole pass on the device */
     MOE_HOOK_REPLAY,   /* puts a recorded routing in place of the routers' */
     MOE_HOOK_NATURAL,  /* computes a layer as the routers chose, to compare with */
-    MOE_HOOK_DRAFT,    /* confines drafts to resident experts; notes what the others chose */
+    MOE_HOOK_DRAFT,    /* restricts drafts to resident experts; notes the routing of other passes */
     MOE_HOOK_EDIT,     /* changes the routers' choices: budgets, buddies */
     MOE_HOOK_OVERLAP,  /* asks for the next layer's experts by an oracle */
     MOE_HOOK_OBSERVE   /* is told what was chosen in the end */

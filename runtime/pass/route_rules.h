@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What editors of routing go by, layer by layer: how the model mixes its experts. */
+/* The rules that editors of routing follow, layer by layer: how the model mixes its experts. */
 #ifndef MOE_PASS_ROUTE_RULES_H
 #define MOE_PASS_ROUTE_RULES_H
 
@@ -8,14 +8,14 @@
 
 typedef struct moe_route_rules {
     moe_mixing_rule *mixing; /* [n_layer] */
-    float *bias;             /* what their selection_bias points to, [n_layer][n_expert] */
+    float *bias;             /* the memory of their selection_bias, [n_layer][n_expert] */
 } moe_route_rules;
 
-/* Of a runner whose weights are loaded. */
+/* The runner's weights must be loaded. */
 int moe_route_rules_open(moe_route_rules **out, const moe_runner *runner, moe_error *err);
 void moe_route_rules_close(moe_route_rules **rules);
 
-/* The choices in the runner's buffers, to be edited. resident: [n_expert]. */
+/* The choices in the runner's buffers, for editing. resident: [n_expert]. */
 moe_route_edit moe_route_edit_of(const moe_route_rules *rules, moe_runner *runner,
                                  const moe_pass *pass, uint32_t layer, const bool *resident);
 

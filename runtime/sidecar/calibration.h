@@ -98,7 +98,7 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
 
 /* False for a sidecar that only holds hotness. */
 bool moe_calibration_has_tables(const moe_calibration *calibration);
-/* MOE_ERR_ARGUMENT when the calibration holds hotness alone, because conversations made it: `what`
+/* MOE_ERR_ARGUMENT if the calibration only holds hotness, because conversations made it; `what`
  * needs more. */
 int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
                                 const char *what, moe_error *err);

@@ -108,7 +108,7 @@ typedef struct state_header {
     uint32_t n_layers_weight;
 } state_header;
 
-/* As it lies in files: no padding, so that every byte of it is hashed. */
+/* The layout in files: no padding, so that every byte is hashed. */
 _Static_assert(sizeof(state_header) == 56 && offsetof(state_header, key) == 16 &&
                    offsetof(state_header, n_samples) == 40,
                "the header of a calibration that goes on");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What others make of a calibration: how hot experts are, what its tables are asked for, what use
- * adds to it. */
+/* Uses of a calibration: computes the hotness of experts, checks that it has the tables that are
+ * needed, adds counts from use. */
 #include <stdlib.h>
 #include <string.h>
 

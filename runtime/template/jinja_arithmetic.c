@@ -140,7 +140,7 @@ static bool can_repeat(jinja_value value)
     return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE;
 }
 
-/* A dict that was a text is one again beside a text. */
+/* A dict that was parsed from a text becomes that text again when it is joined with a text. */
 static jinja_value as_text(jinja_context *c, jinja_value value, jinja_value other)
 {
     return value.kind == JINJA_DICT && value.dict->source != NULL && other.kind == JINJA_STRING

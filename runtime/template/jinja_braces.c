@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* "{} {0:>5} {name!r}".format(...), as Python has it: fields by place or by name, !s and !r, and
- * fill, alignment, sign, width, comma, precision and the kinds d x X o b e f g s. */
+/* "{} {0:>5} {name!r}".format(...), as in Python: fields by number or by name, !s and !r, and fill,
+ * alignment, sign, width, comma, precision and the kinds d x X o b e f g s. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +14,18 @@ typedef struct braces {
     size_t at;
     const jinja_args *args;
     size_t n_taken;   /* fields without a number */
-    bool has_numbers; /* a field had one: then all must */
+    bool has_numbers; /* a field had a number: then all must have one */
     jinja_builder out;
 } braces;
 
 typedef struct braces_spec {
     jinja_text fill; /* one character */
-    char align;      /* '<', '>', '^', '='; 0: as the kind of value has it */
+    char align;      /* '<', '>', '^', '='; 0: the default of the value's kind */
     char sign;
     bool zeros; /* between the sign and the digits */
     bool comma;
     int64_t width, precision; /* -1: none */
-    char kind;                /* 0: as the value has it */
+    char kind;                /* 0: the default of the value */
 } braces_spec;
 
 __attribute__((noreturn)) static void fail(const braces *b, const char *what)
@@ -137,7 +137,7 @@ static braces_spec read_spec(braces *b)
     return s;
 }
 
-/* The text between its sign and the fill that the width asks for. */
+/* Adds the text between its sign and the fill up to the width. */
 static void add_padded(braces *b, const braces_spec *s, jinja_text sign, jinja_text text,
                        char default_align)
 {

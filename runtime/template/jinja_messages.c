@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages before a template sees them: roles that count as markup, reasoning under each name that
- * templates look for, the arguments of tool calls as objects, and the mark behind a message that
- * the model is to continue. */
+/* Prepares messages for a template: roles that count as markup, reasoning under each name that
+ * templates use, the arguments of tool calls as objects, and the mark behind a message that the
+ * model is to continue. */
 #include "runtime/template/jinja_messages.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ static void mark_role(jinja_context *c, jinja_dict *message)
     }
 }
 
-/* As transformers does it: "thinking" is what gpt-oss looks for, "reasoning_content" all others. */
+/* As in transformers: gpt-oss reads "thinking", all others "reasoning_content". */
 static void name_reasoning(jinja_context *c, jinja_dict *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -60,7 +60,7 @@ static void name_reasoning(jinja_context *c, jinja_dict *message)
     jinja_dict_set(c, message, key_of(c, "reasoning_content"), reasoning);
 }
 
-/* The arguments as a dict; a text that is no JSON object stays a text. */
+/* Makes the arguments a dict; a text that is not a JSON object stays a text. */
 static void parse_arguments(jinja_context *c, jinja_dict *function)
 {
     jinja_value *arguments = find(function, "arguments");
@@ -99,7 +99,7 @@ static bool knows_parts(const moe_template_input *input)
     return has_word(input, "'text'") || has_word(input, "\"text\"") || has_word(input, ".text");
 }
 
-/* Parts of text become one text for a template that knows texts only. */
+/* Joins parts of text into one text, for a template that only handles texts. */
 static void join_parts(jinja_context *c, const jinja_dict *message)
 {
     jinja_value *content = find(message, "content");
@@ -119,8 +119,8 @@ static void join_parts(jinja_context *c, const jinja_dict *message)
     *content = jinja_string(c, jinja_built(&text));
 }
 
-/* Behind the content of the message to be continued. Whether the space is still there tells if the
- * template trimmed the content. */
+/* Follows the content of the message to be continued. If the space is gone, the template has
+ * trimmed the content. */
 static const char tag[] = "\uE000end of the message to be continued\uE001 ";
 #define TAG_SIZE (sizeof tag - 2) /* without the space */
 

@@ -70,7 +70,8 @@ struct jinja_dict { /* in the order of insertion */
     jinja_entry *entries;
     size_t n;
     size_t capacity;
-    const jinja_text *source; /* what it is printed as; NULL: as Python prints a dict */
+    const jinja_text *source; /* the text to print in its place; NULL: print as Python prints a dict
+                               */
 };
 
 struct jinja_bound {

@@ -33,12 +33,12 @@ typedef struct moe_template_input {
      * templates build control tokens from them ("<|" + role + "|>"). NULL-terminated. */
     const char *const *markup_roles;
     int64_t now; /* seconds since 1970, local time, for strftime_now() */
-    /* The messages are as clients of OpenAI's interface write them. Reasoning is given under each
-     * name that templates look for; arguments of tool calls that are JSON in a string become
-     * objects, which are still that string where a template prints them; contents in parts of text
-     * become one text for a template that does not know parts. */
+    /* Accept messages as clients of OpenAI's interface write them. Reasoning is given under each
+     * name that templates use. Arguments of tool calls that are JSON in a string become objects,
+     * which still print as that string. Contents in parts of text become one text for a template
+     * that does not handle parts. */
     bool adapt_messages;
-    /* The text ends where the content of the last message does. */
+    /* The text ends where the content of the last message ends. */
     bool continue_final_message;
 } moe_template_input;
 

@@ -8,8 +8,8 @@
 
 #define MOST_ITERATIONS 1000000u
 
-/* The place of a word in a list that NULL ends; NULL is the first. -1, having told the error, for
- * one that is not there. */
+/* The index of a word in a list that ends with NULL; 0 for NULL. -1, after printing an error, if it
+ * is not in the list. */
 static int find_word(const char *flag, const char *word, const char *const *words)
 {
     char list[128] = "";

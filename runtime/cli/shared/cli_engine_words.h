@@ -9,18 +9,18 @@
 
 #include "cli_options.h"
 
-/* The library's options and what hangs on them. It must not move once it is filled. */
+/* The library's options and the structs attached to them. It must not move once it is filled in. */
 typedef struct cli_engine_settings {
     moe_engine_options options;
     moe_lossy_options lossy;
     moe_lab_options lab;
 } cli_engine_settings;
 
-/* Initialises the settings and fills in what the command says in words; the rest has its defaults.
- * Returns an exit code, having told the error. */
+/* Initialises the settings and fills in the values that the command has as words; the rest keeps
+ * its defaults. Returns an exit code; errors have been printed. */
 int cli_engine_words(cli_engine_settings *settings, const cli_options *options);
 
-/* NULL is auto. Returns an exit code, having told the error. */
+/* NULL is auto. Returns an exit code; errors have been printed. */
 int cli_io_kind(moe_io_kind *kind, const char *word);
 
 #endif

@@ -9,9 +9,9 @@
 #define FIELD_PREFIX "options."
 
 static const struct {
-    const char *words; /* a field of moe_engine_options or what the library calls it */
+    const char *words; /* a field of moe_engine_options, or the library's name for it */
     const char *flag;
-    bool is_advice; /* words of the library's advice about memory, and no field */
+    bool is_advice; /* words of the library's advice about memory, not a field */
 } flags[] = {
     {"smaller context", "-c", true},
     {"smaller prefill chunk", "-b", true},
@@ -76,7 +76,7 @@ static const char *flag_of(const char *words, size_t size)
     return NULL;
 }
 
-/* The size of "lossy." or "lab.", the struct in which a field is; else 0. */
+/* The length of "lossy." or "lab.", if text begins with a field of that struct; otherwise 0. */
 static size_t struct_prefix(const char *text)
 {
     return strncmp(text, "lossy.", 6) == 0 ? 6 : strncmp(text, "lab.", 4) == 0 ? 4 : 0;

@@ -11,7 +11,7 @@
  * 'x' in ..."). Cuts the text at out's size. */
 void cli_library_words(const char *message, char *out, size_t size);
 
-/* " (-c, -b)": the flags of what a message about memory advises; or "". */
+/* " (-c, -b)": the flags that a message about memory advises; or "". */
 void cli_library_advice(const char *message, char *out, size_t size);
 
 #endif

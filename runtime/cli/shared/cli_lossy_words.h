@@ -6,7 +6,7 @@
 #include <moe/lab.h>
 #include <moe/lossy_modes.h>
 
-/* Both return an exit code, having told the error. text NULL: nothing is changed. */
+/* Both return an exit code; errors have been printed. text NULL: changes nothing. */
 int cli_lossy_budget(moe_lossy_options *lossy, moe_lab_options *lab, const char *text);
 int cli_lossy_buddies(moe_lossy_options *lossy, const char *text);
 

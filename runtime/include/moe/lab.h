@@ -104,7 +104,7 @@ typedef struct moe_lab_options {
     /* Speculation. */
     bool no_back_off, no_early_exit, no_disable; /* of Cascade: rules left out */
     moe_length_kind length_control;
-    /* Of Cascade: its constants, in iterations, at most 1000000; 0: the paper's. */
+    /* Constants of Cascade, in iterations, at most 1000000; 0: the paper's. */
     uint32_t trial_iterations;   /* t: 4 */
     uint32_t test_trials;        /* 4 */
     uint32_t set_iterations;     /* S: 16 */

@@ -108,8 +108,8 @@ typedef void (*moe_log_fn)(const char *line, void *user);
 
 typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF = 2 } moe_switch;
 
-/* How files are read: io_uring where the kernel has it, else threads; or one of the two; or one
- * piece at a time. */
+/* How files are read: io_uring if the kernel has it, else threads; or one of the two; or one piece
+ * at a time. */
 typedef enum moe_io_kind {
     MOE_IO_AUTO = 0,
     MOE_IO_URING = 1,
@@ -129,7 +129,7 @@ typedef enum moe_speculate {
 
 /* When a drafted token is accepted. */
 typedef enum moe_acceptance {
-    MOE_ACCEPTANCE_EXACT = 0, /* when it is what the sampler chooses there */
+    MOE_ACCEPTANCE_EXACT = 0, /* if it is what the sampler chooses there */
     /* Speculative sampling (Leviathan et al. 2023): chains of a model are drawn at temperatures
      * above 0 and accepted with min(1, p/q). Tokens are distributed as without a draft, but the
      * same seed gives another text. */
@@ -145,10 +145,9 @@ typedef struct moe_engine_options {
      * moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
-    /* Most tokens of a session; 0: what the model was trained for, or its attention's window where
-     * that is smaller, or as many as the memory budget allows while experts keep three quarters of
-     * what they and a session have (4,096 tokens in any case), which one log line tells. A longer
-     * one than the window is refused. */
+    /* Most tokens of a session; 0: what the model was trained for, but no more than leaves experts
+     * three quarters of the memory that they share with a session (4,096 tokens in any case); one
+     * log line says so. */
     uint32_t context;
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     moe_kv_cache_type kv_cache;
@@ -393,8 +392,8 @@ MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_
  * tokens that have not been taken: moe_session_take() then gives only those before n. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
 /* A second session with the same past, sampling and evaluate_only. KV pages are shared until
- * written. The sampler's generator goes on from the same state in both: for another text, give the
- * second one another seed with moe_session_set_sampling(). */
+ * written. The sampler's generator continues from the same state in both: to get another text, give
+ * the second one another seed with moe_session_set_sampling(). */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
 /* Changes the sampling from now on; the generator restarts from the new seed. */
 MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,

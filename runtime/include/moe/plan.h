@@ -14,12 +14,12 @@ typedef struct moe_memory_plan {
     size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
     uint64_t budget;        /* the limit, of RAM */
     bool budget_is_default; /* not given: derived from machine and cgroup */
-    uint64_t process;       /* what the process takes now, without any of the below */
+    uint64_t process;       /* what the process takes now, without the following */
     uint64_t resident;      /* weights that are not experts */
     uint64_t kv_cache;      /* of one session with a full context */
     uint64_t scratch;       /* of one pass, and of reading */
-    /* All the above and the fewest expert slots that can work. A later plan's may be higher, as
-     * `process` grows with what the program allocates: leave some MiB above it. */
+    /* All the above and the fewest expert slots that work. A later plan's floor may be higher,
+     * since `process` grows with what the program allocates: leave a few MiB above it. */
     uint64_t floor;
     uint64_t expert_cache; /* expert slots */
     uint64_t expert_slots; /* experts that they hold */
@@ -27,9 +27,9 @@ typedef struct moe_memory_plan {
     uint64_t expert_bytes; /* of all of them */
     uint64_t total;        /* process + resident + kv_cache + scratch + expert_cache */
     uint32_t context;
-    /* Where the device has memory of its own, resident, kv_cache and expert_cache lie there;
-     * budget, floor and total are those of RAM: process + scratch + host_cache + device_in_host.
-     * Else the fields from here to device_in_host are 0. */
+    /* If the device has its own memory, resident, kv_cache and expert_cache are there; budget,
+     * floor and total are those of RAM: process + scratch + host_cache + device_in_host. Otherwise
+     * the fields from here to device_in_host are 0. */
     bool has_device_memory;
     uint64_t device_budget;
     uint64_t device_scratch; /* of one pass */
@@ -55,8 +55,8 @@ typedef struct moe_memory_plan {
     uint64_t sessions_bytes; /* what they hold, KV caches and states */
     uint64_t sessions_slots; /* experts that the device's slots still hold then */
     uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
-    uint64_t layer_states;   /* of kv_cache: what recurrent layers keep of one session */
-    uint64_t context_most;   /* what `context` would be with memory enough */
+    uint64_t layer_states;   /* part of kv_cache: the state of recurrent layers of one session */
+    uint64_t context_most;   /* what `context` would be with enough memory */
     uint64_t reserved[23];   /* 0 */
 } moe_memory_plan;
 

@@ -61,7 +61,7 @@ typedef struct moe_policy_access {
     uint64_t next_use;
 } moe_policy_access;
 
-/* A use that a draft model, or whoever else looks ahead, expects. */
+/* A use that a draft model, or another source, expects. */
 typedef struct moe_policy_forecast {
     uint32_t key;
     float chance;  /* (0, 1]: the probability that the pass uses the expert */
@@ -92,9 +92,9 @@ typedef struct moe_policy {
                        void *context);
     /* The pass is over. */
     void (*end_pass)(void *state, uint64_t pass);
-    /* Optional; NULL: the policy looks at the past alone. What the passes from first_pass on are
-     * expected to use, at most once for each pass and key, in any order; it replaces what was
-     * forecast before. n = 0: nothing is known of the future any more. Wrong forecasts may cost
+    /* Optional; NULL: the policy only looks at the past. Tells which keys the passes from
+     * first_pass on are expected to use, at most once for each pass and key, in any order; it
+     * replaces earlier forecasts. n = 0: there are no forecasts any more. Wrong forecasts may cost
      * hits, nothing else. */
     void (*lookahead)(void *state, uint64_t first_pass, const moe_policy_forecast *uses, size_t n);
 } moe_policy;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What speed to expect of a memory plan: the bytes that a token is expected to move, over what disk
- * and link give, and the time that a token takes when nothing is missing. Errors, ownership and
- * sizes of structs are as in moe.h.
+/* Predicts the speed of a memory plan from the bytes that a token should move, the bandwidths of
+ * disk and link, and the time of a token that misses nothing. Errors, ownership and sizes of
+ * structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
- *   free: moe_plan_speed, moe_speed_measure */
+ *  free: moe_plan_speed, moe_speed_measure */
 #ifndef MOE_SPEED_H
 #define MOE_SPEED_H
 

@@ -152,8 +152,9 @@ typedef struct moe_simulation {
      * support lookahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy is told what the
      * trace recorded, as in the run that recorded it (MOE_ERR_UNSUPPORTED when it recorded none).
      */
-    int32_t lookahead;       /* at most 31; 0: the pass at hand alone; default MOE_LOOKAHEAD_NONE */
-    double lookahead_stands; /* a further token is the right one, if those before are; 0.69 */
+    int32_t lookahead;       /* at most 31; 0: only the current pass; default MOE_LOOKAHEAD_NONE */
+    double lookahead_stands; /* probability that a further token is right if those before are; 0.69
+                              */
     double lookahead_recall; /* share of a right token's experts that are named; 0.91 */
     double lookahead_recall_wrong; /* of a wrong token's; 0.56 */
 } moe_simulation;
