@@ -23,7 +23,5 @@ const uint32_t moe_iq3_s_bytes[512] = {MOE_IQ3_S_POINTS(ROW_IQ3_S)};
 
 _Alignas(64) const uint16_t moe_iq2_xxs_points[256] = {MOE_IQ2_XXS_POINTS(ROW_ITSELF)};
 _Alignas(64) const uint16_t moe_iq2_xs_points[512] = {MOE_IQ2_XS_POINTS(ROW_ITSELF)};
-_Alignas(64) const uint16_t moe_iq2_s_points[1024] = {MOE_IQ2_S_POINTS(ROW_ITSELF)};
-_Alignas(64) const uint16_t moe_iq1_points[2048] = {MOE_IQ1_S_POINTS(ROW_ITSELF)};
 _Alignas(64) const uint16_t moe_iq3_xxs_points[256] = {MOE_IQ3_XXS_POINTS(ROW_ITSELF)};
 _Alignas(64) const uint16_t moe_iq3_s_points[512] = {MOE_IQ3_S_POINTS(ROW_ITSELF)};

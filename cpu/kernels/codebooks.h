@@ -8,10 +8,7 @@
 #include <stdint.h>
 
 /* Magnitudes by what a point has for a coordinate. IQ1's are eight times the value, plus eight. */
-#define MOE_IQ2_LEVELS     8, 25, 43
 #define MOE_IQ3_XXS_LEVELS 4, 12, 20, 28, 36, 44, 52, 62
-#define MOE_IQ3_S_LEVELS   1, 3, 5, 7, 9, 11, 13, 15
-#define MOE_IQ1_LEVELS     0, 8, 16
 
 /* The same as arithmetic, for constants. */
 #define MOE_IQ2_LEVEL(i)     ((i) == 0 ? 8u : (i) == 1 ? 25u : 43u)
@@ -43,11 +40,9 @@ extern const uint64_t moe_iq1_bytes[2048];
 extern const uint32_t moe_iq3_xxs_bytes[256];
 extern const uint32_t moe_iq3_s_bytes[512];
 
-/* The points themselves. */
+/* The points themselves, of codebooks that vector kernels look up in registers. */
 extern const uint16_t moe_iq2_xxs_points[256];
 extern const uint16_t moe_iq2_xs_points[512];
-extern const uint16_t moe_iq2_s_points[1024];
-extern const uint16_t moe_iq1_points[2048];
 extern const uint16_t moe_iq3_xxs_points[256];
 extern const uint16_t moe_iq3_s_points[512];
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Types with codebooks of points, taken apart with AVX-512. A codebook is a table of 16-bit words
- * that permutations look up, 32 points at a time (one from 64 words each); a point then spreads
- * over the words of its coordinates, which a shift for each word brings to the lowest bits of its
- * bytes, and a byte shuffle makes magnitudes of them. */
+/* Types with codebooks of points, taken apart with AVX-512. A codebook of up to 512 points is a
+ * table of 16-bit words that permutations look up, 32 points at a time (one from 64 words each); a
+ * point then spreads over the words of its coordinates, which a shift for each word brings to the
+ * lowest bits of its bytes, and a byte shuffle makes magnitudes of them. Of larger codebooks each
+ * point is loaded by itself: that costs the same whatever their size. */
 #ifndef MOE_X86_QUANT_POINTS_AVX512_H
 #define MOE_X86_QUANT_POINTS_AVX512_H
 
@@ -15,6 +16,7 @@
 /* Of a group. Points of four are twice as many as points of eight. */
 typedef struct group_points {
     __m512i packed[2];
+    uint16_t at[32];   /* IQ2_S, IQ1: the points' numbers instead */
     uint64_t signs[4]; /* a bit an element, set where it is negative */
     __mmask32 minus;   /* IQ1: a bit a point */
 } group_points;
@@ -103,16 +105,18 @@ MOE_INLINE __m512i look_up_512(const uint16_t *book, __m512i at)
     return _mm512_mask_blend_epi16(bit8, look_up_256(book, at), look_up_256(book + 256, at));
 }
 
-MOE_INLINE __m512i look_up_1024(const uint16_t *book, __m512i at)
+/* Points c * 8 on by their numbers. */
+MOE_INLINE __m512i load_points(const uint64_t *book, const group_points *points, int c)
 {
-    const __mmask32 bit9 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(512));
-    return _mm512_mask_blend_epi16(bit9, look_up_512(book, at), look_up_512(book + 512, at));
-}
-
-MOE_INLINE __m512i look_up_2048(const uint16_t *book, __m512i at)
-{
-    const __mmask32 bit10 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(1024));
-    return _mm512_mask_blend_epi16(bit10, look_up_1024(book, at), look_up_1024(book + 1024, at));
+    const uint16_t *at = points->at + 8 * c;
+    __m128i pairs[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m128i first = _mm_loadl_epi64((const __m128i *)&book[at[2 * i]]);
+        pairs[i] = _mm_insert_epi64(first, (long long)book[at[2 * i + 1]], 1);
+    }
+    const __m512i low = _mm512_castsi256_si512(_mm256_set_m128i(pairs[1], pairs[0]));
+    return _mm512_inserti64x4(low, _mm256_set_m128i(pairs[3], pairs[2]), 1);
 }
 
 /* ---- Coordinates ---- */
@@ -179,11 +183,12 @@ MOE_INLINE __m512 begin_iq2_xs(const moe_block_iq2_xs *block, group_points *poin
     return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
 }
 
-/* 32 bytes as the lower halves of words, with the bits of `mask` of others. */
-MOE_INLINE __m512i with_upper_bits(const uint8_t *qs, __m512i upper, short mask)
+/* Numbers of points: 32 bytes are the lower halves, the bits of `mask` come from other words. */
+MOE_INLINE void keep_numbers(group_points *points, const uint8_t *qs, __m512i upper, short mask)
 {
     const __m512i low = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)qs));
-    return _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi16(mask), 0xf8);
+    const __m512i at = _mm512_ternarylogic_epi32(low, upper, _mm512_set1_epi16(mask), 0xf8);
+    memcpy(points->at, &at, sizeof points->at);
 }
 
 MOE_INLINE __m512 begin_iq2_s(const moe_block_iq2_s *block, group_points *points)
@@ -192,7 +197,7 @@ MOE_INLINE __m512 begin_iq2_s(const moe_block_iq2_s *block, group_points *points
         _mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)block->qh));
     const __m512i spread = _mm512_permutexvar_epi16(places_of_8(0), _mm512_castsi128_si512(qh));
     const __m512i upper = _mm512_srlv_epi16(spread, _mm512_set1_epi64(0x0006000400020000));
-    points->packed[0] = look_up_1024(moe_iq2_s_points, with_upper_bits(block->qs, upper, 0x0300));
+    keep_numbers(points, block->qs, upper, 0x0300);
     memcpy(points->signs, block->signs, sizeof points->signs);
     return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
 }
@@ -233,7 +238,7 @@ MOE_INLINE __m512 begin_iq1_s(const moe_block_iq1_s *block, group_points *points
     const __m512i spread = _mm512_permutexvar_epi16(places_of_8(0), _mm512_castsi128_si512(qh));
     const __m512i upper =
         _mm512_slli_epi16(_mm512_srlv_epi16(spread, _mm512_set1_epi64(0x0009000600030000)), 8);
-    points->packed[0] = look_up_2048(moe_iq1_points, with_upper_bits(block->qs, upper, 0x0700));
+    keep_numbers(points, block->qs, upper, 0x0700);
     points->minus = _mm512_movepi16_mask(spread);
     const __m256i s = _mm256_cvtepu16_epi32(_mm_srli_epi16(qh, 12));
     return scales_of_8(block->d, 0.125f, _mm256_and_si256(s, _mm256_set1_epi32(7)));
@@ -251,8 +256,7 @@ MOE_INLINE __m512 begin_iq1_m(const moe_block_iq1_m *block, group_points *points
     const __m256i qh = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)block->qh));
     const __m512i spread = _mm512_permutexvar_epi16(places_of_4(0), _mm512_castsi256_si512(qh));
     const __m512i nibbles = _mm512_srlv_epi16(spread, _mm512_set1_epi32(0x00040000));
-    points->packed[0] = look_up_2048(
-        moe_iq1_points, with_upper_bits(block->qs, _mm512_slli_epi16(nibbles, 8), 0x0700));
+    keep_numbers(points, block->qs, _mm512_slli_epi16(nibbles, 8), 0x0700);
     points->minus = _mm512_test_epi16_mask(nibbles, _mm512_set1_epi16(8));
     uint64_t scales;
     memcpy(&scales, block->scales, sizeof scales);
@@ -269,6 +273,12 @@ MOE_INLINE __m512i codes_iq2(const group_points *points, int c)
 {
     const __m512i levels = _mm512_set1_epi32((64 + 8) | (64 + 25) << 8 | (64 + 43) << 16);
     return signed_codes(_mm512_shuffle_epi8(levels, levels_of_8(points, c)), points->signs[c], 64);
+}
+
+MOE_INLINE __m512i codes_iq2_s(const group_points *points, int c)
+{
+    const __m512i magnitudes = load_points(moe_iq2_s_bytes, points, c);
+    return signed_codes(_mm512_add_epi8(magnitudes, _mm512_set1_epi8(64)), points->signs[c], 64);
 }
 
 MOE_INLINE __m512i codes_iq3_xxs(const group_points *points, int c)
@@ -288,8 +298,8 @@ MOE_INLINE __m512i codes_iq3_s(const group_points *points, int c)
 
 MOE_INLINE __m512i codes_iq1(const group_points *points, int c)
 {
-    const __m512i plus = _mm512_set1_epi32((8 + 1) | (16 + 1) << 8 | (24 + 1) << 16);
-    const __m512i codes = _mm512_shuffle_epi8(plus, levels_of_8(points, c));
+    const __m512i eighths = load_points(moe_iq1_bytes, points, c);
+    const __m512i codes = _mm512_add_epi8(eighths, _mm512_set1_epi8(8 + 1));
     const __mmask8 minus = (__mmask8)(points->minus >> 8 * c);
     return _mm512_mask_sub_epi64(codes, minus, codes, _mm512_set1_epi8(2));
 }

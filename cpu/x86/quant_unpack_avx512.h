@@ -299,8 +299,9 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const grou
         return codes_q6_k((const moe_block_q6_k *)group, c);
     case MOE_DTYPE_IQ2_XXS:
     case MOE_DTYPE_IQ2_XS:
-    case MOE_DTYPE_IQ2_S:
         return codes_iq2(points, c);
+    case MOE_DTYPE_IQ2_S:
+        return codes_iq2_s(points, c);
     case MOE_DTYPE_IQ3_XXS:
         return codes_iq3_xxs(points, c);
     case MOE_DTYPE_IQ3_S:
