@@ -6,6 +6,7 @@
  * through all works. Neighbouring descriptors of the same type share launches, so a layer of
  * experts in one type takes one launch for each step and class of row counts. */
 #include "cuda/kernels/matrix_product.cuh"
+#include "cuda/kernels/weight_point_slices.cuh"
 
 #define MAX_PRODUCTS 65535u /* the limit of a grid's third dimension */
 /* With fewer warps than this, blocks of four warps leave multiprocessors idle. */
@@ -48,24 +49,12 @@ static uint32_t rows_of(const moe_cuda_products &job, uint32_t p)
     return job.host_list != NULL ? job.host_list[p].n_rows : job.first.n_rows;
 }
 
-/* Types that matrix_product.cuh has no instances for. */
-static bool has_no_slices(moe_dtype type)
+/* Types with a scale for each 16 elements: matrix_product.cuh then has tiles of 32 weight rows. */
+static bool has_runs_of_16(moe_dtype type)
 {
-    switch (type) {
-    case MOE_DTYPE_IQ2_XXS:
-    case MOE_DTYPE_IQ2_XS:
-    case MOE_DTYPE_IQ2_S:
-    case MOE_DTYPE_IQ3_XXS:
-    case MOE_DTYPE_IQ3_S:
-    case MOE_DTYPE_IQ1_S:
-    case MOE_DTYPE_IQ1_M:
-    case MOE_DTYPE_TQ1_0:
-    case MOE_DTYPE_TQ2_0:
-    case MOE_DTYPE_NVFP4:
-        return true;
-    default:
-        return is_float(type);
-    }
+    return type == MOE_DTYPE_Q2_K || type == MOE_DTYPE_Q3_K || type == MOE_DTYPE_Q6_K ||
+           type == MOE_DTYPE_IQ2_XS || type == MOE_DTYPE_IQ2_S || type == MOE_DTYPE_IQ1_M ||
+           type == MOE_DTYPE_NVFP4;
 }
 
 template <int... TYPES> static bool reads_words(moe_dtype type)
@@ -77,12 +66,15 @@ template <int... TYPES> static bool reads_words(moe_dtype type)
  * activations by 32 bits. */
 static bool suits_matrix_units(const moe_cuda_products &job)
 {
-    if (has_no_slices(job.type) || (job.list != NULL && job.host_list == NULL) ||
+    if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
         (uint64_t)job.x_q8.n_rows * job.x_q8.n_in_padded + MOE_GROUP > UINT32_MAX)
         return false;
     if (!reads_words<MOE_DTYPE_Q4_0, MOE_DTYPE_Q4_1, MOE_DTYPE_Q5_0, MOE_DTYPE_Q5_1, MOE_DTYPE_Q8_0,
                      MOE_DTYPE_Q2_K, MOE_DTYPE_Q3_K, MOE_DTYPE_Q4_K, MOE_DTYPE_Q5_K, MOE_DTYPE_Q6_K,
-                     MOE_DTYPE_IQ4_NL, MOE_DTYPE_IQ4_XS, MOE_DTYPE_MXFP4>(job.type))
+                     MOE_DTYPE_IQ4_NL, MOE_DTYPE_IQ4_XS, MOE_DTYPE_MXFP4, MOE_DTYPE_IQ2_XXS,
+                     MOE_DTYPE_IQ2_XS, MOE_DTYPE_IQ2_S, MOE_DTYPE_IQ3_XXS, MOE_DTYPE_IQ3_S,
+                     MOE_DTYPE_IQ1_S, MOE_DTYPE_IQ1_M, MOE_DTYPE_TQ1_0, MOE_DTYPE_TQ2_0,
+                     MOE_DTYPE_NVFP4>(job.type))
         return true;
     uintptr_t addresses = job.row_bytes | (uintptr_t)job.first.weights | job.weights_step;
     for (uint32_t p = 0; job.host_list != NULL && p < job.n_products; p++)
@@ -97,10 +89,7 @@ static void choose_classes(moe_cuda_products *job)
         job->matrix_from = MOE_CUDA_NEVER;
     else if (job->matrix_from == 0)
         job->matrix_from = MOE_CUDA_MATRIX_ROWS;
-    uint32_t outs =
-        job->type == MOE_DTYPE_Q2_K || job->type == MOE_DTYPE_Q3_K || job->type == MOE_DTYPE_Q6_K
-            ? 32
-            : 64;
+    uint32_t outs = has_runs_of_16(job->type) ? 32 : 64;
     uint64_t wide = 0, medium = 0; /* tiles of 64, of 32 */
     for (uint32_t p = 0; p < job->n_products; p++) {
         uint32_t n = rows_of(*job, p);
@@ -132,8 +121,9 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
         !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows))
         moe_cuda_product_points(stream, job, warps_a_block, max_rows);
-    if (!moe_cuda_matrix_blocks32(stream, job, max_rows + TILE16_CLASS))
-        moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS);
+    if (!moe_cuda_matrix_blocks32(stream, job, max_rows + TILE16_CLASS) &&
+        !moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS))
+        moe_cuda_matrix_points(stream, job, max_rows + TILE16_CLASS);
 }
 
 static moe_cuda_products products_of(const moe_weight *weight)

@@ -197,14 +197,20 @@ __device__ static inline uint32_t base_3_digits(uint32_t word, uint32_t i)
     return (even * 3 >> 8 & 0x00ff00ffu) | (odd * 3 & 0xff00ff00u);
 }
 
-/* Word i of a group of 64: four neighbours come from four bytes, by the same digit. */
+/* Word i of a group of 64 words, four neighbours: which word of the block they come from, and 16
+ * times which digit of its bytes they are. */
+__device__ static inline uint32_t place_tq1_0(uint32_t i)
+{
+    if (i < 40)
+        return i % 8 | i / 8 << 4;
+    return i < 60 ? (8 + i % 4) | (i - 40) / 4 << 4 : 12 | (i - 60) << 4;
+}
+
 __device__ static inline uint32_t word_tq1_0(const uint8_t *group, uint32_t i)
 {
-    uint32_t word;
-    uint32_t at = i < 40 ? i % 8 : i < 60 ? 8 + (i - 40) % 4 : 12;
-    uint32_t digit = i < 40 ? i / 8 : i < 60 ? (i - 40) / 4 : i - 60;
-    words_at<1>(group + 4 * at, &word);
-    return ternary_codes(base_3_digits(word, digit));
+    uint32_t word, place = place_tq1_0(i);
+    words_at<1>(group + 4 * (place & 15), &word);
+    return ternary_codes(base_3_digits(word, place >> 4));
 }
 
 MOE_FORMAT_256(MOE_DTYPE_TQ1_0, moe_block_tq1_0, 2, false, 0, 0)

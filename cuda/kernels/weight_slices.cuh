@@ -275,8 +275,4 @@ MOE_SLICE_SCALES(MOE_DTYPE_IQ4_XS)
     *min = 0.0f;
 }
 
-#undef MOE_SLICE
-#undef MOE_SLICE_CODES
-#undef MOE_SLICE_SCALES
-
 #endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* Products by the matrix units with weights that are points of codebooks, with ternary ones and
+ * with NVFP4. */
+#include "cuda/kernels/matrix_product.cuh"
+#include "cuda/kernels/weight_point_slices.cuh"
+
+bool moe_cuda_matrix_points(moe_cuda_stream stream, const moe_cuda_products &job,
+                            const uint32_t *max_rows)
+{
+    switch (job.type) {
+    case MOE_DTYPE_IQ2_XXS:
+        launch_matrix_type<MOE_DTYPE_IQ2_XXS>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ2_XS:
+        launch_matrix_type<MOE_DTYPE_IQ2_XS>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ2_S:
+        launch_matrix_type<MOE_DTYPE_IQ2_S>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ3_XXS:
+        launch_matrix_type<MOE_DTYPE_IQ3_XXS>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ3_S:
+        launch_matrix_type<MOE_DTYPE_IQ3_S>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ1_S:
+        launch_matrix_type<MOE_DTYPE_IQ1_S>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_IQ1_M:
+        launch_matrix_type<MOE_DTYPE_IQ1_M>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_TQ1_0:
+        launch_matrix_type<MOE_DTYPE_TQ1_0>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_TQ2_0:
+        launch_matrix_type<MOE_DTYPE_TQ2_0>(stream, job, max_rows);
+        return true;
+    case MOE_DTYPE_NVFP4:
+        launch_matrix_type<MOE_DTYPE_NVFP4>(stream, job, max_rows);
+        return true;
+    default:
+        return false;
+    }
+}
