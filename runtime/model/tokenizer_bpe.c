@@ -140,8 +140,8 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
         moe_pretokenizer_names(names, sizeof names);
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "key 'tokenizer.ggml.pre' is '%.*s', which is not a known pre-tokenizer; "
-                        "known are %s and their other names. If one of them cuts words "
-                        "alike, override the key with it",
+                        "options.metadata_overrides can name one that cuts words alike "
+                        "(tokenizer.ggml.pre=str:NAME): %s",
                         (int)(name.size < 64 ? name.size : 64), name.data, names);
     }
     tokenizer->add_bos = tokenizer->pretokenizer->add_bos;

@@ -104,7 +104,7 @@ cmp -s "$work/stdout" "$work/yarn.txt" && fail "yarn_attn_factor changes nothing
 # What the user says takes the place of what the file says.
 copy olmoe pre -tokenizer.ggml.pre tokenizer.ggml.pre=str:tomorrow
 run 1 pre
-grep -q "key 'tokenizer.ggml.pre' is 'tomorrow'.*override the key" "$work/stderr" ||
+grep -q "key 'tokenizer.ggml.pre' is 'tomorrow'.*--override-kv can name one .*qwen2.* default" "$work/stderr" ||
     fail "the unknown pre-tokenizer and its remedy"
 run 0 pre --override-kv tokenizer.ggml.pre=str:gpt-2
 cmp -s "$work/stdout" "$work/plain.txt" || fail "the pre-tokenizer that the user says"

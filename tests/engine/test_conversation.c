@@ -126,6 +126,53 @@ static void follows(void **state)
     moe_session_close(&session);
 }
 
+/* Qwen3's template leaves out the reasoning of earlier answers: the timeline is cut back to the
+ * first answer's beginning, and what is written is what a fresh session writes. */
+static void reasoning_is_dropped(void **state)
+{
+    (void)state;
+    static const char first[] = "[" QUESTION "]";
+    static const char second[] =
+        "[" QUESTION ", {\"role\": \"assistant\", \"content\": \"84\", \"reasoning_content\": "
+        "\"Seven dozens.\"}, {\"role\": \"user\", \"content\": \"And 3?\"}]";
+    static const char thought[] = "<think>\nSeven dozens.\n</think>\n\n84<|im_end|>";
+    moe_chat_options options;
+    moe_chat_prompt *prompts[2];
+    size_t n[2];
+    size_t n_thought;
+    size_t kept;
+    int32_t *answer;
+    int32_t tokens[2][6];
+    moe_chat_options_init(&options);
+    options.template_name = "qwen3";
+    for (int i = 0; i < 2; i++) {
+        options.messages = i == 0 ? first : second;
+        assert_int_equal(moe_chat_render(&prompts[i], engine, &options, NULL), MOE_OK);
+        (void)moe_chat_prompt_tokens(prompts[i], &n[i]);
+    }
+    moe_session *session = new_session();
+    const int32_t *given = moe_chat_prompt_tokens(prompts[0], NULL);
+    assert_int_equal(moe_session_follow(session, given, n[0], &kept, NULL), MOE_OK);
+    assert_int_equal(moe_tokenize(engine, thought, strlen(thought), MOE_TOKENIZE_PARSE_SPECIAL,
+                                  &answer, &n_thought, NULL),
+                     MOE_OK);
+    assert_int_equal(moe_session_feed(session, answer, n_thought, NULL), MOE_OK);
+    write_tokens(session, tokens[0], 1);
+    given = moe_chat_prompt_tokens(prompts[1], NULL);
+    assert_int_equal(moe_session_follow(session, given, n[1], &kept, NULL), MOE_OK);
+    assert_int_equal(kept, n[0]);
+    write_tokens(session, tokens[0], 6);
+    moe_session *fresh = new_session();
+    assert_int_equal(moe_session_feed(fresh, given, n[1], NULL), MOE_OK);
+    write_tokens(fresh, tokens[1], 6);
+    assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    moe_free(answer);
+    moe_session_close(&session);
+    moe_session_close(&fresh);
+    moe_chat_prompt_close(&prompts[0]);
+    moe_chat_prompt_close(&prompts[1]);
+}
+
 static void does_not_fit(void **state)
 {
     (void)state;
@@ -293,8 +340,13 @@ static void replies(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(follows),  cmocka_unit_test(does_not_fit),   cmocka_unit_test(templates),
-        cmocka_unit_test(thinking), cmocka_unit_test(tool_arguments), cmocka_unit_test(replies),
+        cmocka_unit_test(reasoning_is_dropped),
+        cmocka_unit_test(follows),
+        cmocka_unit_test(does_not_fit),
+        cmocka_unit_test(templates),
+        cmocka_unit_test(thinking),
+        cmocka_unit_test(tool_arguments),
+        cmocka_unit_test(replies),
     };
     if (argc != 2) {
         return 2;

@@ -180,7 +180,7 @@ static const fault faults[] = {
     {"padding out of range", NULL, write_padding_beyond, false, F, "padding_token_id is 5000"},
     {"add_bos_token is a text", NULL, write_text_switch, true, F, "add_bos_token"},
     {"an unknown pre-tokenizer", "pre", write_unknown_pre, false, MOE_ERR_UNSUPPORTED,
-     "'tomorrow', which is not a known pre-tokenizer; known are gpt-2 llama-bpe"},
+     "'tomorrow', which is not a known pre-tokenizer; options.metadata_overrides"},
     {"the pre-tokenizer is a number", "pre", write_number_pre, false, F, "tokenizer.ggml.pre"},
     {"no merges", "merges", NULL, false, F, "merges"},
     {"merges are numbers", "merges", write_number_merges, false, F, "merges"},

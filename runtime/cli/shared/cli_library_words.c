@@ -47,6 +47,7 @@ static const struct {
     {"kv_cache", "--kv", false},
     {"length_control", "--length-control", false},
     {"lookahead", "--lookahead", false},
+    {"metadata_overrides", "--override-kv", false},
     {"model_path", "-m", false},
     {"n_threads", "-t", false},
     {"prefill_chunk", "-b", false},

@@ -61,7 +61,8 @@ static inline void moe_chat_options_init(moe_chat_options *options)
 /* A rendered conversation. */
 typedef struct moe_chat_prompt moe_chat_prompt;
 
-/* MOE_ERR_ARGUMENT if a text is not valid JSON or the template refuses the messages, with the
+/* The tokens are those of the template's text and no others: a BOS comes from the template alone.
+ * MOE_ERR_ARGUMENT if a text is not valid JSON or the template refuses the messages, with the
  * template's own words; MOE_ERR_UNSUPPORTED if the model has no template, or one that is wrong,
  * needs something that the library does not have, or exceeds a limit. */
 MOE_API int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
