@@ -50,6 +50,7 @@ static const struct {
     {"metadata_overrides", "--override-kv", false},
     {"model_path", "-m", false},
     {"n_threads", "-t", false},
+    {"policy", "--policy", false},
     {"prefill_chunk", "-b", false},
     {"quality_limit", "--quality-limit", false},
     {"quality_share", "--quality-share", false},
