@@ -168,7 +168,7 @@ static const moe_family families[] = {
         .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS,
     },
     {
-        .architecture = "hy-v3",
+        .architecture = "hy_v3",
         .name = "Hunyuan-3",
         .qk_norm = MOE_QK_NORM_HEAD,
         .rope = MOE_ROPE_HALVES,

@@ -178,10 +178,10 @@ CASES = [
         q_lora_rank=None, num_attention_heads=3, num_key_value_heads=3, n_shared_experts=2), 222),
     FamilyCase("mistral4-temperature", "mistral4", "mistral4", ONE | dict(
         n_routed_experts=8, norm_topk_prob=False) | SCALED, 223),
-    FamilyCase("hyv3", "hy-v3", "hy_v3", {}, 231, n_nextn=1),
-    FamilyCase("hyv3-heads", "hy-v3", "hy_v3", ONE | WIDE | dict(
+    FamilyCase("hyv3", "hy_v3", "hy_v3", {}, 231, n_nextn=1),
+    FamilyCase("hyv3-heads", "hy_v3", "hy_v3", ONE | WIDE | dict(
         mlp_layer_types=["sparse"], num_shared_experts=2), 232),
-    FamilyCase("hyv3-tied", "hy-v3", "hy_v3", ONE | TIED | dict(
+    FamilyCase("hyv3-tied", "hy_v3", "hy_v3", ONE | TIED | dict(
         mlp_layer_types=["sparse"], num_experts=9, num_experts_per_tok=2), 233, joined_qkv=True),
     FamilyCase("hunyuanmoe", "hunyuan-moe", "hunyuan", {}, 211),
     FamilyCase("hunyuanmoe-heads", "hunyuan-moe", "hunyuan", ONE | WIDE | dict(

@@ -37,7 +37,7 @@ def layer_tensors(name, weight, case, c):
     if ".experts." in name:
         return expert_tensors(name, weight, "stacked")
     if name.endswith("e_score_correction_bias"):
-        return {"exp_probs_b" if case.arch == "hy-v3" else "exp_probs_b.bias": weight.reshape(-1)}
+        return {"exp_probs_b" if case.arch == "hy_v3" else "exp_probs_b.bias": weight.reshape(-1)}
     if name == "self_attn.kv_b_proj.weight":
         per_head = weight.reshape(c.num_attention_heads, -1, weight.shape[1])
         k, v = np.split(per_head, [c.qk_nope_head_dim], axis=1)
@@ -172,7 +172,7 @@ def add_of_family(writer, c, case):
     if case.arch == "hunyuan-moe":
         writer.add_expert_shared_count(1)
         writer.add_expert_shared_feed_forward_length(c.intermediate_size)
-    if case.arch == "hy-v3":
+    if case.arch == "hy_v3":
         writer.add_expert_shared_feed_forward_length(c.moe_intermediate_size * c.num_shared_experts)
         writer.add_expert_weights_norm(True)
         writer.add_expert_weights_scale(c.router_scaling_factor)
