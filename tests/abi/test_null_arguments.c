@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* NULL where something is required, and an engine that is closed before what was made of it.
+/* Passes NULL where something is required, and closes an engine before the objects made from it.
  * Arguments: a model, the number of functions that the headers declare. */
 #include <setjmp.h>
 #include <stdarg.h>

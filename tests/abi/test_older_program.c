@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A program that was compiled against older headers, and is linked with the shared library of
- * today: its structs are smaller. Behind each one that the library fills stands a guard, which must
- * stay as it was. Argument: a model. */
+/* A program compiled against older headers and linked with today's shared library: its structs are
+ * smaller. A guard behind each struct that the library fills must stay unchanged. Argument: a
+ * model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

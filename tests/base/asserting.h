@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Asserts that value > 0, counts in *n_evaluated how often the condition was looked at, and returns
- * value + 1. */
+/* Asserts that value > 0, counts evaluations of the condition in *n_evaluated, and returns value +
+ * 1. */
 int asserting_on(int value, int *n_evaluated);
 int asserting_off(int value, int *n_evaluated);
 

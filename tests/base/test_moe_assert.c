@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* MOE_ASSERT: where it is on, a false condition ends the process with a line that says where;
- * where it is off, the condition is not even evaluated. */
+/* MOE_ASSERT: where it is on, a false condition ends the process with a line that names the place;
+ * where it is off, the condition is not evaluated. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The mechanism under every policy: random operations against a model that knows nothing but sets,
- * and the cases that a size class, a split by layers, pins and faulty policies bring. */
+/* The mechanism under every policy: random operations against a model made of plain sets, and the
+ * cases of size classes, a split by layers, pins and faulty policies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

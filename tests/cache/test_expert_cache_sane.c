@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The cache's check of its own state: a cache in use passes, and each field that is changed alone,
- * or with what would hide it from a weaker check, is noticed. */
+/* The cache's check of its own state: a cache in use passes, and the check notices each field that
+ * is changed alone, or together with a field that would hide the change from a weaker check. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Forecasts: the expected wait against sums done by hand, lfru with a perfect draft against Belady,
- * drafts that know nothing or lie, and policies that take no forecasts. With an argument: also a
- * recorded trace. */
+ * drafts that know nothing or are wrong, and policies that take no forecasts. With an argument:
+ * also a recorded trace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Trace files: what is read, what is refused and with which words, and that writing loses nothing.
+/* Trace files: which are read, which are refused with which message, and that writing loses
+ * nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -86,7 +86,7 @@ void assert_same_file(const char *a, const char *b)
     free(bytes[1]);
 }
 
-/* The sidecar that the others are held against, with the routing recorded beside it. */
+/* Makes the sidecar that the tests compare with, and the routing recorded beside it. */
 int calibrated_setup(void **state)
 {
     (void)state;

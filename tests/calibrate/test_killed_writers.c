@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* kill -9 at every step of writing a file: between any two calls that write, sync or rename, and in
- * the middle of a write. What stands under the file's name is the old file or the new one, byte for
- * byte, and the next writer is not in the way of what was left behind. The calls are wrapped by the
- * linker. Usage: test_killed_writers MODEL.gguf. */
+/* Kills the process (kill -9) at every step of writing a file: between any two calls that write,
+ * sync or rename, and in the middle of a write. Afterwards the file is the old or the new one, byte
+ * for byte, and what was left behind does not hinder the next writer. The linker wraps the calls.
+ * Usage: test_killed_writers MODEL.gguf. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

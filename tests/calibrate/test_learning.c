@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Learning from use, and starting warm from what was learnt: counts are those of a calibration on
+/* Learning from use, and warm starts from what was learnt: counts equal those of a calibration on
  * the same tokens, the sidecar is merged and never torn, and an engine that had time to fill its
  * slots writes the same tokens with fewer misses. Usage: test_learning MODEL.gguf. */
 #include <setjmp.h>

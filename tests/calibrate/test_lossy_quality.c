@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How far a lossy mode is from the exact pass, as an engine measures it: short answers have a
- * figure, the limit acts at once, and what was not measured is not 0. */
+/* The distance of a lossy mode from the exact pass, as an engine measures it: short answers have a
+ * figure, the limit acts at once, and an unmeasured figure is not 0. */
 #include "../engine/engine_options.h"
 #include "tests/calibrate/calibrate_fixture.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Prints what the command makes of a message of the library: its only argument. */
+/* Prints the command's version of a library message, its only argument. */
 #include <stdio.h>
 
 #include "runtime/cli/shared/cli_library_words.h"

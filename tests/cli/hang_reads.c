@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Preloaded into the command: from the HANG_FROM-th pread() on (1 is the first) reads are not
- * answered, as by a disk that hangs. HANG_ON: reads of files whose path has this in it, and no
- * others, are counted and hang. */
+/* Preloaded into the command: from the HANG_FROM-th pread() on (1 is the first) reads get no
+ * answer, as from a disk that hangs. HANG_ON: only reads of files with this text in their path are
+ * counted and hang. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation that goes on, is saved and loaded; and /learn in one: the command on a terminal of
- * its own, with lines typed into it. What it leaves is used by later commands, is whole whenever
- * the command is killed, and where it cannot be written that is told and the conversation goes on.
- * Usage: test_chat_learn COMMAND MODEL.gguf (one with a chat template). */
+/* Conversations that continue, are saved and loaded, and /learn in one: runs the command on a
+ * terminal and types lines into it. Later commands use what it leaves; the file is whole whenever
+ * the command is killed; and if it cannot be written, the command says so and the conversation goes
+ * on. Usage: test_chat_learn COMMAND MODEL.gguf (one with a chat template). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

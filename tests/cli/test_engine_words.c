@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The command's words for the engine as the library's values: each word its value, settings field
- * by field, and what is no word is refused. */
+/* The command's words for the engine become the library's values: each word its value, settings
+ * field by field, and unknown words are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory budget is a ceiling on what the process takes, and the plan says what that is: the
- * command is run under several budgets until its expert cache has filled, and the kernel tells the
- * peak of its resident set. Usage: test_memory_budget COMMAND MODEL.gguf. */
+/* The memory budget limits what the process takes, and the plan gives the figure: runs the command
+ * under several budgets until its expert cache has filled, and reads the peak of its resident set
+ * from the kernel. Usage: test_memory_budget COMMAND MODEL.gguf. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a GPU reaches, by the device contract alone: its memory's bandwidth, products with one row
- * as a share of it, and the link by the size of what travels, beside arithmetic and alone. For
- * gpu_suite.sh. Times are the host's, over many operations that end with a wait. */
+/* Measures a GPU through the device contract alone: its memory's bandwidth, products with one row
+ * as a share of it, and the link by the size of the copies, alone and in parallel with arithmetic.
+ * For gpu_suite.sh. Times are the host's, over many operations that end with a wait. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

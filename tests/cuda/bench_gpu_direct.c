@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A missing expert may be copied to the device and used there, or be read by the kernels where it
- * lies, in page-locked host memory, which has one address for both. Reading saves the copy's start
- * and one trip through the device's memory; copying moves larger pieces and may be done ahead. A
- * layer of a token's experts either way, by their size. */
+/* A missing expert can be copied to the device and used there, or kernels can read it in
+ * page-locked host memory, which has one address for both. Reading saves the start of the copy and
+ * one trip through the device's memory; copying moves larger pieces and can be done ahead. Measures
+ * both for a layer of a token's experts, by their size. */
 #include <stdio.h>
 #include <string.h>
 

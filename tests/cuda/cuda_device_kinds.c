@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The device contract's suite on the emulated GPU, and the CPU that it is held against. Of two
- * GPUs, the second too: a call for it must not go to the first. */
+/* The device contract's suite on the emulated GPU, compared with the CPU. Also on the second of two
+ * GPUs: a call for it must not go to the first. */
 #include <stddef.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A library with the functions that are looked for in cuBLAS, for test_cuda_blas_load.c. */
+/* A library with the functions that the loader looks for in cuBLAS, for test_cuda_blas_load.c. */
 #pragma GCC visibility push(default)
 int cublasCreate_v2(void);
 int cublasDestroy_v2(void);

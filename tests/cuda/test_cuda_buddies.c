@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Lossy: tokens that the emulated GPU carries out alone, buddies standing in for missing experts on
- * the device. Text, logits and counts are those of buddies that the host puts in. Run on a model
- * given by path, which is calibrated first. */
+/* Lossy: tokens that the emulated GPU carries out alone, with buddies in place of missing experts
+ * on the device. Text, logits and counts equal those with buddies that the host chooses. Runs on a
+ * model given by path, after calibrating it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

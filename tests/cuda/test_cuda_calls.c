@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What writing a token asks of the driver: launches, copies and waits, which cost the host
- * microseconds each, whatever the GPU. Counted on the emulation, and held to ceilings; and what the
- * library counts is the same whether tokens are played or launched one operation at a time. Run on
- * a model given by path. */
+/* Counts what writing a token requires of the driver, on the emulation: launches, copies and waits,
+ * each of which costs the host microseconds, whatever the GPU. The counts must stay below limits,
+ * and the library's own counts must be the same whether tokens are replayed or launched one
+ * operation at a time. Runs on a model given by path. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

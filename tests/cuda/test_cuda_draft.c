@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Self drafts that the emulated GPU carries out alone, recorded as a graph: their logits have the
- * bits of drafts whose routing the host resolves, whatever stands in for what is not resident, and
- * texts and drafts of whole conversations are the same. What cannot be recorded is drafted as
- * before. Run on a model given by path. */
+ * bits of drafts whose routing the host resolves, with every kind of stand-in, and texts and drafts
+ * of whole conversations are the same. Drafts that cannot be recorded work as before. Runs on a
+ * model given by path. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine on the emulated GPU: the module is found beside the program, the tokens and the bits of
- * the logits are the CPU's whatever the device's memory, the offload mode and where experts are
- * computed; and what goes wrong is told, leaves nothing behind, and hangs nobody. Run on a model
- * given by path. */
+/* An engine on the emulated GPU: it finds the module beside the program; tokens and bits of the
+ * logits equal the CPU's whatever the device's memory, the offload mode and where experts are
+ * computed; and failures are reported, leave nothing behind, and hang nobody. Runs on a model given
+ * by path. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What every device must do. Results are held against the first device, the CPU, bit by bit. */
+/* What every device must do. Results are compared bit by bit with those of the first device, the
+ * CPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

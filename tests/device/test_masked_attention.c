@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What devices with MOE_DEVICE_MASKED_ATTENTION and MOE_DEVICE_EXPERT_FORMS do, against sums in
- * double: windows, chunks, sinks, scales of rows; biases, the clamped SwiGLU, scales of expert
- * inputs. Pages that no row sees are not there; rows of a tree have a timeline's bits. */
+/* Devices with MOE_DEVICE_MASKED_ATTENTION and MOE_DEVICE_EXPERT_FORMS against sums in double:
+ * windows, chunks, sinks, scales of rows; biases, the clamped SwiGLU, scales of expert inputs.
+ * Pages that no row sees are missing, and rows of a tree have a timeline's bits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes the tables of README's "What runs" from the code and from the oracles that the tests hold
- * it against, and compares them with what stands in the README between the two marks. Usage:
- * what_runs SOURCE_FOLDER [--write]   -- exits 1 when they differ, or when a row has no oracle */
+/* Writes the tables of README's "What runs" from the code and from the oracles of the tests, and
+ * compares them with the text between the two marks of the README. Usage: what_runs SOURCE_FOLDER
+ * [--write]. Exits 1 when they differ, or when a row has no oracle */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>

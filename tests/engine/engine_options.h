@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What hangs on an engine's options, for tests: one struct of each kind a test file. */
+/* The structs attached to an engine's options, for tests: one of each kind in each test file. */
 #ifndef MOE_TESTS_ENGINE_OPTIONS_H
 #define MOE_TESTS_ENGINE_OPTIONS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sessions that join and leave a batch at random write what they write alone; and every KV type is
- * one configuration of the model: the same bits for any chunk and any neighbours.
- * Usage: test_batching ORACLE-FOLDER. */
+ * one configuration of the model, with the same bits for any chunk and any neighbours. Usage:
+ * test_batching ORACLE-FOLDER. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One session of a step is cancelled, at every kind of moment: the others' step succeeds, it can be
- * told which was left out, and every session writes the text that it writes alone. With and without
- * speculation. Argument: a model. */
+/* Cancels one session of a step at every kind of moment: the others' step succeeds, the library
+ * tells which session was left out, and every session writes the text that it writes alone. With
+ * and without speculation. Argument: a model. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

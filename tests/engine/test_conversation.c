@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Conversations through the public interface: a session that follows evaluates what is new and
- * writes what one that began afresh would; replies are taken apart; templates by name, by text, and
- * the switches of thinking.
+/* Conversations through the public interface: a session that follows evaluates only new tokens and
+ * writes what a fresh one would; replies are separated into their parts; templates by name, by
+ * text, and the switches of thinking.
  * Usage: test_conversation MODEL.gguf (one with ChatML's tokens) */
 #include <setjmp.h>
 #include <stdarg.h>

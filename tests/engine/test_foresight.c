@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What is told of foresight: recall by layer and by position in the draft, and how far the experts
- * were that verification had to bring. With every expert in memory the draft is the model itself,
- * so that of each row that the draft has been through all choices were foreseen.
- * Usage: test_foresight MODEL.gguf */
+/* The statistics of foresight: recall by layer and by position in the draft, and how far the
+ * experts were that verification had to load. With every expert in memory the draft is the model
+ * itself, so every choice of each row that the draft evaluated was foreseen. Usage: test_foresight
+ * MODEL.gguf */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

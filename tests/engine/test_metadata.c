@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an opened model makes of metadata that are not the usual ones: the logits, the context, and
- * the lines that the caller is told. Models are copies of the oracle's with other metadata. */
+/* Effects of unusual metadata on an opened model: the logits, the context, and the lines that the
+ * caller is told. Models are copies of the oracle's with other metadata. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

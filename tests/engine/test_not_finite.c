@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Weights that make values which are no numbers, in each kind of tensor. Loading refuses those that
- * stay in memory. Experts, and what goes wrong in memory after loading, make the step fail: it
- * names the first layer where such values appeared, and leaves the timeline as it was.
- * Argument: a model. */
+/* Weights that lead to NaN or infinite values, in each kind of tensor. Loading refuses resident
+ * ones. With such experts, or damage in memory after loading, the step fails: it names the first
+ * layer where such values appeared, and leaves the timeline unchanged. Argument: a model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

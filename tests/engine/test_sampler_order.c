@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The sampler's short cuts against the long way: the whole vocabulary put in order, every weight
- * added up, every token's logarithm taken. Distributions must be the same to the bit, and so must
- * the tokens drawn. Logits have ties, zeros of both signs, infinities and what is not a number.
- * `--bench` measures instead. */
+/* The sampler's shortcuts against the plain way: the whole vocabulary sorted, every weight added
+ * up, every token's logarithm taken. Distributions and drawn tokens must be the same to the bit.
+ * Logits have ties, zeros of both signs, infinities and NaN. `--bench` measures instead. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Saved sessions that are damaged, or belong elsewhere: each is refused with its status, and a file
- * whose checksum is right is still not believed. Usage: test_session_files ORACLE-FOLDER. */
+/* Saved sessions that are damaged, or belong to another model: each is refused with its status, and
+ * a file with a correct checksum is checked all the same. Usage: test_session_files ORACLE-FOLDER.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening: no expert byte is read, progress is told in order and can cancel, and what is cancelled
- * leaves nothing behind. Impossible options are refused. Usage: test_start_up MODEL.gguf. */
+/* Opening: reads no expert byte, reports progress in order and can be cancelled; a cancelled
+ * opening leaves nothing behind. Impossible options are refused. Usage: test_start_up MODEL.gguf.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What moe_session_take() gives: each sampled token once, in order, and none that was cut off.
+/* The tokens of moe_session_take(): each sampled token once, in order, and none that was cut off.
  * Usage: test_taken_tokens ORACLE-FOLDER. */
 #include <setjmp.h>
 #include <stdarg.h>

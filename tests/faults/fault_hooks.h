@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the hooks of the preloaded library share. */
+/* Shared by the hooks of the preloaded library. */
 #ifndef TESTS_FAULTS_HOOKS_H
 #define TESTS_FAULTS_HOOKS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the targets share: promises, files in memory, and checks of an opened GGUF file. */
+/* Shared by the targets: promises, files in memory, and checks of an opened GGUF file. */
 #ifndef MOE_TESTS_FUZZ_SUPPORT_H
 #define MOE_TESTS_FUZZ_SUPPORT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The worker team: who runs where, that every task is done once, and that nobody waits for who has
- * not come. */
+/* The worker team: which thread runs where, that every task is done once, and that no thread waits
+ * for an absent worker. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -184,7 +184,7 @@ typedef struct bound_case {
     io_file *files;
 } bound_case;
 
-/* A case may do what it likes to the files; the next one gets whole ones. */
+/* Restores a file that a case may have changed. */
 static void mend(io_file *file, uint64_t size, uint64_t seed)
 {
     struct stat by_fd;

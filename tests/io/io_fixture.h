@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the I/O engines share: a file of known bytes, guarded buffers, and a reader. */
+/* Shared by the tests of the I/O engines: a file of known bytes, guarded buffers, and a reader. */
 #ifndef MOE_TEST_IO_FIXTURE_H
 #define MOE_TEST_IO_FIXTURE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the reader makes of faults: each row of the fault table that belongs to this layer, on every
+/* How the reader handles faults: each row of the fault table that belongs to this layer, on every
  * engine. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What kernels, sandboxes and file systems refuse, made real: each case in a child process that has
- * lost what it tests the loss of. Cases that need rights or devices that are not here are skipped.
+/* Refusals of kernels, sandboxes and file systems, caused for real: each case runs in a child
+ * process that has lost the facility under test. Cases that need privileges or devices that are
+ * missing are skipped.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the kernel's end of io_uring may do, made real: the calls of liburing are wrapped by the
- * linker. Reads turn into NOPs whose completions carry an error (IORING_NOP_INJECT_RESULT), waits
- * return without a completion, submissions are refused, the CQ is as small as it can be. Skipped
- * (77) without io_uring. */
+/* What the kernel's side of io_uring may do, caused for real: the linker wraps the calls of
+ * liburing. Reads turn into NOPs whose completions carry an error (IORING_NOP_INJECT_RESULT), waits
+ * return without a completion, submissions are refused, the CQ has its least size. Skipped (77)
+ * without io_uring. */
 #include <errno.h>
 #include <liburing.h>
 #include <stdio.h>

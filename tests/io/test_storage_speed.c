@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Measuring storage: every I/O engine reads what was asked for, equal seeds ask alike, a dropped
- * page cache is told as dropped, and what cannot be measured is refused with the reason. */
+/* Measuring storage: every I/O engine reads the requested bytes, equal seeds give equal ranges, the
+ * result says when the page cache was dropped, and what cannot be measured is refused with the
+ * reason. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests and the benchmark of weight products share: random valid blocks, memory that ends
+/* Shared by the tests and the benchmark of weight products: random valid blocks, memory that ends
  * at an inaccessible page, and the instruction-set levels of this processor. */
 #ifndef MOE_TESTS_MATMUL_CASES_H
 #define MOE_TESTS_MATMUL_CASES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenBLAS comes into the process when it is asked for and not before; what it computes; what is
- * said where it is missing. */
+/* OpenBLAS is loaded when it is requested and not before; its results; the message when it is
+ * missing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the vector kernels share: the instruction sets to try, random values of several
+/* Shared by the tests of the vector kernels: the instruction sets to try, random values of several
  * kinds and comparison of bits. */
 #ifndef MOE_VECTOR_TEST_UTIL_H
 #define MOE_VECTOR_TEST_UTIL_H

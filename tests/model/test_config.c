@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the metadata of each family become. */
+/* The dials that each family's metadata give. */
 #include "tests/model/config_fixture.h"
 
 #include "runtime/base/dtype.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata that no model can have are refused, and the message says which. */
+/* Impossible metadata are refused, and the message names them. */
 #include "tests/model/config_fixture.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A step is cancelled while it waits for a read that does not come: it ends at once and not at the
- * time-out, nothing is put where the read will write, the session goes on as if nothing had been,
- * and closing does not wait the time-out either.
+/* Cancels a step while it waits for a read that does not come: the step ends at once and not at the
+ * time-out, nothing is put where the read will write, the session continues as if nothing had
+ * happened, and closing does not wait for the time-out either.
  * Usage: test_store_cancel ORACLE-FOLDER */
 #include "tests/offload/store_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What becomes of a pass when the disk misbehaves: it fails with a line that names the expert, or
- * it is right; and what follows is right. Usage: test_store_faults ORACLE-FOLDER. */
+/* A pass when the disk misbehaves: it fails with a line that names the expert, or it is right; and
+ * what follows is right. Usage: test_store_faults ORACLE-FOLDER. */
 #include "tests/offload/store_fixture.h"
 
 #include <fcntl.h>

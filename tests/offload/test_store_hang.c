@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A disk or a link that never answers: passes fail within the time-out with a line that says what
- * hangs, what follows fails at once until there is a sign of life, memory that may still be written
- * to is neither reused nor freed, and closing comes to an end.
+ * hangs, later ones fail at once until bytes arrive again, memory that may still be written to is
+ * neither reused nor freed, and closing ends.
  * Usage: test_store_hang ORACLE-FOLDER */
 #include "tests/offload/store_fixture.h"
 

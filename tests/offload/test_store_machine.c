@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Whole engines on machines that refuse something: io_uring, at once or in the middle of a run;
- * locked memory; address space; file descriptors. And on a model file that is replaced while it is
- * open. Each case in a child process that has lost what it tests the loss of: the text is the same,
- * or the error says what is missing. Usage: test_store_machine ORACLE-FOLDER */
+/* Whole engines on machines that refuse something: io_uring, at once or during a run; locked
+ * memory; address space; file descriptors. Also a model file that is replaced while it is open.
+ * Each case runs in a child process that has lost the facility under test: the text is the same, or
+ * the error says what is missing. Usage: test_store_machine ORACLE-FOLDER */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

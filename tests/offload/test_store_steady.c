@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The steady state of moving experts, on every I/O engine, over one tier and two: nothing is
- * allocated, and no byte of an expert is copied but by the link. Calls of the allocation and the
- * copying functions are wrapped by the linker, so it is the library's own that are counted.
- * Usage: test_store_steady MODEL.gguf */
+ * allocated, and only the link copies bytes of an expert. The linker wraps the calls of allocation
+ * and copying functions, so the library's own calls are counted. Usage: test_store_steady
+ * MODEL.gguf */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Fewer slots than a token has experts in a layer: every layer takes waves, of one expert at last,
- * and the text is that of a cache that holds everything. The plan refuses such caches, because they
- * decode slowly; but layers that have slots of their own, and size classes, can come to it.
- * Usage: test_store_waves ORACLE-FOLDER */
+/* Fewer slots than a token has experts in a layer: every layer works in waves, down to one expert
+ * each, and the text is that of a cache that holds everything. The plan refuses such caches,
+ * because they decode slowly; but they can occur with per-layer slots and with size classes. Usage:
+ * test_store_waves ORACLE-FOLDER */
 #include "tests/offload/store_fixture.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether counts come from a distribution: Pearson's chi-square over cells that expect enough. */
+/* Pearson's chi-square over cells with large enough expectations: whether counts come from a
+ * distribution. */
 #ifndef MOE_TESTS_CHI_SQUARE_H
 #define MOE_TESTS_CHI_SQUARE_H
 

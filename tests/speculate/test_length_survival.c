@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the survival controller loses and gains on simulated processes, beside the others. With the
- * argument -v: a table. */
+/* What the survival controller loses and gains on simulated processes, compared with the others.
+ * With the argument -v: a table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Renders what make_cases.py and compare.py ask for: a line of JSON in, a line of JSON out.
+/* Renders the requests of make_cases.py and compare.py: a line of JSON in, a line of JSON out.
  *   {"template": TEXT, "variables": {NAME: VALUE}, "markup": {NAME: TEXT}, "now": SECONDS}
  *   {"text": TEXT} or {"error": TEXT}
  * "adapt": true and "continue": true are adapt_messages and continue_final_message.

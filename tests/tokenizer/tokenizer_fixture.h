@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tokenizer tests share: whole files, and a builder of GGUF headers in memory. */
+/* Shared by the tokenizer tests: whole files, and a builder of GGUF headers in memory. */
 #ifndef MOE_TESTS_TOKENIZER_FIXTURE_H
 #define MOE_TESTS_TOKENIZER_FIXTURE_H
 
