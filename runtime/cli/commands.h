@@ -6,6 +6,7 @@
 #include "cli_options.h"
 
 int cmd_run(const cli_options *options);
+int cmd_serve(const cli_options *options);
 int cmd_tokenize(const cli_options *options);
 int cmd_logits(const cli_options *options);
 int cmd_perplexity(const cli_options *options);

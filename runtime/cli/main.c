@@ -65,6 +65,7 @@ static const struct {
     int (*run)(const cli_options *options); /* exit code */
 } runs[] = {
     {CLI_RUN, cmd_run},
+    {CLI_SERVE, cmd_serve},
     {CLI_TOKENIZE, cmd_tokenize},
     {CLI_LOGITS, cmd_logits},
     {CLI_PERPLEXITY, cmd_perplexity},

@@ -81,7 +81,7 @@ awk -v sources="$work/sources" -v public_names="$work/public" -v layers="$layers
         from = $1; to = $3
         if (!((from, to) in arrows)) { arrows[from, to] = 1; n_arrows++; if ($2 == $4) inside[$2]++; else { out[$2]++; into[$4]++; n_between++ } }
         if ($2 == $4 || ($2, $4) in allowed) next
-        if ($2 ~ /^(runtime\/cli|bench|examples)/ && ($5 in is_public)) next
+        if ($2 ~ /^(runtime\/cli|runtime\/server|bench|examples)/ && ($5 in is_public)) next
         if (!((from, to) in up)) { up[from, to] = 1; n_up++ }
         print "up: " $2 "/" from " -> " $4 "/" to " (" $5 ")"
     }

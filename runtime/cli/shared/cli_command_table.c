@@ -12,6 +12,11 @@ const cli_command cli_commands[] = {
      "Prompt speed is measured until the first token, decode speed over the tokens after it.\n"
      "Ctrl-C keeps the text so far, prints the statistics and exits with 130; SIGTERM and SIGHUP\n"
      "do the same with 143 and 129."},
+    {"serve", NULL, CLI_SERVE, true, "answer requests over HTTP, as OpenAI's interface has them",
+     "Serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize,\n"
+     "/apply-template, /health, /props and /metrics. Requests are decoded together, as one batch;\n"
+     "a request's text does not depend on the others. SIGTERM or Ctrl-C finishes the answers that\n"
+     "have begun, for at most a minute; a second signal ends the server at once."},
     {"tokenize", NULL, CLI_TOKENIZE, true, "the token ids of a text",
      "Prints one id a line; with --json also each id's piece of text."},
     {"logits", NULL, CLI_LOGITS, true, "float32 logits of every prompt position",

@@ -7,12 +7,12 @@
 #include <string.h>
 
 #define RUNS         (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
-#define ENGINE       (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_SPECULATE | CLI_CONFIG)
+#define ENGINE       (RUNS | SPECULATES | CLI_CALIBRATE | CLI_BENCH_SPECULATE)
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
-#define SPECULATES   (CLI_RUN | CLI_PLAN | CLI_CONFIG)
-#define LOSSY        (SPECULATES | CLI_PERPLEXITY)
+#define SPECULATES   (CLI_RUN | CLI_PLAN | CLI_CONFIG | CLI_SERVE)
+#define LOSSY        (CLI_RUN | CLI_PLAN | CLI_CONFIG | CLI_PERPLEXITY)
 #define TRACES       (CLI_SIMULATE | CLI_ANALYZE)
 #define TABLES       (TRACES | SWEEPS | CLI_BENCH_SPECULATE)
 
@@ -68,8 +68,9 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, SPECULATES, OF_DRAFTS, "--speculate=off", NULL, NULL, "nothing is drafted"},
     {RULE_EXCLUDES, SPECULATES, OF_SELF_DRAFTS, "--speculate=off|ngram|model:FILE", NULL, NULL,
      "it is a setting of the self draft"},
-    {RULE_EXCLUDES, CLI_RUN | CLI_PLAN, OF_DRAFTS " " OF_SELF_DRAFTS, "--offload!=auto", NULL,
-     "--speculate", "in the baselines nothing is drafted unless --speculate says so"},
+    {RULE_EXCLUDES, CLI_RUN | CLI_PLAN | CLI_SERVE, OF_DRAFTS " " OF_SELF_DRAFTS,
+     "--offload!=auto", NULL, "--speculate",
+     "in the baselines nothing is drafted unless --speculate says so"},
     {RULE_EXCLUDES, SPECULATES, "--lookahead", "--speculate=auto|self|model:FILE", NULL, NULL,
      "both drafts would write the same keys and values"},
     {RULE_EXCLUDES, SPECULATES | CLI_BENCH_DECODE | CLI_PERPLEXITY, "--lookahead",

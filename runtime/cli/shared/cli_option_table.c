@@ -5,12 +5,12 @@
 
 #define AT(field)    offsetof(cli_options, field)
 #define RUNS         (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
-#define ENGINE       (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG)
+#define ENGINE       (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define LOSSY        (CLI_RUN | CLI_PLAN | CLI_PERPLEXITY | CLI_CONFIG)
-#define SPECULATES   (CLI_RUN | CLI_PLAN | CLI_CONFIG)
+#define SPECULATES   (CLI_RUN | CLI_PLAN | CLI_CONFIG | CLI_SERVE)
 #define TRACES       (CLI_SIMULATE | CLI_ANALYZE)
 #define LARGEST_INT  9007199254740992.0 /* 2^53: exact as a double */
 
@@ -52,14 +52,15 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--chat-template"}, "NAME|FILE", "the template of turns: one of the model's or of the "
      "library's by its NAME, or a FILE with a / in its name or ending in .jinja (default: the "
-     "model's own)", .offset = AT(chat_template), .kind = OPTION_TEXT, .commands = TAKES_TEXT,
+     "model's own)", .offset = AT(chat_template), .kind = OPTION_TEXT,
+     .commands = TAKES_TEXT | CLI_SERVE,
      .subject = SUBJECT_INPUT},
     {{"--chat-template-kwargs"}, "JSON", "further variables of the template, as in "
      "'{\"reasoning_effort\": \"low\"}'", .offset = AT(chat_template_arguments),
      .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--think"}, "auto|on|off", "whether the model reasons before it answers; auto: as its "
      "template has it (default auto)", .offset = AT(think), .kind = OPTION_CHOICE,
-     .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
+     .commands = TAKES_TEXT | CLI_SERVE, .subject = SUBJECT_INPUT},
     {{"--continue"}, "TEXT", "what the answer begins with; the model goes on from there",
      .offset = AT(continued), .kind = OPTION_TEXT, .commands = TAKES_TEXT,
      .subject = SUBJECT_INPUT},
@@ -83,13 +84,28 @@ const cli_option_row cli_option_rows[] = {
     {{"--parallel"}, "N", "sessions that must fit, each with a full context (default 1)",
      .offset = AT(bench_parallel), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = CLI_PLAN, .subject = SUBJECT_MEMORY},
+    {{"--parallel"}, "N", "most sessions at a time, each with a full context (default 4)",
+     .offset = AT(server_sessions), .kind = OPTION_COUNT, .min = 1, .max = 256,
+     .commands = CLI_SERVE, .subject = SUBJECT_MEMORY},
+    {{"--host"}, "ADDRESS", "address to listen on; one that other machines reach needs "
+     "--api-key-file (default 127.0.0.1)", .offset = AT(server_host), .kind = OPTION_TEXT,
+     .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
+    {{"--port"}, "N", "port to listen on; 0: any that is free (default 8080)",
+     .offset = AT(server_port), .kind = OPTION_COUNT, .min = 0, .max = 65535,
+     .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
+    {{"--api-key-file"}, "FILE", "keys, one a line; every request but /health must bring one",
+     .offset = AT(server_keys), .kind = OPTION_TEXT, .commands = CLI_SERVE,
+     .subject = SUBJECT_SERVING},
+    {{"--alias"}, "NAME", "the model's name in answers and requests (default: that of its file)",
+     .offset = AT(server_alias), .kind = OPTION_TEXT, .commands = CLI_SERVE,
+     .subject = SUBJECT_SERVING},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
      .kind = OPTION_COUNT, .min = 1, .max = 10000,
      .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE | SWEEPS, .subject = SUBJECT_MEASURING},
     {{"-c", "--ctx-size"}, "N",
      "context: most tokens of the timeline; 0: the model's, or as many as fit (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
-     .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN, .subject = SUBJECT_INPUT},
+     .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN | CLI_SERVE, .subject = SUBJECT_INPUT},
     {{"-c", "--ctx-size"}, "N", "context; 0: what the prompt and -n need (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
      .commands = CLI_BENCH_DECODE, .subject = SUBJECT_INPUT},
@@ -99,7 +115,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--override-kv"}, "KEY=TYPE:VALUE", "replaces the file's metadata; TYPE is int, float, "
      "bool or str; may be repeated, or list several with commas between", .offset = AT(overrides),
      .kind = OPTION_LIST, .commands = CLI_RUN | CLI_TOKENIZE | CLI_LOGITS | CLI_PERPLEXITY |
-     CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE, .subject = SUBJECT_INPUT},
+     CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE | CLI_SERVE, .subject = SUBJECT_INPUT},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores available)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
      .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
@@ -185,7 +201,7 @@ const cli_option_row cli_option_rows[] = {
     {{"--warm-start"}, "auto|on|off", "fill the expert cache with the sidecar's hottest experts "
      "while nothing else is read; auto: if there is a sidecar (default auto)",
      .offset = AT(warm_start), .kind = OPTION_CHOICE,
-     .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG, .subject = SUBJECT_MEMORY},
+     .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG | CLI_SERVE, .subject = SUBJECT_MEMORY},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
@@ -287,7 +303,7 @@ const cli_option_row cli_option_rows[] = {
                  CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE | CLI_VERIFY,
      .subject = SUBJECT_RESULTS},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
-     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY,
+     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY | CLI_SERVE,
      .subject = SUBJECT_RESULTS},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES, .subject = SUBJECT_INPUT},
@@ -443,6 +459,7 @@ _Static_assert(sizeof cli_option_rows / sizeof cli_option_rows[0] <= CLI_MOST_OP
 const char *const cli_option_subjects[SUBJECT_COUNT] = {
     [SUBJECT_OTHER] = "Other",
     [SUBJECT_INPUT] = "Model and input",
+    [SUBJECT_SERVING] = "Serving",
     [SUBJECT_SAMPLING] = "Sampling",
     [SUBJECT_COMPUTING] = "Computing",
     [SUBJECT_MEMORY] = "Memory",
@@ -483,4 +500,5 @@ const cli_options cli_option_defaults = {
     .disk_bandwidth = 3e9,
     .disk_latency = 1e-4,
     .load_share = 0.3,
+    .server_port = 8080,
 };

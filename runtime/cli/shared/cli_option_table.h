@@ -27,6 +27,7 @@ typedef enum cli_option_kind {
 typedef enum cli_option_subject {
     SUBJECT_OTHER,
     SUBJECT_INPUT,
+    SUBJECT_SERVING,
     SUBJECT_SAMPLING,
     SUBJECT_COMPUTING,
     SUBJECT_MEMORY,

@@ -31,7 +31,8 @@ enum {
     CLI_SIMULATE = 1 << 16,
     CLI_ANALYZE = 1 << 17,
     CLI_CONFIG = 1 << 18, /* one of bench speculate's --configs */
-    CLI_VERIFY = 1 << 19
+    CLI_VERIFY = 1 << 19,
+    CLI_SERVE = 1 << 20
 };
 
 enum { CLI_MOST_OPTION_ROWS = 192 };
@@ -169,6 +170,12 @@ typedef struct cli_options {
     double disk_latency;
     double compute_time;
     double load_share;
+    /* serve */
+    const char *server_host; /* NULL: 127.0.0.1 */
+    uint64_t server_port;
+    const char *server_keys;  /* a file; NULL: none */
+    const char *server_alias; /* NULL: the file's name */
+    uint64_t server_sessions; /* 0: 4 of serve, 1 of others */
     /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
     const char *given[CLI_MOST_OPTION_ROWS];
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* Opens the model and serves it over HTTP until a signal comes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <moe/moe.h>
+
+#include "cli_engine.h"
+#include "cli_interrupt.h"
+#include "cli_messages.h"
+#include "commands.h"
+#include "server.h"
+
+typedef struct key_list {
+    cli_buffer text; /* the file; its lines are the keys, each terminated */
+    const char *keys[SERVER_MOST_KEYS];
+    size_t n;
+} key_list;
+
+static bool is_stopped(void *user)
+{
+    (void)user;
+    return cli_interrupted();
+}
+
+static void log_line(const char *line, void *user)
+{
+    (void)user;
+    fprintf(stderr, "%s\n", line);
+}
+
+/* A key a line; empty lines and those that begin with '#' are none. */
+static int read_keys(key_list *list, const char *path)
+{
+    int code = cli_read_file(&list->text, path);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    char *rest = list->text.data;
+    for (char *line; list->text.size > 0 && (line = strsep(&rest, "\r\n")) != NULL;) {
+        if (line[0] == '\0' || line[0] == '#') {
+            continue;
+        }
+        if (list->n == SERVER_MOST_KEYS) {
+            return cli_fail(CLI_EXIT_FAILURE, "--api-key-file %s has more than %d keys", path,
+                            SERVER_MOST_KEYS);
+        }
+        list->keys[list->n++] = line;
+    }
+    return list->n > 0
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_FAILURE, "--api-key-file %s has no key: write one a line", path);
+}
+
+/* The file's name without its folder and ".gguf". */
+static void name_model(char *out, size_t size, const cli_options *options)
+{
+    const char *slash = strrchr(options->model, '/');
+    const char *name = slash == NULL ? options->model : slash + 1;
+    size_t length = strlen(name);
+    length -= length > 5 && strcmp(name + length - 5, ".gguf") == 0 ? 5 : 0;
+    snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), name);
+}
+
+static int serve(moe_engine *engine, const cli_options *options, const key_list *keys,
+                 const cli_chat_template *chat_template)
+{
+    char error[512] = "";
+    char model[256];
+    name_model(model, sizeof model, options);
+    server_options serving = {
+        .host = options->server_host == NULL ? "127.0.0.1" : options->server_host,
+        .port = (uint16_t)options->server_port,
+        .keys = keys->keys,
+        .n_keys = keys->n,
+        .parallel = (uint32_t)options->server_sessions,
+        .model = options->server_alias == NULL ? model : options->server_alias,
+        .chat_template_name = chat_template->name,
+        .chat_template_text = chat_template->text.data,
+        .thinking = (moe_switch)options->think,
+        .stopped = is_stopped,
+        .log = options->quiet ? NULL : log_line,
+    };
+    return server_run(engine, &serving, error, sizeof error) == 0
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_FAILURE, "%s", error);
+}
+
+int cmd_serve(const cli_options *given)
+{
+    cli_options speculating = *given;
+    const cli_options *options = &speculating;
+    const uint64_t rows = options->prefill_chunk == 0 ? 512 : options->prefill_chunk;
+    key_list keys = {.n = 0};
+    cli_chat_template chat_template = {.name = NULL};
+    moe_engine *engine = NULL;
+    cli_speculate_unless_told(&speculating);
+    speculating.server_sessions = options->server_sessions == 0 ? 4 : options->server_sessions;
+    if (options->server_sessions > rows) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "serve: --parallel %u is more than the %u rows of a pass: raise -b",
+                        (unsigned)options->server_sessions, (unsigned)rows);
+    }
+    cli_interrupt_install();
+    int code = options->server_keys == NULL ? CLI_EXIT_OK : read_keys(&keys, options->server_keys);
+    code = code == CLI_EXIT_OK ? cli_chat_template_load(&chat_template, options) : code;
+    code = code == CLI_EXIT_OK ? cli_engine_open(&engine, options, options->context) : code;
+    if (code == CLI_EXIT_OK) {
+        code = serve(engine, options, &keys, &chat_template);
+    }
+    moe_engine_close(&engine);
+    cli_chat_template_free(&chat_template);
+    cli_buffer_free(&keys.text);
+    return code;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server_http.h"
+#include "server_socket.h"
+
+static void log_line(const server *srv, const char *line)
+{
+    if (srv->options->log != NULL) {
+        srv->options->log(line, srv->options->user);
+    }
+}
+
+static void log_address(const server *srv)
+{
+    char line[320];
+    const char *host = srv->options->host;
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(line, sizeof line, "%.100s: listening on http://%s%.100s%s:%u", srv->options->model,
+             v6 ? "[" : "", host, v6 ? "]" : "", (unsigned)srv->port);
+    log_line(srv, line);
+}
+
+static bool all_answered(server *srv, unsigned seconds)
+{
+    uint64_t begin = server_now_ns();
+    while (atomic_load(&srv->n_exchanges) > 0) {
+        if (server_now_ns() - begin > (uint64_t)seconds * 1000000000) {
+            return false;
+        }
+        poll(NULL, 0, 20);
+    }
+    return true;
+}
+
+/* No connection is accepted any more, and open ones get no new answer; those that have begun get
+ * a minute, then an error. */
+static void drain(server *srv, struct MHD_Daemon *daemon, int listening)
+{
+    atomic_store(&srv->draining, true);
+    MHD_quiesce_daemon(daemon);
+    close(listening);
+    log_line(srv, "shutting down: answers that have begun are finished");
+    if (!all_answered(srv, SERVER_DRAIN_SECONDS)) {
+        log_line(srv, "shutting down: the answers that are left are cut off");
+        atomic_store(&srv->giving_up, true);
+        all_answered(srv, 2);
+    }
+    MHD_stop_daemon(daemon);
+}
+
+int server_run(moe_engine *engine, const server_options *options, char *error, size_t error_size)
+{
+    server srv = {.engine = engine,
+                  .options = options,
+                  .info = {.struct_size = sizeof srv.info},
+                  .started = (int64_t)time(NULL),
+                  .port = options->port};
+    moe_engine_get_info(engine, &srv.info);
+    int listening = server_listen(options->host, &srv.port, options->n_keys > 0, error, error_size);
+    if (listening < 0) {
+        return -1;
+    }
+    srv.scheduler =
+        server_scheduler_start(engine, options->parallel, 16 + 2 * (size_t)options->parallel);
+    struct MHD_Daemon *daemon = srv.scheduler == NULL ? NULL : server_http_start(&srv, listening);
+    if (daemon == NULL) {
+        snprintf(error, error_size, "the server's threads cannot be started: %s", strerror(errno));
+        server_scheduler_close(&srv.scheduler);
+        close(listening);
+        return -1;
+    }
+    log_address(&srv);
+    while (!options->stopped(options->user)) {
+        poll(NULL, 0, 50);
+    }
+    drain(&srv, daemon, listening);
+    server_scheduler_close(&srv.scheduler);
+    return 0;
+}

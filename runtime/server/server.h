@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Serves an engine over HTTP. Nothing here prints or reads a file: the caller opens the engine,
+ * reads the keys, and gets lines for its log. */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+enum {
+    SERVER_MOST_PARALLEL = 256,
+    SERVER_MOST_KEYS = 256,
+};
+
+typedef struct server_options {
+    const char *host;               /* a name or an address */
+    uint16_t port;                  /* 0: any that is free */
+    const char *const *keys;        /* [n_keys]; one of them must come with a request */
+    size_t n_keys;                  /* 0: no key, which only a loopback address may have */
+    uint32_t parallel;              /* most sessions, 1..SERVER_MOST_PARALLEL */
+    const char *model;              /* the name that clients know the model by */
+    const char *chat_template_name; /* NULL: the model's own */
+    const char *chat_template_text; /* a template instead of a name; NULL: none */
+    moe_switch thinking;
+
+    bool (*stopped)(void *user);               /* polled: true ends server_run() */
+    void (*log)(const char *line, void *user); /* one line, called on any thread */
+    void *user;
+} server_options;
+
+/* Serves until options->stopped() is true, then finishes the answers that have begun. Every `in
+ * turn` call of the library with this engine is made by the server until it returns. 0; or -1 and
+ * one line that names the option. */
+int server_run(moe_engine *engine, const server_options *options, char *error, size_t error_size);
+
+#endif

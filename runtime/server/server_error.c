@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+bool server_fail(server_error *error, unsigned status, const char *code, const char *field,
+                 const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    snprintf(error->field, sizeof error->field, "%s", field == NULL ? "" : field);
+    error->status = status;
+    error->code = code;
+    error->type = status == 401   ? "authentication_error"
+                  : status == 403 ? "permission_error"
+                  : status >= 500 ? "server_error"
+                                  : "invalid_request_error";
+    return false;
+}
+
+bool server_fail_status(server_error *error, int status, const moe_error *err)
+{
+    const char *message = err->message[0] != '\0' ? err->message : moe_status_name(status);
+    switch (status) {
+    case MOE_ERR_ARGUMENT:
+    case MOE_ERR_UNSUPPORTED:
+        return server_fail(error, 400, "invalid_value", NULL, "%s", message);
+    case MOE_ERR_CONTEXT_FULL:
+        return server_fail(error, 400, "context_length_exceeded", NULL, "%s", message);
+    case MOE_ERR_BUDGET:
+    case MOE_ERR_MEMORY:
+    case MOE_ERR_CANCELLED:
+        return server_fail(error, 503, "overloaded", NULL, "%s", message);
+    default:
+        return server_fail(error, 500, "engine_failed", NULL, "%s", message);
+    }
+}

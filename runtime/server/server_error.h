@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Why a request is refused or has failed. */
+#ifndef SERVER_ERROR_H
+#define SERVER_ERROR_H
+
+#include <stdbool.h>
+
+#include <moe/moe.h>
+
+/* An error in the shape that OpenAI's clients expect. */
+typedef struct server_error {
+    unsigned status;  /* of HTTP; 0: no error */
+    const char *type; /* "invalid_request_error", ... */
+    const char *code; /* NULL: null */
+    char field[64];   /* "": null */
+    char message[MOE_ERROR_MESSAGE_SIZE + 128];
+} server_error;
+
+/* False always, so that a check can end with it. field may be NULL. */
+__attribute__((format(printf, 5, 6))) bool server_fail(server_error *error, unsigned status,
+                                                       const char *code, const char *field,
+                                                       const char *format, ...);
+/* The error of a failed call of the library. */
+bool server_fail_status(server_error *error, int status, const moe_error *err);
+
+#endif

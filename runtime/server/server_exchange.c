@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* What the addresses do alike: answering, and letting go of a body. */
+#include <time.h>
+
+#include "server_http.h"
+
+uint64_t server_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
+                              cli_buffer *text)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        text->size, text->size == 0 ? (void *)"" : (void *)text->data, MHD_RESPMEM_MUST_COPY);
+    cli_buffer_free(text);
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    MHD_add_response_header(response, "Content-Type", type);
+    if (status == 503) {
+        MHD_add_response_header(response, "Retry-After", "1");
+    }
+    if (status == 401) {
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    }
+    if (atomic_load(&exchange->srv->draining)) {
+        MHD_add_response_header(response, "Connection", "close");
+    }
+    exchange->status = status;
+    enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result server_answer_error(server_exchange *exchange)
+{
+    cli_buffer text = {NULL, 0, 0};
+    if (!server_reply_error(&exchange->error, &text)) {
+        cli_buffer_free(&text);
+        return MHD_NO;
+    }
+    return server_answer(exchange, exchange->error.status, "application/json", &text);
+}
+
+void server_forget_body(server_exchange *exchange)
+{
+    server_request *request = &exchange->request;
+    json_object_put(request->body);
+    request->body = request->messages = request->template_arguments = NULL;
+    request->prompt = request->content = request->tokens = NULL;
+    atomic_fetch_sub(&exchange->srv->body_bytes, exchange->body.size);
+    cli_buffer_free(&exchange->body);
+}

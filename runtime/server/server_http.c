@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* HTTP by libmicrohttpd, a thread for each connection: such a thread may wait for its answer. */
+#include "server_http.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server_socket.h"
+
+/* ---- Who may ask ---- */
+
+/* Takes as long for a wrong key as for the right one. */
+static bool same_key(const char *key, const char *given)
+{
+    size_t size = strlen(key);
+    if (size != strlen(given)) {
+        return false;
+    }
+    volatile unsigned char differs = 0;
+    for (size_t i = 0; i < size; i++) {
+        differs |= (unsigned char)(key[i] ^ given[i]);
+    }
+    return differs == 0;
+}
+
+static bool has_key(const server_exchange *exchange)
+{
+    const server_options *options = exchange->srv->options;
+    const char *given =
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Authorization");
+    bool found = false;
+    if (given == NULL || strncasecmp(given, "Bearer ", 7) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < options->n_keys; i++) {
+        found |= same_key(options->keys[i], given + 7);
+    }
+    return found;
+}
+
+/* Without keys, a page of a foreign site in a browser of this machine must not reach the server,
+ * neither by a name of its own that leads here (Host) nor by a request across sites (Origin). */
+static bool is_from_here(const server_exchange *exchange)
+{
+    char own[300];
+    const char *host = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Host");
+    const char *origin =
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Origin");
+    if (host != NULL && !server_is_loopback_name(host)) {
+        return false;
+    }
+    snprintf(own, sizeof own, "http://%.200s", host == NULL ? "" : host);
+    return origin == NULL || strcasecmp(origin, own) == 0;
+}
+
+/* What can be said before the body has come. */
+static void check_head(server_exchange *exchange, const char *method)
+{
+    server *srv = exchange->srv;
+    server_error *error = &exchange->error;
+    bool is_health = exchange->path != NULL && strcmp(exchange->path, "/health") == 0;
+    bool posts = strcmp(method, "POST") == 0;
+    if (srv->options->n_keys > 0 && !is_health && !has_key(exchange)) {
+        server_fail(error, 401, "invalid_api_key", NULL,
+                    "The key is missing or wrong: send 'Authorization: Bearer KEY'.");
+    } else if (srv->options->n_keys == 0 && !is_from_here(exchange)) {
+        server_fail(error, 403, "foreign_origin", NULL,
+                    "Without --api-key-file this server answers programs of its own machine that "
+                    "call it by localhost or 127.0.0.1, and no pages of other sites.");
+    } else if (exchange->path == NULL) {
+        server_fail(error, 404, "not_found", NULL, "This server has no such address.");
+    } else if (posts != exchange->is_post ||
+               (!posts && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)) {
+        server_fail(error, 405, "method_not_allowed", NULL, "%s takes %s.", exchange->path,
+                    exchange->is_post ? "POST" : "GET");
+    } else if (atomic_load(&srv->draining)) {
+        server_fail(error, 503, "overloaded", NULL, "The server is shutting down.");
+    }
+}
+
+/* ---- Bodies ---- */
+
+/* A refusal that need not wait for a body that is too large anyway. */
+static bool refuses_length(server_exchange *exchange)
+{
+    const char *length =
+        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
+    return length != NULL && strtoull(length, NULL, 10) > SERVER_MOST_BODY_BYTES &&
+           !server_fail(&exchange->error, 413, "request_too_large", NULL,
+                        "The request is larger than %d bytes.", SERVER_MOST_BODY_BYTES);
+}
+
+/* Keeps a piece of the body, unless the request is refused already. False: hang up. */
+static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
+{
+    server *srv = exchange->srv;
+    if (server_now_ns() - exchange->began_ns > (uint64_t)SERVER_BODY_SECONDS * 1000000000) {
+        return false;
+    }
+    if (exchange->error.status != 0) {
+        return true;
+    }
+    if (exchange->body.size + size > SERVER_MOST_BODY_BYTES) {
+        server_fail(&exchange->error, 413, "request_too_large", NULL,
+                    "The request is larger than %d bytes.", SERVER_MOST_BODY_BYTES);
+        return true;
+    }
+    size_t before = atomic_fetch_add(&srv->body_bytes, size);
+    if (before + size > SERVER_MOST_BODIES_BYTES) {
+        atomic_fetch_sub(&srv->body_bytes, size);
+        server_fail(&exchange->error, 503, "overloaded", NULL,
+                    "Too many large requests at a time: try again later.");
+        return true;
+    }
+    if (!cli_buffer_append(&exchange->body, bytes, size)) {
+        atomic_fetch_sub(&srv->body_bytes, size);
+        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    return true;
+}
+
+/* ---- libmicrohttpd ---- */
+
+static server_exchange *new_exchange(server *srv, struct MHD_Connection *connection,
+                                     const char *url, const char *method)
+{
+    server_exchange *exchange = calloc(1, sizeof *exchange);
+    if (exchange == NULL) {
+        return NULL;
+    }
+    exchange->srv = srv;
+    exchange->connection = connection;
+    exchange->socket =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    exchange->began_ns = server_now_ns();
+    exchange->path = server_find_path(url, &exchange->is_post);
+    check_head(exchange, method);
+    atomic_fetch_add(&srv->n_exchanges, 1);
+    return exchange;
+}
+
+/* Called when the headers have come, for each piece of the body, and at its end. */
+static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **state)
+{
+    server_exchange *exchange = *state;
+    (void)version;
+    if (exchange == NULL) {
+        *state = exchange = new_exchange(user, connection, url, method);
+        if (exchange == NULL) {
+            return MHD_NO;
+        }
+        return refuses_length(exchange) ? server_answer_error(exchange) : MHD_YES;
+    }
+    if (*upload_size > 0) {
+        bool goes_on = take_body(exchange, upload, *upload_size);
+        *upload_size = 0;
+        return goes_on ? MHD_YES : MHD_NO;
+    }
+    enum MHD_Result result =
+        exchange->error.status != 0 ? server_answer_error(exchange) : server_route(exchange);
+    server_forget_body(exchange);
+    return result;
+}
+
+static void log_exchange(const server_exchange *exchange)
+{
+    char line[200];
+    const server_options *options = exchange->srv->options;
+    double seconds = (double)(server_now_ns() - exchange->began_ns) * 1e-9;
+    if (options->log == NULL) {
+        return;
+    }
+    int n = snprintf(line, sizeof line, "%s %u", exchange->path == NULL ? "-" : exchange->path,
+                     exchange->status);
+    if (exchange->reply.n_prompt > 0) {
+        n += snprintf(line + n, sizeof line - (size_t)n,
+                      ", prompt %zu (%zu cached), answer %" PRIu64, exchange->reply.n_prompt,
+                      exchange->reply.n_cached, exchange->reply.n_written);
+    }
+    snprintf(line + n, sizeof line - (size_t)n, ", %.3f s", seconds);
+    options->log(line, options->user);
+}
+
+static void on_completed(void *user, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode why)
+{
+    server_exchange *exchange = *state;
+    server *srv = user;
+    (void)connection;
+    (void)why;
+    if (exchange == NULL) {
+        return;
+    }
+    log_exchange(exchange);
+    server_forget_body(exchange);
+    server_request_free(&exchange->request, srv->scheduler);
+    cli_buffer_free(&exchange->events);
+    free(exchange);
+    *state = NULL;
+    atomic_fetch_sub(&srv->n_exchanges, 1);
+}
+
+struct MHD_Daemon *server_http_start(server *srv, int listening)
+{
+    const unsigned most = 3 * srv->options->parallel + 64;
+    return MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                                MHD_USE_POLL | MHD_USE_ITC,
+                            0, NULL, NULL, on_request, srv, MHD_OPTION_LISTEN_SOCKET, listening,
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, srv,
+                            MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)SERVER_SILENT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)SERVER_HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_END);
+}

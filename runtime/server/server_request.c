@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum { DEEPEST_JSON = 64 };
+
+/* ---- JSON ---- */
+
+static bool parse(server_request *request, const char *body, size_t size, server_error *error)
+{
+    struct json_tokener *tokener = json_tokener_new_ex(DEEPEST_JSON);
+    if (tokener == NULL) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    /* With the terminating byte, so that a number at the end ends there. */
+    request->body = json_tokener_parse_ex(tokener, size == 0 ? "" : body, (int)size + 1);
+    enum json_tokener_error failure = json_tokener_get_error(tokener);
+    size_t end = json_tokener_get_parse_end(tokener);
+    json_tokener_free(tokener);
+    if (failure == json_tokener_continue) {
+        return server_fail(error, 400, "invalid_json", NULL, "The request's JSON is cut short.");
+    }
+    if (failure != json_tokener_success || end < size) {
+        return server_fail(error, 400, "invalid_json", NULL,
+                           "The request is no JSON: %s, at byte %zu.",
+                           failure == json_tokener_success ? "something follows the object"
+                                                           : json_tokener_error_desc(failure),
+                           end);
+    }
+    return json_object_is_type(request->body, json_type_object) ||
+           server_fail(error, 400, "invalid_json", NULL,
+                       "The request's JSON must be an object with fields.");
+}
+
+static bool require(struct json_object *value, const char *name, server_error *error)
+{
+    return value != NULL || server_fail(error, 400, "missing_required_parameter", name,
+                                        "'%s' is missing: this address needs it.", name);
+}
+
+bool server_request_read(server_request *request, const server_options *options, const char *body,
+                         size_t size, server_error *error)
+{
+    bool generates = (request->endpoint & (SERVER_CHAT | SERVER_COMPLETION)) != 0;
+    if (generates && (request->job = server_job_new()) == NULL) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    if (!parse(request, body, size, error)) {
+        return false;
+    }
+    json_object_object_foreach(request->body, name, value)
+    {
+        if (!server_read_field(request, options, name, value, error)) {
+            return false;
+        }
+    }
+    if (generates && !request->has_sampling_seed) {
+        uint32_t seed;
+        request->job->sampling.seed =
+            getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : (uint64_t)time(NULL);
+    }
+    if (request->include_usage && !request->stream) {
+        return server_fail(error, 400, "invalid_value", "stream_options",
+                           "'stream_options' needs 'stream': true.");
+    }
+    switch (request->endpoint) {
+    case SERVER_CHAT:
+    case SERVER_TEMPLATE:
+        return require(request->messages, "messages", error);
+    case SERVER_COMPLETION:
+        return require(request->prompt, "prompt", error);
+    case SERVER_TOKENIZE:
+        return require(request->content, "content", error);
+    default:
+        return require(request->tokens, "tokens", error);
+    }
+}
+
+/* ---- Tokens ---- */
+
+bool server_render(moe_chat_prompt **out, const server_request *request, const moe_engine *engine,
+                   const server_options *options, server_error *error)
+{
+    moe_chat_options chat;
+    moe_error err = {""};
+    const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
+    *out = NULL;
+    moe_chat_options_init(&chat);
+    chat.messages = json_object_to_json_string_ext(request->messages, plain);
+    chat.template_name = options->chat_template_name;
+    chat.template_text = options->chat_template_text;
+    chat.thinking = options->thinking;
+    if (request->template_arguments != NULL) {
+        chat.template_arguments =
+            json_object_to_json_string_ext(request->template_arguments, plain);
+    }
+    int status = chat.messages == NULL ? MOE_ERR_MEMORY : moe_chat_render(out, engine, &chat, &err);
+    if (status == MOE_OK) {
+        return true;
+    }
+    server_fail_status(error, status, &err);
+    snprintf(error->field, sizeof error->field, "messages");
+    return false;
+}
+
+static bool new_tokens(server_job *job, size_t n, server_error *error)
+{
+    job->tokens = malloc((n + 1) * sizeof *job->tokens);
+    job->n_tokens = n;
+    return job->tokens != NULL ||
+           server_fail(error, 503, "overloaded", NULL, "out of memory for the prompt");
+}
+
+static bool copy_tokens(server_job *job, const int32_t *tokens, size_t n, server_error *error)
+{
+    bool there = new_tokens(job, n, error);
+    if (there && n > 0) {
+        memcpy(job->tokens, tokens, n * sizeof *tokens);
+    }
+    return there;
+}
+
+static bool tokenize_prompt(server_request *request, const moe_engine *engine, server_error *error)
+{
+    int32_t *tokens;
+    size_t n;
+    moe_error err = {""};
+    const unsigned flags = MOE_TOKENIZE_ADD_SPECIAL | MOE_TOKENIZE_PARSE_SPECIAL;
+    int status =
+        moe_tokenize(engine, json_object_get_string(request->prompt),
+                     (size_t)json_object_get_string_len(request->prompt), flags, &tokens, &n, &err);
+    if (status != MOE_OK) {
+        return server_fail_status(error, status, &err);
+    }
+    bool copied = copy_tokens(request->job, tokens, n, error);
+    moe_free(tokens);
+    return copied;
+}
+
+static bool take_ids(server_request *request, const moe_engine_info *info, server_error *error)
+{
+    size_t n = json_object_array_length(request->prompt);
+    if (!new_tokens(request->job, n, error)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *id = json_object_array_get_idx(request->prompt, i);
+        int64_t value = json_object_get_int64(id);
+        if (!json_object_is_type(id, json_type_int) || value < 0 || value >= info->n_vocab) {
+            return server_fail(error, 400, "invalid_value", "prompt",
+                               "'prompt' must be one string, or one array of token ids below %u.",
+                               info->n_vocab);
+        }
+        request->job->tokens[i] = (int32_t)value;
+    }
+    return true;
+}
+
+static bool take_rendered(server_request *request, const moe_engine *engine,
+                          const server_options *options, server_error *error)
+{
+    size_t n;
+    if (!server_render(&request->job->prompt, request, engine, options, error)) {
+        return false;
+    }
+    const int32_t *tokens = moe_chat_prompt_tokens(request->job->prompt, &n);
+    return copy_tokens(request->job, tokens, n, error);
+}
+
+bool server_request_prepare(server_request *request, const moe_engine *engine,
+                            const server_options *options, server_error *error)
+{
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine_get_info(engine, &info);
+    const char *field = request->endpoint == SERVER_CHAT ? "messages" : "prompt";
+    bool taken = request->endpoint == SERVER_CHAT ? take_rendered(request, engine, options, error)
+                 : json_object_is_type(request->prompt, json_type_array)
+                     ? take_ids(request, &info, error)
+                     : tokenize_prompt(request, engine, error);
+    if (!taken) {
+        return false;
+    }
+    if (request->job->n_tokens == 0) {
+        return server_fail(error, 400, "invalid_value", field,
+                           "'%s' is empty, and this model has no token that begins a text.", field);
+    }
+    return request->job->n_tokens < info.context ||
+           server_fail(error, 400, "context_length_exceeded", field,
+                       "The prompt has %zu tokens, and the context holds %u with the answer: "
+                       "shorten it, or start the server with a larger -c.",
+                       request->job->n_tokens, info.context);
+}
+
+void server_request_free(server_request *request, server_scheduler *scheduler)
+{
+    server_job_release(scheduler, &request->job);
+    json_object_put(request->body);
+    memset(request, 0, sizeof *request);
+}
