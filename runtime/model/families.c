@@ -209,12 +209,26 @@ static const moe_family families[] = {
         .qk_norm_not_of = 128, /* Maverick; no key says so */
         .window_default = 8192,
         .window_chunks = true,
+        .rope_in_windows = true,
         .window_period = 4,
         .rope = MOE_ROPE_INTERLEAVED,
         .gate = MOE_GATE_SIGMOID,
         .gate_scales_input = true,
         .shared = MOE_SHARED_TENSORS,
         .keys = MOE_KEY_EVERY | MOE_KEY_TEMPERATURE,
+    },
+    {
+        .architecture = "exaone-moe",
+        .name = "K-EXAONE",
+        .qk_norm = MOE_QK_NORM_HEAD,
+        .rope_in_windows = true,
+        .window_period = 4,
+        .rope = MOE_ROPE_HALVES,
+        .gate = MOE_GATE_SIGMOID,
+        .gate_takes_bias = true,
+        .gate_renormalise = true,
+        .shared = MOE_SHARED_COUNT,
+        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS,
     },
 };
 

@@ -48,7 +48,7 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         bool chunks = r->family->window_chunks;
         layer->window = inside && !chunks ? config->attention_window : 0;
         layer->chunk = inside && chunks ? config->attention_window : 0;
-        layer->no_rope = windows && chunks && !inside;
+        layer->no_rope = windows && r->family->rope_in_windows && !inside;
         layer->tempered = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

@@ -227,6 +227,40 @@ static void no_kernel_runs(void **state)
     assert_nothing_left(&fake);
 }
 
+/* What these kernels lack is said by name; an engine that may choose takes the CPU and says why. */
+static void model_that_needs_more(void **state)
+{
+    (void)state;
+    char path[1024];
+    char told[1024] = "";
+    const char *folder = strstr(model_path, "/oracle/");
+    if (folder == NULL) {
+        skip();
+    }
+    snprintf(path, sizeof path, "%.*s/oracle/gpt-oss/model.gguf", (int)(folder - model_path),
+             model_path);
+    fake_machine machine;
+    fake.init(&machine);
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    options.model_path = path;
+    options.device = "cuda";
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    assert_int_equal(moe_engine_open(&engine, &options, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "attention with windows or sinks, experts with biases"));
+    assert_nothing_left(&fake);
+    options.device = NULL;
+    options.log = keep_line;
+    options.user = told;
+    engine = open_engine(&options);
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine_get_info(engine, &info);
+    assert_string_equal(info.device, "cpu");
+    moe_engine_close(&engine);
+    assert_nothing_left(&fake);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -501,11 +535,17 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residency),         cmocka_unit_test(modes),
-        cmocka_unit_test(host_compute),      cmocka_unit_test(refusals),
-        cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
-        cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
-        cmocka_unit_test(float_products),    cmocka_unit_test(falls_back_late),
+        cmocka_unit_test(residency),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(host_compute),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(model_that_needs_more),
+        cmocka_unit_test(falls_back),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(other_host_memory),
+        cmocka_unit_test(no_kernel_runs),
+        cmocka_unit_test(float_products),
+        cmocka_unit_test(falls_back_late),
         cmocka_unit_test(takes_the_next),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);

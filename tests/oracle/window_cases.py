@@ -28,6 +28,9 @@ FAMILIES = {
         intermediate_size=16, intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1,
         head_dim=8, attention_chunk_size=24, floor_scale=16, attn_scale=0.4, num_hidden_layers=4)
         | rope(5e5)),
+    "exaone_moe": (hf.ExaoneMoeConfig, hf.ExaoneMoeForCausalLM, dict(
+        intermediate_size=48, moe_intermediate_size=16, num_experts=6, num_experts_per_tok=3, head_dim=16,
+        sliding_window=16, sliding_window_pattern=2, num_hidden_layers=2) | rope(1e6)),
     "mistral4": family_cases.FAMILIES["mistral4"],
 }
 
@@ -52,6 +55,13 @@ CASES = [
     FamilyCase("llama4-full", "llama4", "llama4", dict(
         no_rope_layers=[1, 1], layer_types=["full_attention"] * 2, num_hidden_layers=2,
         num_local_experts=6, num_experts_per_tok=3), 324),
+    FamilyCase("exaone-moe", "exaone-moe", "exaone_moe", {}, 341, n_nextn=1),
+    FamilyCase("exaone-moe-page", "exaone-moe", "exaone_moe", WIDE | dict(
+        sliding_window=70, sliding_window_pattern=4, num_hidden_layers=4, num_experts=8, n_group=4,
+        topk_group=2, hidden_size=24, head_dim=8, intermediate_size=24, moe_intermediate_size=8), 342),
+    FamilyCase("exaone-moe-tied", "exaone-moe", "exaone_moe", TIED | dict(
+        sliding_window=9, norm_topk_prob=False, routed_scaling_factor=1.25, num_shared_experts=2,
+        first_k_dense_replace=0), 343),
     FamilyCase("mistral4-tempered", "mistral4", "mistral4", ONE | rope(
         rope_type="yarn", factor=8.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0,
         original_max_position_embeddings=32, llama_4_scaling_beta=0.3), 331),

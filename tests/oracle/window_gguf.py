@@ -57,7 +57,7 @@ def layer_tensors(name, weight, case, c):
 
 
 def tensors(model, case):
-    out = {}
+    out, last = {}, {}
     names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
              "lm_head.weight": "output.weight"}
     for name, value in model.state_dict().items():
@@ -69,6 +69,10 @@ def tensors(model, case):
         index, rest = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name).groups()
         for new, part in layer_tensors(rest, weight, case, model.config).items():
             out[f"blk.{index}.{new}"] = part
+            if int(index) == model.config.num_hidden_layers - 1:
+                last[new] = part
+    for i in range(case.n_nextn):
+        out |= family_gguf.nextn_tensors(case, model.config, last, model.config.num_hidden_layers + i)
     return out
 
 
@@ -81,13 +85,17 @@ def write(path, model, case):
     writer.add_name(case.name)
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
-    writer.add_block_count(c.num_hidden_layers)
+    writer.add_block_count(c.num_hidden_layers + case.n_nextn)
+    if case.n_nextn:
+        writer.add_nextn_predict_layers(case.n_nextn)
     writer.add_feed_forward_length(getattr(c, "intermediate_size_mlp", c.intermediate_size))
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     family_gguf.add_attention(writer, c)
     family_gguf.add_rope(writer, c.rope_parameters, False)
+    if case.arch == "exaone-moe":
+        c.n_shared_experts = c.num_shared_experts
     family_gguf.add_experts(writer, c, case)
     if case.arch == "llama4":   # the chunk; 0 where no layer has one, as the converter writes it
         full = all(kind == "full_attention" for kind in c.layer_types)
@@ -98,6 +106,8 @@ def write(path, model, case):
             writer.add_float32("llama4.attention.temperature_scale", c.attn_scale)
     else:
         writer.add_sliding_window(c.sliding_window)
+    if case.arch == "exaone-moe":
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c.layer_types])
     if case.arch in ("gpt-oss", "llama4"):
         writer.add_expert_feed_forward_length(c.intermediate_size)
     family_gguf.add_vocabulary(writer, c.vocab_size)
