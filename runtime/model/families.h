@@ -47,10 +47,10 @@ typedef struct moe_family {
     bool qk_norm_after_rope; /* else before it */
     uint32_t qk_norm_not_of; /* models with this many experts have no QK-norm; 0: all have it */
     uint32_t window_default; /* when attention.sliding_window is absent */
-    bool window_chunks;   /* the window is a chunk; queries of layers without it may be scaled */
-    bool rope_in_windows; /* layers without a window have no rotary embedding */
-    uint32_t window_period; /* period of layers with a window, of which the last has none; 0: all
-                             * have it */
+    bool window_chunks;      /* the window is a chunk; queries of layers without it may be scaled */
+    bool rope_in_windows;    /* layers without a window have no rotary embedding */
+    uint32_t window_period;  /* period of layers with a window, of which the last has none; 0: all
+                              * have it */
     bool attention_sinks;
     moe_rope_kind rope;
     bool yarn_fractions;

@@ -3,6 +3,8 @@
 
 Prompts go past the windows and over the border of a KV page (64 positions).
 """
+import gguf
+import torch
 import transformers as hf
 
 import family_cases
@@ -42,6 +44,9 @@ CASES = [
     FamilyCase("gpt-oss-narrow", "gpt-oss", "gpt_oss", dict(
         sliding_window=1, num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=1)
         | yarn(150000.0, 8.0, 32), 304),
+    FamilyCase("gpt-oss-mxfp4", "gpt-oss", "gpt_oss", dict(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_local_experts=4,
+        num_experts_per_tok=2), 305),
     FamilyCase("mixtral-window", "llama", "mixtral", {}, 311),
     FamilyCase("mixtral-window-page", "llama", "mixtral", WIDE | dict(
         sliding_window=64, hidden_size=48), 312),
@@ -68,6 +73,8 @@ CASES = [
 ]
 
 
+# Of these the experts' matrices hold numbers of MXFP4, and are written as such.
+MXFP4 = ("gpt-oss-mxfp4",)
 # Of these the products are so large that the experts' activation is clamped.
 LOUD = ("gpt-oss-page",)
 
@@ -84,4 +91,9 @@ def build(case):
     for name, weight in model.state_dict().items():
         if case.name in LOUD and name.endswith("gate_up_proj"):
             weight *= 8.0
+        if case.name in MXFP4 and name.endswith(("gate_up_proj", "down_proj")):
+            rows = weight.swapaxes(1, 2).contiguous().numpy()
+            kind = gguf.GGMLQuantizationType.MXFP4
+            rows = gguf.quants.dequantize(gguf.quants.quantize(rows, kind), kind)
+            weight.copy_(torch.from_numpy(rows).swapaxes(1, 2))
     return model

@@ -13,6 +13,7 @@ import numpy as np
 
 import family_gguf
 from oracle_gguf import permute_rows
+from window_cases import MXFP4
 
 NAMES = {"self_attn.sinks": "attn_sinks.weight", "mlp.router.weight": "ffn_gate_inp.weight",
          "mlp.router.bias": "ffn_gate_inp.bias", "post_attention_layernorm.weight": "post_attention_norm.weight"}
@@ -111,8 +112,13 @@ def write(path, model, case):
     if case.arch in ("gpt-oss", "llama4"):
         writer.add_expert_feed_forward_length(c.intermediate_size)
     family_gguf.add_vocabulary(writer, c.vocab_size)
+    mxfp4 = gguf.GGMLQuantizationType.MXFP4
     for name, array in tensors(model, case).items():
-        writer.add_tensor(name, np.ascontiguousarray(array, np.float32))
+        array = np.ascontiguousarray(array, np.float32)
+        if case.name in MXFP4 and name.endswith("_exps.weight"):
+            writer.add_tensor(name, gguf.quants.quantize(array, mxfp4), raw_dtype=mxfp4)
+        else:
+            writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
