@@ -7,14 +7,9 @@
 #include <time.h>
 
 #include "server.h"
+#include "server_sessions.h"
 
-/* A shorter common beginning is not worth a session that another prompt may go on from. */
-enum { LEAST_SHARED_TOKENS = 16, TOKENS_AT_ONCE = 256 };
-
-typedef struct idle_session {
-    moe_session *session;
-    uint64_t last_used;
-} idle_session;
+enum { TOKENS_AT_ONCE = 256 };
 
 struct server_scheduler {
     moe_engine *engine;
@@ -24,10 +19,8 @@ struct server_scheduler {
 
     /* Of the engine's thread. */
     server_job *active[SERVER_MOST_PARALLEL];
-    idle_session idle[SERVER_MOST_PARALLEL];
     uint32_t n_active;
-    uint32_t n_idle;
-    uint64_t clock; /* counts jobs, for last_used */
+    server_sessions sessions;
 
     pthread_mutex_t lock;
     /* Under the lock. */
@@ -150,17 +143,6 @@ void server_news_free(server_news *news)
 
 /* ---- Of the engine's thread: the end of a job ---- */
 
-static void close_idle(server_scheduler *s, uint32_t i)
-{
-    moe_session_close(&s->idle[i].session);
-    s->idle[i] = s->idle[--s->n_idle];
-}
-
-static void keep_idle(server_scheduler *s, moe_session *session)
-{
-    s->idle[s->n_idle++] = (idle_session){session, ++s->clock};
-}
-
 /* Makes the job DONE. Its session stays idle where `keep` says so. */
 static void finish_job(server_scheduler *s, server_job *job, server_finish finish, int status,
                        const moe_error *message, bool keep)
@@ -182,7 +164,7 @@ static void finish_job(server_scheduler *s, server_job *job, server_finish finis
     moe_text_close(&job->text);
     moe_chat_reply_close(&job->reply);
     if (session != NULL && keep) {
-        keep_idle(s, session);
+        server_sessions_keep(&s->sessions, session);
     } else {
         moe_session_close(&session);
     }
@@ -191,98 +173,17 @@ static void finish_job(server_scheduler *s, server_job *job, server_finish finis
 
 /* ---- The beginning of a job ---- */
 
-static size_t shared_tokens(const moe_session *session, const server_job *job)
-{
-    const int32_t *tokens = moe_session_tokens(session);
-    size_t n = moe_session_n_tokens(session);
-    size_t most = n < job->n_tokens ? n : job->n_tokens;
-    size_t shared = 0;
-    while (shared < most && tokens[shared] == job->tokens[shared]) {
-        shared++;
-    }
-    return shared;
-}
-
-/* The idle session (its index), or else the active one, whose timeline begins most like the
- * prompt; *idle is n_idle when it is an active one, and NULL is returned when none is worth it. */
-static moe_session *most_alike(server_scheduler *s, const server_job *job, uint32_t *idle)
-{
-    moe_session *best = NULL;
-    size_t most = LEAST_SHARED_TOKENS - 1;
-    *idle = s->n_idle;
-    for (uint32_t i = 0; i < s->n_idle; i++) {
-        size_t shared = shared_tokens(s->idle[i].session, job);
-        if (shared > most) {
-            best = s->idle[i].session;
-            most = shared;
-            *idle = i;
-        }
-    }
-    for (uint32_t i = 0; i < s->n_active; i++) {
-        size_t shared = shared_tokens(s->active[i]->session, job);
-        if (shared > most) {
-            best = s->active[i]->session;
-            most = shared;
-            *idle = s->n_idle;
-        }
-    }
-    return best;
-}
-
-/* Closes the idle session that was used longest ago, `except` another one. */
-static bool close_oldest(server_scheduler *s, const moe_session *except)
-{
-    uint32_t oldest = s->n_idle;
-    for (uint32_t i = 0; i < s->n_idle; i++) {
-        if (s->idle[i].session != except &&
-            (oldest == s->n_idle || s->idle[i].last_used < s->idle[oldest].last_used)) {
-            oldest = i;
-        }
-    }
-    if (oldest == s->n_idle) {
-        return false;
-    }
-    close_idle(s, oldest);
-    return true;
-}
-
-static uint32_t index_of_idle(const server_scheduler *s, const moe_session *session)
-{
-    uint32_t i = 0;
-    while (i < s->n_idle && s->idle[i].session != session) {
-        i++;
-    }
-    return i;
-}
-
-/* A session for the job: one that goes on from what another has evaluated, or a new one. */
-static int get_session(server_scheduler *s, server_job *job, moe_session **out, moe_error *err)
-{
-    uint32_t idle;
-    moe_session_options options;
-    moe_session *source = most_alike(s, job, &idle);
-    bool is_idle = idle < s->n_idle;
-    bool continues = is_idle && 2 * shared_tokens(source, job) >= moe_session_n_tokens(source);
-    bool room = s->n_active + s->n_idle < s->parallel || (!continues && close_oldest(s, source));
-    if (source != NULL && (continues || (is_idle && !room))) {
-        s->idle[index_of_idle(s, source)] = s->idle[s->n_idle - 1];
-        s->n_idle--;
-        *out = source;
-        return moe_session_set_sampling(source, &job->sampling, err);
-    }
-    if (source != NULL && moe_session_fork(out, source, NULL) == MOE_OK) {
-        return moe_session_set_sampling(*out, &job->sampling, err);
-    }
-    moe_session_options_init(&options);
-    options.sampling = job->sampling;
-    return moe_session_create(out, s->engine, &options, err);
-}
-
 static int begin_job(server_scheduler *s, server_job *job, moe_error *err)
 {
     moe_session *session = NULL;
+    moe_session *active[SERVER_MOST_PARALLEL];
     size_t kept = 0;
-    int status = get_session(s, job, &session, err);
+    for (uint32_t i = 0; i < s->n_active; i++) {
+        active[i] = s->active[i]->session;
+    }
+    const server_wanted wanted = {job->tokens, job->n_tokens, &job->sampling};
+    int status = server_sessions_get(&s->sessions, s->engine, s->parallel, active, s->n_active,
+                                     &wanted, &session, err);
     size_t evaluated =
         session == NULL ? 0 : moe_session_n_tokens(session) - moe_session_n_pending(session);
     if (status == MOE_OK) {
@@ -351,7 +252,7 @@ static void admit(server_scheduler *s)
             continue;
         }
         int status = begin_job(s, job, &err);
-        while (status == MOE_ERR_BUDGET && close_oldest(s, NULL)) {
+        while (status == MOE_ERR_BUDGET && server_sessions_close_oldest(&s->sessions, NULL)) {
             status = begin_job(s, job, &err);
         }
         if (status == MOE_ERR_BUDGET && s->n_active > 0) {
@@ -491,7 +392,7 @@ static void drop_cancelled(server_scheduler *s)
 static void after_failure(server_scheduler *s, int status, const moe_error *err)
 {
     bool memory = status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY;
-    if (memory && close_oldest(s, NULL)) {
+    if (memory && server_sessions_close_oldest(&s->sessions, NULL)) {
         return;
     }
     uint32_t n = memory && s->n_active > 0 ? 1 : s->n_active;
@@ -531,7 +432,7 @@ static void count(server_scheduler *s, bool stepped)
     s->counts.engine = stats;
     s->counts.steps += stepped;
     s->counts.active = s->n_active;
-    s->counts.idle = s->n_idle;
+    s->counts.idle = s->sessions.n_idle;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -556,8 +457,7 @@ static void *engine_thread(void *user)
         }
         count(s, steps);
     }
-    while (s->n_idle > 0) {
-        close_idle(s, s->n_idle - 1);
+    while (server_sessions_close_oldest(&s->sessions, NULL)) {
     }
     return NULL;
 }

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_sessions.h"
+
+/* A shorter common beginning is not worth a session that another prompt may go on from. */
+enum { LEAST_SHARED_TOKENS = 16 };
+
+void server_sessions_keep(server_sessions *s, moe_session *session)
+{
+    s->idle[s->n_idle].session = session;
+    s->idle[s->n_idle++].last_used = ++s->clock;
+}
+
+/* Takes the session off the list. */
+static void remove_idle(server_sessions *s, const moe_session *session)
+{
+    uint32_t i = 0;
+    while (s->idle[i].session != session) {
+        i++;
+    }
+    s->idle[i] = s->idle[--s->n_idle];
+}
+
+bool server_sessions_close_oldest(server_sessions *s, const moe_session *except)
+{
+    uint32_t oldest = s->n_idle;
+    for (uint32_t i = 0; i < s->n_idle; i++) {
+        if (s->idle[i].session != except &&
+            (oldest == s->n_idle || s->idle[i].last_used < s->idle[oldest].last_used)) {
+            oldest = i;
+        }
+    }
+    if (oldest == s->n_idle) {
+        return false;
+    }
+    moe_session *session = s->idle[oldest].session;
+    remove_idle(s, session);
+    moe_session_close(&session);
+    return true;
+}
+
+static size_t shared_tokens(const moe_session *session, const server_wanted *wanted)
+{
+    const int32_t *tokens = moe_session_tokens(session);
+    size_t n = moe_session_n_tokens(session);
+    size_t most = n < wanted->n_tokens ? n : wanted->n_tokens;
+    size_t shared = 0;
+    while (shared < most && tokens[shared] == wanted->tokens[shared]) {
+        shared++;
+    }
+    return shared;
+}
+
+/* NULL when none begins likewise for long enough; an idle one before an active one. */
+static moe_session *most_alike(const server_sessions *s, moe_session *const *active,
+                               uint32_t n_active, const server_wanted *wanted, bool *is_idle)
+{
+    moe_session *best = NULL;
+    size_t most = LEAST_SHARED_TOKENS - 1;
+    *is_idle = false;
+    for (uint32_t i = 0; i < s->n_idle + n_active; i++) {
+        bool idle = i < s->n_idle;
+        moe_session *session = idle ? s->idle[i].session : active[i - s->n_idle];
+        size_t shared = shared_tokens(session, wanted);
+        if (shared > most) {
+            best = session;
+            most = shared;
+            *is_idle = idle;
+        }
+    }
+    return best;
+}
+
+int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t parallel,
+                        moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
+                        moe_session **out, moe_error *err)
+{
+    bool is_idle;
+    moe_session_options options;
+    moe_session *source = most_alike(s, active, n_active, wanted, &is_idle);
+    /* An idle timeline that shares less than half of itself is worth keeping beside a copy. */
+    bool continues = is_idle && 2 * shared_tokens(source, wanted) >= moe_session_n_tokens(source);
+    bool room =
+        n_active + s->n_idle < parallel || (!continues && server_sessions_close_oldest(s, source));
+    if (is_idle && (continues || !room)) {
+        remove_idle(s, source);
+        *out = source;
+        return moe_session_set_sampling(source, wanted->sampling, err);
+    }
+    if (source != NULL && moe_session_fork(out, source, NULL) == MOE_OK) {
+        return moe_session_set_sampling(*out, wanted->sampling, err);
+    }
+    moe_session_options_init(&options);
+    options.sampling = *wanted->sampling;
+    return moe_session_create(out, engine, &options, err);
+}

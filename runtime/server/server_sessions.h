@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* Sessions that have answered and are kept for prompts that begin likewise. */
+#ifndef SERVER_SESSIONS_H
+#define SERVER_SESSIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/moe.h>
+
+#include "server.h"
+
+typedef struct server_sessions {
+    struct {
+        moe_session *session;
+        uint64_t last_used; /* of clock */
+    } idle[SERVER_MOST_PARALLEL];
+    uint32_t n_idle;
+    uint64_t clock; /* counts sessions that were kept */
+} server_sessions;
+
+/* What a session is wanted for. */
+typedef struct server_wanted {
+    const int32_t *tokens; /* [n_tokens] the prompt */
+    size_t n_tokens;
+    const moe_sampling *sampling;
+} server_wanted;
+
+/* A session that goes on from the idle or active one whose timeline begins most like the prompt, or
+ * a new one. Idle ones are closed so that idle and active ones are at most `parallel`. On error
+ * *out may be a session, too, which is to be closed. */
+int server_sessions_get(server_sessions *sessions, moe_engine *engine, uint32_t parallel,
+                        moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
+                        moe_session **out, moe_error *err);
+void server_sessions_keep(server_sessions *sessions, moe_session *session);
+/* Closes the idle session that was used longest ago and is not `except`; false: there is none. */
+bool server_sessions_close_oldest(server_sessions *sessions, const moe_session *except);
+
+#endif
