@@ -188,8 +188,8 @@ void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const 
  * this. */
 void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t pass,
                               const uint32_t *experts, uint32_t n);
-/* Tells the caches of both tiers what the passes from first_pass on are expected to use; it takes
- * the place of what was told before. Moves nothing. */
+/* Tells the caches of both tiers what the passes from first_pass on are expected to use, in place
+ * of earlier forecasts. Moves nothing. */
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
 /* Withdraws what was foreseen and is no longer wanted: ends protection and cancels reads that have

@@ -90,9 +90,9 @@ typedef struct moe_block_iq4_xs {
     uint8_t qs[128]; /* each 16 bytes: 32 elements as in the 32-element types */
 } moe_block_iq4_xs;
 
-/* IQ2 and IQ3 have magnitudes out of codebooks (codebooks.h), eight or four elements a point, and a
- * sign bit an element, set where it is negative. Seven sign bits of eight may be there alone: the
- * eighth then makes the number of those set even. */
+/* IQ2 and IQ3 take magnitudes from codebooks (codebooks.h), eight or four elements for each point,
+ * and have a sign bit for each element, set if it is negative. Some store only seven of eight sign
+ * bits; the eighth then makes the number of set bits even. */
 typedef struct moe_block_iq2_xxs {
     uint16_t d;
     struct {
@@ -111,7 +111,7 @@ typedef struct moe_block_iq2_s {
     uint16_t d;
     uint8_t qs[32]; /* the lower 8 bits of points of 1024 */
     uint8_t signs[32];
-    uint8_t qh[8]; /* upper bits, a pair a point, lowest pair first */
+    uint8_t qh[8]; /* upper bits, one pair for each point, lowest pair first */
     uint8_t scales[8];
 } moe_block_iq2_s;
 
@@ -129,7 +129,7 @@ typedef struct moe_block_iq3_s {
     uint8_t scales[4]; /* a nibble for 32 elements, low ones first */
 } moe_block_iq3_s;
 
-/* IQ1 adds an eighth to the codebook's -1, 0 and 1, or takes it off. */
+/* IQ1 adds an eighth to the codebook's -1, 0 and 1, or subtracts it. */
 typedef struct moe_block_iq1_s {
     uint16_t d;
     uint8_t qs[32]; /* the lower 8 bits of points of 2048 */
@@ -139,12 +139,12 @@ typedef struct moe_block_iq1_s {
 
 typedef struct moe_block_iq1_m {
     uint8_t qs[32];
-    uint8_t qh[16];     /* a nibble a point: 3 upper bits, 1 set for minus an eighth */
+    uint8_t qh[16];     /* a nibble for each point: 3 upper bits, 1 set for minus an eighth */
     uint16_t scales[4]; /* 4 times 3 bits, of 16 elements each, then a nibble of d, lowest first */
 } moe_block_iq1_m;
 
 typedef struct moe_block_tq1_0 {
-    uint8_t qs[48]; /* five base-3 digits a byte, see block_unpack_ternary.c */
+    uint8_t qs[48]; /* five base-3 digits in each byte, see block_unpack_ternary.c */
     uint8_t qh[4];  /* four */
     uint16_t d;
 } moe_block_tq1_0;
@@ -160,8 +160,8 @@ typedef struct moe_block_nvfp4 {
     uint8_t qs[32]; /* each 8 bytes: 8 elements in low nibbles, the next 8 in high ones */
 } moe_block_nvfp4;
 
-/* Codebooks by nibble. MXFP4's (and NVFP4's) are the format's doubled values: the scale takes the
- * half. */
+/* Codebooks by nibble. Those of MXFP4 and NVFP4 are the format's values doubled; the scale is
+ * halved in return. */
 #define MOE_IQ4_CODES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #define MOE_MXFP4_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
@@ -195,8 +195,8 @@ static inline uint32_t moe_e8m0_half_bits(uint8_t e)
     return e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
 }
 
-/* An NVFP4 scale with the half of its codes folded in is 128 times this half-precision number; the
- * sign bit means nothing, and what E4M3 has for "no number" is 0. */
+/* An NVFP4 scale, halved in return for doubled codes, is 128 times this half-precision number. The
+ * sign bit is ignored, and E4M3's NaN gives 0. */
 static inline uint16_t moe_ue4m3_half(uint8_t e4m3)
 {
     const unsigned bits = e4m3 & 0x7f;

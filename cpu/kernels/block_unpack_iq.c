@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The definition of the types whose elements are coordinates of codebook points, in plain C. Scales
- * come out exact: d has 11 bits, what it is multiplied with at most 5, and powers of two. */
+ * are exact: d has 11 bits, and its factor at most 5 bits and powers of two. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include "cpu/kernels/codebooks.h"
 
-/* n magnitudes out of a point's bytes, negative where a bit of signs is set. */
+/* Sets n codes from a point's bytes, negative where a bit of signs is set. */
 static void set_signed(int8_t *code, uint64_t bytes, uint32_t signs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -19,7 +19,7 @@ static uint32_t word_at(const uint8_t *bytes)
     return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* The scale of n runs of 16 from run j on: d times an odd number. */
+/* Sets the scale of n runs of 16 from run j on to d times an odd number. */
 static void set_scales(moe_unpacked *out, uint32_t j, uint32_t n, float d, uint32_t s)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -103,8 +103,8 @@ void moe_unpack_iq3_s(const void *blocks, uint32_t n, moe_unpacked *out)
     }
 }
 
-/* Eight elements in eighths: eight times the point's, which bytes have eight too large, plus or
- * minus one. */
+/* Sets eight elements in eighths: eight times the point's value (the bytes hold that plus eight),
+ * plus or minus one. */
 static void set_eighths(int8_t *code, uint64_t bytes, bool minus)
 {
     for (uint32_t i = 0; i < 8; i++) {

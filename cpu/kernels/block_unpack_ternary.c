@@ -11,8 +11,8 @@ static void set_scale(moe_unpacked *out, float scale)
     }
 }
 
-/* Digit i of a byte, the most significant one 0. A byte is a fraction of 256, rounded up: what
- * 3^i times it has beyond a whole, times 3, begins with the digit. */
+/* Digit i of a byte, the most significant being digit 0. A byte is a fraction of 256, rounded up.
+ * Multiply it by 3^i and drop the whole part; three times the rest then begins with the digit. */
 static int base_3_digit(uint8_t byte, int i)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -20,7 +20,8 @@ static int base_3_digit(uint8_t byte, int i)
     return rest * 3 >> 8;
 }
 
-/* The digits of equal place of 32 bytes are neighbours, then those of 16 bytes, then of 4. */
+/* Elements are in the order: equal digits of 32 neighbouring bytes, then those of 16 bytes, then of
+ * 4. */
 void moe_unpack_tq1_0(const void *blocks, uint32_t n, moe_unpacked *out)
 {
     (void)n;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The points of the codebooks of GGUF's IQ types, in the order of the numbers that files have for
- * them; written by tests/oracle/quants/make_codebooks.py. A point of eight coordinates (IQ1, IQ2)
- * has two bits for each, a point of four (IQ3) three bits: which of the type's few magnitudes the
- * coordinate is, or, for IQ1, one more than its value. Even coordinates are in the low byte, from
- * its lowest bit on, odd ones in the high byte: one shift of 16-bit words brings two neighbours to
- * the lowest bits of both bytes.
+/* The points of the codebooks of GGUF's IQ types, in the order of their numbers in files; written
+ * by tests/oracle/quants/make_codebooks.py. A point of eight coordinates (IQ1, IQ2) has two bits
+ * for each, a point of four (IQ3) has three. The bits say which of the type's few magnitudes the
+ * coordinate has or, for IQ1, its value plus one. Even coordinates are in the low byte, from its
+ * lowest bit on, odd ones in the high byte: one shift of 16-bit words brings two neighbours to the
+ * lowest bits of both bytes.
  *
  * ROW(p0, .. p15) is called for each 16 points, with four hexadecimal digits each. */
 #ifndef MOE_CPU_CODEBOOK_POINTS_H

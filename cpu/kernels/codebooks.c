@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cpu/kernels/codebooks.h"
 
-/* The points begin on 64 bytes: vector kernels load them whole lines at a time. */
+/* The points begin on 64 bytes, since vector kernels load whole lines. */
 #define ITSELF(p)        (uint16_t)(p)
 #define IQ2_BYTES(p)     MOE_POINT_OF_8(p, MOE_IQ2_LEVEL)
 #define IQ1_BYTES(p)     MOE_POINT_OF_8(p, MOE_IQ1_LEVEL)

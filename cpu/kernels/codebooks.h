@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The codebooks of GGUF's IQ types, packed (codebook_points.h) and as bytes a lookup can load. */
+/* The codebooks of GGUF's IQ types, packed (codebook_points.h) and as bytes for lookups. */
 #ifndef MOE_CPU_CODEBOOKS_H
 #define MOE_CPU_CODEBOOKS_H
 
@@ -7,7 +7,8 @@
 
 #include <stdint.h>
 
-/* Magnitudes by what a point has for a coordinate. IQ1's are eight times the value, plus eight. */
+/* Magnitudes by the bits that a point has for a coordinate. IQ1's are eight times the value, plus
+ * eight. */
 #define MOE_IQ3_XXS_LEVELS 4, 12, 20, 28, 36, 44, 52, 62
 
 /* The same as arithmetic, for constants. */
@@ -46,8 +47,8 @@ extern const uint16_t moe_iq2_xs_points[512];
 extern const uint16_t moe_iq3_xxs_points[256];
 extern const uint16_t moe_iq3_s_points[512];
 
-/* Four times seven sign bits, from the lowest on, as four bytes of eight: the eighth makes the
- * number of bits in its byte even. Whatever stands above the 28 bits is ignored. */
+/* Expands four groups of seven sign bits, from the lowest on, into four bytes. The eighth bit makes
+ * the number of set bits in its byte even. Bits above the 28 are ignored. */
 static inline uint32_t moe_even_signs(uint32_t bits)
 {
     const uint32_t seven = (bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |

@@ -74,7 +74,7 @@ static uint8_t float_to_f8(float value)
     return (uint8_t)(sign | ((abs >> 20) - (120u << 3)));
 }
 
-/* As a half the exponent's bias is 15, not 7: the value is 2^8 times too small. */
+/* A half's exponent has bias 15 instead of 7, so the value is 2^8 times too small. */
 static float f8_to_float(uint8_t code)
 {
     uint32_t half = (code & 0x80u) << 8 | (code & 0x7fu) << 7;

@@ -211,7 +211,7 @@ static inline l16 l16_load_q4(const void *x, uint32_t half)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 
-/* Sixteen E4M3, by way of halves, whose exponent has another bias. */
+/* Loads sixteen E4M3 values, by way of halves, whose exponent has another bias. */
 static inline l16 l16_load_f8(const void *x)
 {
     const __m256i most = _mm256_set1_epi16(0x7f);

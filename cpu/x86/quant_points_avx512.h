@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Types with codebooks of points, taken apart with AVX-512. A codebook of up to 512 points is a
- * table of 16-bit words that permutations look up, 32 points at a time (one from 64 words each); a
- * point then spreads over the words of its coordinates, which a shift for each word brings to the
- * lowest bits of its bytes, and a byte shuffle makes magnitudes of them. Of larger codebooks each
- * point is loaded by itself: that costs the same whatever their size. */
+/* Takes types with codebooks of points apart with AVX-512. A codebook of up to 512 points is a
+ * table of 16-bit words in which permutations look up 32 points at a time (one from 64 words each).
+ * A point then spreads over the words of its coordinates; a shift for each word brings them to the
+ * lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For larger codebooks
+ * each point is loaded separately, which costs the same whatever their size. */
 #ifndef MOE_X86_QUANT_POINTS_AVX512_H
 #define MOE_X86_QUANT_POINTS_AVX512_H
 
@@ -13,12 +13,12 @@
 
 #include <immintrin.h>
 
-/* Of a group. Points of four are twice as many as points of eight. */
+/* Of a group. There are twice as many points of four as points of eight. */
 typedef struct group_points {
     __m512i packed[2];
     uint16_t at[32];   /* IQ2_S, IQ1: the points' numbers instead */
-    uint64_t signs[4]; /* a bit an element, set where it is negative */
-    __mmask32 minus;   /* IQ1: a bit a point */
+    uint64_t signs[4]; /* a bit for each element, set if it is negative */
+    __mmask32 minus;   /* IQ1: a bit for each point */
 } group_points;
 
 /* Four bits of scale s mean (2s + 1) times d, for eight or sixteen runs. */
@@ -64,7 +64,7 @@ MOE_INLINE __m256i with_parity(__m256i seven)
 /* Of eight words the lower 28 bits, four times seven. */
 MOE_INLINE __m256i signs_of_words(__m256i words)
 {
-    __m256i seven = words; /* 0xca: by the bits of the mask, or from what was there */
+    __m256i seven = words; /* 0xca: selects by the bits of the mask, or else keeps the old bits */
     seven = _mm256_ternarylogic_epi32(_mm256_set1_epi32(0x0000ff00), _mm256_slli_epi32(words, 1),
                                       seven, 0xca);
     seven = _mm256_ternarylogic_epi32(_mm256_set1_epi32(0x00ff0000), _mm256_slli_epi32(words, 2),
@@ -183,7 +183,8 @@ MOE_INLINE __m512 begin_iq2_xs(const moe_block_iq2_xs *block, group_points *poin
     return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
 }
 
-/* Numbers of points: 32 bytes are the lower halves, the bits of `mask` come from other words. */
+/* Joins the numbers of points: the lower halves from 32 bytes, the bits of `mask` from other words.
+ */
 MOE_INLINE void keep_numbers(group_points *points, const uint8_t *qs, __m512i upper, short mask)
 {
     const __m512i low = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)qs));

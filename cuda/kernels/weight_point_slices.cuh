@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The types of weight_points.cuh taken apart for the matrix units, as weight_slices.cuh has it. A
- * slice of 32 elements is four points of eight or eight points of four. Thread t has points t / 2
- * and 2 + t / 2, of each the half t % 2, or points t and 4 + t. */
+/* Takes the types of weight_points.cuh apart for the matrix units, like weight_slices.cuh. A slice
+ * of 32 elements is four points of eight or eight points of four. Thread t has half t % 2 of points
+ * t / 2 and 2 + t / 2, or the whole of points t and 4 + t. */
 #ifndef MOE_CUDA_WEIGHT_POINT_SLICES_CUH
 #define MOE_CUDA_WEIGHT_POINT_SLICES_CUH
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Types with codebooks of points, ternary types and NVFP4, taken apart by the thread that
- * multiplies (weight_formats.cuh). Points are loaded from tables of bytes, which stay in the
- * first-level cache. */
+/* Takes types with codebooks of points, ternary types and NVFP4 apart in the thread that multiplies
+ * (weight_formats.cuh). Points are loaded from tables of bytes, which stay in the first-level
+ * cache. */
 #ifndef MOE_CUDA_WEIGHT_POINTS_CUH
 #define MOE_CUDA_WEIGHT_POINTS_CUH
 
@@ -197,8 +197,8 @@ __device__ static inline uint32_t base_3_digits(uint32_t word, uint32_t i)
     return (even * 3 >> 8 & 0x00ff00ffu) | (odd * 3 & 0xff00ff00u);
 }
 
-/* Word i of a group of 64 words, four neighbours: which word of the block they come from, and 16
- * times which digit of its bytes they are. */
+/* For word i of a group of 64 words, four neighbours: the word of the block that they come from,
+ * and 16 times the digit of its bytes that they are. */
 __device__ static inline uint32_t place_tq1_0(uint32_t i)
 {
     if (i < 40)

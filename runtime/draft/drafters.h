@@ -37,8 +37,8 @@ int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draf
                            uint32_t *n_accepted, moe_error *err);
 extern const moe_drafting moe_speculation_drafting;
 
-/* The token that the session's sampler would choose behind its timeline and `depth` tokens more,
- * which stand in the timeline's array, if these logits were the model's. */
+/* The token that the session's sampler would choose after its timeline and `depth` more tokens,
+ * which are in the timeline's array, if these logits were the model's. */
 int32_t moe_draft_foretell(const moe_speculation *speculation, const moe_session_draft *draft,
                            uint32_t depth, const float *logits, float *confidence);
 

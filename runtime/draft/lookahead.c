@@ -85,7 +85,7 @@ void moe_ahead_line_free(moe_ahead_line **line_ptr)
 
 /* ---- What stood of the draft ---- */
 
-/* The first token leaves the line; its memory goes to the end. */
+/* Removes the line's first token; its memory goes to the end. */
 static void drop_first(moe_ahead_line *line)
 {
     moe_ahead_token first = line->tokens[0];
@@ -95,8 +95,8 @@ static void drop_first(moe_ahead_line *line)
     line->n--;
 }
 
-/* The line's first token is compared with the text's. A wrong one ends the line, and is kept to be
- * scored. */
+/* Compares the line's first token with the text's. A wrong one ends the line, and is kept for
+ * scoring. */
 static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token)
 {
     moe_ahead_token *first = &line->tokens[0];
@@ -117,8 +117,8 @@ static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token
     return stands;
 }
 
-/* Rows of a branching or drafted tree were written where the line's keys and values stood; pages
- * behind the timeline's end may have been given back. */
+/* Rows of a branching or drafted tree overwrite the line's keys and values, and pages behind the
+ * timeline's end may have been freed. */
 static uint32_t n_intact(const moe_session_draft *d)
 {
     uint64_t end = (uint64_t)d->kv->n_pages * MOE_KV_PAGE;
@@ -126,7 +126,8 @@ static uint32_t n_intact(const moe_session_draft *d)
     return d->tree.n > 1 || end <= first ? 0 : (uint32_t)(end - first);
 }
 
-/* The line begins at the token that has its row in the coming pass, and holds what stood. */
+/* Makes the line begin at the token that has its row in the coming pass, and keeps the tokens that
+ * were right. */
 static void follow_text(moe_speculation *s, moe_session_draft *d)
 {
     moe_ahead_line *line = d->ahead;
@@ -153,7 +154,7 @@ static void follow_text(moe_speculation *s, moe_session_draft *d)
         line->next = d->line.tokens[at];
         line->next_confidence = 1;
     } else if (line->next == MOE_TOKEN_NONE) {
-        line->n--; /* its row runs again, for what follows it */
+        line->n--; /* its row runs again, to find what follows it */
         line->next = line->tokens[line->n].token;
         line->next_confidence = line->tokens[line->n].confidence;
     }
@@ -177,7 +178,7 @@ static bool can_go_on(const moe_speculation *s, const moe_session_draft *d)
            (line->n == 0 || !moe_draft_is_end(s, line->next));
 }
 
-/* Each line that can go on gets a row: the token that follows its last. */
+/* Gives each line that can continue a row: the token after its last. */
 static int collect_rows(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                         uint32_t *n_rows, moe_error *err)
 {
@@ -198,7 +199,7 @@ static int collect_rows(moe_speculation *s, moe_session_draft *const *drafts, si
         token->token = line->next;
         token->confidence = line->next_confidence;
         token->is_known = line->n == 0;
-        d->line.tokens[position] = token->token; /* for the penalties of the next */
+        d->line.tokens[position] = token->token; /* so that the next token's penalties see it */
         s->ahead->rows[*n_rows] = (moe_ahead_row){d, line->n};
         s->pass_tokens[*n_rows] = token->token;
         s->pass_depths[*n_rows] = line->n;
@@ -266,7 +267,8 @@ static int add_use(moe_lookahead *a, moe_policy_forecast use, moe_error *err)
     return MOE_OK;
 }
 
-/* A token's experts, each with the chance that the pass uses it for this or another session. */
+/* Forecasts a token's experts, each with the chance that the pass uses it for this or another
+ * session. */
 static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint32_t index,
                           double right, moe_error *err)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Lookahead: a draft runs ahead of the text, and what its routers choose tells the expert caches
- * which experts the coming passes will use. No token of it is verified and no expert moves for it;
- * the text is that of plain decoding, and a wrong draft costs cache hits and time, nothing else.
+/* Lookahead: a draft runs ahead of the text, and its routers' choices tell the expert caches which
+ * experts the coming passes will use. None of its tokens is verified and no expert moves for it.
+ * The text is that of plain decoding; a wrong draft costs only cache hits and time.
  *
- *     timeline      ... t-1 | t (its row in this pass)
- *     draft                 | t   t+1  t+2 ... t+n_ahead
- *     forecast of           | this pass, the next, ...
+ *    timeline      ... t-1 | t (its row in this pass)
+ *    draft                 | t   t+1  t+2 ... t+n_ahead
+ *    forecast of           | this pass, the next, ...
  *
- * The draft is the model confined to resident experts (as the self draft is). It rolls: while its
- * tokens turn out to be the text's, each step adds one token at its end; when one is wrong, it
- * starts anew from the text. Its keys and values stand behind the timeline's end, where passes
- * later write the real ones. */
+ * The draft is the model restricted to resident experts (like the self draft). It rolls: while its
+ * tokens prove right, each step adds one token at its end; when one is wrong, it starts again from
+ * the text. Its keys and values are behind the timeline's end, where passes later write the real
+ * ones. */
 #ifndef MOE_DRAFT_LOOKAHEAD_H
 #define MOE_DRAFT_LOOKAHEAD_H
 
@@ -22,7 +22,7 @@
 /* A drafted token, and the experts that its row would have used. */
 typedef struct moe_ahead_token {
     int32_t token;
-    float confidence; /* of the draft in it; of the first token, which is known: 1 */
+    float confidence; /* the draft's confidence in it; of the first token, which is known: 1 */
     bool is_known;
     uint16_t *names; /* [n_layer][n_expert_used], best first */
 } moe_ahead_token;
@@ -32,9 +32,9 @@ struct moe_ahead_line {
     uint32_t first; /* position of tokens[0] in the timeline */
     uint32_t n;
     moe_ahead_token tokens[MOE_MOST_AHEAD + 1];
-    moe_ahead_token wrong; /* the token that was to stand where tokens[0] does, and did not */
+    moe_ahead_token wrong; /* the token expected in place of tokens[0], which was wrong */
     bool has_wrong;
-    int32_t next; /* what the draft says follows tokens[n - 1] */
+    int32_t next; /* what the draft expects after tokens[n - 1] */
     float next_confidence;
 };
 
@@ -45,14 +45,14 @@ typedef struct moe_ahead_row {
 } moe_ahead_row;
 
 struct moe_lookahead {
-    uint32_t n_ahead; /* tokens beyond the one at hand */
+    uint32_t n_ahead; /* tokens beyond the current one */
     moe_lookahead_chances chances;
     bool drafts;                     /* a draft pass of lookahead is running */
     moe_ahead_row *rows;             /* [max_rows] of that pass */
     moe_session_draft *const *lines; /* [n_lines] of this step */
     size_t n_lines;
     bool *is_used;             /* [n_expert] */
-    float *chance;             /* [n_ahead + 1][n_layer * n_expert]; 0: not named */
+    float *chance;             /* [n_ahead + 1][n_layer * n_expert]; 0: not forecast */
     uint64_t pass;             /* that uses are from */
     moe_policy_forecast *uses; /* [n_uses] */
     size_t n_uses, capacity;
@@ -71,12 +71,12 @@ int moe_lookahead_run(moe_speculation *speculation, moe_session_draft *const *dr
 
 /* ---- For the hook ---- */
 
-/* A row of lookahead's draft pass: what its router chose, [n_expert_used]. */
+/* Notes what the router chose for a row of lookahead's draft pass, [n_expert_used]. */
 void moe_lookahead_name(moe_speculation *speculation, uint32_t layer, uint32_t row,
                         const uint32_t *experts);
-/* A pass of the text: its forecasts go to the caches; before its layers. */
+/* Passes the forecasts for a pass of the text to the caches. Call before its layers. */
 void moe_lookahead_tell(moe_speculation *speculation);
-/* Its routers have chosen for a layer: how right the draft was. */
+/* Scores the draft against what the routers chose for a layer. */
 void moe_lookahead_score(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

@@ -6,8 +6,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* What is taken to be so before anything has come, and what it counts for. The rates are those of
- * the demo model on held-out text; they are forgotten after some dozens of tokens. */
+/* The rates assumed at the beginning, and their weight. They are those of the demo model on
+ * held-out text, and are forgotten after a few dozen tokens. */
 #define PRIOR_TOKENS      4.0
 #define PRIOR_EXPERTS     16.0
 #define PRIOR_NAMED_RIGHT 0.9

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How often a draft that looks ahead is right, learned from what came: whether its next token was
- * the text's, by how sure it was of it, and whether the experts that its routers ranked r-th were
- * used, where its token was right and where it was wrong. */
+/* Learns how often a draft that looks ahead is right: whether its next token was the text's, by its
+ * confidence, and whether the experts that its routers ranked r-th were used, separately for right
+ * and for wrong tokens. */
 #ifndef MOE_DRAFT_LOOKAHEAD_CHANCES_H
 #define MOE_DRAFT_LOOKAHEAD_CHANCES_H
 
@@ -29,7 +29,7 @@ void moe_lookahead_chances_free(moe_lookahead_chances *chances);
 double moe_lookahead_stands(const moe_lookahead_chances *chances, float confidence);
 void moe_lookahead_note_token(moe_lookahead_chances *chances, float confidence, bool stood);
 
-/* The chance that an expert which the draft ranked `rank`-th is used, when its token is right with
+/* The chance that an expert which the draft ranked `rank`-th is used, if its token is right with
  * probability `right`. */
 double moe_lookahead_chance(const moe_lookahead_chances *chances, uint32_t rank, double right);
 void moe_lookahead_note_expert(moe_lookahead_chances *chances, uint32_t rank, bool right,

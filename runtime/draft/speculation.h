@@ -97,7 +97,7 @@ typedef struct moe_session_draft {
     moe_random random;        /* for drawing drafts */
     moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
-    moe_ahead_line *ahead; /* NULL: nobody looks ahead */
+    moe_ahead_line *ahead; /* NULL: no lookahead */
     moe_session *mirror;   /* of a second model, whose maker closes it */
 } moe_session_draft;
 

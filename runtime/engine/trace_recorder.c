@@ -60,7 +60,7 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     return MOE_OK;
 }
 
-/* What lookahead has told the caches before the pass. */
+/* Writes what lookahead has told the caches before the pass. */
 static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
 {
     size_t n = 0;

@@ -61,7 +61,7 @@ static inline void moe_chat_options_init(moe_chat_options *options)
 /* A rendered conversation. */
 typedef struct moe_chat_prompt moe_chat_prompt;
 
-/* The tokens are those of the template's text and no others: a BOS comes from the template alone.
+/* The tokens are exactly those of the template's text: only the template adds a BOS.
  * MOE_ERR_ARGUMENT if a text is not valid JSON or the template refuses the messages, with the
  * template's own words; MOE_ERR_UNSUPPORTED if the model has no template, or one that is wrong,
  * needs something that the library does not have, or exceeds a limit. */

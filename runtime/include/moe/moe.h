@@ -202,11 +202,11 @@ typedef struct moe_engine_options {
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
     moe_acceptance acceptance;
-    /* Lookahead: before a session's next token is evaluated, a draft of resident experts runs that
+    /* Lookahead: before a session's next token is evaluated, a draft on resident experts runs that
      * token and lookahead - 1 further ones, 1..16 in all, and tells the cache policy which experts
-     * they will use. No expert moves for it and the text is the same. The cache misses less and
-     * computing takes longer, so it pays where reading experts takes most of the time. The policy
-     * must take forecasts (the default does); speculate must be off or ngram. 0: off */
+     * they will use. It moves no expert and the text is the same. The cache misses less and
+     * computing takes longer, so lookahead pays if reading experts takes most of the time. The
+     * policy must take forecasts (the default does); speculate must be off or ngram. 0: off */
     uint32_t lookahead;
 
     /* Reads only the vocabulary of the file, for the text functions below. The file need not be

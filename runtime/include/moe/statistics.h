@@ -54,8 +54,9 @@ typedef struct moe_speculation_stats {
     double utility_worst;  /* of those */
     uint32_t draft_length; /* K now */
     uint32_t reserved32;   /* 0 */
-    /* Lookahead: draft passes, their time; tokens drafted that the text came to, and those of them
-     * that stood; experts named for the token at hand, and those of them that it used. */
+    /* Lookahead: draft passes, their time; drafted tokens whose place in the text was reached, and
+     * those of them that were right; experts named for the current token, and those of them that it
+     * used. */
     uint64_t lookahead_passes, lookahead_ns;
     uint64_t lookahead_tokens, lookahead_stood;
     uint64_t lookahead_named, lookahead_used;
