@@ -51,7 +51,7 @@ MOE_INLINE __m256i nibbles_of_4(const uint8_t *bytes)
     return _mm256_and_si256(s, _mm256_set1_epi32(15));
 }
 
-/* Four times three bits of each of four words. */
+/* The four scales of three bits in each of four words. */
 MOE_INLINE __m128i triples_of_iq1_m(uint64_t scales)
 {
     const __m256i words = _mm256_cvtepu16_epi64(_mm_cvtsi64_si128((long long)scales));

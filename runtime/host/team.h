@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A team of worker threads, one per physical core, that runs one function at a time together. */
+/* A team of worker threads, one for each physical core. They run one function together. */
 #ifndef MOE_HOST_TEAM_H
 #define MOE_HOST_TEAM_H
 

@@ -20,7 +20,7 @@ typedef enum moe_hook_order {
     MOE_HOOK_DRAFT,    /* restricts drafts to resident experts; notes the routing of other passes */
     MOE_HOOK_EDIT,     /* changes the routers' choices: budgets, buddies */
     MOE_HOOK_OVERLAP,  /* asks for the next layer's experts by an oracle */
-    MOE_HOOK_OBSERVE   /* is told what was chosen in the end */
+    MOE_HOOK_OBSERVE   /* is told the final choice */
 } moe_hook_order;
 
 /* Which passes a hook takes part in: a set of these. */

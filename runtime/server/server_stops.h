@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Stop strings in a text that comes in pieces. Text that may be the beginning of a stop string is
- * held back until it is known. */
+/* Finds stop strings in a text that comes in pieces. Text that may begin a stop string is held back
+ * until more text decides. */
 #ifndef SERVER_STOPS_H
 #define SERVER_STOPS_H
 

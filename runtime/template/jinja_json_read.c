@@ -98,7 +98,7 @@ static jinja_value read_string(reader *r)
         if (r->at == r->end) {
             fail(r);
         }
-        if (*r->at == '"' && b.size == 0) { /* the text's own bytes */
+        if (*r->at == '"' && b.size == 0) { /* shares the bytes of the text */
             jinja_text text = {.data = from, .size = (size_t)(r->at - from)};
             r->at++;
             return jinja_string(r->c, text);
