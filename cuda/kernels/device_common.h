@@ -32,6 +32,11 @@
 #define MOE_PREFETCH(address) asm volatile("prefetch.global.L2 [%0];" ::"l"(address))
 #endif
 
+/* Begins the definition of a table in the device's memory. */
+#ifndef MOE_DEVICE_TABLE
+#define MOE_DEVICE_TABLE static __device__ const
+#endif
+
 #define MOE_INFINITY __int_as_float(0x7f800000)
 #define MOE_NAN      __int_as_float(0x7fc00000)
 

@@ -17,12 +17,12 @@
 #define MOE_ROW_IQ3_XXS(...) MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_XXS, __VA_ARGS__)
 #define MOE_ROW_IQ3_S(...)   MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_S, __VA_ARGS__)
 
-static __device__ const uint64_t book_iq2_xxs[256] = {MOE_IQ2_XXS_POINTS(MOE_ROW_IQ2)};
-static __device__ const uint64_t book_iq2_xs[512] = {MOE_IQ2_XS_POINTS(MOE_ROW_IQ2)};
-static __device__ const uint64_t book_iq2_s[1024] = {MOE_IQ2_S_POINTS(MOE_ROW_IQ2)};
-static __device__ const uint64_t book_iq1[2048] = {MOE_IQ1_S_POINTS(MOE_ROW_IQ1)};
-static __device__ const uint32_t book_iq3_xxs[256] = {MOE_IQ3_XXS_POINTS(MOE_ROW_IQ3_XXS)};
-static __device__ const uint32_t book_iq3_s[512] = {MOE_IQ3_S_POINTS(MOE_ROW_IQ3_S)};
+MOE_DEVICE_TABLE uint64_t book_iq2_xxs[256] = {MOE_IQ2_XXS_POINTS(MOE_ROW_IQ2)};
+MOE_DEVICE_TABLE uint64_t book_iq2_xs[512] = {MOE_IQ2_XS_POINTS(MOE_ROW_IQ2)};
+MOE_DEVICE_TABLE uint64_t book_iq2_s[1024] = {MOE_IQ2_S_POINTS(MOE_ROW_IQ2)};
+MOE_DEVICE_TABLE uint64_t book_iq1[2048] = {MOE_IQ1_S_POINTS(MOE_ROW_IQ1)};
+MOE_DEVICE_TABLE uint32_t book_iq3_xxs[256] = {MOE_IQ3_XXS_POINTS(MOE_ROW_IQ3_XXS)};
+MOE_DEVICE_TABLE uint32_t book_iq3_s[512] = {MOE_IQ3_S_POINTS(MOE_ROW_IQ3_S)};
 
 /* d times an odd number. */
 __device__ static inline float odd_scale(float d, uint32_t s)

@@ -31,6 +31,8 @@
 #endif
 #define __shared__ static MOE_SHARED_SECTION
 #define __launch_bounds__(...)
+/* Such tables lie together, so that they are told from the program's own constants. */
+#define MOE_DEVICE_TABLE static const __attribute__((section("moe_device_tables")))
 
 struct uint3 {
     unsigned x, y, z;

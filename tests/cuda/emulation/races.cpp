@@ -34,6 +34,8 @@
 
 extern "C" {
 extern const char __executable_start[], __data_start[]; /* code and constants are between */
+extern const char __start_moe_device_tables[] __attribute__((weak));
+extern const char __stop_moe_device_tables[] __attribute__((weak));
 /* Of the linker: where the kernels' __shared__ variables are. Those of templates are not (gcc puts
  * them elsewhere whatever it is told), and would be reported as raced for by blocks. */
 extern char __start_moe_shared[] __attribute__((weak));
@@ -215,11 +217,17 @@ void refine(page *p)
     p->grain = 1;
 }
 
+bool is_device_table(uintptr_t at)
+{
+    return at - (uintptr_t)__start_moe_device_tables <
+           (uintptr_t)__stop_moe_device_tables - (uintptr_t)__start_moe_device_tables;
+}
+
 /* Ends the test where a GPU would find nothing. */
 void check_reach(page *p, const void *memory, size_t bytes)
 {
     uintptr_t at = (uintptr_t)memory;
-    if (p->reached == first_block || is_shared(at))
+    if (p->reached == first_block || is_shared(at) || is_device_table(at))
         return;
     if (emulation::can_reach == nullptr) {
         if (at - (uintptr_t)__executable_start < (uintptr_t)(__data_start - __executable_start))
