@@ -20,7 +20,7 @@ trap 'rmdir "$group"' EXIT
 
 options="-c 256 -b 64 -t 2"
 floor=$("$command" plan -m "$model" $options --json | sed 's/.*"floor_bytes": *\([0-9]*\).*/\1/')
-limit=${3:-$((floor + floor / 2))}
+limit=${3:-$(((floor + floor / 2) / 1048576 * 1048576))} # whole MiB, as messages tell it
 [ -w "$group/$limit_file" ] && echo "$limit" >"$group/$limit_file" || exit 77
 
 in_group() {
