@@ -166,7 +166,9 @@ static int advance(generation *g)
     for (size_t i = 0; i < n && !g->done && code == CLI_EXIT_OK; i++) {
         code = write_token(g, tokens[i]);
     }
-    if (!g->done && n > 0 && moe_session_is_full(g->session)) {
+    /* A prompt that fills the context leaves no room for a token: nothing is ever sampled. */
+    bool is_evaluated = n > 0 || moe_session_n_pending(g->session) == 0;
+    if (!g->done && is_evaluated && moe_session_is_full(g->session)) {
         stop(g, CLI_STOP_CONTEXT);
     }
     return code;
