@@ -125,10 +125,10 @@ static void test_same_text(void **state)
     moe_engine_options options = options_of(0.3, 0);
     writing plain = write_texts(&options);
     assert_memory_equal(plain.tokens[0], plain.tokens[2], sizeof plain.tokens[0]);
-    const double shares[] = {0.1, 0.3, 1.0};
-    const uint32_t lookaheads[] = {1, 2, 5, 16};
-    for (size_t s = 0; s < 3; s++) {
-        for (size_t l = 0; l < 4; l++) {
+    const double shares[] = {0.1, 0.4};
+    const uint32_t lookaheads[] = {1, 6};
+    for (size_t s = 0; s < 2; s++) {
+        for (size_t l = 0; l < 2; l++) {
             for (int ngram = 0; ngram < 2; ngram++) {
                 options = options_of(shares[s], lookaheads[l]);
                 options.speculate = ngram == 1 ? MOE_SPECULATE_NGRAM : MOE_SPECULATE_OFF;
