@@ -2,7 +2,7 @@
 /* Prints the command's version of a library message, its only argument. */
 #include <stdio.h>
 
-#include "runtime/cli/shared/cli_library_words.h"
+#include "runtime/cli_base/cli_library_words.h"
 
 int main(int argc, char **argv)
 {

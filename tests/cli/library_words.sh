@@ -21,7 +21,7 @@ names=$(grep -rhE --include='*.c' '"[^"]*options\.[a-z_]+' $library | grep -v '^
 [ -n "$names" ] || { echo "no message names a field"; exit 1; }
 for name in $names; do
     flag=$("$fields" "$name")
-    grep -qF "\"$flag\"" runtime/cli/shared/cli_option_table.c ||
+    grep -qF "\"$flag\"" runtime/cli_base/cli_option_table.c ||
         { echo "$name is told as $flag, which the command does not have"; status=1; }
 done
 words=$("$fields" 'raise options.host_memory, options.lab.foresight or tree_nodes, but not io.')

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../runtime/cli/shared/cli_option_rules.h"
-#include "../../runtime/cli/shared/cli_options.h"
+#include "../../runtime/cli_base/cli_option_rules.h"
+#include "../../runtime/cli_base/cli_options.h"
 
 #define MOST_VALUES 16
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../../runtime/cli/shared/cli_engine_words.h"
+#include "../../runtime/cli_base/cli_engine_words.h"
 
 static cli_engine_settings settings;
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/cli/shared/cli_sha256.h"
+#include "runtime/cli_base/cli_sha256.h"
 
 static void check(const void *data, size_t size, const char *expected)
 {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/cli/shared/cli_engine.h"
-#include "runtime/cli/shared/cli_options.h"
+#include "runtime/cli_base/cli_engine.h"
+#include "runtime/cli_base/cli_options.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_support.h"
 #include "tests/fuzz/tiny_model.h"

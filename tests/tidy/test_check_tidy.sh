@@ -70,17 +70,17 @@ rm "$tree/runtime/base/wrong.c"
 write runtime/host/low.h "$spdx"
 expect 'two files of one name'
 rm "$tree/runtime/host/low.h"
-mkdir "$tree/runtime/cli/shared"
+mkdir "$tree/runtime/cli_base"
 write runtime/cli/above.h "$spdx"
-write runtime/cli/shared/below.c "$spdx" '#include "above.h"'
-expect 'runtime/cli/shared must not include "above.h"'
-write runtime/cli/shared/below.c "$spdx"
+write runtime/cli_base/below.c "$spdx" '#include "above.h"'
+expect 'runtime/cli_base must not include "above.h"'
+write runtime/cli_base/below.c "$spdx"
 write runtime/cli/command.c "$spdx" '#include "runtime/base/low.h"'
 expect 'runtime/cli must not include'
 mkdir "$tree/runtime/secret"
 write runtime/secret/new.c "$spdx"
 expect 'folder runtime/secret is not in the table'
-rm -r "$tree/runtime/secret" "$tree/runtime/cli"
+rm -r "$tree/runtime/secret" "$tree/runtime/cli" "$tree/runtime/cli_base"
 mkdir -p "$tree/tests/tidy"
 head -c 1048577 /dev/zero >"$tree/tests/weights.bin"
 expect 'tests/weights.bin:1: 1048577 bytes, more than 1 MiB'
