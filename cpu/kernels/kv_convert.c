@@ -21,7 +21,7 @@ size_t moe_kv_row_bytes(moe_kv_type type, uint32_t n)
     }
 }
 
-static void store_f16(const float *x, uint8_t *row, uint32_t n)
+static void store_f16_c(const float *x, uint8_t *row, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint16_t half = moe_float_to_half(x[i]);
@@ -29,7 +29,7 @@ static void store_f16(const float *x, uint8_t *row, uint32_t n)
     }
 }
 
-static void store_q4_block(const float *x, uint8_t *block)
+static void store_q4_block_c(const float *x, uint8_t *block)
 {
     uint32_t top = 0;
     uint32_t at = 0;
@@ -82,7 +82,7 @@ static float f8_to_float(uint8_t code)
     return moe_half_to_float((uint16_t)half) * 256.0f;
 }
 
-static void store_q8_block(const float *x, uint8_t *block)
+static void store_q8_block_c(const float *x, uint8_t *block)
 {
     /* The bits of |x| order as |x| does, with infinity and then NaNs on top, so one maximum finds
      * both the scale and a value that cannot be scaled. */
@@ -118,18 +118,18 @@ void moe_kv_store_c(moe_kv_type type, const float *x, void *row, uint32_t n)
     uint8_t *out = row;
     switch (type) {
     case MOE_KV_F16:
-        store_f16(x, out, n);
+        store_f16_c(x, out, n);
         break;
     case MOE_KV_F32:
         memcpy(out, x, (size_t)n * sizeof(float));
         break;
     case MOE_KV_Q8_0:
         for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
-            store_q8_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
+            store_q8_block_c(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
         break;
     case MOE_KV_Q4_0:
         for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
-            store_q4_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q4_BYTES);
+            store_q4_block_c(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q4_BYTES);
         break;
     case MOE_KV_F8:
         for (uint32_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ void moe_kv_store_c(moe_kv_type type, const float *x, void *row, uint32_t n)
     }
 }
 
-static void load_f16(const uint8_t *row, float *x, uint32_t n)
+static void load_f16_c(const uint8_t *row, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint16_t half;
@@ -147,7 +147,7 @@ static void load_f16(const uint8_t *row, float *x, uint32_t n)
     }
 }
 
-static void load_q8(const uint8_t *row, float *x, uint32_t n)
+static void load_q8_c(const uint8_t *row, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *block = row + (size_t)(i / MOE_KV_Q8_BLOCK) * MOE_KV_Q8_BYTES;
@@ -157,7 +157,7 @@ static void load_q8(const uint8_t *row, float *x, uint32_t n)
     }
 }
 
-static void load_q4(const uint8_t *row, float *x, uint32_t n)
+static void load_q4_c(const uint8_t *row, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *block = row + (size_t)(i / MOE_KV_Q8_BLOCK) * MOE_KV_Q4_BYTES;
@@ -173,16 +173,16 @@ void moe_kv_load_c(moe_kv_type type, const void *row, float *x, uint32_t n)
 {
     switch (type) {
     case MOE_KV_F16:
-        load_f16(row, x, n);
+        load_f16_c(row, x, n);
         break;
     case MOE_KV_F32:
         memcpy(x, row, (size_t)n * sizeof(float));
         break;
     case MOE_KV_Q8_0:
-        load_q8(row, x, n);
+        load_q8_c(row, x, n);
         break;
     case MOE_KV_Q4_0:
-        load_q4(row, x, n);
+        load_q4_c(row, x, n);
         break;
     case MOE_KV_F8:
         for (uint32_t i = 0; i < n; i++)
