@@ -119,8 +119,8 @@ static void store_outputs(const moe_matmul_args *args, uint32_t o, uint32_t r, c
     }
     const uint32_t n_valid = args->n_out - o < 4 ? args->n_out - o : 4;
     const size_t row = args->out_index != NULL ? args->out_index[r] : r;
-    _mm_mask_storeu_ps(args->out + row * args->out_stride + o, (__mmask8)((1u << n_valid) - 1),
-                       reduce_4x16(acc[0], acc[1], acc[2], acc[3]));
+    store_first(args->out + row * args->out_stride + o, reduce_4x16(acc[0], acc[1], acc[2], acc[3]),
+                n_valid);
 }
 
 static const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)

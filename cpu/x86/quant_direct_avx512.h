@@ -197,8 +197,7 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
         const __m128 sums = t.run == 32 ? reduce_4x8(tile.acc[0][0][r], tile.acc[1][0][r])
                                         : reduce_4x16(tile.acc[0][0][r], tile.acc[0][1][r],
                                                       tile.acc[1][0][r], tile.acc[1][1][r]);
-        _mm_mask_storeu_ps(out_row(args, r0 + (uint32_t)r) + o, (__mmask8)((1u << n_valid) - 1),
-                           sums);
+        store_first(out_row(args, r0 + (uint32_t)r) + o, sums, n_valid);
     }
 }
 

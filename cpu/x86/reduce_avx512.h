@@ -7,6 +7,7 @@
 #include "cpu/x86/always_inline.h"
 
 #include <immintrin.h>
+#include <stdint.h>
 
 /* h = 2 and 1, of four lanes in each 128-bit quarter. */
 MOE_INLINE __m128 reduce_quarters(__m512 sum)
@@ -34,6 +35,14 @@ MOE_INLINE __m128 reduce_4x8(__m512 ab, __m512 cd)
 {
     return reduce_quarters(
         _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
+}
+
+/* The first n of four floats. The store masks sixteen lanes: from one of four lanes gcc makes a
+ * VEXTRACTF32X4, which faults at an inaccessible page even if the mask leaves out what lies there.
+ */
+MOE_INLINE void store_first(float *out, __m128 sums, uint32_t n)
+{
+    _mm512_mask_storeu_ps(out, (__mmask16)((1u << n) - 1), _mm512_castps128_ps512(sums));
 }
 
 #endif

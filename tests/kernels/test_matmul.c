@@ -70,8 +70,8 @@ static void case_free(matmul_case *c)
     free(c->expected);
 }
 
-/* Runs a kernel on weights that end at an inaccessible page. With `indexed`, activation and output
- * rows go through lists; rows that no list names must stay as they were. */
+/* Runs a kernel on weights and to outputs that end at an inaccessible page. With `indexed`,
+ * activation and output rows go through lists; rows that no list names must stay as they were. */
 static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *level,
                         uint32_t n_rows, uint32_t n_out, bool indexed)
 {
@@ -84,9 +84,10 @@ static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *
         out_index[r] = (n_rows - 1 - r) * 2 % MAX_ROWS; /* distinct: MAX_ROWS is odd */
     }
     const size_t stride = n_out + CANARY;
-    float *out = malloc(MAX_ROWS * stride * sizeof *out);
-    assert_non_null(out);
-    memset(out, 0x77, MAX_ROWS * stride * sizeof *out);
+    const size_t n_floats = (indexed ? MAX_ROWS : n_rows) * stride - CANARY;
+    guarded out_memory = guarded_new(n_floats * sizeof(float));
+    float *out = (float *)(void *)out_memory.data;
+    memset(out, 0x77, n_floats * sizeof *out);
     const moe_matmul_args args = {.type = c->type,
                                   .weights = weights.data,
                                   .row_bytes = c->row_bytes,
@@ -114,13 +115,13 @@ static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *
             }
         }
     }
-    for (size_t i = 0; i < MAX_ROWS * stride; i++) {
+    for (size_t i = 0; i < n_floats; i++) {
         const bool mine = i % stride < n_out && written[i / stride];
         if (!mine && memcmp(&out[i], "wwww", 4) != 0) {
             fail_msg("%s %s: wrote outside its rows", level, moe_dtype_name(c->type));
         }
     }
-    free(out);
+    guarded_free(&out_memory);
     guarded_free(&weights);
 }
 
