@@ -11,7 +11,7 @@
  * The policy nominates the coldest expert each time, and size classes shrink in proportion. */
 #include <stdlib.h>
 
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 

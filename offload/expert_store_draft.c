@@ -6,7 +6,7 @@
  * the layer's wave has taken its own pins, or when a wave finds every slot pinned. */
 #include <stdlib.h>
 
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 

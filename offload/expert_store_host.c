@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Decides which of a layer's experts the host computes in place of moving them. */
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 
 /* At most this part of a size class's slots is held for the host at once; moves need the rest. */
 #define HELD_DIVISOR 2

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Loads experts onto the device when the store opens, where they stay. */
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 

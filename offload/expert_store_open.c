@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 

@@ -2,7 +2,7 @@
 /* The state that an expert store must be in between two calls: every pin has an owner, and nothing
  * is under way for a slot that its cache could give away. */
 #include "cache/expert_cache_state.h"
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 
 static bool is_under_way(moe_slot_state state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What all parts of the store do to slots: bring a key into a slot (on demand or ahead), check what
  * became of it, and release it. */
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,

@@ -4,7 +4,7 @@
  * demand only the reads that are already under way: they never evict, and the first layer cancels
  * those that have not begun. (A slot in the queue is pinned, so leaving it there would take slots
  * from the layer.) */
-#include "offload/expert_store_internal.h"
+#include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 
 /* True when the key is not in the cache and finds an empty slot. */

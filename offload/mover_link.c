@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The mover's second stage: copies from host memory over the link into the device's memory. */
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 
 /* Weight of the newest copy in the moving average of the link's speed. */

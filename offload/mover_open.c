@@ -2,7 +2,7 @@
 /* Opens and closes a mover. */
 #include <stdlib.h>
 
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"

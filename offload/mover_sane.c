@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks the state of a mover. Assertions check the queues when the mover is closed, and the whole
  * each time that its thread has nothing left to begin. */
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 
 /* A queue holds the slots that wait for its stage with its cause, linked both ways. Counts them. */
 static bool queue_is_sane(const moe_mover *mover, moe_mover_stage stage, int cause, uint32_t *n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What all parts of the mover do to requests: queue them, end them, keep their errors, and wake
  * those who wait. */
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 
 #define NONE MOE_MOVER_NONE

@@ -3,7 +3,7 @@
  * closes the reader when it ends. */
 #include <xxhash.h>
 
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Waits for slots, and detects a disk or link that hangs. */
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the mover's own files. Each calls only those before it: mover_state.c (queues and
  * ends), mover_link.c (the stage that copies to a device), mover_wait.c (waits), mover_thread.c
- * (the thread, and the stage that reads), mover.c (requests), mover_open.c. */
-#ifndef MOE_OFFLOAD_MOVER_INTERNAL_H
-#define MOE_OFFLOAD_MOVER_INTERNAL_H
+ * (the thread, and the stage that reads), mover_requests.c (requests), mover_open.c. */
+#ifndef MOE_OFFLOAD_MOVER_STATE_H
+#define MOE_OFFLOAD_MOVER_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the files of the expert store: expert_store.c (layers and prefetches),
+/* Shared by the files of the expert store: expert_store_layer.c (layers and prefetches),
  * expert_store_host.c (experts that the host computes), expert_store_open.c and the others of that
  * name. No other file includes it. */
-#ifndef MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
-#define MOE_OFFLOAD_EXPERT_STORE_INTERNAL_H
+#ifndef MOE_OFFLOAD_EXPERT_STORE_STATE_H
+#define MOE_OFFLOAD_EXPERT_STORE_STATE_H
 
 #include "cache/layer_access.h"
 #include "offload/expert_store.h"

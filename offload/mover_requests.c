@@ -2,7 +2,7 @@
 /* The mover's requests and reports: functions for every thread except the mover's own. */
 #include "offload/mover.h"
 
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 
 void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
 {
