@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/model/chat_marks.h"
 #include "runtime/model/chat_template.h"
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 #include "runtime/template/template.h"
 
 /* Roles that count as the template's own words. */

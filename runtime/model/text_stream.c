@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Streaming decoding. The output does not depend on how the bytes were spread over tokens: it is
  * the whole text with each maximal bad stretch replaced by U+FFFD, as Unicode recommends. */
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* Byte-level BPE: a word starts as its bytes, and neighbours merge in the order of the model's list
  * of merges. Where bytes are not UTF-8, words are cut as if each bad byte were U+FFFD, as other
  * implementations do, but the bytes themselves are encoded, so decoding restores them. */
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

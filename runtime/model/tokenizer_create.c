@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Creation from metadata, and queries. */
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The outer part of encoding: cuts special tokens out of the text first, and gives the text between
  * them to the model's own algorithm. */
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * words. A candidate on the heap goes stale when one of its two symbols takes part in another
  * merge. Symbols only grow, so a changed sum of their sizes shows this. */
 #define XXH_INLINE_ALL
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
 #include <string.h>

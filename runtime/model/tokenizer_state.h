@@ -9,8 +9,8 @@
  *  text --specials--> segments --normalise, split--> words --merge--> token ids
  *       (tokenizer_encode.c)     (pretokenizers.c)            (tokenizer_merge.c)
  */
-#ifndef MOE_MODEL_TOKENIZER_IMPL_H
-#define MOE_MODEL_TOKENIZER_IMPL_H
+#ifndef MOE_MODEL_TOKENIZER_STATE_H
+#define MOE_MODEL_TOKENIZER_STATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

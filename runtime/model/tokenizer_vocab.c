@@ -2,7 +2,7 @@
 /* The vocabulary: pieces in one block, a hash table from piece to id for pieces that merging may
  * build, and the sorted sets of tokens that are searched for in the text itself. */
 #define XXH_INLINE_ALL
-#include "runtime/model/tokenizer_impl.h"
+#include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
 #include <string.h>
