@@ -8,7 +8,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define BUFFER_BYTES ((size_t)512 << 20)
 #define N_STREAMS    8

@@ -22,7 +22,7 @@
 #include "runtime/base/struct_size.h"
 #include "runtime/sidecar/affinity.h"
 #include "runtime/sidecar/calibration_state.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/model_parts.h"
 #include "runtime/pass/expert_form.h"
 

@@ -9,7 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/model/chat_reply.h"
 
 void moe_chat_options_init_sized(moe_chat_options *options, size_t struct_size)

@@ -6,7 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 struct moe_draft_model {
     const moe_engine_calls *calls;

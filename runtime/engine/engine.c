@@ -10,7 +10,8 @@
 #include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
 #include "runtime/engine/device_choice.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/draft_model.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
 

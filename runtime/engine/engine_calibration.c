@@ -6,7 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/model_parts.h"
 #include "offload/model_tensors.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of an engine and a session; for the files of this folder only. */
-#ifndef MOE_ENGINE_INTERNAL_H
-#define MOE_ENGINE_INTERNAL_H
+/* The parts of an engine and a session, and the functions on them; for the files of this folder
+ * only. */
+#ifndef MOE_ENGINE_STATE_H
+#define MOE_ENGINE_STATE_H
 
 #include <stdatomic.h>
 
@@ -16,7 +17,6 @@
 #include "offload/file_watch.h"
 #include "offload/model_reader.h"
 #include "runtime/sidecar/calibration.h"
-#include "runtime/engine/draft_model.h"
 #include "runtime/engine/learning.h"
 #include "runtime/lab/budget_exact.h"
 #include "runtime/lab/overlap_oracle.h"
@@ -32,6 +32,8 @@
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 #include "runtime/recorded/recorded_pass.h"
+
+typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
 
 struct moe_engine {
     /* Number of open sessions, text streams and the program's handle, minus one. */

@@ -5,7 +5,7 @@
 
 #include <moe/moe.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 /* Tells options->log what the file leaves out or what is unknown: a line for each subject. */
 void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *options);

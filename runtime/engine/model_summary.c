@@ -12,7 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "offload/model_open.h"
 #include "runtime/engine/metadata_text.h"
 #include "runtime/model/families.h"

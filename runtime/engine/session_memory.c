@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cpu/kernels/vector_ops.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define DEFAULT_DRAFT_MAX 8u
 /* Arrays of tokens grow to one and a half times the need and a little more. */

@@ -8,7 +8,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/option_set.h"
 
 /* Tokens decoded before computing is measured: the first few find caches and page tables cold. */

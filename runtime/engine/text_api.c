@@ -7,7 +7,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "offload/model_open.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 /* ---- Opening ---- */
 

@@ -7,7 +7,7 @@
 #include "cache/trace_writer.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 struct moe_trace_recorder {
     moe_engine *engine;

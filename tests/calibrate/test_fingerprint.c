@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 static const char *model_path;
 static char copy_path[] = "/tmp/moe-fingerprint-XXXXXX";

@@ -17,7 +17,7 @@
 #include "../engine/engine_fixture.h"
 #include "../engine/engine_options.h"
 #include "fake_module.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define N_PROMPT 12
 #define N_DECODE 10

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 static const char *model_path;
 

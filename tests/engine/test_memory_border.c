@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "engine_fixture.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define MIB      (UINT64_C(1) << 20)
 #define N_PROMPT 70 /* two pages of the KV cache */

@@ -14,7 +14,7 @@
 #include <moe/speed.h>
 
 #include "engine_fixture.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 #include "runtime/engine/memory_plan.h"
 
 #define MIB       (UINT64_C(1) << 20)

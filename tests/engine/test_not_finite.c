@@ -17,7 +17,7 @@
 #include "engine_fixture.h"
 #include "engine_options.h"
 #include "runtime/base/dtype.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define N_PROMPT 90 /* more than a chunk */
 #define N_SHORT  4

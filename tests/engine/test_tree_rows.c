@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define CONTEXT     1024u
 #define MAX_NODES   511u

@@ -8,7 +8,7 @@
 #ifndef MOE_TESTS_TOY_RECURRENCE_H
 #define MOE_TESTS_TOY_RECURRENCE_H
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 extern uint32_t toy_layers;   /* bit l: layer l is recurrent */
 extern uint32_t toy_fails_in; /* calls until the mixer fails once; 0: never */

@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 
 #include "offload/io/io_fault.h"
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 typedef struct expert_name {
     uint32_t layer, expert;

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "offload/mover_internal.h"
+#include "offload/mover_state.h"
 
 enum { ABSENT, DEMAND, FIRST, LAST, LOADING, STAGED, COPYING, READY, FAILED, N_SLOTS };
 

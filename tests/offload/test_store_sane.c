@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "cache/expert_cache_state.h"
-#include "offload/expert_store_internal.h"
-#include "offload/mover_internal.h"
+#include "offload/expert_store_state.h"
+#include "offload/mover_state.h"
 
 #define SIM_DEVICE "sim:memory=64M,link=8GB/s,latency=2us"
 

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/engine_state.h"
 
 #define SIM_DEVICE "sim:memory=64M,link=8GB/s,latency=2us"
 #define N_PASSES   30u
