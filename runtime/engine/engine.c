@@ -61,9 +61,7 @@ static void destroy(moe_engine *engine)
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
-    moe_calibration_free(&engine->calibration);
-    free(engine->hotness);
-    free(engine->sidecar_path);
+    moe_sidecar_close(&engine->sidecar);
     free(engine->rope_frequencies);
     free(engine->model_path);
     free(engine->model_name);
@@ -117,7 +115,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
         status = moe_engine_open_model(engine, options, err);
     }
     if (status == MOE_OK) {
-        status = moe_engine_open_calibration(engine, options, err);
+        status = moe_engine_open_sidecar(engine, options, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_warm_start(engine, options, err);
@@ -178,8 +176,8 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     status =
         o->vocabulary_only ? open_vocabulary(&engine, o, err) : open_model(&engine, o, true, err);
     if (status == MOE_OK && !o->vocabulary_only && o->lab->trace_path != NULL) {
-        status = moe_trace_recorder_open(&engine->trace, engine, o->lab->trace_path,
-                                         o->lab->trace_gates, err);
+        status = moe_trace_recorder_open(&engine->trace, &engine->runner, engine->speculation,
+                                         o->lab->trace_path, o->lab->trace_gates, err);
     }
     if (status != MOE_OK) {
         moe_engine_close(&engine);
@@ -277,7 +275,7 @@ static void describe_model(const moe_engine *engine, moe_engine_info *info)
         .chat_template = engine->chat_template != NULL ? engine->chat_template : "",
         .policy = engine->policy->name,
         .io = engine->io,
-        .sidecar = engine->sidecar_path,
+        .sidecar = engine->sidecar.path,
         .memory = engine->plan,
     };
     info->memory.struct_size = sizeof info->memory;

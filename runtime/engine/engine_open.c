@@ -211,9 +211,9 @@ static int expect_hits(moe_engine *engine, moe_error *err)
         plan->host_slots > plan->expert_slots ? plan->host_slots : plan->expert_slots;
     plan->expected_hit_rate = (double)plan->expert_slots / (double)plan->experts;
     plan->expected_memory_hit_rate = (double)n_memory / (double)plan->experts;
-    plan->hit_rate_is_calibrated = engine->hotness != NULL;
+    plan->hit_rate_is_calibrated = engine->sidecar.hotness != NULL;
     plan->token_expert_bytes = active_expert_bytes(engine);
-    if (engine->hotness == NULL) {
+    if (engine->sidecar.hotness == NULL) {
         return MOE_OK;
     }
     size_t n = (size_t)engine->config.n_layer * engine->config.n_expert;
@@ -221,7 +221,7 @@ static int expect_hits(moe_engine *engine, moe_error *err)
     if (hotness == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for planning");
     }
-    memcpy(hotness, engine->hotness, n * sizeof *hotness);
+    memcpy(hotness, engine->sidecar.hotness, n * sizeof *hotness);
     qsort(hotness, n, sizeof *hotness, compare_hotness);
     plan->expected_hit_rate = share_of_hottest(hotness, n, plan->expert_slots);
     plan->expected_memory_hit_rate = share_of_hottest(hotness, n, n_memory);
@@ -293,14 +293,14 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     if (o->lab->offload == MOE_OFFLOAD_CACHING) {
         n_of_layer = c->n_expert / CACHING_DIVISOR > 0 ? c->n_expert / CACHING_DIVISOR : 1;
     }
-    if (n_of_layer > 0 && engine->calibration != NULL) {
-        status = moe_calibration_hottest_of_layers(engine->calibration, c, n_of_layer, &kept,
-                                                   &n_kept, err);
+    if (n_of_layer > 0 && engine->sidecar.calibration != NULL) {
+        status = moe_calibration_hottest_of_layers(engine->sidecar.calibration, c, n_of_layer,
+                                                   &kept, &n_kept, err);
         if (status != MOE_OK) {
             return status;
         }
     }
-    const moe_calibration *calibration = engine->calibration;
+    const moe_calibration *calibration = engine->sidecar.calibration;
     moe_expert_store_options options = {
         .device = engine->device,
         .gguf = engine->gguf,
@@ -313,7 +313,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .host_compute = engine->runner.host != NULL ? o->host_compute : MOE_SWITCH_OFF,
         .kept = kept,
         .n_kept = n_kept,
-        .hotness = engine->hotness,
+        .hotness = engine->sidecar.hotness,
         .checksums = calibration != NULL ? calibration->checksums : NULL,
         .keep_nothing = keeps_nothing(engine->offload),
         .io = o->io,
@@ -353,12 +353,12 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
     moe_draft_parts draft = {.runner = &engine->runner,
                              .map = &engine->map,
                              .tokenizer = engine->tokenizer,
-                             .calibration = engine->calibration,
-                             .hotness = engine->hotness,
+                             .calibration = engine->sidecar.calibration,
+                             .hotness = engine->sidecar.hotness,
                              .max_rows = engine->prefill_chunk,
                              .run_model = model != NULL ? moe_draft_model_run : NULL,
                              .model = model};
-    moe_lossy_parts lossy = {.runner = &engine->runner, .calibration = engine->calibration};
+    moe_lossy_parts lossy = {.runner = &engine->runner, .calibration = engine->sidecar.calibration};
     int status = moe_speculation_open(&engine->speculation, &draft, o, err);
     if (status == MOE_OK && model != NULL) {
         status = moe_draft_model_check(model, engine, err);
@@ -405,14 +405,15 @@ static int attach_hooks(moe_engine *engine, moe_error *err)
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    moe_weights_source source = {
-        .gguf = engine->gguf,
-        .config = c,
-        .map = &engine->map,
-        .checksums = engine->calibration != NULL ? engine->calibration->tensor_checksums : NULL,
-        .reader = engine->reading,
-        .progress = o->progress,
-        .user = o->user};
+    moe_weights_source source = {.gguf = engine->gguf,
+                                 .config = c,
+                                 .map = &engine->map,
+                                 .checksums = engine->sidecar.calibration != NULL
+                                                  ? engine->sidecar.calibration->tensor_checksums
+                                                  : NULL,
+                                 .reader = engine->reading,
+                                 .progress = o->progress,
+                                 .user = o->user};
     moe_device_limits limits;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
     engine->runner.device = engine->device;

@@ -16,13 +16,13 @@
 #include "offload/expert_store.h"
 #include "offload/file_watch.h"
 #include "offload/model_reader.h"
-#include "runtime/sidecar/calibration.h"
-#include "runtime/engine/learning.h"
+#include "runtime/sidecar/learning.h"
+#include "runtime/sidecar/model_sidecar.h"
 #include "runtime/lab/budget_exact.h"
 #include "runtime/lab/overlap_oracle.h"
 #include "runtime/lab/route_replay.h"
+#include "runtime/lab/trace_recorder.h"
 #include "runtime/sampling/sampler.h"
-#include "runtime/engine/trace_recorder.h"
 #include "runtime/draft/speculation.h"
 #include "runtime/host/team.h"
 #include "runtime/lossy/lossy.h"
@@ -52,9 +52,7 @@ struct moe_engine {
     uint32_t prefill_chunk;
     uint64_t fingerprint;
     moe_model_identity identity;
-    char *sidecar_path;               /* read from there; moe_learn_save() writes there */
-    moe_calibration *calibration;     /* NULL if there is none */
-    float *hotness;                   /* [n_layer][n_expert], or NULL without calibration */
+    moe_sidecar sidecar;
     moe_model_reader_options reading; /* how files are read outside of passes */
     moe_progress_fn progress;         /* while opening, else NULL */
     moe_log_fn log;
@@ -170,8 +168,7 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *opt
 int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);
-int moe_engine_open_calibration(moe_engine *engine, const moe_engine_options *options,
-                                moe_error *err);
+int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* For a planned engine: checks that the parts which opening would find by name, and those which
@@ -184,7 +181,5 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *opt
                                moe_error *err);
 /* If all experts fit the memory of a device that replays passes, loads them all. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* The shape that every sidecar of the engine's model must have. */
-moe_calibration_shape moe_engine_calibration_shape(const moe_engine *engine);
 
 #endif

@@ -15,7 +15,7 @@
 #include "runtime/base/struct_size.h"
 #include "offload/model_open.h"
 #include "runtime/sidecar/fingerprint.h"
-#include "runtime/engine/model_parts.h"
+#include "runtime/sidecar/model_parts.h"
 
 #define MAX_IO_TIMEOUT 86400.0 /* s */
 #define NAME_SIZE      256u

@@ -12,7 +12,7 @@
 # (check_circles.sh). The exit status is 1 when there is an arrow up or a circle.
 #
 # What is not compiled is not counted: the CUDA module, for one, where it is not built.
-# The way of a row through the files is told by way_of_row.sh.
+# The way of a row through the files is told by way_of_row.py.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/trace_recorder.h"
+#include "runtime/lab/trace_recorder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,12 @@
 #include "cache/trace_writer.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/pass/route_observer.h"
+#include "runtime/pass/runner.h"
 
 struct moe_trace_recorder {
-    moe_engine *engine;
+    moe_runner *runner;
+    const moe_speculation *speculation; /* NULL: off */
     moe_route_observer observer;
     moe_trace_writer *writer;
     uint32_t n_used;
@@ -22,7 +24,7 @@ struct moe_trace_recorder {
 
 static size_t list_at(const moe_trace_recorder *r, uint32_t layer, uint32_t row)
 {
-    return ((size_t)layer * r->engine->runner.buffers.max_rows + row) * r->n_used;
+    return ((size_t)layer * r->runner->buffers.max_rows + row) * r->n_used;
 }
 
 /* Traces list experts by id, not in the router's order of ranks. */
@@ -65,9 +67,8 @@ static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
 {
     size_t n = 0;
     const moe_policy_forecast *uses =
-        r->engine->speculation != NULL ? moe_speculation_forecasts(r->engine->speculation, pass, &n)
-                                       : NULL;
-    uint32_t n_expert = r->engine->config.n_expert;
+        r->speculation != NULL ? moe_speculation_forecasts(r->speculation, pass, &n) : NULL;
+    uint32_t n_expert = r->runner->config->n_expert;
     for (size_t i = 0; i < n; i++) {
         moe_trace_writer_add_forecast(r->writer, (uint32_t)(uses[i].pass - pass),
                                       uses[i].key / n_expert, uses[i].key % n_expert,
@@ -78,7 +79,7 @@ static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
 static int on_pass_end(void *context, uint64_t pass, moe_error *err)
 {
     moe_trace_recorder *r = context;
-    const moe_model_config *c = &r->engine->config;
+    const moe_model_config *c = r->runner->config;
     int status = MOE_OK;
     for (uint32_t row = 0; row < r->n_rows && status == MOE_OK; row++) {
         status = moe_trace_writer_begin_row(r->writer, pass, r->rows[row].position,
@@ -98,32 +99,34 @@ static int on_pass_end(void *context, uint64_t pass, moe_error *err)
 
 static int allocate(moe_trace_recorder *r, const char *path, bool with_gates, moe_error *err)
 {
-    uint32_t max_rows = r->engine->runner.buffers.max_rows;
-    size_t n = (size_t)r->engine->config.n_layer * max_rows * r->n_used;
+    uint32_t max_rows = r->runner->buffers.max_rows;
+    size_t n = (size_t)r->runner->config->n_layer * max_rows * r->n_used;
     r->rows = moe_calloc(max_rows, sizeof *r->rows);
     r->experts = moe_calloc(n, sizeof *r->experts);
     r->weights = moe_calloc(n, sizeof *r->weights);
     if (r->rows == NULL || r->experts == NULL || r->weights == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to record a trace");
     }
-    int status = moe_trace_writer_open(&r->writer, path, r->engine->config.n_layer,
-                                       r->engine->config.n_expert, with_gates, err);
+    int status = moe_trace_writer_open(&r->writer, path, r->runner->config->n_layer,
+                                       r->runner->config->n_expert, with_gates, err);
     if (status != MOE_OK) {
         return status;
     }
-    return moe_runner_attach_observer(&r->engine->runner, &r->observer, err);
+    return moe_runner_attach_observer(r->runner, &r->observer, err);
 }
 
-int moe_trace_recorder_open(moe_trace_recorder **out, moe_engine *engine, const char *path,
-                            bool with_gates, moe_error *err)
+int moe_trace_recorder_open(moe_trace_recorder **out, moe_runner *runner,
+                            const moe_speculation *speculation, const char *path, bool with_gates,
+                            moe_error *err)
 {
     *out = NULL;
     moe_trace_recorder *r = moe_calloc(1, sizeof *r);
     if (r == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to record a trace");
     }
-    r->engine = engine;
-    r->n_used = engine->config.n_expert_used;
+    r->runner = runner;
+    r->speculation = speculation;
+    r->n_used = runner->config->n_expert_used;
     r->observer =
         (moe_route_observer){.on_route = on_route, .on_pass_end = on_pass_end, .context = r};
     int status = allocate(r, path, with_gates, err);
@@ -141,7 +144,7 @@ void moe_trace_recorder_close(moe_trace_recorder **recorder)
     if (r == NULL) {
         return;
     }
-    moe_runner_detach_observer(&r->engine->runner, &r->observer);
+    moe_runner_detach_observer(r->runner, &r->observer);
     (void)moe_trace_writer_close(&r->writer, NULL); /* every pass has already been flushed */
     free(r->rows);
     free(r->experts);

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* An observer of routing counts the choices of a pass separately, and adds them up when the pass
  * has succeeded; a failed pass leaves nothing. */
-#include "runtime/engine/learning.h"
+#include "runtime/sidecar/learning.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <moe/calibrate.h>
-
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/pass/route_observer.h"
+#include "runtime/pass/runner.h"
 
 struct moe_learning {
-    moe_engine *engine;
+    moe_runner *runner;
     moe_route_observer observer;
     size_t n_keys;
     uint64_t *counts;      /* [n_layer * n_expert] of succeeded passes */
@@ -60,30 +59,20 @@ static int on_pass_end(void *context, uint64_t pass, moe_error *err)
     return MOE_OK;
 }
 
-static void start_over(moe_learning *l)
+void moe_learning_start_over(moe_learning *l)
 {
     memset(l->counts, 0, l->n_keys * sizeof *l->counts);
     l->n_tokens = 0;
     forget_pass(l);
 }
 
-int moe_learn_begin(moe_engine *engine, moe_error *err)
+int moe_learning_open(moe_learning **out, moe_runner *runner, moe_error *err)
 {
-    if (engine == NULL) {
-        return moe_fail_null(err, "moe_learn_begin", "engine");
-    }
-    int status = moe_engine_need_model(engine, "learning", err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    if (engine->learning != NULL) {
-        start_over(engine->learning);
-        return MOE_OK;
-    }
     moe_learning *l = moe_calloc(1, sizeof *l);
+    *out = NULL;
     if (l != NULL) {
-        l->engine = engine;
-        l->n_keys = (size_t)engine->config.n_layer * engine->config.n_expert;
+        l->runner = runner;
+        l->n_keys = (size_t)runner->config->n_layer * runner->config->n_expert;
         l->counts = moe_calloc(l->n_keys, sizeof *l->counts);
         l->pass_counts = moe_calloc(l->n_keys, sizeof *l->pass_counts);
     }
@@ -93,12 +82,12 @@ int moe_learn_begin(moe_engine *engine, moe_error *err)
     }
     l->observer =
         (moe_route_observer){.on_route = on_route, .on_pass_end = on_pass_end, .context = l};
-    status = moe_runner_attach_observer(&engine->runner, &l->observer, err);
+    int status = moe_runner_attach_observer(runner, &l->observer, err);
     if (status != MOE_OK) {
         moe_learning_free(&l);
         return status;
     }
-    engine->learning = l;
+    *out = l;
     return MOE_OK;
 }
 
@@ -106,7 +95,7 @@ void moe_learning_free(moe_learning **learning)
 {
     moe_learning *l = *learning;
     if (l != NULL) {
-        moe_runner_detach_observer(&l->engine->runner, &l->observer);
+        moe_runner_detach_observer(l->runner, &l->observer);
         free(l->counts);
         free(l->pass_counts);
         free(l);
@@ -115,31 +104,24 @@ void moe_learning_free(moe_learning **learning)
 }
 
 /* Loads the existing sidecar whole, with its Gram matrices. */
-static int load_sidecar(const moe_engine *engine, const char *path, moe_calibration **out,
+static int load_sidecar(const moe_sidecar_model *model, const char *path, moe_calibration **out,
                         moe_error *err)
 {
-    moe_calibration_shape shape = moe_engine_calibration_shape(engine);
+    moe_calibration_shape shape = moe_sidecar_shape(model);
     return access(path, F_OK) == 0
-               ? moe_calibration_load(out, path, &shape, true, &engine->reading, err)
+               ? moe_calibration_load(out, path, &shape, true, model->reading, err)
                : moe_calibration_create(out, &shape, "", MOE_CALIBRATION_HOTNESS, err);
 }
 
-int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe_error *err)
+int moe_learning_save(moe_learning *l, const moe_sidecar_model *model, const char *path,
+                      uint64_t *n_tokens, moe_error *err)
 {
-    if (engine == NULL) {
-        return moe_fail_null(err, "moe_learn_save", "engine");
-    }
-    moe_learning *l = engine->learning;
-    uint64_t ignored;
-    n_tokens = n_tokens != NULL ? n_tokens : &ignored;
-    *n_tokens = 0;
     if (l == NULL || l->n_tokens == 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "nothing has been evaluated that could be learnt from");
     }
-    path = path != NULL ? path : engine->sidecar_path;
     moe_calibration *sidecar = NULL;
-    int status = load_sidecar(engine, path, &sidecar, err);
+    int status = load_sidecar(model, path, &sidecar, err);
     if (status == MOE_OK) {
         moe_calibration_learn(sidecar, l->counts, l->n_tokens);
         status = moe_calibration_save(sidecar, path, err);
@@ -147,7 +129,7 @@ int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe
     moe_calibration_free(&sidecar);
     if (status == MOE_OK) {
         *n_tokens = l->n_tokens;
-        start_over(l);
+        moe_learning_start_over(l);
     }
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/engine/model_parts.h"
+#include "runtime/sidecar/model_parts.h"
 
 #include <stdlib.h>
 #include <xxhash.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists all weights of a model's files in parts: each expert's gate, up and down, and every tensor
  * without experts. A calibration has a checksum for each part. */
-#ifndef MOE_ENGINE_MODEL_PARTS_H
-#define MOE_ENGINE_MODEL_PARTS_H
+#ifndef MOE_SIDECAR_MODEL_PARTS_H
+#define MOE_SIDECAR_MODEL_PARTS_H
 
 #include "offload/model_reader.h"
 #include "runtime/sidecar/calibration.h"

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* What an engine does with its model's sidecar: reads it when it opens, warms the expert slots by
+ * it, and lets calibration and learning write it. runtime/sidecar does the work. */
+#include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
+#include "runtime/engine/engine_state.h"
+#include "runtime/engine/option_set.h"
+#include "runtime/sidecar/calibration_run.h"
+#include "runtime/sidecar/warm_start.h"
+
+static moe_sidecar_model model_of(const moe_engine *engine)
+{
+    return (moe_sidecar_model){.gguf = engine->gguf,
+                               .map = &engine->map,
+                               .config = &engine->config,
+                               .identity = &engine->identity,
+                               .reading = &engine->reading};
+}
+
+int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    moe_sidecar_model model = model_of(engine);
+    int status =
+        moe_sidecar_open(&engine->sidecar, &model, o->calibration, engine->log, engine->user, err);
+    if (status == MOE_OK && engine->sidecar.calibration == NULL &&
+        o->lab->offload == MOE_OFFLOAD_CACHING) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode caching keeps the experts that a calibration found hottest, "
+                        "and there is none for this model; make one: moe-offload calibrate -m %s "
+                        "-f TEXT",
+                        o->model_path);
+    }
+    return status;
+}
+
+/* ---- Warm start ---- */
+
+int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    bool keeps = engine->offload == MOE_OFFLOAD_AUTO;
+    if (o->warm_start == MOE_SWITCH_ON && !keeps) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "offload mode %s keeps no expert that is not in use, so a warm start "
+                        "cannot act",
+                        moe_offload_name(o->lab->offload));
+    }
+    if (o->warm_start == MOE_SWITCH_ON && engine->sidecar.hotness == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "a warm start needs the experts' hotness, and there is no sidecar for this "
+                        "model; make one: moe-offload calibrate -m %s -f TEXT",
+                        o->model_path);
+    }
+    /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
+     * reads end does not. */
+    bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
+    engine->warms = o->warm_start == MOE_SWITCH_ON || (o->warm_start == MOE_SWITCH_AUTO && keeps &&
+                                                       engine->sidecar.hotness != NULL && !repeats);
+    return MOE_OK;
+}
+
+void moe_engine_warm(moe_engine *engine)
+{
+    if (engine != NULL && engine->warms) {
+        moe_warm_start(&engine->runner, engine->sidecar.hotness);
+    }
+}
+
+/* Such a device replays whole tokens (recorded_pass.h), but only when no expert is missing. */
+int moe_engine_fill(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
+    if (!all_fit || engine->device->recording == NULL || engine->offload != MOE_OFFLOAD_AUTO ||
+        o->warm_start == MOE_SWITCH_OFF) {
+        return MOE_OK;
+    }
+    return moe_warm_start_all(&engine->runner, engine->sidecar.hotness, o->progress, o->user, err);
+}
+
+/* ---- Calibration ---- */
+
+void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size)
+{
+    const moe_calibrate_options defaults = {.struct_size = sizeof defaults};
+    moe_struct_init(&moe_kind_calibrate_options, options, struct_size, &defaults);
+}
+
+static int run_window(moe_engine *engine, const int32_t *tokens, uint32_t n, moe_error *err)
+{
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.evaluate_only = true;
+    moe_session *session = NULL;
+    int status = moe_session_create(&session, engine, &options, err);
+    if (status == MOE_OK) {
+        status = moe_session_feed(session, tokens, n, err);
+    }
+    while (status == MOE_OK && moe_session_n_pending(session) > 0) {
+        status = moe_step(engine, &session, 1, err);
+    }
+    moe_session_close(&session);
+    return status;
+}
+
+static int run_text(moe_engine *engine, moe_calibration_run *run, moe_error *err)
+{
+    int status = MOE_OK;
+    uint32_t n = 1;
+    engine->cancel = moe_calibration_run_cancel(run);
+    while (status == MOE_OK && n > 0) {
+        const int32_t *tokens = moe_calibration_run_next_window(run, &n);
+        status = n > 0 ? run_window(engine, tokens, n, err) : MOE_OK;
+        if (status == MOE_OK && n > 0) {
+            status = moe_calibration_run_counted(run, n, err);
+        }
+    }
+    engine->cancel = (moe_wait_cancel){NULL, NULL};
+    return status;
+}
+
+int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_error *err)
+{
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_calibrate", "engine");
+    }
+    moe_calibrate_options o = {0};
+    int status = moe_engine_need_model(engine, "a calibration", err);
+    if (status == MOE_OK) {
+        status = moe_struct_take(&moe_kind_calibrate_options, &o, options, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_calibration_run *run;
+    moe_calibration_parts parts = {.model = model_of(engine),
+                                   .runner = &engine->runner,
+                                   .context = engine->context,
+                                   .prefill_chunk = engine->prefill_chunk};
+    status = moe_calibration_run_open(&run, &parts, &o, err);
+    if (status == MOE_OK) {
+        status = run_text(engine, run, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_calibration_run_finish(run, err);
+    }
+    return moe_calibration_run_close(&run, status, err);
+}
+
+/* ---- Learning ---- */
+
+int moe_learn_begin(moe_engine *engine, moe_error *err)
+{
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_learn_begin", "engine");
+    }
+    int status = moe_engine_need_model(engine, "learning", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (engine->learning != NULL) {
+        moe_learning_start_over(engine->learning);
+        return MOE_OK;
+    }
+    return moe_learning_open(&engine->learning, &engine->runner, err);
+}
+
+int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe_error *err)
+{
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_learn_save", "engine");
+    }
+    uint64_t ignored = 0;
+    n_tokens = n_tokens != NULL ? n_tokens : &ignored;
+    *n_tokens = 0;
+    moe_sidecar_model model = model_of(engine);
+    return moe_learning_save(engine->learning, &model, path != NULL ? path : engine->sidecar.path,
+                             n_tokens, err);
+}

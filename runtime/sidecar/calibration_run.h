@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* A calibration in three phases, each of which can be interrupted and continued:
+ *
+ *  the text, in windows   -> counts, co-activation, entropies, samples of hidden rows, Gram
+ *  every expert on the samples of its layer   -> distances of outputs
+ *  the file, layer by layer                   -> distances of weights, checksums
+ *
+ * Then the sidecar is written. The caller evaluates the windows of the text: open, then
+ * next_window, evaluate and counted until *n is 0, then finish; close in any case. */
+#ifndef MOE_SIDECAR_CALIBRATION_RUN_H
+#define MOE_SIDECAR_CALIBRATION_RUN_H
+
+#include <moe/calibrate.h>
+
+#include "offload/mover.h"
+#include "runtime/pass/pass.h"
+#include "runtime/sidecar/model_sidecar.h"
+
+typedef struct moe_calibration_run moe_calibration_run;
+
+typedef struct moe_calibration_parts {
+    moe_sidecar_model model;
+    moe_runner *runner; /* of which an observer is attached while the run is open */
+    uint32_t context;
+    uint32_t prefill_chunk;
+} moe_calibration_parts;
+
+/* Loads the unfinished work of the same text and settings, if there is any. The options must
+ * outlive the run. Close *out, also after an error. */
+int moe_calibration_run_open(moe_calibration_run **out, const moe_calibration_parts *parts,
+                             const moe_calibrate_options *options, moe_error *err);
+/* The tokens to evaluate next, from position 0 of a sequence on; *n is 0 after the last. */
+const int32_t *moe_calibration_run_next_window(moe_calibration_run *run, uint32_t *n);
+/* The window's n tokens have been evaluated. Reports progress, and saves when it is time. */
+int moe_calibration_run_counted(moe_calibration_run *run, uint32_t n, moe_error *err);
+/* How a pass that evaluates a window learns that the program wants to stop. */
+moe_wait_cancel moe_calibration_run_cancel(moe_calibration_run *run);
+/* The other phases, and the sidecar. */
+int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err);
+/* status: what the calls above returned last. After MOE_ERR_CANCELLED the work so far is saved.
+ * Returns the status of the whole. */
+int moe_calibration_run_close(moe_calibration_run **run, int status, moe_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* The sidecar of an opened model: where it lies, and what it says. */
+#ifndef MOE_SIDECAR_MODEL_SIDECAR_H
+#define MOE_SIDECAR_MODEL_SIDECAR_H
+
+#include "offload/model_reader.h"
+#include "runtime/model/tensor_map.h"
+#include "runtime/sidecar/calibration.h"
+
+/* The model that a sidecar belongs to. Only points to what its owner keeps. */
+typedef struct moe_sidecar_model {
+    const moe_gguf *gguf;
+    const moe_tensor_map *map;
+    const moe_model_config *config;
+    const moe_model_identity *identity;
+    const moe_model_reader_options *reading; /* how files are read outside of passes */
+} moe_sidecar_model;
+
+typedef struct moe_sidecar {
+    char *path;                   /* read from there; learning writes there */
+    moe_calibration *calibration; /* NULL: there is none */
+    float *hotness;               /* [n_layer][n_expert]; NULL: there is none */
+} moe_sidecar;
+
+/* The shape that every sidecar of the model must have. */
+moe_calibration_shape moe_sidecar_shape(const moe_sidecar_model *model);
+
+/* named: the sidecar's path; "none": none is read; NULL: MODEL.moe-cal.gguf, if it exists and
+ * belongs to the model, else none is used and `log` (may be NULL) says why. Close it, also after an
+ * error. */
+int moe_sidecar_open(moe_sidecar *sidecar, const moe_sidecar_model *model, const char *named,
+                     moe_log_fn log, void *user, moe_error *err);
+void moe_sidecar_close(moe_sidecar *sidecar);
+
+#endif
