@@ -165,6 +165,7 @@ static const moe_device_ops cpu_ops = {
     .experts = moe_cpu_experts,
     .combine = moe_cpu_combine,
     .sigmoid_scale = moe_cpu_sigmoid_scale,
+    .gate = moe_cpu_gate,
     .greatest = moe_cpu_greatest,
 };
 

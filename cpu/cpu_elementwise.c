@@ -29,6 +29,7 @@ typedef struct rows_job {
     const int32_t *tokens;
     const moe_rope *rope;
     const moe_route *route;
+    const moe_gating *gating;
     moe_greatest *greatest;
 } rows_job;
 
@@ -230,6 +231,32 @@ int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint3
     for (uint32_t r = 0; r < n_rows; r++) {
         cpu->vector.scale(1.0f / (1.0f + moe_exp(-gate[r])), x + (size_t)r * n, n);
     }
+    return MOE_OK;
+}
+
+static void gate_range(void *context, uint32_t begin, uint32_t end)
+{
+    const rows_job *job = context;
+    const moe_gating *g = job->gating;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *gate = g->gate + r * g->gate_stride;
+        float *x = g->x + r * g->x_stride;
+        if (g->kind == MOE_GATING_SILU) {
+            job->cpu->vector.silu_mul(gate, x, x, g->n);
+        } else {
+            job->cpu->vector.sigmoid_mul(gate, x, x, g->n);
+        }
+    }
+}
+
+int moe_cpu_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
+{
+    MOE_ASSERT(gating->gate_stride >= gating->n && gating->x_stride >= gating->n);
+    MOE_ASSERT(n_rows <= UINT32_MAX);
+    (void)err;
+    moe_cpu_device *cpu = moe_cpu_device_of(device);
+    rows_job job = {.cpu = cpu, .gating = gating};
+    moe_cpu_for(cpu, (uint32_t)n_rows, rows_per_task(gating->n), gate_range, &job);
     return MOE_OK;
 }
 

@@ -102,6 +102,7 @@ int moe_cpu_route(moe_device *device, const moe_route *routes, uint32_t n_routes
                   moe_error *err);
 int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                           uint32_t n, moe_error *err);
+int moe_cpu_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                      moe_greatest *out, moe_error *err);
 

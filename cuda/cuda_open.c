@@ -186,6 +186,7 @@ static const moe_device_ops cuda_ops = {
     .experts = moe_cuda_op_experts,
     .combine = moe_cuda_op_combine,
     .sigmoid_scale = moe_cuda_op_sigmoid_scale,
+    .gate = moe_cuda_op_gate,
     .greatest = moe_cuda_op_greatest,
 };
 

@@ -253,6 +253,17 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
     return moe_cuda_launched(cuda, "the shared expert's gate", err);
 }
 
+int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_gate(cuda->stream, gating, n_rows);
+    return moe_cuda_launched(cuda, "a gate", err);
+}
+
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                          moe_greatest *out, moe_error *err)
 {

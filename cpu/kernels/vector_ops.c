@@ -47,6 +47,12 @@ static void silu_mul_c(const float *g, const float *u, float *y, uint32_t n)
         y[i] = g[i] / (1.0f + moe_exp(-g[i])) * u[i];
 }
 
+static void sigmoid_mul_c(const float *g, const float *x, float *y, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = 1.0f / (1.0f + moe_exp(-g[i])) * x[i];
+}
+
 static void swiglu_clamped_c(const float *g, const float *u, float *y, uint32_t n, float alpha,
                              float limit)
 {
@@ -111,6 +117,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .rope_interleaved = rope_interleaved_c,
         .rope_halves = rope_halves_c,
         .silu_mul = silu_mul_c,
+        .sigmoid_mul = sigmoid_mul_c,
         .swiglu_clamped = swiglu_clamped_c,
         .sigmoid = moe_sigmoid_c,
         .add = add_c,

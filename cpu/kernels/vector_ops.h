@@ -98,6 +98,8 @@ typedef struct moe_vector_kernels {
     void (*rope_halves)(float *x, const float *cos, const float *sin, uint32_t n_rot);
     /* y = g / (1 + exp(-g)) * u */
     void (*silu_mul)(const float *g, const float *u, float *y, uint32_t n);
+    /* y = 1 / (1 + exp(-g)) * x */
+    void (*sigmoid_mul)(const float *g, const float *x, float *y, uint32_t n);
     /* gpt-oss: a = limit < g ? limit : g; b = u likewise, then -limit > b ? -limit : b;
      * y = a / (1 + exp(-(alpha * a))) * (b + 1) */
     void (*swiglu_clamped)(const float *g, const float *u, float *y, uint32_t n, float alpha,

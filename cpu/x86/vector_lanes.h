@@ -92,6 +92,17 @@ static void silu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
     }
 }
 
+static void sigmoid_mul_lanes(const float *g, const float *x, float *y, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    for (uint32_t i = 0; i < whole; i += 16)
+        l16_store(y + i, l16_mul(sigmoid_of(l16_load(g + i)), l16_load(x + i)));
+    if (rest > 0) {
+        l16 gates = sigmoid_of(l16_load_part(g + whole, rest));
+        l16_store_part(y + whole, l16_mul(gates, l16_load_part(x + whole, rest)), rest);
+    }
+}
+
 static inline l16 swiglu_clamped_of(l16 g, l16 u, l16 alpha, l16 limit, l16 low)
 {
     l16 a = l16_min(limit, g);
@@ -378,6 +389,7 @@ static void vector_lanes_init(moe_vector_kernels *kernels)
     kernels->rope_interleaved = rope_interleaved_lanes;
     kernels->rope_halves = rope_halves_lanes;
     kernels->silu_mul = silu_mul_lanes;
+    kernels->sigmoid_mul = sigmoid_mul_lanes;
     kernels->swiglu_clamped = swiglu_clamped_lanes;
     kernels->sigmoid = sigmoid_lanes;
     kernels->add = add_lanes;

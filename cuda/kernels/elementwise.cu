@@ -59,6 +59,19 @@ __global__ __launch_bounds__(THREADS) void moe_sigmoid_scale_rows(const float *g
     row[i] = moe_device_sigmoid(gate[blockIdx.x]) * row[i];
 }
 
+__global__ __launch_bounds__(THREADS) void moe_gate_rows(moe_gating gating)
+{
+    uint32_t i = column();
+    if (i >= gating.n)
+        return;
+    float *x = gating.x + blockIdx.x * gating.x_stride;
+    float g = gating.gate[blockIdx.x * gating.gate_stride + i];
+    if (gating.kind == MOE_GATING_SILU)
+        x[i] = g / (1.0f + moe_device_exp(-g)) * x[i];
+    else
+        x[i] = moe_device_sigmoid(g) * x[i];
+}
+
 __global__ __launch_bounds__(THREADS) void moe_gather_rows(const float *x, const uint32_t *rows,
                                                            float *out, uint32_t n)
 {
@@ -143,6 +156,13 @@ void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x,
     if (n_rows > 0 && n > 0)
         MOE_LAUNCH(moe_sigmoid_scale_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream,
                    gate, x, n);
+}
+
+void moe_cuda_gate(moe_cuda_stream stream, const moe_gating *gating, size_t n_rows)
+{
+    if (n_rows > 0 && gating->n > 0)
+        MOE_LAUNCH(moe_gate_rows, dim3((uint32_t)n_rows, blocks_of(gating->n)),
+                   threads_of(gating->n), 0, stream, *gating);
 }
 
 void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,

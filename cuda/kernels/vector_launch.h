@@ -35,6 +35,8 @@ void moe_cuda_scale(moe_cuda_stream stream, float factor, float *x, size_t n);
 void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float *y, size_t n);
 /* y = silu(g) * u; y may be g or u. */
 void moe_cuda_silu_mul(moe_cuda_stream stream, const float *g, const float *u, float *y, size_t n);
+/* x[row][i] *= f(gate[row][i]): moe_device_ops.gate. */
+void moe_cuda_gate(moe_cuda_stream stream, const moe_gating *gating, size_t n_rows);
 /* x[row] *= sigmoid(gate[row]). x: [n_rows][n], gate: [n_rows]. */
 void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x, uint32_t n_rows,
                             uint32_t n);

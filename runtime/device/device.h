@@ -213,6 +213,21 @@ typedef struct moe_combine {
     float *y; /* device, [n_rows][n] */
 } moe_combine;
 
+typedef enum moe_gating_kind {
+    MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
+    MOE_GATING_SILU     /* g / (1 + exp(-g)) */
+} moe_gating_kind;
+
+/* x[row][i] *= f(gate[row][i]), by sigmoid_mul and silu_mul of cpu/kernels/vector_ops.h. */
+typedef struct moe_gating {
+    moe_gating_kind kind;
+    const float *gate; /* device, [n_rows] rows of n, gate_stride floats apart */
+    size_t gate_stride;
+    float *x; /* device, likewise */
+    size_t x_stride;
+    uint32_t n;
+} moe_gating;
+
 /* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if
  * any number is NaN, or if the greatest is infinite. */
 typedef struct moe_greatest {
@@ -326,6 +341,7 @@ typedef struct moe_device_ops {
     /* x[row] *= sigmoid(gate[row]), for the shared expert's gate. */
     int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                          uint32_t n, moe_error *err);
+    int (*gate)(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);

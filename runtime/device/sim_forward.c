@@ -113,6 +113,12 @@ static int sim_sigmoid_scale(moe_device *device, const float *gate, float *x, ui
     return inner->ops->sigmoid_scale(inner, gate, x, n_rows, n, err);
 }
 
+static int sim_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->gate(inner, gating, n_rows, err);
+}
+
 static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                         moe_greatest *out, moe_error *err)
 {
@@ -163,6 +169,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->experts = sim_experts;
     ops->combine = sim_combine;
     ops->sigmoid_scale = sim_sigmoid_scale;
+    ops->gate = sim_gate;
     ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;

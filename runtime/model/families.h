@@ -52,6 +52,7 @@ typedef struct moe_family {
     uint32_t window_period;  /* period of layers with a window, of which the last has none; 0: all
                               * have it */
     bool attention_sinks;
+    moe_attention_gate attention_gate;
     moe_rope_kind rope;
     bool yarn_fractions;
     const char *ffn_norm;  /* the tensor before the feed-forward part; NULL: ffn_norm.weight */

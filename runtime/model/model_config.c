@@ -224,6 +224,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         moe_config_u32(r, "attention.sliding_window", r->family->window_default);
     read_temperature(r, config);
     config->attention_sinks = r->family->attention_sinks;
+    config->attention_gate = r->family->attention_gate;
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {
         config->clip_qkv = moe_config_f32(r, "attention.clamp_kqv", 0);
         if (r->status == MOE_OK && config->clip_qkv < 0) {

@@ -25,6 +25,13 @@ typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
+/* A sigmoid gate on attention's output, by element. */
+typedef enum moe_attention_gate {
+    MOE_ATTENTION_GATE_NONE,
+    MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
+    MOE_ATTENTION_GATE_OWN     /* attn_gate */
+} moe_attention_gate;
+
 typedef enum moe_rope_kind {
     MOE_ROPE_INTERLEAVED, /* pairs (2i, 2i+1): llama, deepseek */
     MOE_ROPE_HALVES       /* pairs (i, i + n_rot/2): "NEOX" */
@@ -73,7 +80,8 @@ typedef struct moe_model_config {
     uint32_t head_dim_k;
     uint32_t head_dim_v;
     moe_qk_norm_kind qk_norm;
-    bool qk_norm_after_rope;   /* else before it */
+    bool qk_norm_after_rope; /* else before it */
+    moe_attention_gate attention_gate;
     float clip_qkv;            /* 0: none */
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */

@@ -20,7 +20,8 @@ typedef struct moe_tensor_ref {
 
 typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
-    MOE_LAYER_ATTN_Q,    /* [n_head * head_dim_k][n_embd]; MLA: [n_head * (nope + rot)][..] */
+    MOE_LAYER_ATTN_Q, /* [n_head * head_dim_k][n_embd], with a joined gate twice as many rows; MLA:
+                       * [n_head * (nope + rot)][..] */
     MOE_LAYER_ATTN_K,
     MOE_LAYER_ATTN_V,
     MOE_LAYER_ATTN_Q_BIAS,
@@ -28,6 +29,7 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_V_BIAS,
     MOE_LAYER_ATTN_OUT, /* [n_embd][n_head * head_dim_v] */
     MOE_LAYER_ATTN_OUT_BIAS,
+    MOE_LAYER_ATTN_GATE,  /* [n_head * head_dim_v][n_embd] */
     MOE_LAYER_ATTN_SINKS, /* [n_head] F32 */
     MOE_LAYER_ATTN_Q_NORM,
     MOE_LAYER_ATTN_K_NORM,

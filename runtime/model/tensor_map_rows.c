@@ -15,6 +15,7 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD, 0},
     [MOE_LAYER_ATTN_OUT_BIAS] = {"attn_output.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_GATE] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_ATTENDED, MOE_TRAIT_GATE},
     [MOE_LAYER_ATTN_SINKS] = {"attn_sinks.weight", MOE_DIM_HEADS, MOE_DIM_NONE, MOE_TRAIT_SINKS},
     [MOE_LAYER_ATTN_Q_NORM] = {"attn_q_norm.weight", MOE_DIM_Q_NORM, MOE_DIM_NONE,
                                MOE_TRAIT_QK_NORM},
@@ -68,11 +69,12 @@ void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT
     dims[MOE_DIM_NONE] = 1;
     dims[MOE_DIM_ONE] = 1;
     dims[MOE_DIM_EMBD] = config->n_embd;
-    dims[MOE_DIM_QUERIES] = n_head * query_dim;
+    bool joined = config->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    dims[MOE_DIM_QUERIES] = n_head * query_dim * (joined ? 2 : 1);
     dims[MOE_DIM_KEYS] = (uint64_t)config->n_head_kv * config->head_dim_k;
     dims[MOE_DIM_VALUES] = (uint64_t)config->n_head_kv * config->head_dim_v;
     dims[MOE_DIM_ATTENDED] = n_head * (mla ? config->v_head_dim : config->head_dim_v);
-    dims[MOE_DIM_Q_NORM] = full ? dims[MOE_DIM_QUERIES] : config->head_dim_k;
+    dims[MOE_DIM_Q_NORM] = full ? n_head * query_dim : config->head_dim_k;
     dims[MOE_DIM_K_NORM] = full ? dims[MOE_DIM_KEYS] : config->head_dim_k;
     dims[MOE_DIM_Q_RANK] = config->q_lora_rank;
     dims[MOE_DIM_KV_RANK] = config->kv_lora_rank;
@@ -94,6 +96,7 @@ static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixe
     unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
     traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
+    traits |= config->attention_gate == MOE_ATTENTION_GATE_OWN ? MOE_TRAIT_GATE : 0;
     bool weighted = config->qk_norm == MOE_QK_NORM_HEAD || config->qk_norm == MOE_QK_NORM_FULL;
     return weighted ? traits | MOE_TRAIT_QK_NORM : traits;
 }

@@ -10,7 +10,7 @@ typedef enum moe_dim {
     MOE_DIM_NONE,
     MOE_DIM_ONE,
     MOE_DIM_EMBD,
-    MOE_DIM_QUERIES, /* n_head * head_dim_k; MLA: n_head * (nope + rot) */
+    MOE_DIM_QUERIES, /* n_head * head_dim_k, twice with a joined gate; MLA: n_head * (nope + rot) */
     MOE_DIM_KEYS,
     MOE_DIM_VALUES,
     MOE_DIM_ATTENDED, /* what attn_output multiplies: n_head * head_dim_v; MLA: * v_head_dim */
@@ -48,7 +48,8 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_SINKS = 1 << 12,
     MOE_TRAIT_EXPERT_BIASES = 1 << 13,
     MOE_TRAIT_OPTIONAL = 1 << 14, /* of a row: the tensor may be absent */
-    MOE_TRAIT_F32 = 1 << 15       /* of a row: a matrix that must be F32 */
+    MOE_TRAIT_F32 = 1 << 15,      /* of a row: a matrix that must be F32 */
+    MOE_TRAIT_GATE = 1 << 16      /* attention's output has a gate of its own matrix */
 } moe_layer_trait;
 
 typedef struct moe_tensor_row {

@@ -77,20 +77,57 @@ static int clip_projections(moe_runner *runner, uint32_t n_rows, moe_error *err)
     return status;
 }
 
+/* Queries, and perhaps the gate, which may stand between them. */
+static int split_queries(moe_runner *runner, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    return c->attention_gate != MOE_ATTENTION_GATE_JOINED
+               ? MOE_OK
+               : runner->device->ops->copy_rows(runner->device, b->gate, 2 * (size_t)c->head_dim_k,
+                                                b->q, c->head_dim_k, c->head_dim_k,
+                                                (size_t)n_rows * c->n_head, err);
+}
+
+/* Gates what attention has put out. */
+static int gate_values(moe_runner *runner, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    size_t n = c->head_dim_v;
+    if (c->attention_gate == MOE_ATTENTION_GATE_NONE) {
+        return MOE_OK;
+    }
+    bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    moe_gating gating = {.kind = MOE_GATING_SIGMOID,
+                         .gate = joined ? b->gate + c->head_dim_k : b->gate,
+                         .gate_stride = joined ? 2 * n : n,
+                         .x = b->values,
+                         .x_stride = n,
+                         .n = c->head_dim_v};
+    return runner->device->ops->gate(runner->device, &gating, (size_t)n_rows * c->n_head, err);
+}
+
 static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    moe_linear linears[3] = {
+    bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    bool own = c->attention_gate == MOE_ATTENTION_GATE_OWN;
+    moe_linear linears[4] = {
         {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q),
-         moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_BIAS)->data, b->q},
+         moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_BIAS)->data, joined ? b->gate : b->q},
         {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K),
          moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K_BIAS)->data, b->k},
         {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V),
          moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V_BIAS)->data, b->v},
+        {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE), NULL, b->gate},
     };
-    int status =
-        runner->device->ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears, 3, err);
+    int status = runner->device->ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears,
+                                             own ? 4 : 3, err);
+    if (status == MOE_OK) {
+        status = split_queries(runner, n_rows, err);
+    }
     if (status == MOE_OK && !c->qk_norm_after_rope) {
         status = norm_q_and_k(runner, layer, n_rows, err);
     }
@@ -229,6 +266,9 @@ int moe_mix_attention(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
     int status = project_gqa(runner, layer, pass->n_rows, err);
     if (status == MOE_OK) {
         status = attend(runner, pass, layer, err);
+    }
+    if (status == MOE_OK) {
+        status = gate_values(runner, pass->n_rows, err);
     }
     return status != MOE_OK ? status : project_output(runner, layer, pass->n_rows, err);
 }

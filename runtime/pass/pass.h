@@ -30,6 +30,8 @@ typedef struct moe_pass_buffers {
     float *v;               /* [rows][n_head_kv][head_dim_v] */
     float *attention;       /* [rows][n_head][head_dim_v] */
     float *values;          /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *gate;            /* [rows][n_head][head_dim_v] of attention's output; joined: before each
+                             * head's gate is its query */
     float *ones;            /* [head_dim_k], of MOE_QK_NORM_UNIT */
     float *branch;          /* [rows][n_embd]: what attention or the experts add to x */
     float *shared;          /* [rows][n_embd] */

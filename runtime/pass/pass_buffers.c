@@ -48,7 +48,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 21
+#define MAX_REGIONS 22
 
 static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
 {
@@ -66,6 +66,10 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
         regions[n++] = (region){&b->values, rows * c->n_head * c->v_head_dim};
     } else {
         regions[n++] = (region){&b->v, rows * c->n_head_kv * c->head_dim_v};
+    }
+    if (c->attention_gate != MOE_ATTENTION_GATE_NONE) {
+        bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
+        regions[n++] = (region){&b->gate, rows * c->n_head * c->head_dim_v * (joined ? 2 : 1)};
     }
     if (c->qk_norm == MOE_QK_NORM_UNIT) {
         regions[n++] = (region){&b->ones, c->head_dim_k};

@@ -159,6 +159,19 @@ static void rows_of_elements(void **state)
             k.scale(1.0f / (1.0f + moe_exp(-gate[r])), expected, n);
             test_assert_same("sigmoid_scale", "cuda", expected, y + (size_t)r * n, n);
         }
+        for (int kind = MOE_GATING_SIGMOID; kind <= MOE_GATING_SILU; kind++) {
+            moe_gating gating = {(moe_gating_kind)kind, x, N, y, n, n};
+            moe_cuda_copy_rows(NULL, x, N, y, n, n, n_rows);
+            moe_cuda_gate(NULL, &gating, n_rows);
+            for (uint32_t r = 0; r < n_rows; r++) {
+                const float *row = x + (size_t)r * N;
+                if (kind == MOE_GATING_SILU)
+                    k.silu_mul(row, row, expected, n);
+                else
+                    k.sigmoid_mul(row, row, expected, n);
+                test_assert_same("gate", "cuda", expected, y + (size_t)r * n, n);
+            }
+        }
         moe_combine combine = {
             .outs = x, .weights = weights, .n_ranks = 1 + round % RANKS, .n = n, .y = y};
         moe_cuda_combine(NULL, &combine, n_rows);

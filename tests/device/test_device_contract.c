@@ -191,6 +191,37 @@ static void check_dropped_ranks(moe_device *device)
     device->ops->free(device, device_y, sizeof y);
 }
 
+/* A gate stands elsewhere than what it gates, and touches no more than its columns. */
+static void check_gates(moe_device *device)
+{
+    enum { N = 19, STRIDE = 24 };
+    float gate[N_ROWS * 2 * STRIDE], x[N_ROWS * STRIDE], y[N_ROWS * STRIDE];
+    fill_values(gate, N_ROWS * 2 * STRIDE, 7);
+    fill_values(x, N_ROWS * STRIDE, 8);
+    float *device_gate = device_upload(device, gate, sizeof gate);
+    for (int kind = MOE_GATING_SIGMOID; kind <= MOE_GATING_SILU; kind++) {
+        float *device_x = device_upload(device, x, sizeof x);
+        moe_gating gating = {
+            (moe_gating_kind)kind, device_gate + STRIDE, 2 * (size_t)STRIDE, device_x, STRIDE, N};
+        assert_int_equal(device->ops->gate(device, &gating, N_ROWS, NULL), MOE_OK);
+        assert_int_equal(device->ops->download(device, y, device_x, sizeof y, NULL), MOE_OK);
+        for (uint32_t i = 0; i < N_ROWS * STRIDE; i++) {
+            float g = gate[STRIDE + i / STRIDE * 2 * STRIDE + i % STRIDE];
+            float sigmoid = 1.0f / (1.0f + expf(-g));
+            float factor = i % STRIDE >= N ? 1.0f : kind == MOE_GATING_SILU ? g * sigmoid : sigmoid;
+            assert_true(fabsf(y[i] - factor * x[i]) < 1e-6f);
+        }
+        device->ops->free(device, device_x, sizeof x);
+    }
+    device->ops->free(device, device_gate, sizeof gate);
+}
+
+static void gates(void **state)
+{
+    (void)state;
+    for_every_device(check_gates);
+}
+
 static void dropped_ranks(void **state)
 {
     (void)state;
@@ -377,7 +408,7 @@ int main(void)
         cmocka_unit_test(memory),          cmocka_unit_test(rows_of_the_host),
         cmocka_unit_test(same_arithmetic), cmocka_unit_test(dropped_ranks),
         cmocka_unit_test(greatest),        cmocka_unit_test(copies),
-        cmocka_unit_test(recordings),
+        cmocka_unit_test(recordings),      cmocka_unit_test(gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

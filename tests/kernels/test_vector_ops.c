@@ -56,6 +56,11 @@ static void run_sigmoid(const moe_vector_kernels *k, const test_case *in, float 
     k->sigmoid(out, in->n);
 }
 
+static void run_sigmoid_mul(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->sigmoid_mul(in->a, in->b, out, in->n);
+}
+
 static void run_add(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     k->add(in->a, in->b, out, in->n);
@@ -131,6 +136,7 @@ static const subject subjects[] = {
     {"silu_mul", run_silu_mul},
     {"swiglu_clamped", run_swiglu_clamped},
     {"sigmoid", run_sigmoid},
+    {"sigmoid_mul", run_sigmoid_mul},
     {"add", run_add},
     {"axpy", run_axpy},
     {"scale", run_scale},
