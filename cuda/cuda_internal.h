@@ -12,11 +12,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/cuda_blas.h"
 #include "cuda/cuda_module.h"
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_launch.h"
 #include "runtime/device/device.h"
+
+typedef struct moe_cuda_blas moe_cuda_blas; /* cuda_blas.h */
 
 #define MOE_CUDA_STAGES 4u  /* parts of the ring */
 #define MOE_CUDA_USES   16u /* calls of experts() that copies may have to wait for */

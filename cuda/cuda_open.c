@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cuda/cuda_blas.h"
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_module.h"
 #include "runtime/base/alloc.h"

@@ -2,6 +2,7 @@
 /* Products with weights: linear maps, heads, experts, and the table of embeddings. */
 #include <stdlib.h>
 
+#include "cuda/cuda_blas.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Unpacks the integers that types of 256 elements store as scales and minima, into 128 bits (256
  * for eight integers of 32 bits). AVX2 suffices. Every instruction set converts them to floats in
- * its own registers. The arithmetic is that of block_unpack.c. */
+ * its own registers. The arithmetic is that of block_unpack_formats.c. */
 #ifndef MOE_X86_QUANT_SCALES_X86_H
 #define MOE_X86_QUANT_SCALES_X86_H
 

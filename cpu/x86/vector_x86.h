@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions that the files of each instruction set give to vector_x86.c. */
+/* The functions that the files of each instruction set give to vector_x86_init.c. */
 #ifndef MOE_X86_VECTOR_X86_H
 #define MOE_X86_VECTOR_X86_H
 

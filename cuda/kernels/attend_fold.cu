@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Folds the parts that pages left (attend.cu) into the running state of a row and head, in
+/* Folds the parts that pages left (attend_rows.cu) into the running state of a row and head, in
  * ascending order, and at the end divides by the sum: attend_merge of vector_ops.h.
  *
  * The order is fixed, but the factors of a fold depend only on maxima, and a running maximum is

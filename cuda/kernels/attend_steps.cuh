@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The three steps of attend.cu for a page: scores, weights, values. */
+/* The three steps of attend_rows.cu for a page: scores, weights, values. */
 #ifndef MOE_CUDA_ATTEND_STEPS_CUH
 #define MOE_CUDA_ATTEND_STEPS_CUH
 

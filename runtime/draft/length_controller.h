@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The internals of length control that the three controllers share. The contract (length_control.c)
- * keeps the baseline, the trace and the report; a controller only decides how long a draft may be.
+/* The internals of length control that the three controllers share. The contract
+ * (length_control_open.c) keeps the baseline, the trace and the report; a controller only decides
+ * how long a draft may be.
  */
 #ifndef MOE_DRAFT_LENGTH_CONTROLLER_H
 #define MOE_DRAFT_LENGTH_CONTROLLER_H

@@ -12,6 +12,7 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_state.h"
+#include "runtime/pass/host_compute.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
 

@@ -16,6 +16,7 @@
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
+#include "runtime/pass/host_compute.h"
 #include "runtime/host/memory_limits.h"
 
 /* The caching baseline keeps one expert in this many, and at least one a layer. */

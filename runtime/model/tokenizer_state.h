@@ -7,7 +7,7 @@
  * output while decoding.
  *
  *  text --specials--> segments --normalise, split--> words --merge--> token ids
- *       (tokenizer_encode.c)     (pretokenizers.c)            (tokenizer_merge.c)
+ *       (tokenizer_encode.c)     (pretokenizer_split.c)            (tokenizer_merge.c)
  */
 #ifndef MOE_MODEL_TOKENIZER_STATE_H
 #define MOE_MODEL_TOKENIZER_STATE_H

@@ -5,6 +5,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/expert_form.h"
+#include "runtime/pass/host_compute.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 

@@ -10,13 +10,14 @@
 #include "offload/expert_store.h"
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
-#include "runtime/pass/host_compute.h"
 #include "runtime/pass/kv_cache.h"
 #include "runtime/pass/pass.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/state_pool.h"
 #include "runtime/pass/trial_gate.h"
 #include "runtime/pass/weights.h"
+
+typedef struct moe_host_compute moe_host_compute; /* host_compute.h */
 
 typedef enum moe_prefetch_mode {
     MOE_PREFETCH_OFF,

@@ -78,7 +78,7 @@ const char *server_find_path(const char *path, bool *is_post);
 /* Submits the request's job and answers with its text. (server_stream.c) */
 enum MHD_Result server_generate(server_exchange *exchange);
 
-/* Starts and stops the HTTP side. (server_http.c) */
+/* Starts and stops the HTTP side. (server_listen.c) */
 struct MHD_Daemon *server_http_start(server *srv, int listening);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Compares products of many rows by either kernel, product.cuh and the matrix units with any tile,
- * to choose MOE_CUDA_MATRIX_ROWS and the tiles in product_launch.cu. Calls the launching functions
- * directly, on a stream of the bench. */
+ * to choose MOE_CUDA_MATRIX_ROWS and the tiles in product_launches.cu. Calls the launching
+ * functions directly, on a stream of the bench. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu/kernels/kv_half.h"
+#include "cuda/cuda_blas.h"
 #include "cuda/cuda_internal.h"
 #include "emulation/fake_runtime.h"
 
