@@ -12,7 +12,7 @@
  * A drawn token must be verified, whatever it is. If it were dropped for being unlikely, or for
  * what came after it, the remaining tokens would no longer be distributed as q, and the emitted
  * ones no longer as p. So decisions to end a drawn chain are made before the next token is drawn
- * (go_on_from), and no cut looks back on it. */
+ * (extend_frontier), and no cut looks back on it. */
 #include <math.h>
 
 #include "runtime/draft/drafters.h"
@@ -55,12 +55,12 @@ static uint32_t add_node(const moe_speculation *s, moe_session_draft *d, uint32_
     return child;
 }
 
-static void go_on_from(const moe_speculation *s, moe_session_draft *d, uint32_t node)
+static void extend_frontier(const moe_speculation *s, moe_session_draft *d, uint32_t node)
 {
     uint32_t depth = d->tree.nodes[node].depth;
     const moe_length_control *control = s->control[d->drafter];
     if (depth < d->max_depth && !moe_draft_is_end(s, d->tree.nodes[node].token) &&
-        moe_length_go_on(control, depth, d->survival[node])) {
+        moe_length_continues(control, depth, d->survival[node])) {
         d->frontier[d->n_frontier++] = node;
     }
 }
@@ -69,7 +69,7 @@ static void go_on_from(const moe_speculation *s, moe_session_draft *d, uint32_t 
 
 /* What the session's sampler would choose after `depth` drafted tokens, each of which will have
  * used one of its numbers, if the draft's distribution were the model's. */
-static int32_t foretell(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
+static int32_t predict_token(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
 {
     const moe_random now = sampler->random;
     for (uint32_t i = 0; i < depth; i++) {
@@ -80,15 +80,36 @@ static int32_t foretell(moe_sampler *sampler, uint32_t depth, const moe_distribu
     return token;
 }
 
-int32_t moe_draft_foretell(const moe_speculation *s, const moe_session_draft *d, uint32_t depth,
-                           const float *logits, float *confidence)
-{
-    moe_distribution draft;
+/* What a draft's logits say of the token after a node at `depth`: the distribution that the
+ * session's sampler makes of them, and what turns a logit into its probability. */
+typedef struct drafted_logits {
+    const float *logits;
+    moe_distribution distribution;
     float greatest;
-    double log_total = log_sum(logits, s->runner->config->n_vocab, &greatest);
-    moe_sampler_distribution(d->sampler, logits, d->line.tokens, d->line.n_tokens + depth, &draft);
-    int32_t token = foretell(d->sampler, depth, &draft);
-    *confidence = (float)exp((double)(logits[token] - greatest) - log_total);
+    double log_total;
+} drafted_logits;
+
+static void read_logits(const moe_speculation *s, const moe_session_draft *d, uint32_t depth,
+                        const float *logits, drafted_logits *read)
+{
+    read->logits = logits;
+    read->log_total = log_sum(logits, s->runner->config->n_vocab, &read->greatest);
+    moe_sampler_distribution(d->sampler, logits, d->line.tokens, d->line.n_tokens + depth,
+                             &read->distribution);
+}
+
+static float confidence_in(const drafted_logits *read, int32_t token)
+{
+    return (float)exp((double)(read->logits[token] - read->greatest) - read->log_total);
+}
+
+int32_t moe_draft_predict_token(const moe_speculation *s, const moe_session_draft *d,
+                                uint32_t depth, const float *logits, float *confidence)
+{
+    drafted_logits draft;
+    read_logits(s, d, depth, logits, &draft);
+    int32_t token = predict_token(d->sampler, depth, &draft.distribution);
+    *confidence = confidence_in(&draft, token);
     return token;
 }
 
@@ -100,7 +121,7 @@ static void add_link(const moe_speculation *s, moe_session_draft *d, uint32_t no
     if (child != MOE_NODE_NONE && d->tree.n < d->max_nodes) {
         d->line.tokens[d->line.n_tokens + depth] = token; /* so that the next token's penalties see
                                                            * it */
-        go_on_from(s, d, child);
+        extend_frontier(s, d, child);
     }
 }
 
@@ -119,25 +140,22 @@ static int extend_chain(const moe_speculation *s, moe_session_draft *d, uint32_t
                         const float *logits, moe_error *err)
 {
     uint32_t depth = d->tree.nodes[node].depth;
-    moe_distribution draft;
-    float greatest;
-    double log_total = log_sum(logits, s->runner->config->n_vocab, &greatest);
-    moe_sampler_distribution(d->sampler, logits, d->line.tokens, d->line.n_tokens + depth, &draft);
+    drafted_logits draft;
+    read_logits(s, d, depth, logits, &draft);
     int32_t token;
     float q = 1.0f;
     if (d->sampler->settings.temperature == 0.0f || !s->draws) {
-        token = foretell(d->sampler, depth, &draft);
+        token = predict_token(d->sampler, depth, &draft.distribution);
     } else {
-        int status =
-            moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth], &draft, err);
+        int status = moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth],
+                                           &draft.distribution, err);
         if (status != MOE_OK) {
             return status;
         }
-        (void)moe_distribution_draw_distinct(&draft, 1, &d->random, &token, &q);
+        (void)moe_distribution_draw_distinct(&draft.distribution, 1, &d->random, &token, &q);
         d->is_drawn = true;
     }
-    float confidence = (float)exp((double)(logits[token] - greatest) - log_total);
-    add_link(s, d, node, token, q, confidence);
+    add_link(s, d, node, token, q, confidence_in(&draft, token));
     return MOE_OK;
 }
 
@@ -174,7 +192,7 @@ static void branch(const moe_speculation *s, moe_session_draft *d, uint32_t node
         if (child == MOE_NODE_NONE) {
             return;
         }
-        go_on_from(s, d, child);
+        extend_frontier(s, d, child);
     }
 }
 

@@ -47,7 +47,7 @@ int moe_draft_ngram(const moe_speculation *s, moe_session_draft *const *drafts, 
 static void keep_silent(moe_session_draft *d)
 {
     d->silent_at = d->line.n_tokens;
-    d->n_silent = d->silent_stood = 0;
+    d->n_silent = d->n_silent_right = 0;
     uint32_t node = d->tree.nodes[0].first_child;
     for (; node != MOE_NODE_NONE && d->n_silent < MOE_SILENT_DRAFT;
          node = d->tree.nodes[node].first_child) {
@@ -65,9 +65,9 @@ int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const 
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         moe_session_draft *d = drafts[i];
-        bool goes_on =
-            d->silent_stood < d->n_silent && d->line.n_tokens == d->silent_at + d->silent_stood;
-        if (!d->active || d->max_nodes < 2 || goes_on) {
+        bool is_pending =
+            d->n_silent_right < d->n_silent && d->line.n_tokens == d->silent_at + d->n_silent_right;
+        if (!d->active || d->max_nodes < 2 || is_pending) {
             continue;
         }
         status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
@@ -80,15 +80,15 @@ int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const 
     return status;
 }
 
-void moe_draft_ngram_hear(const moe_speculation *s, moe_session_draft *d, uint32_t position,
-                          int32_t token)
+void moe_draft_ngram_note_token(const moe_speculation *s, moe_session_draft *d, uint32_t position,
+                                int32_t token)
 {
-    if (d->silent_stood == d->n_silent || position != d->silent_at + d->silent_stood) {
+    if (d->n_silent_right == d->n_silent || position != d->silent_at + d->n_silent_right) {
         return;
     }
-    bool stood = token == d->silent[d->silent_stood];
-    moe_length_note_token(s->control[MOE_DRAFTER_NGRAM], d->silent_stood + 1,
-                          d->silent_confidence[d->silent_stood], stood);
-    d->silent_stood++;
-    d->n_silent = stood ? d->n_silent : d->silent_stood;
+    bool is_right = token == d->silent[d->n_silent_right];
+    moe_length_note_token(s->control[MOE_DRAFTER_NGRAM], d->n_silent_right + 1,
+                          d->silent_confidence[d->n_silent_right], is_right);
+    d->n_silent_right++;
+    d->n_silent = is_right ? d->n_silent : d->n_silent_right;
 }

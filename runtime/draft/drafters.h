@@ -22,25 +22,18 @@ int moe_draft_ngram(const moe_speculation *speculation, moe_session_draft *const
  * so that the length controller knows the value of drafts before any was paid for. */
 int moe_draft_ngram_silently(const moe_speculation *speculation, moe_session_draft *const *drafts,
                              size_t n, moe_error *err);
-void moe_draft_ngram_hear(const moe_speculation *speculation, moe_session_draft *draft,
-                          uint32_t position, int32_t token);
+void moe_draft_ngram_note_token(const moe_speculation *speculation, moe_session_draft *draft,
+                                uint32_t position, int32_t token);
 int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                    moe_error *err);
 
 /* Computes where the rows of the tree's nodes are stored. */
 void moe_speculation_place(moe_session_draft *draft);
-/* The entries of moe_speculation_drafting that are in session_draft.c. */
-moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
-bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
-                           const float *logits);
-int moe_speculation_settle(moe_speculation *speculation, moe_session_draft *draft,
-                           uint32_t *n_accepted, moe_error *err);
-extern const moe_drafting moe_speculation_drafting;
 
 /* The token that the session's sampler would choose after its timeline and `depth` more tokens,
  * which are in the timeline's array, if these logits were the model's. */
-int32_t moe_draft_foretell(const moe_speculation *speculation, const moe_session_draft *draft,
-                           uint32_t depth, const float *logits, float *confidence);
+int32_t moe_draft_predict_token(const moe_speculation *speculation, const moe_session_draft *draft,
+                                uint32_t depth, const float *logits, float *confidence);
 
 /* Call with the draft's logits after a node, from whatever model: adds the node's children, and
  * puts those that are worth continuing from on the frontier. */

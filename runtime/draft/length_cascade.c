@@ -228,7 +228,7 @@ static void cascade_end(moe_length_control *control, const moe_length_iteration 
 const moe_length_ops moe_length_cascade = {.create = cascade_create,
                                            .begin = cascade_begin,
                                            .survival = moe_length_fixed_survival,
-                                           .go_on = moe_length_fixed_go_on,
+                                           .continues = moe_length_fixed_continues,
                                            .cut = moe_length_fixed_cut,
                                            .note_token = moe_length_fixed_note,
                                            .end = cascade_end};

@@ -50,7 +50,7 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
 /* Whether one more token, after a path of `depth` tokens (0: the root) that survives with this
  * probability, is worth its draft and its row in the verification. Never beyond K. static and
  * cascade: until K. */
-bool moe_length_go_on(const moe_length_control *control, uint32_t depth, double path_survival);
+bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival);
 /* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
  * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses of verifying the first i tokens,
  * in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much. At most

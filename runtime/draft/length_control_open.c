@@ -3,7 +3,7 @@
  * controllers (length_static.c, length_cascade.c, length_survival.c) decide how long a draft may
  * be.
  *
- *  begin --K--> [go_on, survival, cut]* --> verification --> note_token* --> end
+ *  begin --K--> [continues, survival, cut]* --> verification --> note_token* --> end
  *
  * Utility is tokens * t_base / cost. With t_base the plain cost of one sequence's token this is ETR
  * / (t_spec / t_base) of the Cascade paper, for any number of sequences. */
@@ -98,9 +98,9 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
     return control->ops->survival(control, depth, clamped);
 }
 
-bool moe_length_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
+bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival)
 {
-    return depth < control->draft_length && control->ops->go_on(control, depth, path_survival);
+    return depth < control->draft_length && control->ops->continues(control, depth, path_survival);
 }
 
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,

@@ -25,7 +25,7 @@ typedef struct moe_length_ops {
     int (*create)(moe_length_control *control, moe_error *err);
     uint32_t (*begin)(moe_length_control *control);
     double (*survival)(const moe_length_control *control, uint32_t depth, float confidence);
-    bool (*go_on)(const moe_length_control *control, uint32_t depth, double path_survival);
+    bool (*continues)(const moe_length_control *control, uint32_t depth, double path_survival);
     uint32_t (*cut)(const moe_length_control *control, const double *survival,
                     const double *fetch_cost, uint32_t n);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,

@@ -18,7 +18,8 @@ double moe_length_fixed_survival(const moe_length_control *control, uint32_t dep
     return confidence;
 }
 
-bool moe_length_fixed_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
+bool moe_length_fixed_continues(const moe_length_control *control, uint32_t depth,
+                                double path_survival)
 {
     (void)path_survival;
     return depth < control->draft_length;
@@ -60,7 +61,7 @@ static void static_end(moe_length_control *control, const moe_length_iteration *
 const moe_length_ops moe_length_static = {.create = static_create,
                                           .begin = static_begin,
                                           .survival = moe_length_fixed_survival,
-                                          .go_on = moe_length_fixed_go_on,
+                                          .continues = moe_length_fixed_continues,
                                           .cut = moe_length_fixed_cut,
                                           .note_token = moe_length_fixed_note,
                                           .end = static_end};

@@ -113,7 +113,8 @@ static double predicted_utility(const moe_length_control *control)
     return moe_length_prices_utility(&s->prices, control->options.max_draft);
 }
 
-static bool survival_go_on(const moe_length_control *control, uint32_t depth, double path_survival)
+static bool survival_continues(const moe_length_control *control, uint32_t depth,
+                               double path_survival)
 {
     const survival_state *s = control->state;
     if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
@@ -357,7 +358,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
 const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .begin = survival_begin,
                                                 .survival = survival_of,
-                                                .go_on = survival_go_on,
+                                                .continues = survival_continues,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
                                                 .listens = survival_listens,

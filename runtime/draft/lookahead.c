@@ -215,7 +215,7 @@ static bool on_logits(uint32_t row, const float *logits, void *user)
     moe_speculation *s = user;
     moe_session_draft *d = s->ahead->rows[row].draft;
     moe_ahead_line *line = d->ahead;
-    line->next = moe_draft_foretell(s, d, line->n, logits, &line->next_confidence);
+    line->next = moe_draft_predict_token(s, d, line->n, logits, &line->next_confidence);
     line->n++;
     return true;
 }

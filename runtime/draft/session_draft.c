@@ -4,7 +4,7 @@
  * The rows of a tree are stored at positions n_evaluated, n_evaluated + 1, ... in the nodes' order;
  * their logical position is n_evaluated + depth. In a chain the two are equal. The walk writes
  * accepted tokens behind the timeline's end, where the sampler's penalties look for them; they
- * become part of the timeline when the engine has settled it. */
+ * become part of the timeline when the engine has committed it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ static int move_accepted(const moe_speculation *s, const moe_session_draft *d, m
 
 /* For layers with a state: the pass left a state that has seen the whole chain. If less of it was
  * accepted, the state before the pass is advanced over the accepted part. */
-static int settle_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
+static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
                          moe_error *err)
 {
     const moe_model_config *c = s->runner->config;
@@ -131,20 +131,20 @@ static int settle_states(const moe_speculation *s, moe_session_draft *d, uint32_
     return status;
 }
 
-int moe_speculation_settle(moe_speculation *s, moe_session_draft *d, uint32_t *n_accepted,
+int moe_speculation_commit(moe_speculation *s, moe_session_draft *d, uint32_t *n_accepted,
                            moe_error *err)
 {
     moe_speculation_stats *stats = &s->stats;
     const moe_draft_line *line = &d->line;
     uint32_t depth = d->tree.nodes[d->current].depth;
     int status = move_accepted(s, d, err);
-    status = status == MOE_OK ? settle_states(s, d, depth + 1, err) : status;
+    status = status == MOE_OK ? commit_states(s, d, depth + 1, err) : status;
     if (status != MOE_OK) {
         return status;
     }
     for (uint32_t i = 0; i <= depth; i++) {
         uint32_t position = line->n_tokens + i;
-        moe_draft_ngram_hear(s, d, position, i < depth ? line->tokens[position] : d->next);
+        moe_draft_ngram_note_token(s, d, position, i < depth ? line->tokens[position] : d->next);
     }
     stats->drafted += d->tree.n - 1;
     stats->accepted += depth;

@@ -4,7 +4,7 @@
  *  draft    for every session that writes: a token tree, by n-grams of its own text, by the model
  *           itself restricted to the experts that are in memory, or by a second, small model
  *  verify   one pass over the trees' nodes (runtime/engine/step.c), each missing expert moved once
- *  settle   as the logits came, the walk of runtime/draft/accept.h has taken place; the accepted
+ *  commit   as the logits came, the walk of runtime/draft/accept.h has taken place; the accepted
  *           path becomes part of the timeline, the rest is dropped
  *
  * Lossless: with the lossy modes off the text is that of plain decoding, greedy or sampled with the
@@ -89,11 +89,11 @@ typedef struct moe_session_draft {
     uint32_t *drawn_capacity;
     uint32_t n_drawn;
     bool is_drawn;
-    /* A silent draft: a chain after silent_at tokens of the timeline, of which silent_stood have
+    /* A silent draft: a chain after silent_at tokens of the timeline, of which n_silent_right have
      * proved right so far. */
     int32_t silent[MOE_SILENT_DRAFT];
     float silent_confidence[MOE_SILENT_DRAFT];
-    uint32_t n_silent, silent_stood, silent_at;
+    uint32_t n_silent, n_silent_right, silent_at;
     moe_random random;        /* for drawing drafts */
     moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
@@ -123,37 +123,7 @@ typedef struct moe_draft_parts {
     void *model;
 } moe_draft_parts;
 
-/* One step, in this order. The engine's step calls speculation only through this table, so that a
- * plain step needs none of its files. */
-typedef struct moe_drafting {
-    /* The room that the timeline's array must have behind its end before the step. */
-    uint32_t (*room)(const moe_speculation *speculation, const moe_draft_line *line);
-    /* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
-     * draft->active says which have a tree. */
-    int (*draft)(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
-                 uint32_t n_busy, moe_error *err);
-    /* The row of a node of the tree. */
-    moe_kv_row (*row)(const moe_session_draft *draft, uint32_t node);
-    /* Continues the walk with the logits of a node; nodes come in order. True if the walk has
-     * passed through the node. */
-    bool (*visit)(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
-                  const float *logits);
-    /* After the walks, before they are settled: tells the miss model which rows of the pass were
-     * accepted. */
-    void (*stood)(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
-                  const uint32_t *first_row, const uint32_t *n_rows_of);
-    /* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
-    void (*end)(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
-                uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
-    /* Moves keys and values of the accepted path to their places in the timeline. *n_accepted
-     * tokens of the draft are accepted; they are in the timeline's array behind its end, and
-     * draft->next follows them. The engine appends them to the timeline. */
-    int (*settle)(moe_speculation *speculation, moe_session_draft *draft, uint32_t *n_accepted,
-                  moe_error *err);
-} moe_drafting;
-
 struct moe_speculation {
-    const moe_drafting *ops;
     /* Set at open, never changed. */
     moe_draft_parts parts;
     moe_runner *runner;
@@ -192,7 +162,7 @@ struct moe_speculation {
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
-    uint32_t *standing;         /* [max_rows] rows of a plain pass */
+    uint32_t *accepted_rows;    /* [max_rows] rows of a plain pass */
     /* Of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
@@ -242,6 +212,33 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *spe
  * again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
+
+/* ---- One step, in this order ---- */
+
+/* The room that the timeline's array must have behind its end before the step. */
+uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
+/* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
+ * draft->active says which have a tree. */
+int moe_speculation_draft(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
+                          uint32_t n_busy, moe_error *err);
+/* The row of a node of the tree. */
+moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
+/* Continues the walk with the logits of a node; nodes come in order. True if the walk has passed
+ * through the node. */
+bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
+                           const float *logits);
+/* After the walks, before they are committed: tells the miss model which rows of the pass were
+ * accepted. */
+void moe_speculation_note_accepted(moe_speculation *speculation, moe_session_draft *const *drafts,
+                                   size_t n, const uint32_t *first_row, const uint32_t *n_rows_of);
+/* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
+void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
+                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
+/* Moves keys and values of the accepted path to their places in the timeline. *n_accepted tokens of
+ * the draft are accepted; they are in the timeline's array behind its end, and draft->next follows
+ * them. The engine appends them to the timeline. */
+int moe_speculation_commit(moe_speculation *speculation, moe_session_draft *draft,
+                           uint32_t *n_accepted, moe_error *err);
 
 /* What lookahead has told the caches before this pass; *n = 0: nothing. Valid until the next step.
  */

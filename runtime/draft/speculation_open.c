@@ -253,7 +253,7 @@ static int allocate(moe_speculation *s, moe_error *err)
     s->pinned = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *s->pinned);
     s->n_pinned = moe_calloc(c->n_layer, sizeof *s->n_pinned);
     uint32_t n_rows = s->max_rows;
-    s->standing = moe_calloc(n_rows, sizeof *s->standing);
+    s->accepted_rows = moe_calloc(n_rows, sizeof *s->accepted_rows);
     s->rows = moe_calloc(n_rows, sizeof *s->rows);
     s->pass_tokens = moe_calloc(n_rows, sizeof *s->pass_tokens);
     s->pass_depths = moe_calloc(n_rows, sizeof *s->pass_depths);
@@ -261,7 +261,7 @@ static int allocate(moe_speculation *s, moe_error *err)
     s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
     s->pass_states = moe_calloc(n_rows, sizeof *s->pass_states);
     if (s->resident == NULL || s->score == NULL || s->pinned == NULL || s->n_pinned == NULL ||
-        s->standing == NULL || s->rows == NULL || s->pass_tokens == NULL ||
+        s->accepted_rows == NULL || s->rows == NULL || s->pass_tokens == NULL ||
         s->pass_depths == NULL || s->pass_kv == NULL || s->pass_logit_rows == NULL ||
         s->pass_states == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
@@ -386,7 +386,6 @@ int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
     if (s == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
-    s->ops = &moe_speculation_drafting;
     s->parts = *parts;
     s->runner = parts->runner;
     s->max_rows = parts->max_rows;
@@ -425,7 +424,7 @@ void moe_speculation_close(moe_speculation **speculation)
     free(s->score);
     free(s->pinned);
     free(s->n_pinned);
-    free(s->standing);
+    free(s->accepted_rows);
     free(s->rows);
     free(s->pass_tokens);
     free(s->pass_depths);

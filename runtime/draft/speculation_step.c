@@ -29,7 +29,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static uint32_t room(const moe_speculation *s, const moe_draft_line *line)
+uint32_t moe_speculation_room(const moe_speculation *s, const moe_draft_line *line)
 {
     uint32_t most = s->max_draft;
     bool is_single = line->n_tokens == line->n_evaluated + 1;
@@ -121,8 +121,8 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     return status;
 }
 
-static int draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n, uint32_t n_busy,
-                 moe_error *err)
+int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                          uint32_t n_busy, moe_error *err)
 {
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
@@ -147,8 +147,8 @@ static int draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
 }
 
 /* The rows that a session would have had in the n-th pass of plain decoding. */
-static uint32_t standing_rows(const moe_session_draft *d, uint32_t nth, uint32_t first_row,
-                              uint32_t n_rows, uint32_t *rows)
+static uint32_t rows_in_plain_pass(const moe_session_draft *d, uint32_t nth, uint32_t first_row,
+                                   uint32_t n_rows, uint32_t *rows)
 {
     if (!d->active) {
         uint32_t n = nth == 0 ? n_rows : 0;
@@ -168,18 +168,18 @@ static uint32_t standing_rows(const moe_session_draft *d, uint32_t nth, uint32_t
     return 1;
 }
 
-static void note_standing(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                          const uint32_t *first_row, const uint32_t *n_rows_of)
+void moe_speculation_note_accepted(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                                   const uint32_t *first_row, const uint32_t *n_rows_of)
 {
     uint32_t n_rows = 1;
     for (uint32_t nth = 0; s->misses != NULL && n_rows > 0; nth++) {
         n_rows = 0;
         for (size_t i = 0; i < n; i++) {
-            n_rows +=
-                standing_rows(drafts[i], nth, first_row[i], n_rows_of[i], s->standing + n_rows);
+            n_rows += rows_in_plain_pass(drafts[i], nth, first_row[i], n_rows_of[i],
+                                         s->accepted_rows + n_rows);
         }
         if (n_rows > 0) {
-            moe_miss_model_plain(s->misses, s->standing, n_rows);
+            moe_miss_model_plain(s->misses, s->accepted_rows, n_rows);
         }
     }
 }
@@ -212,8 +212,8 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
-static void end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted, uint32_t n_tree_rows,
-                uint64_t verify_ns, uint64_t wait_ns)
+void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
+                         uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
     double verify = (double)verify_ns;
     double fetch = (double)wait_ns;
@@ -266,14 +266,6 @@ static void end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted, uint32_
         moe_length_end(s->control[d], &iteration);
     }
 }
-
-const moe_drafting moe_speculation_drafting = {.room = room,
-                                               .draft = draft,
-                                               .row = moe_speculation_row,
-                                               .visit = moe_speculation_visit,
-                                               .stood = note_standing,
-                                               .end = end,
-                                               .settle = moe_speculation_settle};
 
 void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_stats *experts,
                                moe_speculation_stats *stats)

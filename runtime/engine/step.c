@@ -77,7 +77,7 @@ bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
     if (moe_session_has_tree(session)) {
         uint32_t node = row - s->first_row[i];
         moe_speculation *speculation = s->engine->speculation;
-        if (speculation->ops->visit(speculation, session->draft, node, logits)) {
+        if (moe_speculation_visit(speculation, session->draft, node, logits)) {
             memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
         }
         return true;
@@ -88,12 +88,12 @@ bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
 }
 
 /* Appends the accepted path of the session's tree, and the token after it, to its timeline. */
-static int settle_tree(moe_session *session, moe_error *err)
+static int commit_tree(moe_session *session, moe_error *err)
 {
     moe_engine *engine = session->engine;
     moe_session_draft *d = session->draft;
     uint32_t n_accepted;
-    int status = engine->speculation->ops->settle(engine->speculation, d, &n_accepted, err);
+    int status = moe_speculation_commit(engine->speculation, d, &n_accepted, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -121,8 +121,8 @@ static int advance(moe_step_work *s, moe_error *err)
             continue;
         }
         if (moe_session_has_tree(session)) {
-            int settled = settle_tree(session, status == MOE_OK ? err : NULL);
-            status = status != MOE_OK ? status : settled;
+            int committed = commit_tree(session, status == MOE_OK ? err : NULL);
+            status = status != MOE_OK ? status : committed;
             continue;
         }
         uint32_t n_sampled = session->n_sampled_pending;
@@ -200,7 +200,7 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
     uint64_t begin = moe_now_ns();
     uint64_t waited =
         engine->speculation != NULL ? moe_expert_store_wait_ns(engine->runner.experts) : 0;
-    int status = lossy ? engine->lossy->run(engine->lossy, pass, is_beginning(s), err)
+    int status = lossy ? moe_lossy_run(engine->lossy, pass, is_beginning(s), err)
                        : moe_pass_run(&engine->runner, pass, err);
     if (status == MOE_OK && lossy) {
         count_lossy_rows(s);
@@ -211,17 +211,18 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
             const moe_session_draft *d = s->sessions[i]->draft;
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
-        const moe_drafting *ops = engine->speculation->ops;
-        ops->stood(engine->speculation, s->drafts, s->n_sessions, s->first_row, s->n_rows_of);
-        ops->end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows, moe_now_ns() - begin,
-                 moe_expert_store_wait_ns(engine->runner.experts) - waited);
+        moe_speculation_note_accepted(engine->speculation, s->drafts, s->n_sessions, s->first_row,
+                                      s->n_rows_of);
+        moe_speculation_end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows,
+                            moe_now_ns() - begin,
+                            moe_expert_store_wait_ns(engine->runner.experts) - waited);
     }
     return status;
 }
 
 /* After an error in reading the model's files, or in computing with their bytes: if the files have
  * changed since they were opened, reports that instead. */
-static int judge_files(moe_engine *engine, int status, moe_error *err)
+static int check_files(moe_engine *engine, int status, moe_error *err)
 {
     bool suspicious = status == MOE_ERR_IO || status == MOE_ERR_FORMAT;
     if (status != MOE_OK && !suspicious) {
@@ -272,7 +273,7 @@ int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits,
     if (status == MOE_OK) {
         status = run_pass(s, &pass, all_logits, err);
     }
-    status = judge_files(s->engine, status, err);
+    status = check_files(s->engine, status, err);
     return status != MOE_OK ? status : advance(s, err);
 }
 
@@ -289,7 +290,7 @@ static void forget_trees(const moe_step_work *s, int status)
 }
 
 /* Describes the session to its drafts, with room for them behind the timeline's end. */
-static int tell_timeline(moe_session *session, moe_error *err)
+static int describe_timeline(moe_session *session, moe_error *err)
 {
     const moe_engine *engine = session->engine;
     moe_session_draft *d = session->draft;
@@ -300,7 +301,7 @@ static int tell_timeline(moe_session *session, moe_error *err)
                                          !session->evaluate_only,
                                .ends = moe_session_is_full(session),
                                .left = engine->context - session->n_tokens};
-    uint32_t room = engine->speculation->ops->room(engine->speculation, &d->line);
+    uint32_t room = moe_speculation_room(engine->speculation, &d->line);
     int status = room > 0 ? moe_session_reserve(session, room, err) : MOE_OK;
     d->line.tokens = session->tokens;
     return status;
@@ -320,12 +321,12 @@ static int draft(moe_step_work *s, moe_error *err)
     int status = list_drafts(s, err);
     for (size_t i = 0; i < s->n_sessions && status == MOE_OK; i++) {
         n_busy += moe_session_n_unevaluated(s->sessions[i]) > 0;
-        status = tell_timeline(s->sessions[i], err);
+        status = describe_timeline(s->sessions[i], err);
     }
     if (status == MOE_OK) {
-        status = speculation->ops->draft(speculation, s->drafts, s->n_sessions, n_busy, err);
+        status = moe_speculation_draft(speculation, s->drafts, s->n_sessions, n_busy, err);
     }
-    status = judge_files(s->engine, status, err);
+    status = check_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {
         forget_trees(s, status); /* no memory for drafts: decodes plainly */
         status = MOE_OK;

@@ -93,12 +93,11 @@ static int reserve_pages(moe_step_work *s, moe_error *err)
 static void fill_tree_rows(moe_step_work *s, size_t i)
 {
     const moe_session *session = s->sessions[i];
-    const moe_drafting *drafting = s->engine->speculation->ops;
     for (uint32_t node = 0; node < s->n_rows_of[i]; node++) {
         uint32_t row = s->first_row[i] + node;
         const moe_tree_node *at = &session->draft->tree.nodes[node];
         s->tokens[row] = at->token;
-        s->kv_rows[row] = drafting->row(session->draft, node);
+        s->kv_rows[row] = moe_speculation_row(session->draft, node);
         s->row_ids[row] = (moe_row_id){session->number, s->kv_rows[row].position};
         s->depths[row] = at->depth;
         s->session_of[row] = i;

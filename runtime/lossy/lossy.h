@@ -22,12 +22,6 @@ typedef struct moe_lossy_parts {
 
 typedef struct moe_lossy moe_lossy;
 struct moe_lossy {
-    /* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter
-     * picks, then runs the exact pass and compares the logits of their first 64 rows, row by row.
-     * (Run first, the exact pass would load what the lossy one then no longer misses.) The exact
-     * pass keeps its keys and values beside the lossy ones, so every timeline needs as many more
-     * positions as it has rows in the pass. */
-    int (*run)(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
     /* Set at open, never changed. */
     moe_lossy_parts parts;
     const moe_route_rules *rules;
@@ -78,8 +72,12 @@ bool moe_lossy_is_recordable(const moe_lossy *lossy);
 /* The most buddies that an expert may have by these options; 0: none are requested. */
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
-/* The function behind moe_lossy.run. */
-int moe_metered_pass(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
+/* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
+ * then runs the exact pass and compares the logits of their first 64 rows, row by row. (Run first,
+ * the exact pass would load what the lossy one then no longer misses.) The exact pass keeps its
+ * keys and values beside the lossy ones, so every timeline needs as many more positions as it has
+ * rows in the pass. */
+int moe_lossy_run(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
 /* lossy NULL: *stats is unchanged. output_error is 0; the code that measures it fills it in. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
 

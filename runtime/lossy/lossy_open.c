@@ -89,7 +89,6 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
     if (l == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for lossy modes");
     }
-    l->run = moe_metered_pass;
     l->parts = *parts;
     l->n_layer = parts->runner->config->n_layer;
     l->n_expert = parts->runner->config->n_expert;

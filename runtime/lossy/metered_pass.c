@@ -107,7 +107,7 @@ static int run_exact_beside(moe_runner *runner, const moe_pass *pass, comparison
     return status;
 }
 
-int moe_metered_pass(moe_lossy *l, const moe_pass *pass, bool must_compare, moe_error *err)
+int moe_lossy_run(moe_lossy *l, const moe_pass *pass, bool must_compare, moe_error *err)
 {
     moe_runner *runner = l->parts.runner;
     if (!moe_quality_meter_next(&l->meter) && !must_compare) {

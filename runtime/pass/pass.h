@@ -21,28 +21,28 @@ typedef struct moe_pass_buffers {
     uint32_t max_rows;
     uint8_t *arena; /* device */
     size_t arena_bytes;
-    float *x;               /* [rows][n_embd]: the residual stream */
-    float *norm;            /* [rows][n_embd] */
-    float *q;               /* [rows][n_head][q dim] */
-    float *q_latent;        /* MLA: [rows][n_head][head_dim_k], else q */
-    float *q_a;             /* MLA with q_lora: [rows][q_lora_rank] */
-    float *k;               /* [rows][n_head_kv][head_dim_k] */
-    float *v;               /* [rows][n_head_kv][head_dim_v] */
-    float *attention;       /* [rows][n_head][head_dim_v] */
-    float *values;          /* MLA: [rows][n_head][v_head_dim], else attention */
-    float *gate;            /* [rows][n_head][head_dim_v] of attention's output; joined: before each
-                             * head's gate is its query */
-    float *ones;            /* [head_dim_k], of MOE_QK_NORM_UNIT */
-    float *branch;          /* [rows][n_embd]: what attention or the experts add to x */
-    float *shared;          /* [rows][n_embd] */
-    float *shared_gate;     /* [rows] */
-    float *router_logits;   /* [rows][n_expert] */
-    float *foretold_logits; /* likewise, for the next layer's router */
-    float *rank_out;        /* [rows * n_expert_used][n_embd] */
-    float *selected;        /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
-                             * copy returns them and the logits behind them */
-    float *logits;          /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
-    float *greatest;        /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
+    float *x;             /* [rows][n_embd]: the residual stream */
+    float *norm;          /* [rows][n_embd] */
+    float *q;             /* [rows][n_head][q dim] */
+    float *q_latent;      /* MLA: [rows][n_head][head_dim_k], else q */
+    float *q_a;           /* MLA with q_lora: [rows][q_lora_rank] */
+    float *k;             /* [rows][n_head_kv][head_dim_k] */
+    float *v;             /* [rows][n_head_kv][head_dim_v] */
+    float *attention;     /* [rows][n_head][head_dim_v] */
+    float *values;        /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *gate;          /* [rows][n_head][head_dim_v] of attention's output; joined: before each
+                           * head's gate is its query */
+    float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT */
+    float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
+    float *shared;        /* [rows][n_embd] */
+    float *shared_gate;   /* [rows] */
+    float *router_logits; /* [rows][n_expert] */
+    float *next_logits;   /* likewise, for the next layer's router */
+    float *rank_out;      /* [rows * n_expert_used][n_embd] */
+    float *selected;      /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
+                           * copy returns them and the logits behind them */
+    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
+    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
     float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], of the link's host memory if there is one */
     float *logits_host;   /* [MOE_LOGIT_ROWS][n_vocab], behind them */
@@ -65,7 +65,7 @@ typedef struct moe_pass_buffers {
     uint32_t *positions;           /* [n_expert] */
     bool *was_predicted;           /* [n_expert] of the current layer */
     uint32_t predicted_layer;      /* the layer of was_predicted; UINT32_MAX: none */
-    uint32_t foretold_layer;       /* the layer of predicted; UINT32_MAX: none */
+    uint32_t routed_ahead_layer;   /* the layer of predicted; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
     uint32_t *host_positions;      /* [n_expert]: what the host computes of the current layer */

@@ -78,7 +78,7 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     regions[n++] = (region){&b->shared, rows * c->n_embd};
     regions[n++] = (region){&b->shared_gate, rows};
     regions[n++] = (region){&b->router_logits, rows * c->n_expert};
-    regions[n++] = (region){&b->foretold_logits, rows * c->n_expert};
+    regions[n++] = (region){&b->next_logits, rows * c->n_expert};
     regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
     regions[n++] = (region){&b->selected, (size_t)MOE_LOGIT_ROWS * c->n_embd};
     regions[n++] = (region){&b->logits, (size_t)MOE_LOGIT_ROWS * c->n_vocab};
@@ -139,7 +139,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     size_t slots = rows * c->n_expert_used;
     size_t angles = rows * (c->n_rot / 2);
     b->predicted_layer = UINT32_MAX;
-    b->foretold_layer = UINT32_MAX;
+    b->routed_ahead_layer = UINT32_MAX;
     b->temperatures = moe_calloc(rows, sizeof *b->temperatures);
     b->input_scales = moe_calloc(slots, sizeof *b->input_scales);
     b->output_weights = moe_calloc(slots, sizeof *b->output_weights);

@@ -43,7 +43,7 @@ int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_
     return queue_router(runner, layer, x, n_rows, runner->buffers.router_logits, err);
 }
 
-/* Queues the next layer's router on the current hidden state, into foretold_logits, and fills in
+/* Queues the next layer's router on the current hidden state, into next_logits, and fills in
  * its route. */
 static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
@@ -52,14 +52,13 @@ static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows,
     moe_pass_buffers *b = &runner->buffers;
     const moe_weight *norm = moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM);
     *route = moe_route_of_layer(runner, layer);
-    route->logits = b->foretold_logits;
+    route->logits = b->next_logits;
     route->experts = b->predicted;
     route->weights = b->predicted_weights;
     int status = runner->device->ops->rms_norm(runner->device, b->x, norm->data, b->branch, n_rows,
                                                c->n_embd, c->n_embd, c->norm_eps, err);
-    return status != MOE_OK
-               ? status
-               : queue_router(runner, layer, b->branch, n_rows, b->foretold_logits, err);
+    return status != MOE_OK ? status
+                            : queue_router(runner, layer, b->branch, n_rows, b->next_logits, err);
 }
 
 /* Whether there is a next layer to predict. */
@@ -68,7 +67,7 @@ static bool has_next(const moe_runner *runner, uint32_t layer)
     return layer + 1 < runner->config->n_layer && moe_layer_has_experts(runner->config, layer + 1);
 }
 
-int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool foretells,
+int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool with_next,
                     moe_error *err)
 {
     MOE_ASSERT(n_rows > 0 && n_rows <= runner->buffers.max_rows);
@@ -80,15 +79,15 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool fo
     routes[0].experts = b->chosen;
     routes[0].weights = b->chosen_weights;
     routes[0].probs = b->router_probs;
-    b->foretold_layer = UINT32_MAX;
-    if (foretells && device->queues && has_next(runner, layer)) {
+    b->routed_ahead_layer = UINT32_MAX;
+    if (with_next && device->queues && has_next(runner, layer)) {
         status = queue_prediction(runner, layer + 1, n_rows, &routes[n++], err);
     }
     if (status == MOE_OK) {
         status = device->ops->route(device, routes, n, n_rows, err);
     }
     if (status == MOE_OK && n > 1) {
-        b->foretold_layer = layer + 1;
+        b->routed_ahead_layer = layer + 1;
     }
     return status;
 }
@@ -132,14 +131,14 @@ int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
         return MOE_OK;
     }
     int status = MOE_OK;
-    if (b->foretold_layer != next) {
+    if (b->routed_ahead_layer != next) {
         moe_route route;
         status = queue_prediction(runner, next, n_rows, &route, err);
         if (status == MOE_OK) {
             status = runner->device->ops->route(runner->device, &route, 1, n_rows, err);
         }
     }
-    b->foretold_layer = UINT32_MAX;
+    b->routed_ahead_layer = UINT32_MAX;
     if (status != MOE_OK) {
         return status;
     }

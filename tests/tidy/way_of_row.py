@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Prints the way of one row: through which files a reader goes who follows the calls of a step.
 
-    tests/tidy/way_of_row.py BUILD [SOURCE [FUNCTION]]
+    tests/tidy/way_of_row.py BUILD [SOURCE [FUNCTION [FOLDER...]]]
 
 The walk is depth-first: from FUNCTION (moe_step) into each function that it calls or names, in the
 order of the machine code in BUILD's object files, each function once. Constant tables that a function
 names are followed; what is called through a pointer in a structure (a device's operations, a pass's
-hooks, speculation, lossy modes) is not: whoever reads a plain row does not go there. Branches are all
-taken. The optimizer has put small static functions into their callers, which changes no file.
+hooks) is not. Branches are all taken, but the walk does not enter the FOLDERs: with runtime/draft and
+runtime/lossy it is the way of a row without speculation and lossy modes. The optimizer has put small static functions into their callers, which changes no file.
 
     stay    functions one after the other that stand in one file
     rooms   the files that are entered
@@ -138,9 +138,10 @@ def objects_of(build, sources):
     return objects
 
 
-def walk(objects, start):
+def walk(objects, start, sources, left_out):
     """[(file, function)] in the order of first visits."""
-    home = {name: file for file, o in objects.items() for name in o.defines}
+    home = {name: file for file, o in objects.items() for name in o.defines
+            if sources[file] not in left_out}
     seen, way = set(), []
     stack = [(home[start], start)]
     while stack:
@@ -168,7 +169,7 @@ def main():
     start = sys.argv[3] if len(sys.argv) > 3 else "moe_step"
     folders = folders_of(os.path.join(top, "tests/tidy/layers.txt"))
     sources = sources_of(top, folders)
-    way = walk(objects_of(build, sources), start)
+    way = walk(objects_of(build, sources), start, sources, sys.argv[4:])
     stays, entered, climbs = 0, set(), 0
     last = None
     for file, name in way:
