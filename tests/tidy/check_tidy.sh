@@ -135,6 +135,11 @@ check_names() {
     c_files | sed 's|.*/||' | sort | uniq -d | while read -r name; do
         echo "$(c_files | grep "/$name$" | tr '\n' ' '): two files of one name"
     done
+    # Such a source would look like the one that implements the header, which folders below include.
+    c_files | sed -n 's|^runtime/include/moe/\(.*\)\.h$|\1|p' | while read -r name; do
+        c_files | grep -E "^(runtime|cache|offload|cpu|cuda)/(.*/)?$name\.c$" |
+            sed "s|\$|:1: the name of a public header, moe/$name.h|"
+    done
 }
 
 check_spdx() {

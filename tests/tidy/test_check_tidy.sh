@@ -70,6 +70,11 @@ rm "$tree/runtime/base/wrong.c"
 write runtime/host/low.h "$spdx"
 expect 'two files of one name'
 rm "$tree/runtime/host/low.h"
+mkdir -p "$tree/runtime/include/moe"
+write runtime/include/moe/open.h "$spdx"
+write runtime/host/open.c "$spdx"
+expect 'runtime/host/open.c:1: the name of a public header, moe/open.h'
+rm -r "$tree/runtime/host/open.c" "$tree/runtime/include"
 mkdir "$tree/runtime/cli_base"
 write runtime/cli/above.h "$spdx"
 write runtime/cli_base/below.c "$spdx" '#include "above.h"'
