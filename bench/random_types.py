@@ -18,13 +18,20 @@ import struct
 
 import inflate
 
-# Number, values of a block, bytes of a block, where the scale is, its float16 value.
+# Number, values of a block, bytes of a block, where the scale is, its float16 value. Rows of
+# types in ROW_SCALES begin with the scale.
 TYPES = {"IQ2_XXS": (16, 256, 66, 0, 6e-4), "IQ2_XS": (17, 256, 74, 0, 6e-4),
          "IQ2_S": (22, 256, 82, 0, 6e-4), "IQ3_XXS": (18, 256, 98, 0, 2e-4),
          "IQ3_S": (21, 256, 110, 0, 2e-4), "IQ1_S": (19, 256, 50, 0, 4e-3),
          "IQ1_M": (29, 256, 56, None, 4e-3), "TQ1_0": (34, 256, 54, 52, 2e-2),
          "TQ2_0": (35, 256, 66, 64, 2e-2), "NVFP4": (40, 64, 36, None, 0),
-         "Q2_K": (10, 256, 84, 80, 2e-3), "Q4_K": (12, 256, 144, 0, 2e-4)}
+         "Q2_K": (10, 256, 84, 80, 2e-3), "Q4_K": (12, 256, 144, 0, 2e-4),
+         "IQ2_K": (137, 256, 76, 0, 3e-4), "IQ3_K": (138, 256, 110, 0, 1e-4),
+         "IQ4_K": (139, 256, 144, 0, 3e-5), "IQ5_K": (140, 256, 176, 0, 3e-5),
+         "IQ6_K": (141, 256, 212, 0, 1e-5), "IQ4_KS": (144, 256, 136, None, 1e-5),
+         "IQ2_KS": (145, 256, 70, None, 2e-4), "IQ4_KSS": (146, 256, 128, None, 1e-5),
+         "IQ5_KS": (152, 256, 168, None, 1e-5), "IQ3_KS": (156, 256, 102, None, 1e-4)}
+ROW_SCALES = {"IQ2_KS": "<e", "IQ3_KS": "<e", "IQ4_KS": "<f", "IQ4_KSS": "<f", "IQ5_KS": "<f"}
 POOL_BLOCKS = 1 << 17
 
 
@@ -55,8 +62,9 @@ def is_replaced(name: str, dims: tuple[int, ...], values: int) -> bool:
 
 
 def write(source: inflate.Gguf, path: str, type_name: str, rng: random.Random) -> None:
-    number, values, size, _, _ = TYPES[type_name]
+    number, values, size, _, scale = TYPES[type_name]
     pool = random_pool(type_name, rng)
+    head = struct.pack(ROW_SCALES[type_name], scale) if type_name in ROW_SCALES else b""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -67,8 +75,8 @@ def write(source: inflate.Gguf, path: str, type_name: str, rng: random.Random) -
     at, sizes = 0, []
     for name, dims, kind, _ in source.tensors:
         replaced = is_replaced(name, dims, values)
-        n_bytes = (math.prod(dims) // values * size if replaced
-                   else inflate.tensor_bytes(dims, kind))
+        n_bytes = (math.prod(dims) // values * size + math.prod(dims[1:]) * len(head)
+                   if replaced else inflate.tensor_bytes(dims, kind))
         sizes.append((replaced, n_bytes))
         parts.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims,
                                               number if replaced else kind, at))
@@ -79,10 +87,12 @@ def write(source: inflate.Gguf, path: str, type_name: str, rng: random.Random) -
         for (name, dims, kind, offset), (replaced, n_bytes) in zip(source.tensors, sizes):
             if not replaced:
                 file.write(source.tensor(dims, kind, offset))
+            row = dims[0] // values * size
             left = n_bytes if replaced else 0
             while left > 0:
-                start = rng.randrange(POOL_BLOCKS) * size
-                left -= file.write(pool[start:start + left])
+                start = rng.randrange(POOL_BLOCKS - dims[0] // values) * size
+                left -= file.write(head + pool[start:start + row] if head
+                                   else pool[start:start + left])
             file.write(bytes(inflate.align(n_bytes, 32) - n_bytes))
 
 

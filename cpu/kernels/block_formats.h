@@ -160,10 +160,101 @@ typedef struct moe_block_nvfp4 {
     uint8_t qs[32]; /* each 8 bytes: 8 elements in low nibbles, the next 8 in high ones */
 } moe_block_nvfp4;
 
+/* 256 elements. A code is looked up in a small codebook, and a bit of its run ("shifts", run 0 in
+ * bit 0) adds a constant to it. The runs of IQn_K have 16 elements, those of the others 32. Scales
+ * of IQn_KS and IQ4_KSS are whole numbers: the row begins with the number that multiplies them all.
+ */
+typedef struct moe_block_iq2_k {
+    uint16_t d;
+    uint16_t shifts;
+    uint8_t scales[8]; /* a nibble for each run, low ones first; minus 8 */
+    uint8_t qs[64];    /* as Q2_K */
+} moe_block_iq2_k;
+
+typedef struct moe_block_iq3_k {
+    uint16_t d;
+    uint16_t shifts;
+    uint16_t signs;    /* of scales, set if negative */
+    uint8_t scales[8]; /* a nibble s for each run: 2s + 1 */
+    uint8_t qs[64];
+    uint8_t qh[32]; /* bit j of byte l: third bit of element 32j + l */
+} moe_block_iq3_k;
+
+typedef struct moe_block_iq4_k {
+    uint16_t d;
+    uint16_t shifts;
+    uint8_t scales_h[4]; /* two upper bits for each run, lowest first; minus 32 in all */
+    uint8_t scales_l[8]; /* a nibble for each run */
+    uint8_t qs[128];     /* as IQ4_XS */
+} moe_block_iq4_k;
+
+typedef struct moe_block_iq5_k {
+    uint16_t d;
+    uint16_t shifts;
+    uint8_t scales_h[4];
+    uint8_t scales_l[8];
+    uint8_t qs[128]; /* as Q5_K */
+    uint8_t qh[32];
+} moe_block_iq5_k;
+
+typedef struct moe_block_iq6_k {
+    uint16_t d;
+    uint16_t shifts;
+    int8_t scales[16];
+    uint8_t qs[128]; /* as Q5_K */
+    uint8_t qh[64];  /* as Q6_K */
+} moe_block_iq6_k;
+
+typedef struct moe_block_iq2_ks {
+    uint8_t shifts;
+    uint8_t scales_h;  /* a fifth bit for each run */
+    uint8_t scales[4]; /* a nibble for each run, low ones first; minus 16 in all */
+    uint8_t qs[64];
+} moe_block_iq2_ks;
+
+typedef struct moe_block_iq3_ks {
+    uint8_t scales_h;
+    uint8_t shifts;
+    uint8_t scales[4]; /* run j in the low nibble of byte j, run j + 4 in the high one; minus 16 */
+    uint8_t qs[64];
+    uint8_t qh[32];
+} moe_block_iq3_ks;
+
+typedef struct moe_block_iq4_ks {
+    uint8_t scales[8]; /* bits 1 to 7 as twice their number, minus 127; bit 0 is the shift */
+    uint8_t qs[128];
+} moe_block_iq4_ks;
+
+typedef struct moe_block_iq5_ks {
+    uint8_t scales[8]; /* as IQ4_KS */
+    uint8_t qs[128];
+    uint8_t qh[32];
+} moe_block_iq5_ks;
+
+/* Bit 0 of word k is bit k of the run's scale, as IQ4_KS has it. The other bits of the word are
+ * those of four codes, each exclusive-ored with the next higher one. */
+typedef struct moe_block_iq4_kss {
+    uint16_t qs[8][8]; /* of 32 elements: 16 bytes as in the 32-element types */
+} moe_block_iq4_kss;
+
 /* Codebooks by nibble. Those of MXFP4 and NVFP4 are the format's values doubled; the scale is
  * halved in return. */
 #define MOE_IQ4_CODES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+#define MOE_IQ2_CODES   -31, -13, 1, 17
+#define MOE_IQ3_CODES   -63, -40, -23, -10, 1, 13, 28, 47
 #define MOE_MXFP4_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+/* Of five and of six bits. */
+#define MOE_IQ5_CODES                                                                              \
+    -126, -114, -103, -92, -83, -74, -65, -57, -50, -43, -36, -30, -24, -18, -12, -6, -1, 5, 11,   \
+        17, 23, 29, 36, 43, 51, 59, 68, 77, 87, 97, 109, 121
+#define MOE_IQ6_CODES                                                                              \
+    -127, -121, -115, -109, -104, -98, -93, -88, -84, -79, -74, -70, -66, -62, -58, -54, -51, -47, \
+        -44, -40, -37, -34, -31, -28, -25, -22, -19, -16, -13, -11, -8, -5, -2, 0, 3, 6, 9, 12,    \
+        14, 17, 20, 23, 27, 30, 33, 36, 40, 44, 47, 51, 55, 59, 63, 68, 72, 77, 82, 87, 92, 98,    \
+        103, 109, 115, 121
+/* What a run's bit adds to its codes. */
+enum { MOE_IQ2_SHIFT = 5, MOE_IQ4_SHIFT = 4, MOE_IQ5_SHIFT = 2, MOE_IQ6_SHIFT = 1 };
 
 static inline float moe_float_of_bits(uint32_t bits)
 {

@@ -2,7 +2,9 @@
 /* Takes blocks of every quantised type apart into the same parts: integer codes, scales, minima.
  * The reference product and the dequantisers use this; the ISA kernels must agree with it.
  *
- *  value of element i = scale[i / 16] * (float)code[i] + min[i / run] */
+ *  value of element i = scale[i / 16] * (float)code[i] + min[i / run]
+ *
+ * A type whose rows begin with a scale (moe_dtype_info.head_bytes) has scale[] without it. */
 #ifndef MOE_CPU_BLOCK_UNPACK_H
 #define MOE_CPU_BLOCK_UNPACK_H
 
@@ -28,5 +30,8 @@ typedef struct moe_block_format {
 
 /* NULL for float types and for numbers without a type. */
 const moe_block_format *moe_block_format_of(moe_dtype type);
+
+/* The scale that a row begins with; 1 for types whose rows have none. */
+float moe_row_scale(moe_dtype type, const void *row);
 
 #endif

@@ -296,9 +296,35 @@ static const moe_block_format formats[MOE_DTYPE_LIMIT] = {
     [MOE_DTYPE_TQ2_0] = {moe_unpack_tq2_0, 32, false},
     [MOE_DTYPE_MXFP4] = {unpack_mxfp4, 32, false},
     [MOE_DTYPE_NVFP4] = {moe_unpack_nvfp4, 16, false},
+    [MOE_DTYPE_IQ2_K] = {moe_unpack_iq2_k, 16, false},
+    [MOE_DTYPE_IQ3_K] = {moe_unpack_iq3_k, 16, false},
+    [MOE_DTYPE_IQ4_K] = {moe_unpack_iq4_k, 16, false},
+    [MOE_DTYPE_IQ5_K] = {moe_unpack_iq5_k, 16, false},
+    [MOE_DTYPE_IQ6_K] = {moe_unpack_iq6_k, 16, false},
+    [MOE_DTYPE_IQ2_KS] = {moe_unpack_iq2_ks, 32, false},
+    [MOE_DTYPE_IQ3_KS] = {moe_unpack_iq3_ks, 32, false},
+    [MOE_DTYPE_IQ4_KS] = {moe_unpack_iq4_ks, 32, false},
+    [MOE_DTYPE_IQ4_KSS] = {moe_unpack_iq4_kss, 32, false},
+    [MOE_DTYPE_IQ5_KS] = {moe_unpack_iq5_ks, 32, false},
 };
 
 const moe_block_format *moe_block_format_of(moe_dtype type)
 {
     return (unsigned)type < MOE_DTYPE_LIMIT && formats[type].unpack != NULL ? &formats[type] : NULL;
+}
+
+float moe_row_scale(moe_dtype type, const void *row)
+{
+    uint16_t half;
+    float scale = 1;
+    switch (moe_dtype_info_of(type)->head_bytes) {
+    case sizeof half:
+        memcpy(&half, row, sizeof half);
+        return moe_half_to_float(half);
+    case sizeof scale:
+        memcpy(&scale, row, sizeof scale);
+        return scale;
+    default:
+        return scale;
+    }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpackers (block_unpack.h) of the types with codebooks of points, of the ternary types and of
- * NVFP4. */
+/* Unpackers (block_unpack.h) of the types with codebooks of points, of the ternary types and
+ * NVFP4, and of those whose codes a bit of each run shifts. */
 #ifndef MOE_CPU_BLOCK_UNPACK_IQ_H
 #define MOE_CPU_BLOCK_UNPACK_IQ_H
 
@@ -16,5 +16,15 @@ void moe_unpack_iq1_m(const void *blocks, uint32_t n, moe_unpacked *out);
 void moe_unpack_tq1_0(const void *blocks, uint32_t n, moe_unpacked *out);
 void moe_unpack_tq2_0(const void *blocks, uint32_t n, moe_unpacked *out);
 void moe_unpack_nvfp4(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq2_k(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq3_k(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq4_k(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq5_k(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq6_k(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq2_ks(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq3_ks(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq4_ks(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq4_kss(const void *blocks, uint32_t n, moe_unpacked *out);
+void moe_unpack_iq5_ks(const void *blocks, uint32_t n, moe_unpacked *out);
 
 #endif

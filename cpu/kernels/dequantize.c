@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Converts rows of every type to float32, bit-equal to the formats' definition: scale * code,
- * rounded, then the minimum. */
+ * rounded, then the minimum. A row's scale multiplies the block's scales first. */
 #include "cpu/kernels/block_unpack.h"
 #include "cpu/kernels/matmul_reference.h"
 
 static void dequantize_blocks(moe_dtype type, const uint8_t *row, float *out, uint32_t n)
 {
     const moe_block_format *format = moe_block_format_of(type);
+    const float row_scale = moe_row_scale(type, row);
     for (uint32_t k = 0; k < n; k += MOE_GROUP) {
         moe_unpacked w;
         const uint32_t n_group = n - k < MOE_GROUP ? n - k : MOE_GROUP;
         format->unpack(row + moe_dtype_row_bytes(type, k), n_group, &w);
         for (uint32_t i = 0; i < n_group; i++) {
-            const float product = w.scale[i / 16] * (float)w.code[i];
+            const float product = row_scale * w.scale[i / 16] * (float)w.code[i];
             out[k + i] = format->has_mins ? product + w.min[i / format->run] : product;
         }
     }
@@ -47,6 +48,16 @@ DEQUANTIZE(iq1_m, MOE_DTYPE_IQ1_M)
 DEQUANTIZE(tq1_0, MOE_DTYPE_TQ1_0)
 DEQUANTIZE(tq2_0, MOE_DTYPE_TQ2_0)
 DEQUANTIZE(nvfp4, MOE_DTYPE_NVFP4)
+DEQUANTIZE(iq2_k, MOE_DTYPE_IQ2_K)
+DEQUANTIZE(iq3_k, MOE_DTYPE_IQ3_K)
+DEQUANTIZE(iq4_k, MOE_DTYPE_IQ4_K)
+DEQUANTIZE(iq5_k, MOE_DTYPE_IQ5_K)
+DEQUANTIZE(iq6_k, MOE_DTYPE_IQ6_K)
+DEQUANTIZE(iq2_ks, MOE_DTYPE_IQ2_KS)
+DEQUANTIZE(iq3_ks, MOE_DTYPE_IQ3_KS)
+DEQUANTIZE(iq4_ks, MOE_DTYPE_IQ4_KS)
+DEQUANTIZE(iq4_kss, MOE_DTYPE_IQ4_KSS)
+DEQUANTIZE(iq5_ks, MOE_DTYPE_IQ5_KS)
 #undef DEQUANTIZE
 
 static void dequantize_f32(const void *row, float *out, uint32_t n)
@@ -88,6 +99,11 @@ moe_dequantize_fn moe_dequantize_of(moe_dtype type)
         [MOE_DTYPE_IQ3_S] = dequantize_iq3_s,     [MOE_DTYPE_IQ1_S] = dequantize_iq1_s,
         [MOE_DTYPE_IQ1_M] = dequantize_iq1_m,     [MOE_DTYPE_TQ1_0] = dequantize_tq1_0,
         [MOE_DTYPE_TQ2_0] = dequantize_tq2_0,     [MOE_DTYPE_NVFP4] = dequantize_nvfp4,
+        [MOE_DTYPE_IQ2_K] = dequantize_iq2_k,     [MOE_DTYPE_IQ3_K] = dequantize_iq3_k,
+        [MOE_DTYPE_IQ4_K] = dequantize_iq4_k,     [MOE_DTYPE_IQ5_K] = dequantize_iq5_k,
+        [MOE_DTYPE_IQ6_K] = dequantize_iq6_k,     [MOE_DTYPE_IQ2_KS] = dequantize_iq2_ks,
+        [MOE_DTYPE_IQ3_KS] = dequantize_iq3_ks,   [MOE_DTYPE_IQ4_KS] = dequantize_iq4_ks,
+        [MOE_DTYPE_IQ4_KSS] = dequantize_iq4_kss, [MOE_DTYPE_IQ5_KS] = dequantize_iq5_ks,
     };
     return (unsigned)type < MOE_DTYPE_LIMIT ? table[type] : NULL;
 }

@@ -5,8 +5,8 @@
  * float accumulators ("lanes") that start at +0, whatever the number of rows, the tile shape or the
  * instruction set:
  *   - Quantised weights: a row is cut into runs of elements that share a scale, 16 for Q2_K, Q3_K,
- *     Q6_K, IQ1_M, IQ2_XS, IQ2_S and NVFP4, and 32 for all others. Run j belongs to lane j mod 16
- *     or j mod 8: a lane for each run of 256 elements. For each run, in order,
+ *     Q6_K, IQ1_M, IQ2_XS, IQ2_S, IQn_K and NVFP4, and 32 for all others. Run j belongs to lane j
+ * mod 16 or j mod 8: a lane for each run of 256 elements. For each run, in order,
  *
  *         s         = exact integer sum of (code value * q) over the run; (float)s is exact
  *         acc[lane] = fmaf(w_scale * x.d, (float)s, acc[lane])          (one rounded product)
@@ -17,14 +17,16 @@
  *
  *     with dsum = x.d * (float)(exact sum of q over the run), see quant_rows.h. w_scale is d for
  *     blocks of 32 and d * (float)sub_scale, one rounded product, for blocks of 256; for MXFP4 and
- *     IQ4 the codebook is the integers of the format and d the block's scale. For IQ2, IQ3 and IQ1
- *     codes are the codebook's magnitudes with their signs (IQ1: eight times the value, plus or
- *     minus one) and w_scale is d * (2 s + 1) times the format's power of two, which is exact.
- *     w_min is m for Q4_1 and Q5_1, -(dmin * (float)sub_min), one rounded product, for K-quants.
+ *     IQ4 the codebook is the integers of the format and d the block's scale. IQn_K add their
+ *     shift to the code; so do IQn_KS and IQ4_KSS, whose w_scale is (float)sub_scale. For other
+ *     types of IQ2, IQ3 and IQ1 codes are the codebook's magnitudes with their signs (IQ1: eight
+ * times the value, plus or minus one) and w_scale is d * (2 s + 1) times the format's power of two,
+ * which is exact. w_min is m for Q4_1 and Q5_1, -(dmin * (float)sub_min), one rounded product, for
+ * K-quants.
  *   - Float weights (F32, F16, BF16 widened exactly): 16 lanes, lane l = elements l, l + 16, ...
  *         acc[l] = fmaf(w, x, acc[l])
  *   - Reduction: for h = 8, 4, 2, 1 below the number of lanes: acc[l] += acc[l + h] for l < h.
- *     Result acc[0].
+ *     Result acc[0]; of types whose rows begin with a scale, scale * acc[0].
  * Compiled with -ffp-contract=off; subnormals are kept. */
 #ifndef MOE_CPU_MATMUL_H
 #define MOE_CPU_MATMUL_H

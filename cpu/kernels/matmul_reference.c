@@ -67,7 +67,8 @@ static void quantized_row(const moe_matmul_args *args, uint32_t o, uint32_t firs
         }
     }
     for (uint32_t r = 0; r < n_rows; r++) {
-        *target(args, first + r, o) = reduce(sums[r].acc, MOE_GROUP / format->run);
+        const float sum = reduce(sums[r].acc, MOE_GROUP / format->run);
+        *target(args, first + r, o) = moe_row_scale(args->type, weights) * sum;
     }
 }
 

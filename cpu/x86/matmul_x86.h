@@ -4,6 +4,7 @@
 #define MOE_X86_MATMUL_X86_H
 
 #include "cpu/kernels/matmul.h"
+#include "cpu/kernels/row_scales.h"
 
 void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
 
@@ -44,12 +45,33 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(tq2_0, TQ2_0, with)                                                                          \
     X(nvfp4, NVFP4, with)
 
+/* Types whose codes a bit of each run shifts: X(name, with). */
+#define MOE_QUANT_TYPES_SHIFTED(X, with)                                                           \
+    X(iq2_k, with)                                                                                 \
+    X(iq2_ks, with)                                                                                \
+    X(iq3_k, with)                                                                                 \
+    X(iq3_ks, with)                                                                                \
+    X(iq4_k, with)                                                                                 \
+    X(iq4_ks, with)                                                                                \
+    X(iq4_kss, with)                                                                               \
+    X(iq5_k, with)                                                                                 \
+    X(iq5_ks, with)                                                                                \
+    X(iq6_k, with)
+
 /* A function for each type, in which the type is a constant, and its entry in the table. (One
  * function with all their loops inlined takes compilers minutes and gigabytes.) */
 #define MOE_QUANT_MATMUL(name, TYPE, multiply)                                                     \
     static void matmul_##name(const moe_matmul_args *args)                                         \
     {                                                                                              \
         multiply(MOE_DTYPE_##TYPE, args);                                                          \
+    }
+/* For types whose rows begin with a scale. */
+#define MOE_ROW_SCALED_MATMUL(name, TYPE, multiply)                                                \
+    static void matmul_##name(const moe_matmul_args *args)                                         \
+    {                                                                                              \
+        const moe_matmul_args blocks = moe_matmul_behind_heads(args);                              \
+        multiply(MOE_DTYPE_##TYPE, &blocks);                                                       \
+        moe_matmul_scale_outputs(args);                                                            \
     }
 #define MOE_SET_QUANT_MATMUL(name, TYPE, kernels)                                                  \
     (kernels)->matmul[MOE_DTYPE_##TYPE] = matmul_##name;
@@ -72,5 +94,13 @@ void moe_matmul_init_avx512_vnni_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels);
+
+/* One for each of these types. */
+#define MOE_DECLARE_INIT(name, isa)                                                                \
+    void moe_matmul_init_##isa##_##name(moe_matmul_kernels *kernels);
+#define MOE_CALL_INIT(name, isa) moe_matmul_init_##isa##_##name(kernels);
+MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx2)
+MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx_vnni)
+MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx512_vnni)
 
 #endif

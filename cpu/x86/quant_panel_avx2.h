@@ -81,12 +81,12 @@ MOE_INLINE __m256i negative_bytes(__m256i bytes)
     return _mm256_cmpgt_epi8(_mm256_setzero_si256(), bytes);
 }
 
-/* A run's sums of the magnitudes of negative codes. */
-MOE_INLINE __m256i negative_sums(const uint8_t codes[8][PANEL_OUT][4])
+/* The sums of the magnitudes of negative codes in a run of 4 n elements. */
+MOE_INLINE __m256i negative_sums(const uint8_t codes[][PANEL_OUT][4], size_t n)
 {
     __m256i words = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < n; i++) {
         const __m256i c = _mm256_load_si256((const __m256i *)codes[i]);
         const __m256i negative = _mm256_min_epi8(c, _mm256_setzero_si256());
         words = _mm256_add_epi16(words, _mm256_maddubs_epi16(_mm256_set1_epi8(1), negative));
@@ -119,10 +119,11 @@ MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args
         }
         for (uint32_t e = 0; e < 8; e++) {
             transpose_8(codes[e], 32, panel->codes[64 * g + 8 * e]);
-            if (codes_are_signed(type, dot)) {
-                _mm256_store_si256((__m256i *)panel->start[8 * g + e],
-                                   negative_sums(panel->codes + 64 * g + 8 * e));
-            }
+        }
+        for (uint32_t j = 0; codes_are_signed(type, dot) && j < lanes; j++) {
+            const size_t first = 64 * g + t.run / 4 * j;
+            _mm256_store_si256((__m256i *)panel->start[lanes * g + j],
+                               negative_sums(panel->codes + first, t.run / 4));
         }
         for (uint32_t half = 0; half < lanes / 8; half++) {
             const uint32_t run = lanes * g + 8 * half;

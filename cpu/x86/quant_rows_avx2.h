@@ -51,12 +51,18 @@ MOE_INLINE int max_code(moe_dtype type)
     case MOE_DTYPE_Q5_1:
     case MOE_DTYPE_Q5_K:
         return 31;
+    case MOE_DTYPE_IQ2_K:
+    case MOE_DTYPE_IQ2_KS:
+        return 32 + 22;
     case MOE_DTYPE_Q6_K:
         return 63;
     case MOE_DTYPE_IQ2_XXS:
     case MOE_DTYPE_IQ2_XS:
     case MOE_DTYPE_IQ2_S:
         return 64 + 43;
+    case MOE_DTYPE_IQ3_K:
+    case MOE_DTYPE_IQ3_KS:
+        return 64 + 51;
     case MOE_DTYPE_IQ3_XXS:
         return 64 + 62;
     default:

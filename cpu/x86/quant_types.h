@@ -66,6 +66,26 @@ MOE_INLINE quant_type quant_type_of(moe_dtype type)
         return (quant_type){256, sizeof(moe_block_tq2_0), 0, 32, 0};
     case MOE_DTYPE_NVFP4:
         return (quant_type){64, sizeof(moe_block_nvfp4), 4, 16, 0};
+    case MOE_DTYPE_IQ2_K:
+        return (quant_type){256, sizeof(moe_block_iq2_k), 5, 16, 0};
+    case MOE_DTYPE_IQ3_K:
+        return (quant_type){256, sizeof(moe_block_iq3_k), 6, 16, 0};
+    case MOE_DTYPE_IQ4_K:
+        return (quant_type){256, sizeof(moe_block_iq4_k), 7, 16, 0};
+    case MOE_DTYPE_IQ5_K:
+        return (quant_type){256, sizeof(moe_block_iq5_k), 7, 16, 0};
+    case MOE_DTYPE_IQ6_K:
+        return (quant_type){256, sizeof(moe_block_iq6_k), 7, 16, 0};
+    case MOE_DTYPE_IQ2_KS:
+        return (quant_type){256, sizeof(moe_block_iq2_ks), 5, 32, 0};
+    case MOE_DTYPE_IQ3_KS:
+        return (quant_type){256, sizeof(moe_block_iq3_ks), 6, 32, 0};
+    case MOE_DTYPE_IQ4_KS:
+        return (quant_type){256, sizeof(moe_block_iq4_ks), 7, 32, 0};
+    case MOE_DTYPE_IQ4_KSS:
+        return (quant_type){256, sizeof(moe_block_iq4_kss), 7, 32, 0};
+    case MOE_DTYPE_IQ5_KS:
+        return (quant_type){256, sizeof(moe_block_iq5_ks), 7, 32, 0};
     default:
         return (quant_type){32, sizeof(moe_block_mxfp4), 4, 32, 0};
     }

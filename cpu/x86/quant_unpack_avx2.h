@@ -9,9 +9,11 @@
 #define MOE_X86_QUANT_UNPACK_AVX2_H
 
 #include "cpu/kernels/block_formats.h"
+#include "cpu/x86/quant_fields_avx2.h"
 #include "cpu/x86/quant_points_avx2.h"
 #include "cpu/x86/quant_rows_x86.h"
 #include "cpu/x86/quant_scales_x86.h"
+#include "cpu/x86/quant_shifted_avx2.h"
 
 #include <immintrin.h>
 
@@ -188,6 +190,20 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
     case MOE_DTYPE_NVFP4:
         scales_nvfp4(blocks, group.scales);
         break;
+    case MOE_DTYPE_IQ2_K:
+    case MOE_DTYPE_IQ3_K:
+    case MOE_DTYPE_IQ4_K:
+    case MOE_DTYPE_IQ5_K:
+    case MOE_DTYPE_IQ6_K: /* all begin with d */
+        scaled_epi8(group.scales, one_half(&q4_1->d), scales_of_shifted(type, blocks));
+        break;
+    case MOE_DTYPE_IQ2_KS:
+    case MOE_DTYPE_IQ3_KS:
+    case MOE_DTYPE_IQ4_KS:
+    case MOE_DTYPE_IQ4_KSS:
+    case MOE_DTYPE_IQ5_KS:
+        group.scales[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scales_of_shifted(type, blocks)));
+        break;
     default:
         group.scales[0] = eight_halves(&q4_1->d, t.block_bytes);
         if (t.has_mins) {
@@ -200,38 +216,10 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
 
 /* ---- Codes ---- */
 
-MOE_INLINE __m256i load_32(const uint8_t *bytes)
-{
-    return _mm256_loadu_si256((const __m256i *)bytes);
-}
-
-/* 16 bytes as 32 nibbles: the low ones, then the high ones. */
-MOE_INLINE __m256i nibbles_of_16(const uint8_t *qs)
-{
-    const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)qs));
-    return _mm256_and_si256(_mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4)),
-                            _mm256_set1_epi8(15));
-}
-
-/* The bits of `mask`, after moving bit `from` of every byte to bit `to`. */
-MOE_INLINE __m256i field(__m256i bytes, int from, int to, char mask)
-{
-    const __m256i moved =
-        from >= to ? _mm256_srli_epi16(bytes, from - to) : _mm256_slli_epi16(bytes, to - from);
-    return _mm256_and_si256(moved, _mm256_set1_epi8(mask));
-}
-
 MOE_INLINE __m256i add_fifth_bits(__m256i codes, const uint8_t *qh)
 {
     const __m256i set = bytes_of_bits(word_at(qh));
     return _mm256_or_si256(codes, _mm256_and_si256(set, _mm256_set1_epi8(16)));
-}
-
-MOE_INLINE __m256i iq4_codes(__m256i nibbles, int is_signed)
-{
-    const __m128i codes = _mm_setr_epi8(MOE_IQ4_CODES);
-    const __m128i offset = _mm_set1_epi8(is_signed ? 0 : (char)0x80);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_xor_si128(codes, offset)), nibbles);
 }
 
 MOE_INLINE __m256i mxfp4_codes(__m256i nibbles)
@@ -283,8 +271,10 @@ MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int
         return codes_tq1_0((const moe_block_tq1_0 *)group, e);
     case MOE_DTYPE_TQ2_0:
         return field(load_32(((const moe_block_tq2_0 *)group)->qs + 32 * (e / 4)), pair, 0, 3);
-    default: /* IQ4_XS */
+    case MOE_DTYPE_IQ4_XS:
         return iq4_codes(nibbles_of_16(iq4->qs + 16 * e), is_signed);
+    default:
+        return codes_of_shifted(type, group, e, is_signed);
     }
 }
 

@@ -5,9 +5,11 @@
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 
 #include "cpu/kernels/block_formats.h"
+#include "cpu/x86/quant_fields_avx512.h"
 #include "cpu/x86/quant_points_avx512.h"
 #include "cpu/x86/quant_rows_x86.h"
 #include "cpu/x86/quant_scales_x86.h"
+#include "cpu/x86/quant_shifted_avx512.h"
 #include "cpu/x86/quant_ternary_avx512.h"
 
 #include <immintrin.h>
@@ -25,68 +27,6 @@ MOE_INLINE group_state without_mins(__m512 scales)
     state.scales = scales;
     state.mins = _mm512_setzero_ps();
     return state;
-}
-
-MOE_INLINE __m512i halves_epi8(char low, char high)
-{
-    return _mm512_inserti64x4(_mm512_set1_epi8(low), _mm256_set1_epi8(high), 1);
-}
-
-/* ---- Parts that several types share ---- */
-
-MOE_INLINE __m512 broadcast_half(const uint16_t *half)
-{
-    return _mm512_cvtph_ps(_mm256_set1_epi16((short)*half));
-}
-
-/* Two arrays of 16 bytes as 64 nibbles: low ones of the first, high ones of the first, then the
- * second's. */
-MOE_INLINE __m512i nibbles_of_pair(const uint8_t *qs0, const uint8_t *qs1)
-{
-    const __m512i first = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)qs0));
-    const __m512i second = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)qs1));
-    const __m512i bytes = _mm512_mask_blend_epi64(0xf0, first, second);
-    const __m512i shifts = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
-    return _mm512_and_si512(_mm512_srlv_epi64(bytes, shifts), _mm512_set1_epi8(15));
-}
-
-/* 32 bytes as fields of one chunk: shifted right by `low` for the first 32 elements, by `high` for
- * the others, and masked. */
-MOE_INLINE __m512i fields_of_32(const uint8_t *bytes, int low, int high, char mask)
-{
-    const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)bytes));
-    const __m512i shifts = _mm512_inserti64x4(_mm512_set1_epi64(low), _mm256_set1_epi64x(high), 1);
-    return _mm512_and_si512(_mm512_srlv_epi64(both, shifts), _mm512_set1_epi8(mask));
-}
-
-/* Adds `value` where bit 2c (first half) or 2c + 1 (second half) of the 32 bytes is set. */
-MOE_INLINE __m512i add_plane(__m512i codes, const uint8_t *planes, int c, char value)
-{
-    const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)planes));
-    const __mmask64 set =
-        _mm512_test_epi8_mask(both, halves_epi8((char)(1 << 2 * c), (char)(2 << 2 * c)));
-    return _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(value));
-}
-
-MOE_INLINE __m512i add_fifth_bits(__m512i codes, const uint8_t *qh0, const uint8_t *qh1)
-{
-    uint32_t low, high;
-    memcpy(&low, qh0, 4);
-    memcpy(&high, qh1, 4);
-    const __mmask64 set = (uint64_t)high << 32 | low;
-    return _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(16));
-}
-
-MOE_INLINE __m512i iq4_table(void)
-{
-    const __m128i codes = _mm_setr_epi8(MOE_IQ4_CODES);
-    return _mm512_broadcast_i32x4(_mm_xor_si128(codes, _mm_set1_epi8((char)0x80)));
-}
-
-MOE_INLINE __m512i mxfp4_table(void)
-{
-    const __m128i codes = _mm_setr_epi8(MOE_MXFP4_CODES);
-    return _mm512_broadcast_i32x4(_mm_add_epi8(codes, _mm_set1_epi8(MXFP4_OFFSET)));
 }
 
 /* ---- What a group needs once ---- */
@@ -249,6 +189,19 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
         return without_mins(broadcast_half(&((const moe_block_tq2_0 *)group)->d));
     case MOE_DTYPE_NVFP4:
         return without_mins(scales_nvfp4(group));
+    case MOE_DTYPE_IQ2_K:
+    case MOE_DTYPE_IQ3_K:
+    case MOE_DTYPE_IQ4_K:
+    case MOE_DTYPE_IQ5_K:
+    case MOE_DTYPE_IQ6_K: /* all begin with d */
+        return without_mins(scaled_epi8((const uint16_t *)group, scales_of_shifted(type, group)));
+    case MOE_DTYPE_IQ2_KS:
+    case MOE_DTYPE_IQ3_KS:
+    case MOE_DTYPE_IQ4_KS:
+    case MOE_DTYPE_IQ4_KSS:
+    case MOE_DTYPE_IQ5_KS:
+        return without_mins(
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales_of_shifted(type, group))));
     default:
         return begin_halves(group, quant_type_of(type).block_bytes);
     }
@@ -313,9 +266,11 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const grou
         return codes_tq1_0((const moe_block_tq1_0 *)group, c);
     case MOE_DTYPE_TQ2_0:
         return fields_of_32(((const moe_block_tq2_0 *)group)->qs + 32 * (c / 2), pair, pair + 2, 3);
-    default: /* IQ4_XS */
+    case MOE_DTYPE_IQ4_XS:
         return _mm512_shuffle_epi8(iq4_table(),
                                    nibbles_of_pair(iq4->qs + 32 * c, iq4->qs + 32 * c + 16));
+    default:
+        return codes_of_shifted(type, group, c);
     }
 }
 

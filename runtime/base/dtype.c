@@ -28,6 +28,16 @@ static const moe_dtype_info dtype_table[MOE_DTYPE_LIMIT] = {
     [MOE_DTYPE_TQ2_0] = {"TQ2_0", 256, 66, false},
     [MOE_DTYPE_MXFP4] = {"MXFP4", 32, 17, false},
     [MOE_DTYPE_NVFP4] = {"NVFP4", 64, 36, false},
+    [MOE_DTYPE_IQ2_K] = {"IQ2_K", 256, 76, false, 0, true},
+    [MOE_DTYPE_IQ3_K] = {"IQ3_K", 256, 110, false, 0, true},
+    [MOE_DTYPE_IQ4_K] = {"IQ4_K", 256, 144, false, 0, true},
+    [MOE_DTYPE_IQ5_K] = {"IQ5_K", 256, 176, false, 0, true},
+    [MOE_DTYPE_IQ6_K] = {"IQ6_K", 256, 212, false, 0, true},
+    [MOE_DTYPE_IQ2_KS] = {"IQ2_KS", 256, 70, false, 2, true},
+    [MOE_DTYPE_IQ3_KS] = {"IQ3_KS", 256, 102, false, 2, true},
+    [MOE_DTYPE_IQ4_KS] = {"IQ4_KS", 256, 136, false, 4, true},
+    [MOE_DTYPE_IQ4_KSS] = {"IQ4_KSS", 256, 128, false, 4, true},
+    [MOE_DTYPE_IQ5_KS] = {"IQ5_KS", 256, 168, false, 4, true},
 };
 
 /* Names of the type numbers that the engine cannot compute with; gaps are retired numbers, and the
@@ -35,9 +45,7 @@ static const moe_dtype_info dtype_table[MOE_DTYPE_LIMIT] = {
 static const char *const other_names[] = {
     [9] = "Q8_1",     [15] = "Q8_K",    [24] = "I8",      [25] = "I16",     [26] = "I32",
     [27] = "I64",     [28] = "F64",     [41] = "Q1_0",    [42] = "Q2_0",    [133] = "Q6_0",
-    [134] = "IQ1_BN", [135] = "IQ2_BN", [137] = "IQ2_K",  [138] = "IQ3_K",  [139] = "IQ4_K",
-    [140] = "IQ5_K",  [141] = "IQ6_K",  [144] = "IQ4_KS", [145] = "IQ2_KS", [146] = "IQ4_KSS",
-    [152] = "IQ5_KS", [153] = "IQ2_KT", [154] = "IQ3_KT", [155] = "IQ4_KT", [156] = "IQ3_KS",
+    [134] = "IQ1_BN", [135] = "IQ2_BN", [153] = "IQ2_KT", [154] = "IQ3_KT", [155] = "IQ4_KT",
     [157] = "IQ2_KL", [158] = "IQ1_KT",
 };
 

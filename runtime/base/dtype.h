@@ -34,7 +34,17 @@ typedef enum moe_dtype {
     MOE_DTYPE_TQ2_0 = 35,
     MOE_DTYPE_MXFP4 = 39,
     MOE_DTYPE_NVFP4 = 40,
-    MOE_DTYPE_LIMIT = 41 /* one past the largest number known */
+    MOE_DTYPE_IQ2_K = 137,
+    MOE_DTYPE_IQ3_K = 138,
+    MOE_DTYPE_IQ4_K = 139,
+    MOE_DTYPE_IQ5_K = 140,
+    MOE_DTYPE_IQ6_K = 141,
+    MOE_DTYPE_IQ4_KS = 144,
+    MOE_DTYPE_IQ2_KS = 145,
+    MOE_DTYPE_IQ4_KSS = 146,
+    MOE_DTYPE_IQ5_KS = 152,
+    MOE_DTYPE_IQ3_KS = 156,
+    MOE_DTYPE_LIMIT = 157 /* one past the largest number known */
 } moe_dtype;
 
 typedef struct moe_dtype_info {
@@ -42,20 +52,22 @@ typedef struct moe_dtype_info {
     uint32_t block_elems; /* elements a block holds; row lengths are multiples of it */
     uint32_t block_bytes; /* bytes a block takes in the file and in memory */
     bool is_float;        /* F32, F16, BF16: multiplied as floats, not as int8 blocks */
+    uint8_t head_bytes;   /* a row's scale, before its blocks: 0, 2 (F16) or 4 (F32) */
+    bool cpu_only;        /* only devices with MOE_DEVICE_EVERY_TYPE compute with it */
 } moe_dtype_info;
 
 /* NULL when the engine does not know the type number. */
 const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 
 /* The usual name of any GGUF type number, also of types that the engine does not support
- * ("IQ2_K"), or "unknown". For messages. */
+ * ("IQ2_KT"), or "unknown". For messages. */
 const char *moe_dtype_name(uint32_t type);
 
 /* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */
 static inline uint64_t moe_dtype_row_bytes(moe_dtype type, uint64_t n_elems)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
-    return n_elems / info->block_elems * info->block_bytes;
+    return info->head_bytes + n_elems / info->block_elems * info->block_bytes;
 }
 
 #endif

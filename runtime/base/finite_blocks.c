@@ -20,7 +20,9 @@ static const struct {
     [MOE_DTYPE_Q6_K] = {208, 1},  [MOE_DTYPE_IQ4_NL] = {0, 1}, [MOE_DTYPE_IQ4_XS] = {0, 1},
     [MOE_DTYPE_IQ2_XXS] = {0, 1}, [MOE_DTYPE_IQ2_XS] = {0, 1}, [MOE_DTYPE_IQ2_S] = {0, 1},
     [MOE_DTYPE_IQ3_XXS] = {0, 1}, [MOE_DTYPE_IQ3_S] = {0, 1},  [MOE_DTYPE_IQ1_S] = {0, 1},
-    [MOE_DTYPE_TQ1_0] = {52, 1},  [MOE_DTYPE_TQ2_0] = {64, 1},
+    [MOE_DTYPE_TQ1_0] = {52, 1},  [MOE_DTYPE_TQ2_0] = {64, 1}, [MOE_DTYPE_IQ2_K] = {0, 1},
+    [MOE_DTYPE_IQ3_K] = {0, 1},   [MOE_DTYPE_IQ4_K] = {0, 1},  [MOE_DTYPE_IQ5_K] = {0, 1},
+    [MOE_DTYPE_IQ6_K] = {0, 1},
 };
 
 /* Loops with constant bounds and strides, so that the compiler can vectorise them. */
@@ -94,17 +96,47 @@ static bool blocks_are_finite(uint32_t type, const uint8_t *bytes, size_t n, siz
     }
 }
 
-void moe_finite_scan_begin(moe_finite_scan *scan, uint32_t type)
+void moe_finite_scan_begin(moe_finite_scan *scan, uint32_t type, uint64_t row_elems)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
     *scan = (moe_finite_scan){
         .type = type, .block_bytes = info != NULL ? info->block_bytes : 0, .finite = true};
+    if (info != NULL && info->head_bytes > 0) {
+        scan->head_bytes = info->head_bytes;
+        scan->row_bytes = moe_dtype_row_bytes((moe_dtype)type, row_elems);
+    }
+}
+
+/* Of each row the scale that it begins with. */
+static void scan_heads(moe_finite_scan *scan, const uint8_t *bytes, size_t n)
+{
+    const uint32_t head = scan->head_bytes;
+    while (n > 0) {
+        const uint64_t end = scan->at < head ? head : scan->row_bytes;
+        const size_t taken = end - scan->at < n ? (size_t)(end - scan->at) : n;
+        if (scan->at < head) {
+            memcpy(scan->carry + scan->at, bytes, taken);
+        }
+        scan->at += taken;
+        bytes += taken;
+        n -= taken;
+        if (scan->at == head) {
+            scan->finite =
+                scan->finite && (head == 4 ? words_are_finite(scan->carry, 1)
+                                           : halves_are_finite(scan->carry, 1, 2, F16_EXPONENT));
+        }
+        scan->at = scan->at == scan->row_bytes ? 0 : scan->at;
+    }
 }
 
 void moe_finite_scan_bytes(moe_finite_scan *scan, const uint8_t *bytes, size_t n)
 {
     uint32_t size = scan->block_bytes;
     if (size == 0) {
+        return;
+    }
+    if (scan->head_bytes > 0) {
+        scan_heads(scan, bytes, n);
         return;
     }
     if (scan->n_carry > 0) {

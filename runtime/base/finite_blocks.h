@@ -15,10 +15,13 @@ typedef struct moe_finite_scan {
     uint32_t block_bytes;                /* 0: an unknown type, of which all bytes are accepted */
     uint8_t carry[MOE_MOST_BLOCK_BYTES]; /* the begin of a block whose rest is still to come */
     uint32_t n_carry;
-    bool finite; /* so far */
+    uint32_t head_bytes;    /* if rows begin with a scale: of it, and of a row; blocks are whole */
+    uint64_t row_bytes, at; /* numbers then. at: bytes of the row seen so far */
+    bool finite;            /* so far */
 } moe_finite_scan;
 
-void moe_finite_scan_begin(moe_finite_scan *scan, uint32_t type);
+/* Of a tensor whose rows have row_elems elements, or of whole rows of it. */
+void moe_finite_scan_begin(moe_finite_scan *scan, uint32_t type, uint64_t row_elems);
 void moe_finite_scan_bytes(moe_finite_scan *scan, const uint8_t *bytes, size_t n);
 
 #endif

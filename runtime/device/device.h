@@ -269,7 +269,9 @@ typedef enum moe_device_feature {
     /* The host may read the device's memory where it lies. */
     MOE_DEVICE_READABLE = 1 << 2,
     /* Keys and values as Q4_0 and F8. */
-    MOE_DEVICE_SMALL_KV = 1 << 3
+    MOE_DEVICE_SMALL_KV = 1 << 3,
+    /* Weights of types with moe_dtype_info.cpu_only. */
+    MOE_DEVICE_EVERY_TYPE = 1 << 6
 } moe_device_feature;
 
 typedef struct moe_device_ops {

@@ -8,6 +8,7 @@
 #include "cpu/cpu_device.h"
 #include "cuda/cuda_loader.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
 #include "runtime/device/sim_device.h"
 
@@ -54,28 +55,36 @@ static int open_simulated(moe_device **out, const moe_device_choice *choice, moe
     return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
-static int check_features(moe_device **device, unsigned needs, moe_error *err)
+static int fail_features(const moe_device *device, const moe_device_choice *choice, unsigned lacks,
+                         moe_error *err)
 {
-    unsigned lacks = needs & ~(*device)->features;
-    if (lacks == 0) {
-        return MOE_OK;
+    if ((lacks & MOE_DEVICE_EVERY_TYPE) != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "the device %s does not compute with weights of type %s; the CPU does",
+                        device->name, moe_dtype_name(choice->any_type));
+    }
+    if ((lacks & MOE_DEVICE_SMALL_KV) != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, "
+                        "or the CPU",
+                        device->name);
     }
     bool attention = (lacks & MOE_DEVICE_MASKED_ATTENTION) != 0;
     bool experts = (lacks & MOE_DEVICE_EXPERT_FORMS) != 0;
-    if ((lacks & MOE_DEVICE_SMALL_KV) != 0) {
-        int failed = moe_fail(err, MOE_ERR_UNSUPPORTED,
-                              "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, "
-                              "or the CPU",
-                              (*device)->name);
-        (*device)->ops->close(*device);
-        *device = NULL;
-        return failed;
+    return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                    "the device %s does not have what this model needs: %s%s%s; the CPU does",
+                    device->name, attention ? "attention with windows or sinks" : "",
+                    attention && experts ? ", " : "",
+                    experts ? "experts with biases or other activations than SiLU" : "");
+}
+
+static int check_features(moe_device **device, const moe_device_choice *choice, moe_error *err)
+{
+    const unsigned lacks = choice->needs & ~(*device)->features;
+    if (lacks == 0) {
+        return MOE_OK;
     }
-    int status = moe_fail(err, MOE_ERR_UNSUPPORTED,
-                          "the device %s does not have what this model needs: %s%s%s; the CPU does",
-                          (*device)->name, attention ? "attention with windows or sinks" : "",
-                          attention && experts ? ", " : "",
-                          experts ? "experts with biases or other activations than SiLU" : "");
+    const int status = fail_features(*device, choice, lacks, err);
     (*device)->ops->close(*device);
     *device = NULL;
     return status;
@@ -91,7 +100,7 @@ static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t
     if (status == MOE_OK) {
         status = module->open(out, &options, err);
     }
-    return status != MOE_OK ? status : check_features(out, choice->needs, err);
+    return status != MOE_OK ? status : check_features(out, choice, err);
 }
 
 /* Opens the first usable GPU; if there is none, returns the error of the last one tried. */

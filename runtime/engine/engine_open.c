@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
 #include "offload/model_open.h"
@@ -104,6 +105,19 @@ static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
     return needs | (forms ? MOE_DEVICE_EXPERT_FORMS : 0);
 }
 
+/* The type of a tensor that only the CPU computes with. */
+static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
+{
+    for (size_t i = 0; i < moe_gguf_n_tensors(gguf); i++) {
+        *type = moe_gguf_tensor_at(gguf, i)->type;
+        const moe_dtype_info *info = moe_dtype_info_of(*type);
+        if (info != NULL && info->cpu_only) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
                            moe_error *err)
 {
@@ -115,6 +129,9 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                                 .team = engine->team,
                                 .cpu_features = cpu_features,
                                 .needs = needed_features(&engine->config, o->kv_cache)};
+    if (find_cpu_only_type(engine->gguf, &choice.any_type)) {
+        choice.needs |= MOE_DEVICE_EVERY_TYPE;
+    }
     status = moe_device_choice_open(&engine->device, &choice, err);
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,

@@ -167,7 +167,8 @@ static int read_part(verification *v, size_t index, bool *good, moe_error *err)
     bool has_checksum = moe_model_part_checksum(v->calibration, part, &expected);
     int status = MOE_OK;
     XXH3_64bits_reset(v->hash);
-    moe_finite_scan_begin(&v->scan, moe_gguf_tensor_at(v->gguf, part->tensor)->type);
+    const moe_gguf_tensor *tensor = moe_gguf_tensor_at(v->gguf, part->tensor);
+    moe_finite_scan_begin(&v->scan, tensor->type, tensor->dims[0]);
     for (uint64_t done = 0; done < part->range.size && status == MOE_OK;) {
         const uint8_t *bytes;
         size_t n;

@@ -243,9 +243,13 @@ static int measure_tensor(const moe_gguf_cursor *c, moe_gguf_tensor *tensor, uin
         return fail_tensor(c, tensor, "its row length is not a multiple of its type's block",
                            start);
     }
-    if (!moe_mul_u64(n_elements / info->block_elems, info->block_bytes, &tensor->size)) {
+    uint64_t n_rows = n_elements / tensor->dims[0];
+    uint64_t heads = 0;
+    if (!moe_mul_u64(n_elements / info->block_elems, info->block_bytes, &tensor->size) ||
+        !moe_mul_u64(n_rows, info->head_bytes, &heads) || tensor->size > UINT64_MAX - heads) {
         return fail_tensor(c, tensor, "its size in bytes overflows", start);
     }
+    tensor->size += heads;
     return MOE_OK;
 }
 

@@ -165,7 +165,7 @@ static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *
         if (load->hash != NULL) {
             XXH3_64bits_reset(load->hash);
         }
-        moe_finite_scan_begin(&load->scan, ref->type);
+        moe_finite_scan_begin(&load->scan, ref->type, ref->n_in);
         if (tries > 0) {
             load->bytes_done -= ref->size;
             status = moe_model_reader_begin(load->reader, load->ranges + load->at,

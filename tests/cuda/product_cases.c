@@ -54,7 +54,7 @@ product_case case_new(moe_dtype type, uint32_t n_in, uint32_t n_out, uint32_t n_
     c.weights = memory_of(n_out * c.row_bytes);
     c.expected = memory_of((size_t)n_rows * n_out * sizeof *c.expected);
     c.x = memory_of((size_t)n_rows * n_in * sizeof *c.x);
-    random_blocks(type, c.weights, (size_t)n_out * n_in, random);
+    random_rows(type, c.weights, n_out, n_in, random);
     fill(kind, c.x, (size_t)n_rows * n_in, random);
     memset(c.x + n_in, 0, n_in * sizeof *c.x); /* row 1 */
     if (!moe_dtype_info_of(type)->is_float)

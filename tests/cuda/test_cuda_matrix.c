@@ -84,7 +84,7 @@ static void check_shape(const product_case *c, shape s)
 static bool is_quantised(uint32_t type)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
-    return info != NULL && !info->is_float;
+    return info != NULL && !info->is_float && !info->cpu_only;
 }
 
 static void tiles_equal_the_reference(void **state)

@@ -36,7 +36,7 @@ static expert_case make_case(moe_dtype type, uint64_t *random)
         uint32_t n = i == 2 ? c.n_ff : c.n_in;
         uint32_t n_rows = i == 2 ? c.n_in : c.n_ff;
         c.parts[i] = guarded_new(n_rows * moe_dtype_row_bytes(type, n));
-        random_blocks(type, c.parts[i].data, (size_t)n_rows * n, random);
+        random_rows(type, c.parts[i].data, n_rows, n, random);
     }
     c.x = guarded_new(MAX_ROWS * c.n_in * sizeof(float));
     float *x = (float *)(void *)c.x.data;

@@ -111,14 +111,14 @@ static void write_architectures(FILE *out)
 }
 
 /* `expected` types have blocks with the reference's values, or none: floats are values. */
-static void write_types(FILE *out)
+static void write_types(FILE *out, bool cpu_only, const char *values_by)
 {
     size_t n = 0;
     char names[1024] = "";
     for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
         const moe_dtype_info *info = moe_dtype_info_of(type);
         char path[4096];
-        if (info == NULL) {
+        if (info == NULL || info->cpu_only != cpu_only) {
             continue;
         }
         snprintf(path, sizeof path, "%s/tests/oracle/quants/%s.f32", source, info->name);
@@ -128,8 +128,8 @@ static void write_types(FILE *out)
                  held ? "" : " (**no oracle**)");
         n_without += !held;
     }
-    fprintf(out, "| types | %zu | %s | the `gguf` package's dequantisation, bit by bit |\n", n,
-            names);
+    fprintf(out, "| types%s | %zu | %s | %s, bit by bit |\n", cpu_only ? ", on the CPU" : "", n,
+            names, values_by);
 }
 
 static bool same_patterns(const moe_pretokenizer *a, const moe_pretokenizer *b)
@@ -256,7 +256,8 @@ int main(int argc, char **argv)
     }
     write_architectures(out);
     fprintf(out, "\n| | how many | which | equal to |\n|---|---|---|---|\n");
-    write_types(out);
+    write_types(out, false, "the `gguf` package's dequantisation");
+    write_types(out, true, "`make_shifted.py`, which decodes them by bit streams");
     write_pretokenizers(out);
     write_templates(out);
     fclose(out);

@@ -200,7 +200,7 @@ static void bench_type(bench_data *data, moe_dtype type)
     data->type = type;
     data->row_bytes = moe_dtype_row_bytes(type, N_IN);
     data->n_out = (uint32_t)(stream_bytes / data->row_bytes) / 8 * 8;
-    random_blocks(type, data->weights, (size_t)64 * N_IN, &random);
+    random_rows(type, data->weights, 64, N_IN, &random);
     for (size_t b = 0; type == MOE_DTYPE_MXFP4 && b < 64 * data->row_bytes; b += 17) {
         data->weights[b] = 118; /* tests want subnormal scales, which no model has */
     }

@@ -56,14 +56,17 @@ float random_normal(uint64_t *state)
 
 /* Offsets of the f16 scales inside a block, -1 for none. */
 static const int half_offsets[MOE_DTYPE_LIMIT][2] = {
-    [MOE_DTYPE_Q4_0] = {0, -1},    [MOE_DTYPE_Q4_1] = {0, 2},    [MOE_DTYPE_Q5_0] = {0, -1},
-    [MOE_DTYPE_Q5_1] = {0, 2},     [MOE_DTYPE_Q8_0] = {0, -1},   [MOE_DTYPE_Q2_K] = {80, 82},
-    [MOE_DTYPE_Q3_K] = {108, -1},  [MOE_DTYPE_Q4_K] = {0, 2},    [MOE_DTYPE_Q5_K] = {0, 2},
-    [MOE_DTYPE_Q6_K] = {208, -1},  [MOE_DTYPE_IQ4_NL] = {0, -1}, [MOE_DTYPE_IQ4_XS] = {0, -1},
-    [MOE_DTYPE_IQ2_XXS] = {0, -1}, [MOE_DTYPE_IQ2_XS] = {0, -1}, [MOE_DTYPE_IQ2_S] = {0, -1},
-    [MOE_DTYPE_IQ3_XXS] = {0, -1}, [MOE_DTYPE_IQ3_S] = {0, -1},  [MOE_DTYPE_IQ1_S] = {0, -1},
-    [MOE_DTYPE_IQ1_M] = {-1, -1},  [MOE_DTYPE_TQ1_0] = {52, -1}, [MOE_DTYPE_TQ2_0] = {64, -1},
-    [MOE_DTYPE_MXFP4] = {-1, -1},  [MOE_DTYPE_NVFP4] = {-1, -1},
+    [MOE_DTYPE_Q4_0] = {0, -1},    [MOE_DTYPE_Q4_1] = {0, 2},      [MOE_DTYPE_Q5_0] = {0, -1},
+    [MOE_DTYPE_Q5_1] = {0, 2},     [MOE_DTYPE_Q8_0] = {0, -1},     [MOE_DTYPE_Q2_K] = {80, 82},
+    [MOE_DTYPE_Q3_K] = {108, -1},  [MOE_DTYPE_Q4_K] = {0, 2},      [MOE_DTYPE_Q5_K] = {0, 2},
+    [MOE_DTYPE_Q6_K] = {208, -1},  [MOE_DTYPE_IQ4_NL] = {0, -1},   [MOE_DTYPE_IQ4_XS] = {0, -1},
+    [MOE_DTYPE_IQ2_XXS] = {0, -1}, [MOE_DTYPE_IQ2_XS] = {0, -1},   [MOE_DTYPE_IQ2_S] = {0, -1},
+    [MOE_DTYPE_IQ3_XXS] = {0, -1}, [MOE_DTYPE_IQ3_S] = {0, -1},    [MOE_DTYPE_IQ1_S] = {0, -1},
+    [MOE_DTYPE_IQ1_M] = {-1, -1},  [MOE_DTYPE_TQ1_0] = {52, -1},   [MOE_DTYPE_TQ2_0] = {64, -1},
+    [MOE_DTYPE_MXFP4] = {-1, -1},  [MOE_DTYPE_NVFP4] = {-1, -1},   [MOE_DTYPE_IQ2_K] = {0, -1},
+    [MOE_DTYPE_IQ3_K] = {0, -1},   [MOE_DTYPE_IQ4_K] = {0, -1},    [MOE_DTYPE_IQ5_K] = {0, -1},
+    [MOE_DTYPE_IQ6_K] = {0, -1},   [MOE_DTYPE_IQ2_KS] = {-1, -1},  [MOE_DTYPE_IQ3_KS] = {-1, -1},
+    [MOE_DTYPE_IQ4_KS] = {-1, -1}, [MOE_DTYPE_IQ4_KSS] = {-1, -1}, [MOE_DTYPE_IQ5_KS] = {-1, -1},
 };
 
 /* Of either sign, 2^-12 .. 2^-2; one in 32 is zero or subnormal. */
@@ -101,7 +104,8 @@ static void scatter_half(uint8_t *block, uint16_t half)
     }
 }
 
-void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state)
+/* Blocks without what a row may begin with. */
+static void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
     uint8_t *bytes = out;
@@ -124,6 +128,23 @@ void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state)
         if (type == MOE_DTYPE_MXFP4) {
             bytes[b] = (uint8_t)(random_bits(state) % 64 == 0 ? bytes[b] % 3 : 110 + bytes[b] % 16);
         }
+    }
+}
+
+void random_rows(moe_dtype type, void *out, size_t n_rows, size_t n_in, uint64_t *state)
+{
+    const size_t head_bytes = moe_dtype_info_of(type)->head_bytes;
+    if (head_bytes == 0) {
+        random_blocks(type, out, n_rows * n_in, state);
+        return;
+    }
+    const size_t row_bytes = moe_dtype_row_bytes(type, n_in);
+    for (size_t r = 0; r < n_rows; r++) {
+        uint8_t *row = (uint8_t *)out + r * row_bytes;
+        const uint16_t half = random_half(state);
+        const float scale = r % 16 == 15 ? 0x1p-140f : random_normal(state) * 0x1p-8f;
+        memcpy(row, head_bytes == sizeof half ? (const void *)&half : &scale, head_bytes);
+        random_blocks(type, row + head_bytes, n_in, state);
     }
 }
 

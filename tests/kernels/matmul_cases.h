@@ -22,8 +22,8 @@ void guarded_free(guarded *memory);
 uint32_t random_bits(uint64_t *state);
 float random_normal(uint64_t *state); /* roughly: a sum of four uniform numbers */
 
-/* Random blocks of n elements; scales are finite and of ordinary size, with a few zeros. */
-void random_blocks(moe_dtype type, void *out, size_t n, uint64_t *state);
+/* Random rows of n_in elements; scales are finite and of ordinary size, with a few zeros. */
+void random_rows(moe_dtype type, void *out, size_t n_rows, size_t n_in, uint64_t *state);
 
 typedef struct isa_level {
     const char *name;

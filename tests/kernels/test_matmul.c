@@ -37,7 +37,7 @@ static matmul_case case_new(moe_dtype type, uint32_t n_in, uint64_t *random)
     c.weights = malloc(MAX_OUT * c.row_bytes);
     c.expected = malloc(X_ROWS * MAX_OUT * sizeof *c.expected);
     assert_true(c.weights != NULL && c.expected != NULL);
-    random_blocks(type, c.weights, (size_t)MAX_OUT * n_in, random);
+    random_rows(type, c.weights, MAX_OUT, n_in, random);
     c.x = guarded_new(X_ROWS * (size_t)n_in * sizeof(float));
     float *x = (float *)c.x.data;
     for (size_t i = 0; i < X_ROWS * (size_t)n_in; i++) {

@@ -277,7 +277,8 @@ static uint64_t seed_of(const char *name)
 
 /* Floats from -0.125 to 0.125 (norm weights around 1); blocks of random bytes whose every other
  * byte's high bits are cleared, so that no half-precision scale is large, infinite or NaN. */
-static void put_data(bytes *to, const char *name, uint32_t type, uint64_t n_elems)
+static void put_data(bytes *to, const char *name, uint32_t type, uint64_t row_elems,
+                     uint64_t n_elems)
 {
     const moe_dtype_info *info = moe_dtype_info_of(type);
     uint64_t state = seed_of(name);
@@ -297,7 +298,9 @@ static void put_data(bytes *to, const char *name, uint32_t type, uint64_t n_elem
             put_uint(to, 0x2c00u | (next_random(&state) & 0x83ffu), 2);
         }
     }
-    uint64_t n_bytes = info->is_float ? 0 : n_elems / info->block_elems * info->block_bytes;
+    uint64_t n_rows = row_elems == 0 ? 0 : n_elems / row_elems;
+    uint64_t n_bytes =
+        info->is_float ? 0 : n_rows * moe_dtype_row_bytes((moe_dtype)type, row_elems);
     for (uint64_t i = 0; i < n_bytes; i++) {
         uint8_t byte = (uint8_t)next_random(&state);
         put_uint(to, i % 2 == 1 ? byte & 0xa7u : byte, 1);
@@ -309,16 +312,18 @@ void gb_tensor(gguf_builder *b, const char *name, uint32_t type, int n_dims, ...
     va_list args;
     item *tensor = add(&b->tensors, &b->n_tensors, name, strlen(name));
     uint64_t n_elems = 1;
+    uint64_t row_elems = 0;
     put_uint(&tensor->rest, (uint64_t)n_dims, 4);
     va_start(args, n_dims);
     for (int i = 0; i < n_dims; i++) {
         uint64_t dim = (uint64_t)va_arg(args, int);
         n_elems *= dim;
+        row_elems = i == 0 ? dim : row_elems;
         put_uint(&tensor->rest, dim, 8);
     }
     va_end(args);
     put_uint(&tensor->rest, type, 4);
-    put_data(&tensor->data, name, type, n_elems);
+    put_data(&tensor->data, name, type, row_elems, n_elems);
 }
 
 void gb_raw_tensor(gguf_builder *b, const gb_entry *entry)

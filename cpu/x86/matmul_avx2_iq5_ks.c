@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX2 products of IQ5_KS: a file for each type, so that they compile side by side. */
+#include "cpu/x86/matmul_avx2.h"
+
+MOE_ROW_SCALED_MATMUL(iq5_ks, IQ5_KS, multiply)
+
+void moe_matmul_init_avx2_iq5_ks(moe_matmul_kernels *kernels)
+{
+    MOE_SET_QUANT_MATMUL(iq5_ks, IQ5_KS, kernels)
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX2 products of IQ6_K: a file for each type, so that they compile side by side. */
+#include "cpu/x86/matmul_avx2.h"
+
+MOE_QUANT_MATMUL(iq6_k, IQ6_K, multiply)
+
+void moe_matmul_init_avx2_iq6_k(moe_matmul_kernels *kernels)
+{
+    MOE_SET_QUANT_MATMUL(iq6_k, IQ6_K, kernels)
+}

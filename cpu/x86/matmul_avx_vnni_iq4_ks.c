@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX-VNNI products of IQ4_KS: a file for each type, so that they compile side by side. */
+#include "cpu/x86/matmul_avx_vnni.h"
+
+MOE_ROW_SCALED_MATMUL(iq4_ks, IQ4_KS, multiply)
+
+void moe_matmul_init_avx_vnni_iq4_ks(moe_matmul_kernels *kernels)
+{
+    MOE_SET_QUANT_MATMUL(iq4_ks, IQ4_KS, kernels)
+}
