@@ -15,10 +15,24 @@ static bool is_of(const moe_expert_cache *cache, uint32_t domain, uint32_t key)
     return key < cache->n_keys && cache->domain_of_layer[key / cache->n_expert] == domain;
 }
 
+/* Whether forecasts may go to a cache's only domain as they are. */
+static bool all_are_keys(const moe_expert_cache *cache, const moe_policy_forecast *uses, size_t n)
+{
+    bool all = cache->domains[0].first_key == 0;
+    for (size_t i = 0; i < n; i++) {
+        all &= uses[i].key < cache->n_keys;
+    }
+    return all;
+}
+
 void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n)
 {
     if (!moe_policy_looks_ahead(cache->policy)) {
+        return;
+    }
+    if (cache->n_domains == 1 && all_are_keys(cache, uses, n)) {
+        cache->policy->lookahead(cache->domains[0].state, first_pass, uses, n);
         return;
     }
     moe_policy_forecast *own = moe_calloc(n > 0 ? n : 1, sizeof *own);

@@ -33,6 +33,16 @@
         item(0x##k##u), item(0x##l##u), item(0x##m##u), item(0x##n##u), item(0x##o##u),            \
         item(0x##p##u),
 
+/* A row of points as bytes, for tables of every device (weight_points.cuh has the GPU's). */
+#define MOE_ITEM_IQ2(p)      MOE_POINT_OF_8(p, MOE_IQ2_LEVEL)
+#define MOE_ITEM_IQ1(p)      MOE_POINT_OF_8(p, MOE_IQ1_LEVEL)
+#define MOE_ITEM_IQ3_XXS(p)  MOE_POINT_OF_4(p, MOE_IQ3_XXS_LEVEL)
+#define MOE_ITEM_IQ3_S(p)    MOE_POINT_OF_4(p, MOE_IQ3_S_LEVEL)
+#define MOE_ROW_IQ2(...)     MOE_ROW_OF_ITEMS(MOE_ITEM_IQ2, __VA_ARGS__)
+#define MOE_ROW_IQ1(...)     MOE_ROW_OF_ITEMS(MOE_ITEM_IQ1, __VA_ARGS__)
+#define MOE_ROW_IQ3_XXS(...) MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_XXS, __VA_ARGS__)
+#define MOE_ROW_IQ3_S(...)   MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_S, __VA_ARGS__)
+
 /* IQ2's and IQ1's eight magnitudes, IQ3's four. */
 extern const uint64_t moe_iq2_xxs_bytes[256];
 extern const uint64_t moe_iq2_xs_bytes[512];

@@ -8,15 +8,6 @@
 #include "cpu/kernels/codebooks.h"
 #include "cuda/kernels/weight_formats.cuh"
 
-#define MOE_ITEM_IQ2(p)      MOE_POINT_OF_8(p, MOE_IQ2_LEVEL)
-#define MOE_ITEM_IQ1(p)      MOE_POINT_OF_8(p, MOE_IQ1_LEVEL)
-#define MOE_ITEM_IQ3_XXS(p)  MOE_POINT_OF_4(p, MOE_IQ3_XXS_LEVEL)
-#define MOE_ITEM_IQ3_S(p)    MOE_POINT_OF_4(p, MOE_IQ3_S_LEVEL)
-#define MOE_ROW_IQ2(...)     MOE_ROW_OF_ITEMS(MOE_ITEM_IQ2, __VA_ARGS__)
-#define MOE_ROW_IQ1(...)     MOE_ROW_OF_ITEMS(MOE_ITEM_IQ1, __VA_ARGS__)
-#define MOE_ROW_IQ3_XXS(...) MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_XXS, __VA_ARGS__)
-#define MOE_ROW_IQ3_S(...)   MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_S, __VA_ARGS__)
-
 MOE_DEVICE_TABLE uint64_t book_iq2_xxs[256] = {MOE_IQ2_XXS_POINTS(MOE_ROW_IQ2)};
 MOE_DEVICE_TABLE uint64_t book_iq2_xs[512] = {MOE_IQ2_XS_POINTS(MOE_ROW_IQ2)};
 MOE_DEVICE_TABLE uint64_t book_iq2_s[1024] = {MOE_IQ2_S_POINTS(MOE_ROW_IQ2)};

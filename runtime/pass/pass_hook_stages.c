@@ -56,83 +56,112 @@ bool moe_pass_needs_host_routing(const moe_runner *runner, const moe_pass *pass)
     return needs;
 }
 
-int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, moe_error *err)
+/* ---- Stages ---- */
+
+/* The arguments of a stage; each stage uses some of them. */
+typedef struct stage_call {
+    moe_runner *runner;
+    const moe_pass *pass;
+    uint32_t layer;
+    moe_layer_request *request;
+    bool *done;
+    moe_error *err;
+} stage_call;
+
+/* Calls one stage of a hook, if the hook has it. */
+typedef int (*stage_fn)(const moe_pass_hook *hook, const stage_call *call);
+
+static int call_hooks(stage_fn stage, const stage_call *call)
 {
+    const moe_pass *pass = call->pass;
     int status = MOE_OK;
-    *done = false;
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL && status == MOE_OK && !*done;
+    for (moe_pass_hook *h = first_of(call->runner->hooks, pass); h != NULL && status == MOE_OK;
          h = first_of(h->next, pass)) {
-        if (h->take_over != NULL) {
-            status = h->take_over(h->context, runner, pass, done, err);
-        }
+        status = stage(h, call);
     }
     return status;
 }
 
+static int take_over(const moe_pass_hook *h, const stage_call *c)
+{
+    bool asks = h->take_over != NULL && !*c->done;
+    return asks ? h->take_over(h->context, c->runner, c->pass, c->done, c->err) : MOE_OK;
+}
+
+static int before_pass(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->before_pass != NULL ? h->before_pass(h->context, c->runner, c->pass, c->err) : MOE_OK;
+}
+
+static int after_routing(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->after_routing != NULL
+               ? h->after_routing(h->context, c->runner, c->pass, c->layer, c->err)
+               : MOE_OK;
+}
+
+static int on_request(const moe_pass_hook *h, const stage_call *c)
+{
+    if (h->on_request != NULL) {
+        h->on_request(h->context, c->runner, c->request);
+    }
+    return MOE_OK;
+}
+
+static int while_loading(const moe_pass_hook *h, const stage_call *c)
+{
+    if (h->while_loading != NULL) {
+        h->while_loading(h->context, c->runner, c->layer);
+    }
+    return MOE_OK;
+}
+
+static int after_experts(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->after_experts != NULL
+               ? h->after_experts(h->context, c->runner, c->pass, c->layer, c->err)
+               : MOE_OK;
+}
+
+static int after_pass(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->after_pass != NULL ? h->after_pass(h->context, c->runner, c->pass, c->err) : MOE_OK;
+}
+
+int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, moe_error *err)
+{
+    *done = false;
+    return call_hooks(take_over, &(stage_call){runner, pass, .done = done, .err = err});
+}
+
 int moe_hooks_before_pass(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    int status = MOE_OK;
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL && status == MOE_OK;
-         h = first_of(h->next, pass)) {
-        if (h->before_pass != NULL) {
-            status = h->before_pass(h->context, runner, pass, err);
-        }
-    }
-    return status;
+    return call_hooks(before_pass, &(stage_call){runner, pass, .err = err});
 }
 
 int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             moe_error *err)
 {
-    int status = MOE_OK;
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL && status == MOE_OK;
-         h = first_of(h->next, pass)) {
-        if (h->after_routing != NULL) {
-            status = h->after_routing(h->context, runner, pass, layer, err);
-        }
-    }
-    return status;
+    return call_hooks(after_routing, &(stage_call){runner, pass, .layer = layer, .err = err});
 }
 
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request)
 {
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL; h = first_of(h->next, pass)) {
-        if (h->on_request != NULL) {
-            h->on_request(h->context, runner, request);
-        }
-    }
+    (void)call_hooks(on_request, &(stage_call){runner, pass, .request = request});
 }
 
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL; h = first_of(h->next, pass)) {
-        if (h->while_loading != NULL) {
-            h->while_loading(h->context, runner, layer);
-        }
-    }
+    (void)call_hooks(while_loading, &(stage_call){runner, pass, .layer = layer});
 }
 
 int moe_hooks_after_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             moe_error *err)
 {
-    int status = MOE_OK;
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL && status == MOE_OK;
-         h = first_of(h->next, pass)) {
-        if (h->after_experts != NULL) {
-            status = h->after_experts(h->context, runner, pass, layer, err);
-        }
-    }
-    return status;
+    return call_hooks(after_experts, &(stage_call){runner, pass, .layer = layer, .err = err});
 }
 
 int moe_hooks_after_pass(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    int status = MOE_OK;
-    for (moe_pass_hook *h = first_of(runner->hooks, pass); h != NULL && status == MOE_OK;
-         h = first_of(h->next, pass)) {
-        if (h->after_pass != NULL) {
-            status = h->after_pass(h->context, runner, pass, err);
-        }
-    }
-    return status;
+    return call_hooks(after_pass, &(stage_call){runner, pass, .err = err});
 }

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "../speculate/chi_square.h"
+#include "../draft/chi_square.h"
 #include "engine_fixture.h"
 #include "engine_options.h"
 

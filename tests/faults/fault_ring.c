@@ -144,14 +144,18 @@ static int refusal(fault_chosen chosen)
 }
 
 /* Of the calls that enter the kernel with the ring alone. */
-static int submit(struct io_uring *ring, int (*true_call)(struct io_uring *), const void *caller)
+static int submit(struct io_uring *ring, int (**true_call)(struct io_uring *), const char *name,
+                  const void *caller)
 {
+    if (*true_call == NULL) {
+        *true_call = fault_true_call(name);
+    }
     fault_chosen chosen = fault_choose(caller, FAULT_ENTER, BIT(FAIL) | BIT(LATE));
     if (chosen.kind == FAULT_FAIL) {
         return refusal(chosen);
     }
     look_at_submissions(ring, caller);
-    int rc = true_call(ring);
+    int rc = (*true_call)(ring);
     look_at_completions(ring, caller);
     return rc;
 }
@@ -159,19 +163,13 @@ static int submit(struct io_uring *ring, int (*true_call)(struct io_uring *), co
 HOOK int io_uring_submit(struct io_uring *ring)
 {
     static int (*true_call)(struct io_uring *);
-    if (true_call == NULL) {
-        true_call = fault_true_call("io_uring_submit");
-    }
-    return submit(ring, true_call, CALLER);
+    return submit(ring, &true_call, "io_uring_submit", CALLER);
 }
 
 HOOK int io_uring_submit_and_get_events(struct io_uring *ring)
 {
     static int (*true_call)(struct io_uring *);
-    if (true_call == NULL) {
-        true_call = fault_true_call("io_uring_submit_and_get_events");
-    }
-    return submit(ring, true_call, CALLER);
+    return submit(ring, &true_call, "io_uring_submit_and_get_events", CALLER);
 }
 
 HOOK int io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **cqe,

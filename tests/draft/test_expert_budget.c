@@ -12,7 +12,7 @@
 
 #include "runtime/lossy/budget_oracle.h"
 #include "runtime/lossy/expert_budget.h"
-#include "tests/speculate/route_case.h"
+#include "tests/draft/route_case.h"
 
 static void apply(const moe_expert_budget *budget, moe_route_edit *edit, moe_budget_stats *stats)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/speculate/length_process.h"
+#include "tests/draft/length_process.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "runtime/lossy/buddy.h"
-#include "tests/speculate/route_case.h"
+#include "tests/draft/route_case.h"
 
 /* M + 1 of expert 0 is 4, 4, 2 of 10; of expert 3 all are equal. */
 static void test_lists_by_hand(void **state)

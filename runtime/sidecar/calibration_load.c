@@ -1,204 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/sidecar/calibration.h"
-
-#include <math.h>
+/* Reads a sidecar. The file is hostile: everything in it is checked. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <xxhash.h>
 
-#include "runtime/base/alloc.h"
-#include "runtime/base/error.h"
-#include "runtime/model/gguf_writer.h"
 #include "offload/model_open.h"
+#include "runtime/base/error.h"
+#include "runtime/sidecar/calibration_tables.h"
 
-/* Version 1 had a fingerprint without the weights, and no .tables. */
-#define VERSION    2u
-#define N_TABLES   10u /* without gram */
-#define TABLE_GRAM N_TABLES
 #define MAX_TOKENS (UINT64_C(1) << 53) /* so that sums cannot overflow */
-/* GGUF's numbers of the tensor types used here. */
-#define TYPE_F32 0u
-#define TYPE_I16 25u
-#define TYPE_I64 27u
-
-/* One tensor of the file and where it lies in memory. */
-typedef struct table {
-    const char *name;
-    uint32_t type;
-    uint32_t n_dims;
-    uint64_t dims[3]; /* dims[0] is the row length */
-    void **memory;
-    uint64_t bytes;
-} table;
-
-static uint64_t element_bytes(uint32_t type)
-{
-    return type == TYPE_I64 ? 8 : type == TYPE_I16 ? 2 : 4;
-}
-
-/* Lists the tables in the order of the file. */
-static void list_tables(moe_calibration *c, table *tables)
-{
-    uint64_t n = c->shape.n_expert;
-    uint64_t l = c->shape.n_layer;
-    uint64_t e = c->shape.n_embd;
-    uint64_t p = MOE_PERCENTILES;
-    const table list[N_TABLES + 1] = {
-        {"counts", TYPE_I64, 2, {n, l, 1}, (void **)&c->counts, 0},
-        {"coactivation", TYPE_F32, 3, {n, n, l}, (void **)&c->coactivation, 0},
-        {"coactivation.weighted", TYPE_F32, 3, {n, n, l}, (void **)&c->coactivation_weighted, 0},
-        {"tae.percentiles", TYPE_F32, 2, {p, l, 1}, (void **)&c->tae, 0},
-        {"margin.percentiles", TYPE_F32, 2, {p, l, 1}, (void **)&c->margin, 0},
-        {"affinity.output", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[0], 0},
-        {"affinity.weight", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[1], 0},
-        {"affinity.coact", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[2], 0},
-        {"affinity.router", TYPE_I16, 3, {n, n, l}, (void **)&c->affinity[3], 0},
-        {"checksums", TYPE_I64, 3, {MOE_EXPERT_PARTS, n, l}, (void **)&c->checksums, 0},
-        {"gram", TYPE_F32, 3, {e, e, l}, (void **)&c->gram, 0},
-    };
-    memcpy(tables, list, sizeof list);
-    for (uint32_t i = 0; i <= N_TABLES; i++) {
-        table *t = &tables[i];
-        t->bytes = t->dims[0] * t->dims[1] * t->dims[2] * element_bytes(t->type);
-    }
-}
-
-static uint32_t n_tables_of(moe_calibration_extent extent)
-{
-    return extent == MOE_CALIBRATION_HOTNESS  ? 1
-           : extent == MOE_CALIBRATION_TABLES ? N_TABLES
-                                              : N_TABLES + 1;
-}
-
-bool moe_calibration_has_tables(const moe_calibration *calibration)
-{
-    return calibration->checksums != NULL;
-}
-
-int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
-                           const char *text_name, moe_calibration_extent extent, moe_error *err)
-{
-    *out = NULL;
-    moe_calibration *c = moe_calloc(1, sizeof *c);
-    bool complete = c != NULL;
-    if (complete) {
-        table tables[N_TABLES + 1];
-        c->shape = *shape;
-        c->text_name = moe_strdup(text_name);
-        complete = c->text_name != NULL;
-        list_tables(c, tables);
-        for (uint32_t i = 0; i < n_tables_of(extent); i++) {
-            *tables[i].memory = moe_calloc(tables[i].bytes, 1);
-            complete &= *tables[i].memory != NULL;
-        }
-    }
-    if (!complete) {
-        moe_calibration_free(&c);
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for calibration tables");
-    }
-    *out = c;
-    return MOE_OK;
-}
-
-void moe_calibration_free(moe_calibration **calibration)
-{
-    moe_calibration *c = *calibration;
-    if (c != NULL) {
-        table tables[N_TABLES + 1];
-        list_tables(c, tables);
-        for (uint32_t i = 0; i <= N_TABLES; i++) {
-            free(*tables[i].memory);
-        }
-        free(c->tensor_checksums);
-        free(c->text_name);
-        free(c);
-    }
-    *calibration = NULL;
-}
-
-static uint64_t mix_table(uint64_t hash, const table *t)
-{
-    return XXH3_64bits_withSeed(*t->memory, t->bytes, hash);
-}
-
-int moe_calibration_make_tensors(moe_calibration *c, uint32_t n_tensors, moe_error *err)
-{
-    c->tensor_checksums = moe_calloc(n_tensors, sizeof *c->tensor_checksums);
-    c->n_tensors = n_tensors;
-    return c->tensor_checksums != NULL
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums of %u tensors", n_tensors);
-}
-
-/* The checksum of the tables that find damage. */
-static uint64_t mix_integrity(const moe_calibration *c)
-{
-    const uint64_t numbers[] = {c->header, c->n_samples, c->n_tensors};
-    uint64_t hash = XXH3_64bits_withSeed(numbers, sizeof numbers, c->shape.fingerprint);
-    hash = XXH3_64bits_withSeed(c->samples, c->n_samples * sizeof *c->samples, hash);
-    return XXH3_64bits_withSeed(c->tensor_checksums, c->n_tensors * sizeof *c->tensor_checksums,
-                                hash);
-}
-
-/* ---- Writing ---- */
-
-static void write_integrity(moe_gguf_writer *w, const moe_calibration *c)
-{
-    const uint64_t samples[3] = {c->n_samples, 1, 1};
-    const uint64_t tensors[3] = {c->n_tensors, 1, 1};
-    moe_gguf_writer_u64(w, "moe-cal.model.header", c->header);
-    moe_gguf_writer_u64(w, "moe-cal.integrity.checksum", mix_integrity(c));
-    moe_gguf_writer_tensor(w, "model.samples", TYPE_I64, 1, samples, c->samples,
-                           samples[0] * sizeof *c->samples);
-    moe_gguf_writer_tensor(w, "tensor.checksums", TYPE_I64, 1, tensors, c->tensor_checksums,
-                           tensors[0] * sizeof *c->tensor_checksums);
-}
-
-int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err)
-{
-    moe_calibration copy = *calibration; /* the list needs pointers that it may write to */
-    table tables[N_TABLES + 1];
-    list_tables(&copy, tables);
-    uint32_t n_checked = moe_calibration_has_tables(&copy) ? N_TABLES : 1;
-    uint32_t n_tables = n_checked + (copy.gram != NULL);
-    uint64_t checksum = copy.shape.fingerprint;
-    for (uint32_t i = 0; i < n_checked; i++) {
-        checksum = mix_table(checksum, &tables[i]);
-    }
-    moe_gguf_writer *w = moe_gguf_writer_create();
-    if (w == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory to write %s", path);
-    }
-    moe_gguf_writer_string(w, "general.architecture", "moe-calibration");
-    moe_gguf_writer_u32(w, "moe-cal.version", VERSION);
-    moe_gguf_writer_u32(w, "moe-cal.tables", n_checked);
-    moe_gguf_writer_u64(w, "moe-cal.model.fingerprint", copy.shape.fingerprint);
-    moe_gguf_writer_u32(w, "moe-cal.n_layer", copy.shape.n_layer);
-    moe_gguf_writer_u32(w, "moe-cal.n_expert", copy.shape.n_expert);
-    moe_gguf_writer_u32(w, "moe-cal.n_expert_used", copy.shape.n_expert_used);
-    moe_gguf_writer_u32(w, "moe-cal.n_embd", copy.shape.n_embd);
-    moe_gguf_writer_string(w, "moe-cal.text.name", copy.text_name);
-    moe_gguf_writer_u64(w, "moe-cal.text.tokens", copy.n_tokens);
-    moe_gguf_writer_u64(w, "moe-cal.learned.tokens", copy.n_learned);
-    moe_gguf_writer_u64(w, "moe-cal.checksum", checksum);
-    if (copy.gram != NULL) {
-        moe_gguf_writer_u64(w, "moe-cal.gram.checksum",
-                            mix_table(copy.shape.fingerprint, &tables[TABLE_GRAM]));
-    }
-    for (uint32_t i = 0; i < n_tables; i++) {
-        const table *t = &tables[i];
-        moe_gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->dims, *t->memory, t->bytes);
-    }
-    if (copy.tensor_checksums != NULL) {
-        write_integrity(w, &copy);
-    }
-    int status = moe_gguf_writer_save(w, path, err);
-    moe_gguf_writer_free(&w);
-    return status;
-}
-
-/* ---- Reading ---- */
 
 typedef struct sidecar {
     const moe_gguf *gguf;
@@ -235,13 +43,14 @@ static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fing
 {
     uint64_t version = 0;
     int status = get_number(s, "moe-cal.version", &version);
-    if (status == MOE_OK && version < VERSION) {
+    if (status == MOE_OK && version < MOE_CALIBRATION_VERSION) {
         return moe_fail(s->err, MOE_ERR_MISMATCH,
                         "%s is of an earlier version, which cannot tell whether it was made for "
                         "other weights; run moe-offload calibrate",
                         s->path);
     }
-    status = status == MOE_OK ? check_number(s, "moe-cal.version", VERSION) : status;
+    status =
+        status == MOE_OK ? check_number(s, "moe-cal.version", MOE_CALIBRATION_VERSION) : status;
     if (status == MOE_OK) {
         status = get_number(s, "moe-cal.model.fingerprint", fingerprint);
     }
@@ -274,7 +83,8 @@ static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
 }
 
 /* Finds a table's tensor; its type and shape match, so its bytes fit the allocated memory. */
-static int check_table(const sidecar *s, const table *t, const moe_gguf_tensor **tensor)
+static int check_table(const sidecar *s, const moe_calibration_table *t,
+                       const moe_gguf_tensor **tensor)
 {
     const moe_gguf_tensor *found = moe_gguf_find_tensor(s->gguf, t->name);
     if (found == NULL) {
@@ -299,7 +109,7 @@ static int check_table(const sidecar *s, const table *t, const moe_gguf_tensor *
     return MOE_OK;
 }
 
-static int read_table(const sidecar *s, const table *t)
+static int read_table(const sidecar *s, const moe_calibration_table *t)
 {
     const moe_gguf_tensor *tensor = NULL;
     int status = check_table(s, t, &tensor);
@@ -311,15 +121,15 @@ static int read_table(const sidecar *s, const table *t)
 }
 
 /* Reads n tables, and compares them with their checksum under that key. */
-static int read_tables(const sidecar *s, const table *tables, uint32_t n, const char *key,
-                       uint64_t seed)
+static int read_tables(const sidecar *s, const moe_calibration_table *tables, uint32_t n,
+                       const char *key, uint64_t seed)
 {
     uint64_t checksum = seed;
     uint64_t expected = 0;
     int status = get_number(s, key, &expected);
     for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
         status = read_table(s, &tables[i]);
-        checksum = status == MOE_OK ? mix_table(checksum, &tables[i]) : 0;
+        checksum = status == MOE_OK ? moe_calibration_mix_table(checksum, &tables[i]) : 0;
     }
     if (status == MOE_OK && checksum != expected) {
         status = moe_fail(s->err, MOE_ERR_FORMAT,
@@ -414,7 +224,7 @@ static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent 
     uint64_t n_tables = 0;
     int status = get_number(s, "moe-cal.tables", &n_tables);
     if (status == MOE_OK && n_tables != 1) {
-        status = check_number(s, "moe-cal.tables", N_TABLES);
+        status = check_number(s, "moe-cal.tables", MOE_CALIBRATION_TABLES_CHECKED);
     }
     with_gram = with_gram && moe_gguf_find_tensor(s->gguf, "gram") != NULL;
     *extent = n_tables == 1 ? MOE_CALIBRATION_HOTNESS
@@ -427,7 +237,7 @@ static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent 
 static uint64_t list_length(const sidecar *s, const char *name)
 {
     const moe_gguf_tensor *t = moe_gguf_find_tensor(s->gguf, name);
-    return t != NULL && t->type == TYPE_I64 && t->dims[1] == 1 ? t->dims[0] : 0;
+    return t != NULL && t->type == MOE_GGUF_TYPE_I64 && t->dims[1] == 1 ? t->dims[0] : 0;
 }
 
 /* Sidecars of earlier versions have none of these tables. */
@@ -448,9 +258,10 @@ static int load_integrity(const sidecar *s, moe_calibration *c)
     void *samples = c->samples;
     int status = get_number(s, "moe-cal.model.header", &c->header);
     status = status == MOE_OK ? get_number(s, "moe-cal.integrity.checksum", &expected) : status;
-    table of_samples = {"model.samples", TYPE_I64, 1, {n_samples, 1, 1}, &samples, 8 * n_samples};
-    table of_tensors = {
-        "tensor.checksums", TYPE_I64, 1, {n_tensors, 1, 1}, (void **)&c->tensor_checksums,
+    moe_calibration_table of_samples = {"model.samples",   MOE_GGUF_TYPE_I64, 1,
+                                        {n_samples, 1, 1}, &samples,          8 * n_samples};
+    moe_calibration_table of_tensors = {
+        "tensor.checksums", MOE_GGUF_TYPE_I64, 1, {n_tensors, 1, 1}, (void **)&c->tensor_checksums,
         8 * n_tensors};
     const moe_gguf_tensor *found; /* checked before memory is allocated for a hostile file's claims
                                    */
@@ -460,7 +271,7 @@ static int load_integrity(const sidecar *s, moe_calibration *c)
     status = status == MOE_OK ? read_table(s, &of_samples) : status;
     status = status == MOE_OK ? read_table(s, &of_tensors) : status;
     c->n_samples = (uint32_t)n_samples;
-    if (status == MOE_OK && mix_integrity(c) != expected) {
+    if (status == MOE_OK && moe_calibration_mix_integrity(c) != expected) {
         status = moe_fail(s->err, MOE_ERR_FORMAT,
                           "%s: the checksum of the checksums does not match; it is damaged: run "
                           "moe-offload calibrate again",
@@ -496,13 +307,13 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
         status = get_number(s, "moe-cal.learned.tokens", &(*out)->n_learned);
     }
     if (status == MOE_OK) {
-        table tables[N_TABLES + 1];
-        uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : N_TABLES;
-        list_tables(*out, tables);
+        moe_calibration_table tables[MOE_CALIBRATION_TABLES_CHECKED + 1];
+        uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : MOE_CALIBRATION_TABLES_CHECKED;
+        moe_calibration_list_tables(*out, tables);
         status = read_tables(s, tables, n, "moe-cal.checksum", shape.fingerprint);
         if (status == MOE_OK && extent == MOE_CALIBRATION_GRAM) {
-            status =
-                read_tables(s, &tables[TABLE_GRAM], 1, "moe-cal.gram.checksum", shape.fingerprint);
+            status = read_tables(s, &tables[MOE_CALIBRATION_TABLE_GRAM], 1, "moe-cal.gram.checksum",
+                                 shape.fingerprint);
         }
     }
     status = status == MOE_OK ? load_integrity(s, *out) : status;

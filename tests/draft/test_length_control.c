@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/speculate/length_process.h"
+#include "tests/draft/length_process.h"
 
 /* One iteration whose utility is utility[K], t_base being 1000. Returns K. */
 static uint32_t step(moe_length_control *control, const double *utility)

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "runtime/draft/draft_route.h"
-#include "tests/speculate/route_case.h"
+#include "tests/draft/route_case.h"
 
 #define NONE MOE_EXPERT_NONE
 

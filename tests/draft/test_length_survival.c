@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "tests/speculate/length_process.h"
+#include "tests/draft/length_process.h"
 
 static bool verbose;
 
