@@ -326,6 +326,9 @@ static int open_conversation(conversation *c)
     }
     cli_session_options(&c->session_options, c->options);
     int status = moe_session_create(&c->session, c->engine, &c->session_options, &err);
+    if (status == MOE_OK && (code = cli_session_biases(c->session, c->options)) != CLI_EXIT_OK) {
+        return code;
+    }
     if (status == MOE_OK) {
         status = moe_learn_begin(c->engine, &err);
     }

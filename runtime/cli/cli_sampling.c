@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli_sampling.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
+#include <moe/sampling.h>
+
+#include "cli_engine.h"
 #include "cli_format.h"
+#include "cli_messages.h"
 
 static uint64_t random_seed(void)
 {
@@ -23,6 +31,59 @@ void cli_session_options(moe_session_options *session_options, const cli_options
     sampling->top_p = (float)options->top_p;
     sampling->min_p = (float)options->min_p;
     sampling->repeat_penalty = (float)options->repeat_penalty;
+    sampling->presence_penalty = (float)options->presence_penalty;
+    sampling->frequency_penalty = (float)options->frequency_penalty;
     sampling->seed = options->seed < 0 ? random_seed() : (uint64_t)options->seed;
     session_options->evaluate_only = options->predict == 0;
+}
+
+/* Reads one bias, ID+B, ID-B or ID-inf, which ends at a comma or the text's end. NULL: it is wrong.
+ */
+static const char *read_bias(const char *text, moe_token_bias *bias)
+{
+    char *end;
+    errno = 0;
+    long token = strtol(text, &end, 10);
+    if (end == text || errno != 0 || token < 0 || token > INT32_MAX ||
+        (*end != '+' && *end != '-')) {
+        return NULL;
+    }
+    const char *number = end;
+    bool bans = strncmp(number, "-inf", 4) == 0;
+    double value = bans ? -INFINITY : strtod(number, &end);
+    end = bans ? end + 4 : end;
+    if (end == number || (!bans && !(fabs(value) <= 1e6)) || (*end != ',' && *end != '\0')) {
+        return NULL;
+    }
+    *bias = (moe_token_bias){(int32_t)token, (float)value};
+    return end;
+}
+
+int cli_session_biases(moe_session *session, const cli_options *options)
+{
+    moe_error err = {""};
+    size_t n = 0;
+    const char *text = options->logit_biases.text;
+    if (text[0] == '\0') {
+        return CLI_EXIT_OK;
+    }
+    moe_token_bias *biases = calloc(strlen(text) + 1, sizeof *biases);
+    if (biases == NULL) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for --logit-bias");
+    }
+    while (text != NULL && *text != '\0') {
+        text = read_bias(text, &biases[n++]);
+        text += text != NULL && *text == ',';
+    }
+    int code = CLI_EXIT_OK;
+    if (text == NULL) {
+        code = cli_fail(CLI_EXIT_USAGE,
+                        "--logit-bias takes ID+B, ID-B or ID-inf, with commas between: %.100s",
+                        options->logit_biases.text);
+    } else {
+        int status = moe_session_set_biases(session, biases, n, &err);
+        code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    }
+    free(biases);
+    return code;
 }

@@ -30,9 +30,12 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
         return cli_report(status, &err);
     }
     cli_interrupt_watch(session);
-    status = moe_session_feed(session, tokens, n_tokens, &err);
-    int code = status == MOE_OK ? cli_generate(engine, session, options, prompt, &answer)
+    int code = cli_session_biases(session, options);
+    if (code == CLI_EXIT_OK) {
+        status = moe_session_feed(session, tokens, n_tokens, &err);
+        code = status == MOE_OK ? cli_generate(engine, session, options, prompt, &answer)
                                 : cli_report(status, &err);
+    }
     cli_interrupt_watch(NULL);
     /* Prints statistics even after a failure, if some of the answer has been written. */
     if (code == CLI_EXIT_OK || cli_answer_n_tokens(&answer) > 0) {

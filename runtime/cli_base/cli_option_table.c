@@ -153,6 +153,15 @@ const cli_option_row cli_option_rows[] = {
     {{"--repeat-penalty"}, "R", "weaken tokens of the last 64; 1: off (default 1)",
      .offset = AT(repeat_penalty), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 1000,
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
+    {{"--presence-penalty"}, "P", "subtracted from the logits of tokens among the last 64; 0: off "
+     "(default 0)", .offset = AT(presence_penalty), .kind = OPTION_REAL, .min = -1000, .max = 1000,
+     .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
+    {{"--frequency-penalty"}, "P", "subtracted for each time that a token is among the last 64; "
+     "0: off (default 0)", .offset = AT(frequency_penalty), .kind = OPTION_REAL, .min = -1000,
+     .max = 1000, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
+    {{"--logit-bias"}, "ID+B|ID-B|ID-inf", "add B to a token's logit, or never choose it; may be "
+     "repeated, or list several with commas between", .offset = AT(logit_biases),
+     .kind = OPTION_LIST, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"--ignore-eos"}, NULL, "continue after the tokens that end a text", .offset = AT(ignore_eos),
      .kind = OPTION_FLAG, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"--kv"}, "f16|f32|q8_0|q4_0|f8", "type of the KV cache (default f16)", .offset = AT(kv),

@@ -125,6 +125,9 @@ typedef struct cli_options {
     double top_p;
     double min_p;
     double repeat_penalty;
+    double presence_penalty;
+    double frequency_penalty;
+    cli_text_list logit_biases; /* --logit-bias */
     /* simulate and analyze */
     const char *synthetic;
     const char *route_trace; /* benches: replayed; NULL: none */

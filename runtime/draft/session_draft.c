@@ -86,6 +86,7 @@ bool moe_speculation_visit(moe_speculation *s, moe_session_draft *d, uint32_t no
         token = moe_sampler_draw(d->sampler, &target);
         child = moe_accept_exact(&d->tree, node, token);
     }
+    moe_token_reports_add(&d->sampler->reports, logits, d->sampler->n_vocab, n_timeline, token);
     note_children(s, d, node, child);
     if (child != MOE_NODE_NONE && !moe_draft_is_end(s, token)) {
         d->line.tokens[n_timeline] = token;

@@ -335,6 +335,8 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     }
     moe_session *fork = *out;
     status = moe_kv_table_share(&fork->kv, &session->kv, err);
+    status =
+        status == MOE_OK ? moe_sampler_inherit(&fork->sampler, &session->sampler, err) : status;
     if (status == MOE_OK) {
         moe_state_table_share(&fork->states, &session->states);
         fork->n_evaluated = session->n_evaluated;
@@ -346,7 +348,6 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         return status;
     }
     fork->states.begins_turn = session->states.begins_turn;
-    fork->sampler.random = session->sampler.random;
     if (fork->draft != NULL) {
         fork->draft->random = session->draft->random;
     }
@@ -354,24 +355,6 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     fork->n_sampled_pending = session->n_sampled_pending;
     fork->has_logits = session->has_logits;
     return MOE_OK;
-}
-
-int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling, moe_error *err)
-{
-    if (session == NULL) {
-        return moe_fail_null(err, "moe_session_set_sampling", "session");
-    }
-    moe_sampling settings;
-    moe_sampling_init(&settings);
-    int status = moe_sampling_take(&settings, sampling, err);
-    if (status == MOE_OK) {
-        session->sampler.settings = settings;
-        moe_sampler_seed(&session->sampler, settings.seed);
-        if (session->draft != NULL) {
-            moe_session_draft_seed(session->draft, &session->sampler.random);
-        }
-    }
-    return status;
 }
 
 void moe_session_cancel(moe_session *session)

@@ -21,9 +21,9 @@
 #include "runtime/engine/engine_state.h"
 
 #define MAGIC   "MOESESS"
-#define VERSION 3u
-/* A moe_sampling up to its seed; this version of the file holds no more of it. */
-#define SAMPLING_WORDS 5u
+#define VERSION 4u
+/* A moe_sampling up to its frequency_penalty; this version of the file holds no more of it. */
+#define SAMPLING_WORDS 6u
 
 typedef struct session_header {
     char magic[8];
@@ -46,19 +46,19 @@ typedef struct session_header {
 } session_header;
 
 /* The layout in files: no padding, so that every byte is written and checked. */
-_Static_assert(sizeof(session_header) == 176 && offsetof(session_header, fingerprint) == 16 &&
+_Static_assert(sizeof(session_header) == 184 && offsetof(session_header, fingerprint) == 16 &&
                    offsetof(session_header, n_tokens) == 32 &&
                    offsetof(session_header, sampling) == 56 &&
-                   offsetof(session_header, random_state) == 96 &&
-                   offsetof(session_header, state_bytes) == 160 &&
-                   offsetof(session_header, replay_end) == 168,
+                   offsetof(session_header, random_state) == 104 &&
+                   offsetof(session_header, state_bytes) == 168 &&
+                   offsetof(session_header, replay_end) == 176,
                "the header of a saved session");
 _Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
                    sizeof *((moe_session *)0)->sampled == 4 &&
                    sizeof *((moe_session *)0)->logits == 4,
                "what follows it");
-_Static_assert(SAMPLING_WORDS * 8 == offsetof(moe_sampling, seed) + sizeof(uint64_t),
-               "a moe_sampling up to its seed");
+_Static_assert(SAMPLING_WORDS * 8 == offsetof(moe_sampling, reserved),
+               "a moe_sampling up to its frequency_penalty");
 
 typedef struct checked_file {
     FILE *file;

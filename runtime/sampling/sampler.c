@@ -52,6 +52,14 @@ int moe_sampling_take(moe_sampling *s, const moe_sampling *given, moe_error *err
         return moe_fail(err, MOE_ERR_ARGUMENT, "the repetition penalty must be above 0, not %g",
                         (double)s->repeat_penalty);
     }
+    const float penalties[] = {s->presence_penalty, s->frequency_penalty};
+    for (int i = 0; i < 2; i++) {
+        if (!(fabsf(penalties[i]) <= 1000.0f)) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "the %s penalty must be in [-1000, 1000], not %g",
+                            i == 0 ? "presence" : "frequency", (double)penalties[i]);
+        }
+    }
     return MOE_OK;
 }
 
@@ -68,7 +76,7 @@ uint64_t moe_sampler_bytes(uint32_t n_vocab)
 int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_t n_vocab,
                      moe_error *err)
 {
-    *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab};
+    *sampler = (moe_sampler){.settings = *settings, .n_vocab = n_vocab, .reports = {.n_top = -1}};
     sampler->memory = moe_map_pages(moe_sampler_bytes(n_vocab));
     if (sampler->memory == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
@@ -89,9 +97,75 @@ void moe_sampler_free(moe_sampler *sampler)
     sampler->spare = NULL;
     sampler->choices = NULL;
     sampler->seen = NULL;
+    free(sampler->biases);
+    sampler->biases = NULL;
+    sampler->n_biases = 0;
+    moe_token_reports_free(&sampler->reports);
 }
 
-/* Turns logits into candidates, and applies the repetition penalty to recent tokens, once each. */
+int moe_sampler_set_biases(moe_sampler *sampler, const moe_token_bias *biases, size_t n,
+                           moe_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (biases[i].token < 0 || (uint32_t)biases[i].token >= sampler->n_vocab) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "a bias names token %d, which is outside the vocabulary of %u",
+                            biases[i].token, sampler->n_vocab);
+        }
+        if (isnan(biases[i].bias) || biases[i].bias == INFINITY) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "the bias of token %d must be a number, or minus infinity",
+                            biases[i].token);
+        }
+    }
+    moe_token_bias *copy = n > 0 ? moe_calloc(n, sizeof *copy) : NULL;
+    if (n > 0 && copy == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for %zu biases", n);
+    }
+    if (n > 0) {
+        memcpy(copy, biases, n * sizeof *copy);
+    }
+    free(sampler->biases);
+    sampler->biases = copy;
+    sampler->n_biases = n;
+    return MOE_OK;
+}
+
+int moe_sampler_inherit(moe_sampler *sampler, const moe_sampler *from, moe_error *err)
+{
+    int status = moe_sampler_set_biases(sampler, from->biases, from->n_biases, err);
+    status = status == MOE_OK ? moe_token_reports_set(&sampler->reports, from->reports.n_top, err)
+                              : status;
+    sampler->random = from->random;
+    return status;
+}
+
+/* The penalties of recent tokens: repetition and presence once each, frequency each time. */
+static void penalise(moe_sampler *sampler, const int32_t *recent, size_t n_recent)
+{
+    const moe_sampling *s = &sampler->settings;
+    size_t first = n_recent > s->repeat_last ? n_recent - s->repeat_last : 0;
+    for (size_t i = first; i < n_recent; i++) {
+        moe_candidate *c = &sampler->candidates[recent[i]];
+        if (!sampler->seen[c->token]) {
+            sampler->seen[c->token] = 1;
+            c->logit =
+                c->logit > 0.0f ? c->logit / s->repeat_penalty : c->logit * s->repeat_penalty;
+            c->logit -= s->presence_penalty;
+        }
+        c->logit -= s->frequency_penalty;
+    }
+    for (size_t i = first; i < n_recent; i++) {
+        sampler->seen[recent[i]] = 0;
+    }
+}
+
+static bool has_penalties(const moe_sampling *s)
+{
+    return s->repeat_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
+}
+
+/* Turns logits into candidates: with biases, and the penalties of recent tokens. */
 static void collect(moe_sampler *sampler, const float *logits, const int32_t *recent,
                     size_t n_recent)
 {
@@ -99,28 +173,20 @@ static void collect(moe_sampler *sampler, const float *logits, const int32_t *re
         float logit = isnan(logits[t]) ? -INFINITY : logits[t];
         sampler->candidates[t] = (moe_candidate){.logit = logit, .token = (int32_t)t};
     }
-    float penalty = sampler->settings.repeat_penalty;
-    if (penalty == 1.0f) {
-        return;
+    for (size_t i = 0; i < sampler->n_biases; i++) {
+        const moe_token_bias *b = &sampler->biases[i];
+        float logit = sampler->candidates[b->token].logit + b->bias;
+        sampler->candidates[b->token].logit = isnan(logit) ? -INFINITY : logit;
     }
-    size_t last = sampler->settings.repeat_last;
-    size_t first = n_recent > last ? n_recent - last : 0;
-    for (size_t i = first; i < n_recent; i++) {
-        moe_candidate *c = &sampler->candidates[recent[i]];
-        if (sampler->seen[c->token]) {
-            continue;
-        }
-        sampler->seen[c->token] = 1;
-        c->logit = c->logit > 0.0f ? c->logit / penalty : c->logit * penalty;
-    }
-    for (size_t i = first; i < n_recent; i++) {
-        sampler->seen[recent[i]] = 0;
+    if (has_penalties(&sampler->settings)) {
+        penalise(sampler, recent, n_recent);
     }
 }
 
 bool moe_sampler_takes_greatest(const moe_sampler *sampler)
 {
-    return sampler->settings.temperature == 0.0f && sampler->settings.repeat_penalty == 1.0f;
+    return sampler->settings.temperature == 0.0f && !has_penalties(&sampler->settings) &&
+           sampler->n_biases == 0;
 }
 
 static int32_t greatest(const float *logits, uint32_t n)
@@ -318,5 +384,7 @@ int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_
 {
     moe_distribution distribution;
     moe_sampler_distribution(sampler, logits, recent, n_recent, &distribution);
-    return moe_sampler_draw(sampler, &distribution);
+    int32_t token = moe_sampler_draw(sampler, &distribution);
+    moe_token_reports_add(&sampler->reports, logits, sampler->n_vocab, n_recent, token);
+    return token;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Chooses the next token from logits: repetition penalty, then greedy at temperature 0, else top-k,
- * top-p and min-p (on the probabilities at temperature 1, as other engines do), then temperature.
- */
+/* Chooses the next token from logits: biases and penalties, then greedy at temperature 0, else
+ * top-k, top-p and min-p (on the probabilities at temperature 1, as other engines do), then
+ * temperature. */
 #ifndef MOE_SAMPLING_SAMPLER_H
 #define MOE_SAMPLING_SAMPLER_H
 
 #include <moe/moe.h>
+#include <moe/sampling.h>
 
 #include "runtime/base/random.h"
 #include "runtime/sampling/candidate_order.h"
 #include "runtime/sampling/distribution.h"
+#include "runtime/sampling/token_reports.h"
 
 typedef struct moe_sampler {
     moe_sampling settings;
@@ -18,8 +20,11 @@ typedef struct moe_sampler {
     moe_candidate *candidates; /* [n_vocab] */
     moe_candidate *spare;      /* [n_vocab]: scratch of the ordering */
     moe_choice *choices;       /* [n_vocab] */
-    uint8_t *seen;             /* [n_vocab]: scratch of the repetition penalty */
+    uint8_t *seen;             /* [n_vocab]: scratch of the penalties */
     void *memory;              /* holds the four arrays */
+    moe_token_bias *biases;    /* [n_biases] */
+    size_t n_biases;
+    moe_token_reports reports;
 } moe_sampler;
 
 /* Copies the fields that the program set over *sampling, which holds the defaults, and checks all
@@ -31,6 +36,12 @@ int moe_sampler_init(moe_sampler *sampler, const moe_sampling *settings, uint32_
                      moe_error *err);
 void moe_sampler_free(moe_sampler *sampler);
 void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
+
+/* Copies the biases, after checking them; on error the old ones stay. */
+int moe_sampler_set_biases(moe_sampler *sampler, const moe_token_bias *biases, size_t n,
+                           moe_error *err);
+/* Copies what a fork inherits: the generator's state, biases, whether there are reports. */
+int moe_sampler_inherit(moe_sampler *sampler, const moe_sampler *from, moe_error *err);
 
 /* Whether the next token is always that of the greatest logit (ignoring NaN), the lowest of equals,
  * whatever came before. */
@@ -46,8 +57,8 @@ int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribut
 /* Advances as if one token had been drawn. */
 void moe_sampler_skip(moe_sampler *sampler);
 
-/* Distribution and draw together. recent: the timeline's tokens; its last repeat_last ones are
- * penalised. Always returns an id in [0, n_vocab), even if logits are not finite. */
+/* Distribution, draw and report together. recent: the timeline's tokens; its last repeat_last ones
+ * are penalised. Always returns an id in [0, n_vocab), even if logits are not finite. */
 int32_t moe_sampler_next(moe_sampler *sampler, const float *logits, const int32_t *recent,
                          size_t n_recent);
 

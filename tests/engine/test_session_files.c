@@ -21,7 +21,7 @@
 #define N_TOKENS    70
 #define N_EVALUATED 66
 #define N_SAMPLED   5
-#define HEADER      176
+#define HEADER      184
 
 static const char *folder;
 
@@ -148,7 +148,7 @@ static void every_field(void **state)
     } cases[] = {
         {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
         {8, 1, MOE_ERR_FORMAT},          /* version */
-        {8, 4, MOE_ERR_FORMAT},
+        {8, 5, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -173,8 +173,8 @@ static void every_field(void **state)
         {72, 0x40000000, MOE_ERR_FORMAT},    /* top-p: 2 */
         {76, 0xbf800000, MOE_ERR_FORMAT},    /* min-p: -1 */
         {80, 0, MOE_ERR_FORMAT},             /* repetition penalty: 0 */
-        {160, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
-        {168, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
+        {168, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
+        {176, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
         {HEADER, 288, MOE_ERR_FORMAT},       /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
         {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
@@ -186,7 +186,7 @@ static void every_field(void **state)
         check_field(cases[i].offset, &cases[i].value, sizeof cases[i].value, cases[i].status);
     }
     const uint8_t zeros[32] = {0};
-    check_field(96, zeros, sizeof zeros, MOE_ERR_FORMAT); /* a generator stuck at 0 */
+    check_field(104, zeros, sizeof zeros, MOE_ERR_FORMAT); /* a generator stuck at 0 */
 }
 
 static void truncated(void **state)

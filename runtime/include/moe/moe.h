@@ -316,9 +316,13 @@ typedef struct moe_sampling {
     float top_p;          /* (0, 1]; 1: off. Default 0.95 */
     float min_p;          /* [0, 1); 0: off. Default 0.05 */
     float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
-    uint32_t repeat_last; /* tokens it looks back on. Default 64 */
+    uint32_t repeat_last; /* tokens that the three penalties look back on. Default 64 */
     uint64_t seed;        /* of the session's own generator. Default 0 */
-    uint64_t reserved[3]; /* must be 0 */
+    /* Subtracted from the logit of a token that is among them: once, and once for each time that it
+     * is there. [-1000, 1000]; 0: off, the default */
+    float presence_penalty;
+    float frequency_penalty;
+    uint64_t reserved[2]; /* must be 0 */
 } moe_sampling;
 
 MOE_API void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size);
@@ -391,15 +395,16 @@ MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_
 /* Removes everything after the first n tokens (n <= moe_session_n_tokens()), including sampled
  * tokens that have not been taken: moe_session_take() then gives only those before n. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
-/* A second session with the same past, sampling and evaluate_only. KV pages are shared until
- * written. The sampler's generator continues from the same state in both: to get another text, give
- * the second one another seed with moe_session_set_sampling(). */
+/* A second session with the same past, sampling, evaluate_only and what moe/sampling.h sets. KV
+ * pages are shared until written. The sampler's generator continues from the same state in both: to
+ * get another text, give the second one another seed with moe_session_set_sampling(). */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
 /* Changes the sampling from now on; the generator restarts from the new seed. */
 MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
                                      moe_error *err);
 /* Saves tokens, KV cache and sampler state, atomically. The file is tied to the model's fingerprint
- * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. */
+ * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. What moe/sampling.h sets is
+ * not saved. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
