@@ -73,7 +73,9 @@ int cli_session_biases(moe_session *session, const cli_options *options)
     }
     while (text != NULL && *text != '\0') {
         text = read_bias(text, &biases[n++]);
-        text += text != NULL && *text == ',';
+        if (text != NULL && *text == ',') {
+            text++;
+        }
     }
     int code = CLI_EXIT_OK;
     if (text == NULL) {

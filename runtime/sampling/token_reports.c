@@ -72,7 +72,7 @@ static void fill(moe_token_report *report, uint32_t most, const float *logits, u
             rank(report, most, (int32_t)t, logits[t]);
         }
     }
-    double log_sum = (double)greatest + log(sum);
+    double log_sum = (double)greatest + (sum > 0.0 ? log(sum) : 0.0);
     for (uint32_t i = 0; i < report->n_top; i++) {
         report->top[i].logprob = (float)((double)report->top[i].logprob - log_sum);
     }

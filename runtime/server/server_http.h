@@ -31,6 +31,7 @@ typedef struct server {
     moe_engine *engine;
     const server_options *options;
     server_scheduler *scheduler;
+    server_queue queue;
     moe_engine_info info;
     int64_t started;
     uint16_t port;
@@ -46,6 +47,7 @@ typedef struct server_exchange {
     struct MHD_Connection *connection;
     int socket;
     const char *path; /* of the table of routes; NULL: unknown */
+    uint64_t client;  /* a hash of the key, or of the address */
     uint64_t began_ns;
     cli_buffer body;
     bool is_post;
@@ -56,7 +58,7 @@ typedef struct server_exchange {
     /* Of a stream: events that wait to be sent. */
     cli_buffer events;
     size_t n_sent;
-    server_job_state state;
+    uint32_t next; /* answer whose news come first */
     uint64_t last_event_ns;
     bool events_end;
 } server_exchange;
@@ -78,7 +80,7 @@ const char *server_find_path(const char *path, bool *is_post);
 /* Submits the request's job and answers with its text. (server_stream.c) */
 enum MHD_Result server_generate(server_exchange *exchange);
 
-/* Starts and stops the HTTP side. (server_listen.c) */
+/* Starts and stops the HTTP side. (server_http.c) */
 struct MHD_Daemon *server_http_start(server *srv, int listening);
 
 #endif

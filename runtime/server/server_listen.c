@@ -3,6 +3,7 @@
 #include "server_http.h"
 
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,19 +27,53 @@ static bool same_key(const char *key, const char *given)
     return differs == 0;
 }
 
-static bool has_key(const server_exchange *exchange)
+static const char *header(const server_exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
+}
+
+/* OpenAI's clients send "Authorization: Bearer KEY", Anthropic's "x-api-key: KEY". A key is a
+ * client: its number is the client's name. */
+static bool has_key(server_exchange *exchange)
 {
     const server_options *options = exchange->srv->options;
-    const char *given =
-        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Authorization");
+    const char *given = header(exchange, "Authorization");
     bool found = false;
-    if (given == NULL || strncasecmp(given, "Bearer ", 7) != 0) {
-        return false;
+    if (given != NULL && strncasecmp(given, "Bearer ", 7) == 0) {
+        given += 7;
+    } else {
+        given = header(exchange, "x-api-key");
     }
-    for (size_t i = 0; i < options->n_keys; i++) {
-        found |= same_key(options->keys[i], given + 7);
+    for (size_t i = 0; i < options->n_keys && given != NULL; i++) {
+        bool same = same_key(options->keys[i], given);
+        exchange->client = same ? i : exchange->client;
+        found |= same;
     }
     return found;
+}
+
+/* Without keys an address is a client. */
+static uint64_t hash_address(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info == NULL ? NULL : info->client_addr;
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    if (address != NULL && address->sa_family == AF_INET) {
+        bytes =
+            (const unsigned char *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+        size = sizeof(struct in_addr);
+    } else if (address != NULL && address->sa_family == AF_INET6) {
+        bytes =
+            (const unsigned char *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+        size = 8; /* the network: a client may have many addresses in it */
+    }
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < size; i++) {
+        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
 }
 
 /* Without keys, a page of a foreign site in a browser of this machine must not reach the server,
@@ -46,9 +81,8 @@ static bool has_key(const server_exchange *exchange)
 static bool is_from_here(const server_exchange *exchange)
 {
     char own[300];
-    const char *host = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Host");
-    const char *origin =
-        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Origin");
+    const char *host = header(exchange, "Host");
+    const char *origin = header(exchange, "Origin");
     if (host != NULL && !server_is_loopback_name(host)) {
         return false;
     }
@@ -64,8 +98,9 @@ static void check_head(server_exchange *exchange, const char *method)
     bool is_health = exchange->path != NULL && strcmp(exchange->path, "/health") == 0;
     bool posts = strcmp(method, "POST") == 0;
     if (srv->options->n_keys > 0 && !is_health && !has_key(exchange)) {
-        server_fail(error, 401, "invalid_api_key", NULL,
-                    "The key is missing or wrong: send 'Authorization: Bearer KEY'.");
+        server_fail(
+            error, 401, "invalid_api_key", NULL,
+            "The key is missing or wrong: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
     } else if (srv->options->n_keys == 0 && !is_from_here(exchange)) {
         server_fail(error, 403, "foreign_origin", NULL,
                     "Without --api-key-file this server answers programs of its own machine that "
@@ -86,8 +121,7 @@ static void check_head(server_exchange *exchange, const char *method)
 /* A refusal that need not wait for a body that is too large anyway. */
 static bool refuses_length(server_exchange *exchange)
 {
-    const char *length =
-        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
+    const char *length = header(exchange, "Content-Length");
     return length != NULL && strtoull(length, NULL, 10) > SERVER_MOST_BODY_BYTES &&
            !server_fail(&exchange->error, 413, "request_too_large", NULL,
                         "The request is larger than %d bytes.", SERVER_MOST_BODY_BYTES);
@@ -136,6 +170,7 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
     exchange->socket =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     exchange->began_ns = server_now_ns();
+    exchange->client = hash_address(connection);
     exchange->path = server_find_path(url, &exchange->is_post);
     check_head(exchange, method);
     atomic_fetch_add(&srv->n_exchanges, 1);
@@ -180,7 +215,7 @@ static void log_exchange(const server_exchange *exchange)
     if (exchange->reply.n_prompt > 0) {
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", prompt %zu (%zu cached), answer %" PRIu64, exchange->reply.n_prompt,
-                      exchange->reply.n_cached, exchange->reply.n_written);
+                      exchange->reply.n_cached, server_reply_written(&exchange->reply));
     }
     snprintf(line + n, sizeof line - (size_t)n, ", %.3f s", seconds);
     options->log(line, options->user);
@@ -198,7 +233,8 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     }
     log_exchange(exchange);
     server_forget_body(exchange);
-    server_request_free(&exchange->request, srv->scheduler);
+    server_request_free(&exchange->request, &srv->queue);
+    server_reply_free(&exchange->reply);
     cli_buffer_free(&exchange->events);
     free(exchange);
     *state = NULL;

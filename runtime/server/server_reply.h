@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The JSON of answers, whole and in pieces. Each function appends a text to a buffer and is false
- * when memory is short. */
+/* Answers as JSON: whole, or as server-sent events. What the interfaces of OpenAI and Anthropic
+ * write differently is a server_dialect. Functions that append are false when memory is short. */
 #ifndef SERVER_REPLY_H
 #define SERVER_REPLY_H
 
@@ -12,36 +12,74 @@
 #include "cli_buffer.h"
 #include "server_request.h"
 
-/* What all pieces of an answer say alike. */
-typedef struct server_reply {
+/* One answer of a request, as far as it has come. */
+typedef struct server_choice {
+    cli_buffer content;
+    cli_buffer reasoning;
+    cli_buffer reports; /* moe_token_report */
+    server_job_state state;
+    server_finish finish;
+    size_t stop; /* which stop string, with SERVER_FINISH_STRING */
+    uint64_t n_written;
+    bool is_told; /* its end has been */
+    /* How much of it a stream has told. */
+    size_t content_told, reasoning_told, reports_told;
+} server_choice;
+
+typedef struct server_reply server_reply;
+
+typedef struct server_dialect {
+    /* All answers are DONE: one object. */
+    bool (*whole)(const server_reply *reply, cli_buffer *out);
+    /* Of a stream: its beginning, what is new of an answer, an answer's end, the end. */
+    bool (*begin)(server_reply *reply, cli_buffer *out);
+    bool (*piece)(server_reply *reply, uint32_t index, cli_buffer *out);
+    bool (*finish)(server_reply *reply, uint32_t index, cli_buffer *out);
+    bool (*end)(server_reply *reply, cli_buffer *out);
+    bool (*broken)(const server_error *error, cli_buffer *out);
+} server_dialect;
+
+struct server_reply {
+    const server_dialect *dialect;
+    const moe_engine *engine;
+    const server_job *job; /* of the first answer */
     server_endpoint endpoint;
     bool include_usage;
+    bool logprobs;
     char id[48];
     char fingerprint[32];
     const char *model;
     int64_t created;
     size_t n_prompt;
-    size_t n_cached;
-    uint64_t n_written;
-} server_reply;
+    size_t n_cached; /* of the first answer's prompt */
+    uint32_t n_answers;
+    server_choice answers[SERVER_MOST_CHOICES];
+};
 
-void server_reply_begin(server_reply *reply, const server_request *request, const char *model,
+/* prefix: of the answer's id. */
+void server_reply_begin(server_reply *reply, const server_dialect *dialect, const char *prefix,
+                        const server_request *request, const moe_engine *engine, const char *model,
                         uint64_t fingerprint);
-
-/* The whole answer: one JSON object. */
-bool server_reply_whole(const server_reply *reply, const cli_buffer *content,
-                        const cli_buffer *reasoning, server_finish finish, cli_buffer *out);
-
-/* Server-sent events. The first one of a chat names the role. */
-bool server_reply_role(const server_reply *reply, cli_buffer *out);
-bool server_reply_piece(const server_reply *reply, const cli_buffer *content,
-                        const cli_buffer *reasoning, cli_buffer *out);
-bool server_reply_end(const server_reply *reply, server_finish finish, cli_buffer *out);
-bool server_reply_broken(const server_error *error, cli_buffer *out);
+void server_reply_free(server_reply *reply);
+/* Tokens written, in all answers. */
+uint64_t server_reply_written(const server_reply *reply);
 
 /* {"error": {...}} */
 bool server_reply_error(const server_error *error, cli_buffer *out);
+
+/* ---- Parts for dialects ---- */
+
 /* Appends the object as text, and releases it. */
 bool server_append_json(struct json_object *object, cli_buffer *out);
+/* "data: {...}", or "event: NAME" before it if there is a name. Releases the object. */
+bool server_append_event(const char *name, struct json_object *object, cli_buffer *out);
+void server_put_text(struct json_object *object, const char *key, const char *text);
+/* The text from an offset on. */
+struct json_object *server_text_from(const cli_buffer *buffer, size_t from);
+struct json_object *server_error_object(const server_error *error);
+/* "PREFIX_" and 24 random hexadecimal digits. */
+void server_random_id(char *out, size_t size, const char *prefix);
+
+extern const server_dialect server_openai; /* of /v1/chat/completions and /v1/completions */
 
 #endif

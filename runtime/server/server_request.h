@@ -11,7 +11,7 @@
 
 #include "server.h"
 #include "server_error.h"
-#include "server_scheduler.h"
+#include "server_queue.h"
 
 typedef enum server_endpoint {
     SERVER_CHAT = 1 << 0,       /* /v1/chat/completions */
@@ -21,9 +21,13 @@ typedef enum server_endpoint {
     SERVER_TEMPLATE = 1 << 4    /* /apply-template */
 } server_endpoint;
 
+enum { SERVER_MOST_CHOICES = 16 };
+
 typedef struct server_request {
     server_endpoint endpoint;
-    server_job *job;          /* chat and completion; owned until it is taken */
+    server_job *job;                       /* the first of jobs, while the fields are read */
+    server_job *jobs[SERVER_MOST_CHOICES]; /* an answer each; released by server_request_free() */
+    uint32_t n_jobs;
     struct json_object *body; /* owned; the fields below point into it */
     struct json_object *messages;
     struct json_object *template_arguments;
@@ -36,6 +40,8 @@ typedef struct server_request {
     bool plain_text; /* tokenize: control tokens are not recognized */
     bool has_sampling_seed;
     bool has_max_tokens;
+    bool logprobs;
+    int top_logprobs; /* -1: not given */
 } server_request;
 
 /* Reads the body's fields into the request. */
@@ -47,7 +53,7 @@ bool server_request_prepare(server_request *request, const moe_engine *engine,
 /* Renders the messages. Release *out with moe_chat_prompt_close(). */
 bool server_render(moe_chat_prompt **out, const server_request *request, const moe_engine *engine,
                    const server_options *options, server_error *error);
-void server_request_free(server_request *request, server_scheduler *scheduler);
+void server_request_free(server_request *request, server_queue *queue);
 
 /* Of server_fields.c: reads one field into the request. */
 bool server_read_field(server_request *request, const server_options *options, const char *name,

@@ -48,8 +48,13 @@ bool server_request_read(server_request *request, const server_options *options,
                          size_t size, server_error *error)
 {
     bool generates = (request->endpoint & (SERVER_CHAT | SERVER_COMPLETION)) != 0;
-    if (generates && (request->job = server_job_new()) == NULL) {
-        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    if (generates) {
+        request->n_jobs = 1;
+        request->top_logprobs = -1;
+        request->job = request->jobs[0] = server_job_new();
+        if (request->job == NULL) {
+            return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+        }
     }
     if (!parse(request, body, size, error)) {
         return false;
@@ -64,6 +69,13 @@ bool server_request_read(server_request *request, const server_options *options,
         uint32_t seed;
         request->job->sampling.seed =
             getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : (uint64_t)time(NULL);
+    }
+    if (generates && request->top_logprobs >= 0 && !request->logprobs) {
+        return server_fail(error, 400, "invalid_value", "top_logprobs",
+                           "'top_logprobs' needs 'logprobs': true.");
+    }
+    if (request->logprobs) {
+        request->job->n_top = request->top_logprobs < 0 ? 0 : request->top_logprobs;
     }
     if (request->include_usage && !request->stream) {
         return server_fail(error, 400, "invalid_value", "stream_options",
@@ -173,6 +185,31 @@ static bool take_rendered(server_request *request, const moe_engine *engine,
     return copy_tokens(request->job, tokens, n, error);
 }
 
+static bool check_biases(const server_request *request, const moe_engine_info *info,
+                         server_error *error)
+{
+    for (size_t i = 0; i < request->job->n_biases; i++) {
+        if ((uint32_t)request->job->biases[i].token >= info->n_vocab) {
+            return server_fail(error, 400, "invalid_value", "logit_bias",
+                               "'logit_bias' must name token ids below %u.", info->n_vocab);
+        }
+    }
+    return true;
+}
+
+/* Jobs for the further answers, each with a seed of its own: the first one's plus its number. */
+static bool add_followers(server_request *request, server_error *error)
+{
+    for (uint32_t i = 1; i < request->n_jobs; i++) {
+        request->jobs[i] = server_job_follow(request->job);
+        if (request->jobs[i] == NULL) {
+            return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+        }
+        request->jobs[i]->sampling.seed += i;
+    }
+    return true;
+}
+
 bool server_request_prepare(server_request *request, const moe_engine *engine,
                             const server_options *options, server_error *error)
 {
@@ -190,16 +227,21 @@ bool server_request_prepare(server_request *request, const moe_engine *engine,
         return server_fail(error, 400, "invalid_value", field,
                            "'%s' is empty, and this model has no token that begins a text.", field);
     }
-    return request->job->n_tokens < info.context ||
-           server_fail(error, 400, "context_length_exceeded", field,
-                       "The prompt has %zu tokens, and the context holds %u with the answer: "
-                       "shorten it, or start the server with a larger -c.",
-                       request->job->n_tokens, info.context);
+    if (request->job->n_tokens >= info.context) {
+        return server_fail(error, 400, "context_length_exceeded", field,
+                           "The prompt has %zu tokens, and the context holds %u with the answer: "
+                           "shorten it, or start the server with a larger -c.",
+                           request->job->n_tokens, info.context);
+    }
+    return check_biases(request, &info, error) && add_followers(request, error);
 }
 
-void server_request_free(server_request *request, server_scheduler *scheduler)
+void server_request_free(server_request *request, server_queue *queue)
 {
-    server_job_release(scheduler, &request->job);
+    /* Followers first: they point into their leader. */
+    for (uint32_t i = SERVER_MOST_CHOICES; i-- > 0;) {
+        server_job_release(queue, &request->jobs[i]);
+    }
     json_object_put(request->body);
     memset(request, 0, sizeof *request);
 }

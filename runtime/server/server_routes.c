@@ -177,7 +177,7 @@ static enum MHD_Result route_metrics(server_exchange *exchange)
     server_counts c;
     cli_buffer text = {NULL, 0, 0};
     bool stored = true;
-    server_get_counts(exchange->srv->scheduler, &c);
+    server_get_counts(&exchange->srv->queue, &c);
     const struct {
         const char *name, *kind, *help;
         uint64_t value;

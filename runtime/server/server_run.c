@@ -68,12 +68,13 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     if (listening < 0) {
         return -1;
     }
-    srv.scheduler =
-        server_scheduler_start(engine, options->parallel, 16 + 2 * (size_t)options->parallel);
+    server_queue_init(&srv.queue, 16 + 2 * (size_t)options->parallel);
+    srv.scheduler = server_scheduler_start(engine, options->parallel, &srv.queue);
     struct MHD_Daemon *daemon = srv.scheduler == NULL ? NULL : server_http_start(&srv, listening);
     if (daemon == NULL) {
         snprintf(error, error_size, "the server's threads cannot be started: %s", strerror(errno));
         server_scheduler_close(&srv.scheduler);
+        server_queue_free(&srv.queue);
         close(listening);
         return -1;
     }
@@ -83,5 +84,6 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     }
     drain(&srv, daemon, listening);
     server_scheduler_close(&srv.scheduler);
+    server_queue_free(&srv.queue);
     return 0;
 }

@@ -44,10 +44,28 @@ def completion(client, name):
     assert pieces == text, (pieces, text)
 
 
+def sampling(client, name):
+    fields = {"model": name, "messages": [{"role": "user", "content": PROMPT}], "seed": 5,
+              "max_completion_tokens": 16}
+    answer = client.chat.completions.create(n=2, presence_penalty=0.5, frequency_penalty=0.5,
+                                            logit_bias={"7": -100}, logprobs=True, top_logprobs=3,
+                                            **fields)
+    assert [c.index for c in answer.choices] == [0, 1], answer
+    for choice in answer.choices:
+        rows = choice.logprobs.content
+        assert rows and all(len(row.top_logprobs) == 3 and row.logprob <= 0 for row in rows), rows
+    texts = {0: "", 1: ""}
+    for chunk in client.chat.completions.create(n=2, presence_penalty=0.5, frequency_penalty=0.5,
+                                                logit_bias={"7": -100}, stream=True, **fields):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert [texts[i] for i in (0, 1)] == [c.message.content for c in answer.choices], texts
+
+
 def errors(client, name, base):
     messages = [{"role": "user", "content": "hi"}]
-    for fields, kind, param in (({"n": 2}, openai.BadRequestError, "n"),
-                                ({"logprobs": True}, openai.BadRequestError, "logprobs"),
+    for fields, kind, param in (({"n": 99}, openai.BadRequestError, "n"),
+                                ({"top_logprobs": 3}, openai.BadRequestError, "top_logprobs"),
                                 ({"model": "other"}, openai.NotFoundError, "model")):
         try:
             client.chat.completions.create(**{"model": name, "messages": messages, **fields})
@@ -69,6 +87,7 @@ def main(keys):
         name = client.models.list().data[0].id
         chat(client, name)
         completion(client, name)
+        sampling(client, name)
         errors(client, name, base)
     finally:
         status = server.close()

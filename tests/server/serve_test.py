@@ -179,9 +179,11 @@ def test_refusals(server):
         check(f"{path} {str(body)[:80]}", got == status and error.get("param") == field and
               isinstance(error.get("message"), str) and error.get("type"), (got, answer))
     path = "/v1/chat/completions"
-    for name, value in (("n", 2), ("logprobs", True), ("top_logprobs", 3),
-                        ("logit_bias", {"5": 1}), ("presence_penalty", 0.5),
-                        ("frequency_penalty", -1), ("tools", [{"type": "function"}]),
+    for name, value in (("n", 0), ("n", 17), ("n", "2"), ("logprobs", 3), ("top_logprobs", 3),
+                        ("top_logprobs", 21), ("logit_bias", {"x": 1}), ("logit_bias", {"5": 101}),
+                        ("logit_bias", {"99999999": 1}), ("logit_bias", [5]),
+                        ("presence_penalty", 1001), ("frequency_penalty", "-1"),
+                        ("tools", [{"type": "function"}]),
                         ("tool_choice", "required"), ("response_format", {"type": "json_object"}),
                         ("modalities", ["audio"]), ("reasoning_effort", "low"),
                         ("temperature", "hot"), ("temperature", -1), ("temperature", 1e999),
@@ -204,6 +206,7 @@ def test_refusals(server):
     refused("/v1/completions", {"prompt": [-1]}, 400, "prompt")
     refused("/v1/completions", {"prompt": [1 << 40]}, 400, "prompt")
     refused("/v1/completions", {"prompt": "a", "echo": True}, 400, "echo")
+    refused("/v1/completions", {"prompt": "a", "logprobs": True}, 400, "logprobs")
     refused("/v1/completions", {"prompt": "word " * 4000}, 400, "prompt")
     refused("/detokenize", {"tokens": [99999999]}, 400, "tokens")
     refused("/tokenize", {"content": 5}, 400, "content")

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* The answer to one prompt, from its request to its text.
+ *
+ *   WAITING --(a session is free)--> RUNNING --(the text has ended)--> DONE
+ *      |                                                                ^
+ *      +----(refused for want of memory, or its client has left)--------+
+ *
+ * A request for several answers has several jobs. The first one leads: the others use its prompt
+ * and settings, wait until its prompt is evaluated, and go on from its session. */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <moe/chat.h>
+#include <moe/moe.h>
+#include <moe/sampling.h>
+
+#include "cli_buffer.h"
+#include "server_stops.h"
+
+typedef enum server_job_state { SERVER_WAITING, SERVER_RUNNING, SERVER_DONE } server_job_state;
+
+typedef enum server_finish {
+    SERVER_FINISH_STOP,   /* the model ended its text */
+    SERVER_FINISH_STRING, /* it wrote a stop string */
+    SERVER_FINISH_LENGTH, /* max_tokens, or the context is full */
+    SERVER_FINISH_FAILED  /* status and message say why */
+} server_finish;
+
+typedef struct server_job {
+    /* Set by the request before server_submit(); not changed afterwards. What a leader owns its
+     * followers point to. */
+    struct server_job *leader; /* NULL: leads itself, or is alone; holds a reference */
+    int32_t *tokens;           /* free() */
+    size_t n_tokens;           /* at least 1, below the context */
+    moe_chat_prompt *prompt;   /* of messages, whose reply is taken apart; NULL: a raw prompt */
+    moe_sampling sampling;
+    moe_token_bias *biases; /* free() */
+    size_t n_biases;
+    int n_top;           /* of reports; -1: none */
+    uint64_t max_tokens; /* UINT64_MAX: until the text ends or the context is full */
+    bool ignore_eos;
+    uint64_t client; /* whose request it is: fairness is between clients */
+
+    /* Of the engine's thread. */
+    moe_text *text;
+    moe_chat_reply *reply;
+    server_stops stops;
+
+    /* Under the queue's lock. */
+    server_job_state state;
+    moe_session *session; /* set by the engine's thread while the job is running */
+    cli_buffer content;   /* written since the connection's thread last looked */
+    cli_buffer reasoning;
+    cli_buffer reports; /* moe_token_report, one for each token */
+    uint64_t n_written;
+    size_t n_cached; /* tokens of the prompt that were evaluated before */
+    server_finish finish;
+    size_t stop; /* which string, with SERVER_FINISH_STRING */
+    int status;
+    moe_error message;
+    bool cancelled;
+    unsigned references;    /* the connection's, the queue's until DONE, its followers' */
+    pthread_cond_t changed; /* of a leader, for its followers, too */
+    struct server_job *next;
+    uint64_t submitted_ns;
+} server_job;
+
+/* NULL when memory is short. */
+server_job *server_job_new(void);
+/* A job with the same prompt and settings; NULL when memory is short. Before they are submitted. */
+server_job *server_job_follow(server_job *leader);
+/* Nothing refers to the job any more. Returns its leader, which loses a reference, or NULL. */
+server_job *server_job_free(server_job *job);
+/* The job whose condition the request's thread waits on. */
+server_job *server_job_first(server_job *job);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* Fields that say how tokens are chosen, and what is told of the choice. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server_values.h"
+
+bool server_read_temperature(server_reading *r, struct json_object *value)
+{
+    double number = 0;
+    if (!server_get_number(r, value, 0, 1000, "a number from 0 to 1000", &number)) {
+        return false;
+    }
+    r->request->job->sampling.temperature = (float)number;
+    return true;
+}
+
+bool server_read_top_p(server_reading *r, struct json_object *value)
+{
+    double number = 0;
+    if (!server_get_number(r, value, 1e-9, 1, "a number above 0 and at most 1", &number)) {
+        return false;
+    }
+    r->request->job->sampling.top_p = (float)number;
+    return true;
+}
+
+bool server_read_min_p(server_reading *r, struct json_object *value)
+{
+    double number = 0;
+    if (!server_get_number(r, value, 0, 0.999999, "a number from 0 to below 1", &number)) {
+        return false;
+    }
+    r->request->job->sampling.min_p = (float)number;
+    return true;
+}
+
+bool server_read_top_k(server_reading *r, struct json_object *value)
+{
+    int64_t n = 0;
+    if (!server_get_count(r, value, 0, INT32_MAX, "a whole number from 0 to 2147483647", &n)) {
+        return false;
+    }
+    r->request->job->sampling.top_k = (uint32_t)n;
+    return true;
+}
+
+bool server_read_repeat_penalty(server_reading *r, struct json_object *value)
+{
+    double number = 0;
+    if (!server_get_number(r, value, 1e-6, 1000, "a number above 0 and at most 1000", &number)) {
+        return false;
+    }
+    r->request->job->sampling.repeat_penalty = (float)number;
+    return true;
+}
+
+static bool read_penalty(server_reading *r, struct json_object *value, float *out)
+{
+    double number = 0;
+    if (!server_get_number(r, value, -1000, 1000, "a number from -1000 to 1000", &number)) {
+        return false;
+    }
+    *out = (float)number;
+    return true;
+}
+
+bool server_read_presence_penalty(server_reading *r, struct json_object *value)
+{
+    return read_penalty(r, value, &r->request->job->sampling.presence_penalty);
+}
+
+bool server_read_frequency_penalty(server_reading *r, struct json_object *value)
+{
+    return read_penalty(r, value, &r->request->job->sampling.frequency_penalty);
+}
+
+/* One entry, a token's id and a number. -100 bans the token, as OpenAI's interface says. */
+static bool add_bias(server_reading *r, const char *key, struct json_object *value)
+{
+    static const char what[] = "an object of token ids with numbers from -100 to 100";
+    server_job *job = r->request->job;
+    char *end;
+    errno = 0;
+    long token = strtol(key, &end, 10);
+    double number = 0;
+    if (end == key || *end != '\0' || errno != 0 || token < 0 || token > INT32_MAX) {
+        return server_wrong(r, what);
+    }
+    if (!server_get_number(r, value, -100, 100, what, &number)) {
+        return false;
+    }
+    job->biases[job->n_biases++] =
+        (moe_token_bias){(int32_t)token, number <= -100 ? -INFINITY : (float)number};
+    return true;
+}
+
+bool server_read_logit_bias(server_reading *r, struct json_object *value)
+{
+    server_job *job = r->request->job;
+    if (server_is_nothing(value)) {
+        return true;
+    }
+    if (!json_object_is_type(value, json_type_object) || job->biases != NULL) {
+        return server_wrong(r, "an object of token ids with numbers from -100 to 100");
+    }
+    job->biases = calloc((size_t)json_object_object_length(value), sizeof *job->biases);
+    if (job->biases == NULL) {
+        return server_fail(r->error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    json_object_object_foreach(value, key, member)
+    {
+        if (!add_bias(r, key, member)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool server_read_choices(server_reading *r, struct json_object *value)
+{
+    int64_t n = 0;
+    if (!server_get_count(r, value, 1, SERVER_MOST_CHOICES, "a whole number from 1 to 16", &n)) {
+        return false;
+    }
+    r->request->n_jobs = (uint32_t)n;
+    return true;
+}
+
+bool server_read_chat_logprobs(server_reading *r, struct json_object *value)
+{
+    return server_get_flag(r, value, &r->request->logprobs);
+}
+
+bool server_read_top_logprobs(server_reading *r, struct json_object *value)
+{
+    int64_t n = 0;
+    if (!server_get_count(r, value, 0, MOE_MOST_TOP_TOKENS, "a whole number from 0 to 20", &n)) {
+        return false;
+    }
+    r->request->top_logprobs = (int)n;
+    return true;
+}
+
+/* Of /v1/completions: a number, which asks for them. */
+bool server_read_text_logprobs(server_reading *r, struct json_object *value)
+{
+    if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value)) {
+        return true;
+    }
+    r->request->logprobs = true;
+    return server_read_top_logprobs(r, value);
+}
+
+bool server_read_seed(server_reading *r, struct json_object *value)
+{
+    int64_t n = 0;
+    if (!server_get_count(r, value, 0, INT64_MAX, "a whole number of at least 0", &n)) {
+        return false;
+    }
+    r->request->has_sampling_seed = true;
+    r->request->job->sampling.seed = (uint64_t)n;
+    return true;
+}
+
+static bool add_stop(server_reading *r, struct json_object *value)
+{
+    server_stops *stops = &r->request->job->stops;
+    size_t size = (size_t)json_object_get_string_len(value);
+    if (!json_object_is_type(value, json_type_string) || size == 0 || size > SERVER_LONGEST_STOP ||
+        stops->n == SERVER_MOST_STOPS) {
+        return server_wrong(r,
+                            "a string of 1 to 256 bytes, or an array of at most 16 such strings");
+    }
+    memcpy(stops->texts[stops->n], json_object_get_string(value), size);
+    stops->sizes[stops->n++] = size;
+    return true;
+}
+
+bool server_read_stop(server_reading *r, struct json_object *value)
+{
+    if (!json_object_is_type(value, json_type_array)) {
+        return add_stop(r, value);
+    }
+    for (size_t i = 0; i < json_object_array_length(value); i++) {
+        if (!add_stop(r, json_object_array_get_idx(value, i))) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Values of fields, checked: what reads a field names it in its error. */
+#ifndef SERVER_VALUES_H
+#define SERVER_VALUES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+
+#include "server_request.h"
+
+/* The field that is being read. */
+typedef struct server_reading {
+    server_request *request;
+    const server_options *options;
+    const char *name;
+    server_error *error;
+} server_reading;
+
+/* Each is false, with an error that names the field, or fills *out. */
+bool server_wrong(server_reading *reading, const char *what);
+bool server_unsupported(server_reading *reading, struct json_object *value);
+bool server_get_number(server_reading *reading, struct json_object *value, double least,
+                       double most, const char *what, double *out);
+bool server_get_count(server_reading *reading, struct json_object *value, int64_t least,
+                      int64_t most, const char *what, int64_t *out);
+bool server_get_flag(server_reading *reading, struct json_object *value, bool *out);
+
+bool server_is_text(struct json_object *value, const char *text);
+/* false, 0, "", [] and {} ask for nothing. */
+bool server_is_nothing(struct json_object *value);
+
+/* Fields of sampling (server_sampling_fields.c). */
+bool server_read_temperature(server_reading *reading, struct json_object *value);
+bool server_read_top_p(server_reading *reading, struct json_object *value);
+bool server_read_min_p(server_reading *reading, struct json_object *value);
+bool server_read_top_k(server_reading *reading, struct json_object *value);
+bool server_read_repeat_penalty(server_reading *reading, struct json_object *value);
+bool server_read_presence_penalty(server_reading *reading, struct json_object *value);
+bool server_read_frequency_penalty(server_reading *reading, struct json_object *value);
+bool server_read_logit_bias(server_reading *reading, struct json_object *value);
+bool server_read_seed(server_reading *reading, struct json_object *value);
+bool server_read_stop(server_reading *reading, struct json_object *value);
+bool server_read_choices(server_reading *reading, struct json_object *value);
+bool server_read_chat_logprobs(server_reading *reading, struct json_object *value);
+bool server_read_top_logprobs(server_reading *reading, struct json_object *value);
+bool server_read_text_logprobs(server_reading *reading, struct json_object *value);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_writing.h"
+
+#include <string.h>
+
+#include <moe/sampling.h>
+
+enum { TOKENS_AT_ONCE = 128 };
+
+static const moe_error no_memory = {"out of memory for the answer's text"};
+
+void server_finish_job(const server_writer *w, server_job *job, server_finish finish, int status,
+                       const moe_error *message, bool keep)
+{
+    /* The connection's thread may let go of its reference as soon as the job is DONE. */
+    moe_text_close(&job->text);
+    moe_chat_reply_close(&job->reply);
+    moe_session *session = server_queue_finish(w->queue, job, finish, status, message);
+    if (session != NULL && keep) {
+        server_sessions_keep(w->sessions, session);
+    } else {
+        moe_session_close(&session);
+    }
+    server_queue_drop(w->queue, job);
+}
+
+/* Hands new text to the connection's thread. */
+static bool publish(const server_writer *w, server_job *job, const cli_buffer *content,
+                    const char *reasoning, const moe_token_report *report, uint64_t n_tokens)
+{
+    server_queue *q = w->queue;
+    size_t n_reasoning = strlen(reasoning);
+    pthread_mutex_lock(&q->lock);
+    bool stored =
+        (content->size == 0 || cli_buffer_append(&job->content, content->data, content->size)) &&
+        (n_reasoning == 0 || cli_buffer_append(&job->reasoning, reasoning, n_reasoning)) &&
+        (report == NULL || cli_buffer_append(&job->reports, report, sizeof *report));
+    job->n_written += n_tokens;
+    q->counts.written_tokens += n_tokens;
+    server_queue_charge(q, job, n_tokens);
+    pthread_cond_broadcast(&server_job_first(job)->changed);
+    pthread_mutex_unlock(&q->lock);
+    return stored;
+}
+
+/* The text of one token, or with MOE_TOKEN_NONE what was held back at the end. */
+static server_stops_result write_text(const server_writer *w, server_job *job, int32_t token,
+                                      const moe_token_report *report)
+{
+    const char *reasoning = "";
+    const char *text;
+    size_t size;
+    cli_buffer content = {NULL, 0, 0};
+    bool ends = token == MOE_TOKEN_NONE;
+    if (job->reply != NULL) {
+        (ends ? (void)moe_chat_reply_finish(job->reply, &reasoning, &text)
+              : (void)moe_chat_reply_push(job->reply, token, &reasoning, &text));
+        size = strlen(text);
+    } else {
+        text = ends ? moe_text_finish(job->text, &size) : moe_text_push(job->text, token, &size);
+    }
+    server_stops_result result = SERVER_STOPS_GO_ON;
+    if (size > 0) {
+        result = server_stops_push(&job->stops, text, size, &content);
+    }
+    if (!publish(w, job, &content, reasoning, report, ends ? 0 : 1)) {
+        result = SERVER_STOPS_NO_MEMORY;
+    }
+    cli_buffer_free(&content);
+    return result;
+}
+
+static void fail_memory(const server_writer *w, server_job *job)
+{
+    server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_MEMORY, &no_memory, false);
+}
+
+/* Writes what was held back, and finishes the job. */
+static void end_text(const server_writer *w, server_job *job, server_finish finish)
+{
+    server_stops_result result = write_text(w, job, MOE_TOKEN_NONE, NULL);
+    cli_buffer rest = {NULL, 0, 0};
+    bool stored = result != SERVER_STOPS_NO_MEMORY && server_stops_finish(&job->stops, &rest) &&
+                  publish(w, job, &rest, "", NULL, 0);
+    cli_buffer_free(&rest);
+    if (!stored) {
+        fail_memory(w, job);
+    } else {
+        server_finish_job(w, job, result == SERVER_STOPS_FOUND ? SERVER_FINISH_STRING : finish,
+                          MOE_OK, NULL, true);
+    }
+}
+
+/* True when the job is finished. */
+static bool take_token(const server_writer *w, server_job *job, int32_t token,
+                       const moe_token_report *report)
+{
+    if (!job->ignore_eos && moe_token_is_end(w->engine, token)) {
+        end_text(w, job, SERVER_FINISH_STOP);
+        return true;
+    }
+    server_stops_result result = write_text(w, job, token, report);
+    if (result == SERVER_STOPS_FOUND) {
+        server_finish_job(w, job, SERVER_FINISH_STRING, MOE_OK, NULL, true);
+        return true;
+    }
+    if (result == SERVER_STOPS_NO_MEMORY) {
+        fail_memory(w, job);
+        return true;
+    }
+    if (job->n_written >= job->max_tokens) {
+        end_text(w, job, SERVER_FINISH_LENGTH);
+        return true;
+    }
+    return false;
+}
+
+bool server_take_tokens(const server_writer *w, server_job *job)
+{
+    int32_t tokens[TOKENS_AT_ONCE];
+    moe_token_report reports[TOKENS_AT_ONCE];
+    size_t n;
+    size_t n_all = 0;
+    while ((n = moe_session_take(job->session, tokens, TOKENS_AT_ONCE)) > 0) {
+        size_t n_reports = job->n_top < 0 ? 0 : moe_session_take_reports(job->session, reports, n);
+        n_all += n;
+        for (size_t i = 0; i < n; i++) {
+            if (take_token(w, job, tokens[i], i < n_reports ? &reports[i] : NULL)) {
+                return true;
+            }
+        }
+    }
+    if (n_all > 0 && moe_session_is_full(job->session)) {
+        end_text(w, job, SERVER_FINISH_LENGTH);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* From the tokens of a step to the text of a job, and its end. Of the engine's thread. */
+#ifndef SERVER_WRITING_H
+#define SERVER_WRITING_H
+
+#include <stdbool.h>
+
+#include <moe/moe.h>
+
+#include "server_job.h"
+#include "server_queue.h"
+#include "server_sessions.h"
+
+typedef struct server_writer {
+    moe_engine *engine;
+    server_queue *queue;
+    server_sessions *sessions;
+} server_writer;
+
+/* Makes the job DONE. Its session stays idle where `keep` says so. */
+void server_finish_job(const server_writer *writer, server_job *job, server_finish finish,
+                       int status, const moe_error *message, bool keep);
+/* Takes what the step sampled. True when the job is finished. */
+bool server_take_tokens(const server_writer *writer, server_job *job);
+
+#endif
