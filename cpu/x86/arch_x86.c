@@ -58,7 +58,9 @@ static void init_avx2(moe_matmul_kernels *kernels)
     moe_quantize_init_avx2(kernels);
     moe_matmul_init_float_avx2(kernels);
     moe_matmul_init_avx2_32(kernels);
+    moe_matmul_init_avx2_bytes(kernels);
     moe_matmul_init_avx2_256(kernels);
+    moe_matmul_init_avx2_256_16(kernels);
     moe_matmul_init_avx2_iq2(kernels);
     moe_matmul_init_avx2_iq3(kernels);
     moe_matmul_init_avx2_iq1(kernels);
@@ -69,7 +71,9 @@ static void init_avx2(moe_matmul_kernels *kernels)
 static void init_avx_vnni(moe_matmul_kernels *kernels)
 {
     moe_matmul_init_avx_vnni_32(kernels);
+    moe_matmul_init_avx_vnni_bytes(kernels);
     moe_matmul_init_avx_vnni_256(kernels);
+    moe_matmul_init_avx_vnni_256_16(kernels);
     moe_matmul_init_avx_vnni_iq2(kernels);
     moe_matmul_init_avx_vnni_iq3(kernels);
     moe_matmul_init_avx_vnni_iq1(kernels);
@@ -80,7 +84,9 @@ static void init_avx_vnni(moe_matmul_kernels *kernels)
 static void init_avx512_vnni(moe_matmul_kernels *kernels)
 {
     moe_matmul_init_avx512_vnni_32(kernels);
+    moe_matmul_init_avx512_vnni_bytes(kernels);
     moe_matmul_init_avx512_vnni_256(kernels);
+    moe_matmul_init_avx512_vnni_256_16(kernels);
     moe_matmul_init_avx512_vnni_iq2(kernels);
     moe_matmul_init_avx512_vnni_iq3(kernels);
     moe_matmul_init_avx512_vnni_iq1(kernels);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX2 products of the types with blocks of 256: a file for each half of the types, so that they
- * compile side by side. */
+/* AVX2 products of the types with blocks of 256 and runs of 32. */
 #include "cpu/x86/matmul_avx2.h"
 
 MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, multiply)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX2 products of the types with blocks of 32: a file for each half of the types, so that they
- * compile side by side. */
+/* AVX2 products of the types with blocks of 32 whose codes have 4 or 5 bits. */
 #include "cpu/x86/matmul_avx2.h"
 
 MOE_QUANT_TYPES_32(MOE_QUANT_MATMUL, multiply)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-512 VNNI products of the types with blocks of 256. Each half of the types has a file, because
- * compilers take minutes for all. */
+/* AVX-512 VNNI products of the types with blocks of 256 and runs of 32. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
 MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, matmul)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-VNNI products of the types with blocks of 256: a file for each half of the types, so that
- * they compile side by side. */
+/* AVX-VNNI products of the types with blocks of 256 and runs of 32. */
 #include "cpu/x86/matmul_avx_vnni.h"
 
 MOE_QUANT_TYPES_256(MOE_QUANT_MATMUL, multiply)

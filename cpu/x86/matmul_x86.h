@@ -12,24 +12,26 @@ void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
-/* Quantised weights: X(name, TYPE, with) for each type of a family: with blocks of 32, with blocks
- * of 256, with points of 2 or of 3 bits, with points of one bit and a half and ternary ones (and
- * NVFP4). */
+/* Quantised weights: X(name, TYPE, with) for each type of a family: with blocks of 32 whose codes
+ * have 4 or 5 bits, or stand for bytes; with blocks of 256 and runs of 32, or of 16; with points of
+ * 2 or of 3 bits, with points of one bit and a half and ternary ones (and NVFP4). */
 #define MOE_QUANT_TYPES_32(X, with)                                                                \
     X(q4_0, Q4_0, with)                                                                            \
     X(q4_1, Q4_1, with)                                                                            \
     X(q5_0, Q5_0, with)                                                                            \
-    X(q5_1, Q5_1, with)                                                                            \
+    X(q5_1, Q5_1, with)
+#define MOE_QUANT_TYPES_BYTES(X, with)                                                             \
     X(q8_0, Q8_0, with)                                                                            \
     X(iq4_nl, IQ4_NL, with)                                                                        \
     X(mxfp4, MXFP4, with)
 #define MOE_QUANT_TYPES_256(X, with)                                                               \
-    X(q2_k, Q2_K, with)                                                                            \
-    X(q3_k, Q3_K, with)                                                                            \
     X(q4_k, Q4_K, with)                                                                            \
     X(q5_k, Q5_K, with)                                                                            \
-    X(q6_k, Q6_K, with)                                                                            \
     X(iq4_xs, IQ4_XS, with)
+#define MOE_QUANT_TYPES_256_16(X, with)                                                            \
+    X(q2_k, Q2_K, with)                                                                            \
+    X(q3_k, Q3_K, with)                                                                            \
+    X(q6_k, Q6_K, with)
 #define MOE_QUANT_TYPES_IQ2(X, with)                                                               \
     X(iq2_xxs, IQ2_XXS, with)                                                                      \
     X(iq2_xs, IQ2_XS, with)                                                                        \
@@ -77,19 +79,25 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     (kernels)->matmul[MOE_DTYPE_##TYPE] = matmul_##name;
 
 void moe_matmul_init_avx2_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_bytes(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_256_16(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_ternary(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_bytes(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_256_16(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_ternary(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_bytes(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_256(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_256_16(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq1(moe_matmul_kernels *kernels);

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX-512 VNNI products of the types with blocks of 32 whose codes stand for bytes. */
+#include "cpu/x86/matmul_avx512_vnni.h"
+
+MOE_QUANT_TYPES_BYTES(MOE_QUANT_MATMUL, matmul)
+
+void moe_matmul_init_avx512_vnni_bytes(moe_matmul_kernels *kernels)
+{
+    MOE_QUANT_TYPES_BYTES(MOE_SET_QUANT_MATMUL, kernels)
+}
