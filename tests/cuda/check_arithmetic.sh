@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What nvcc makes of the kernels' arithmetic, by its portable code: arguments are the compiler, the
-# tree, and the flags that kernels are compiled with.
+# tree, the folder of the module's objects, and the flags that kernels are compiled with. Objects that
+# hold portable code in plain text are read; sources of the others are compiled once more.
 #
 # The flags must keep a product and a sum apart, and no kernel may approximate, flush subnormals to
 # zero (in single precision: doubles are the buddies' entropies alone), or leave the compiler free to
@@ -9,7 +10,8 @@
 set -u
 nvcc=$1
 root=$2
-shift 2
+objects=$3
+shift 3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -38,7 +40,9 @@ grep -q 'div\.rn\.f32' "$work/probe.txt" || tell "a division is not rounded"
 
 for source in "$root"/cuda/kernels/*.cu; do
     name=$(basename "$source" .cu)
-    compile "$@" "$source" -o "$work/$name.txt"
+    # Lines of the portable code are printable; what is around them need not be.
+    LC_ALL=C tr -c '[:print:]\t\n' '\n' <"$objects/$name.cu.o" >"$work/$name.txt" 2>/dev/null
+    grep -q '^\.visible \.entry' "$work/$name.txt" || compile "$@" "$source" -o "$work/$name.txt"
     if grep -n '\.approx.*\.f32\|\.ftz.*\.f32\|\.full\.f32' "$work/$name.txt"; then
         tell "$name: approximated or flushed"
     fi

@@ -4,6 +4,7 @@
  * side by side. The kernels' sources run here as they are, under the emulation. */
 #include "cuda/kernels/vector_launch.h"
 #include "tests/kernels/vector_test_util.h"
+#include "tests/test_size.h"
 
 #define MAX_ROWS  65
 #define MAX_PAGES 40
@@ -307,7 +308,7 @@ static void rows_that_decode(void **state)
     for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
         const shape *s = &shapes[i / 3];
         test_kind kind = (test_kind)(i % 4 % TEST_KINDS);
-        if (!fits(types[i % 3], s))
+        if (!fits(types[i % 3], s) || test_leaves_out(i, 4))
             continue;
         cache c;
         cache_open(&c, types[i % 3], s, 5);
@@ -332,7 +333,7 @@ static void rows_of_a_prompt(void **state)
     uint64_t seed = 0xa4093822299f31d0u;
     for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
         const shape *s = &shapes[i / 3];
-        if (!fits(types[i % 3], s))
+        if (!fits(types[i % 3], s) || test_leaves_out(i, 4))
             continue;
         cache c;
         cache_open(&c, types[i % 3], s, 1);
@@ -354,7 +355,7 @@ static void rows_of_a_tree(void **state)
     uint64_t seed = 0x082efa98ec4e6c89u;
     for (uint32_t i = 0; i < 3 * N_SHAPES; i++) {
         const shape *s = &shapes[i / 3];
-        if (!fits(types[i % 3], s))
+        if (!fits(types[i % 3], s) || test_leaves_out(i, 4))
             continue;
         static uint32_t paths[MAX_ROWS][MAX_ROWS], depth[MAX_ROWS];
         moe_cuda_kv_row rows[MAX_ROWS];

@@ -14,6 +14,7 @@
 
 #include "chi_square.h"
 #include "runtime/draft/accept.h"
+#include "tests/test_size.h"
 
 #define N_TOKENS  5u
 #define N_EMITTED 3u
@@ -258,6 +259,9 @@ static void joint_distribution(void **state)
     static const char *const kinds[] = {"dense", "with zeros", "disjoint", "the same"};
     for (uint32_t shape = 0; shape < N_SHAPES; shape++) {
         for (uint32_t kind = 0; kind < 4; kind++) {
+            if (test_leaves_out(shape + kind, 4)) {
+                continue;
+            }
             process d = make(shape, kind);
             chi_square c = measure(&d, 1 + shape * 10 + kind);
             if (!(chi_square_excess(&c) < CHI_SQUARE_LIMIT)) {
@@ -282,6 +286,9 @@ static void wrong_rules_are_seen(void **state)
                  {"unlikely ones cut", UNLIKELY_CUT, 1, 3},   {"likewise", UNLIKELY_CUT, 2, 0},
                  {"picked as drawn", PICKED_AS_DRAWN, 6, 0},  {"likewise", PICKED_AS_DRAWN, 7, 0}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        if (test_leaves_out((uint32_t)i, 3)) {
+            continue;
+        }
         process d = make(wrong[i].shape, wrong[i].kind);
         d.rule = wrong[i].rule;
         chi_square c = measure(&d, 500 + i);

@@ -16,6 +16,7 @@
 #include <moe/moe.h>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/test_size.h"
 
 enum { N_SESSIONS = 3, N_PROMPT = 24, N_WRITTEN = 40 };
 
@@ -161,14 +162,18 @@ static void within_a_step(moe_speculate speculate)
 static void plain(void **state)
 {
     (void)state;
-    before_a_step(MOE_SPECULATE_OFF);
+    if (!test_is_small()) {
+        before_a_step(MOE_SPECULATE_OFF);
+    }
     within_a_step(MOE_SPECULATE_OFF);
 }
 
 static void ngram(void **state)
 {
     (void)state;
-    before_a_step(MOE_SPECULATE_NGRAM);
+    if (!test_is_small()) {
+        before_a_step(MOE_SPECULATE_NGRAM);
+    }
     within_a_step(MOE_SPECULATE_NGRAM);
 }
 

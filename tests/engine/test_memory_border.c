@@ -18,6 +18,7 @@
 
 #include "engine_fixture.h"
 #include "runtime/engine/engine_state.h"
+#include "tests/test_size.h"
 
 #define MIB      (UINT64_C(1) << 20)
 #define N_PROMPT 70 /* two pages of the KV cache */
@@ -170,6 +171,9 @@ static void test_peak(void **state)
     for (size_t k = 0; k < N_CASES; k++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             memset(&o, 0, sizeof o);
+            if (test_leaves_out((uint32_t)i, 2)) {
+                continue;
+            }
             uint64_t peak = run_apart(&cases[k], counts[i], &o);
             printf("%.3s, %3u sessions: %3u run, peak %.1f of %.1f MiB, slots %llu, %llu, %llu\n",
                    cases[k].device, counts[i], o.n_running, (double)peak / (double)MIB,
@@ -315,6 +319,9 @@ static void test_soak(void **state)
              getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp", (int)getpid());
     for (size_t k = 0; k < N_CASES; k++) {
         for (uint32_t seed = 1; seed <= 2; seed++) {
+            if (test_leaves_out((uint32_t)k + seed, 2)) {
+                continue; /* drafts on the one device, none on the other */
+            }
             moe_engine_options options = border_options(&cases[k]);
             options.host_memory -= 11 * MIB;
             options.speculate = seed == 2 ? MOE_SPECULATE_AUTO : MOE_SPECULATE_OFF;

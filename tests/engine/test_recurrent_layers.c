@@ -15,6 +15,7 @@
 
 #include "engine_fixture.h"
 #include "engine_options.h"
+#include "tests/test_size.h"
 #include "toy_recurrence.h"
 
 #define N_TEXT     700u
@@ -270,7 +271,7 @@ static void cut_forked_and_saved(void **state)
     (void)state;
     moe_engine *engine = open_toy(48, 2);
     uint64_t before = engine->border.ram_granted;
-    for (uint32_t walk = 0; walk < 8; walk++) {
+    for (uint32_t walk = 0; walk < (test_is_small() ? 2 : 8); walk++) {
         random_walk(engine, 150);
         assert_int_equal(engine->border.ram_granted, before);
         assert_true(moe_memory_border_check(&engine->border));

@@ -16,6 +16,7 @@
 #include <moe/model_file.h>
 
 #include "engine_fixture.h"
+#include "tests/test_size.h"
 #include "engine_options.h"
 
 #define N_PROMPT      29
@@ -268,6 +269,7 @@ static void same_text_everywhere(void **state)
     static const uint32_t batches[] = {1, 2, MOST_SESSIONS};
     moe_speculation_stats sum = {0};
     dice = 7;
+    n_configurations = test_is_small() ? 20 : n_configurations;
     for (int i = 0; i < n_configurations; i++) {
         char text[1600];
         moe_engine_options options = draw_options(text, sizeof text);

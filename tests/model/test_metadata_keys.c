@@ -4,6 +4,7 @@
 #include "tests/model/config_fixture.h"
 
 #include "runtime/model/metadata_keys.h"
+#include "tests/test_size.h"
 
 /* What the gguf package's constants and llama.cpp's names of keys hold under "{arch}.". */
 static const char *const known_elsewhere[] = {
@@ -175,6 +176,9 @@ static void test_every_key_is_known(void **state)
         const char *architecture = moe_family_at(f)->architecture;
         for (size_t i = 0; i < sizeof known_elsewhere / sizeof known_elsewhere[0]; i++) {
             const char *why = NULL;
+            if (test_leaves_out((uint32_t)(f + i), 8)) {
+                continue;
+            }
             gguf_builder *b = with_number(architecture, known_elsewhere[i], 7);
             moe_key_use use = use_of(b, architecture, known_elsewhere[i], &why);
             gb_free(b);

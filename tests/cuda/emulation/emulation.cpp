@@ -194,12 +194,9 @@ uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask)
     return given[turn][self ^ mask];
 }
 
-/* Byte k % 4 of the word that holds a's element (row, k), or b's (k, column). */
-static int element_of(const uint32_t (*warp)[6], unsigned line, unsigned k, unsigned word)
-{
-    return (int8_t)(warp[line % 8 * 4 + k % 16 / 4][word] >> k % 4 * 8);
-}
-
+/* Thread 4 * i + j of a warp holds words of a's rows i and i + 8 and of b's column i; it computes the
+ * outputs of these two rows and of columns 2 * j and 2 * j + 1. The bytes of both are put in a line
+ * first, so that the compiler makes vectors of the products. */
 void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
 {
     unsigned self = here.thread.x;
@@ -209,12 +206,21 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
     asked[self] = WARP * k; /* no mask of a shuffle */
     wait_in(AT_EXCHANGE);
     const uint32_t(*warp)[6] = &fragments[turn][self - self % WARP];
+    const unsigned first_row = self % WARP / 4, first_column = self % 4 * 2;
+    int8_t rows[2][32], columns[2][32];
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned word = 0; word < k / 4; word++) {
+            const uint32_t *of_row = warp[first_row * 4 + word % 4];
+            const uint32_t *of_column = warp[(first_column + i) * 4 + word % 4];
+            memcpy(rows[i] + 4 * word, &of_row[i + word / 4 * 2], 4);
+            memcpy(columns[i] + 4 * word, &of_column[4 + word / 4], 4);
+        }
+    }
     for (unsigned i = 0; i < 4; i++) {
-        unsigned row = self % WARP / 4 + i / 2 * 8, column = self % 4 * 2 + i % 2;
-        out[i] = c;
+        int sum = c;
         for (unsigned at = 0; at < k; at++)
-            out[i] += element_of(warp, row, at, row / 8 + at / 16 * 2) *
-                      element_of(warp, column, at, 4 + at / 16);
+            sum += rows[i / 2][at] * columns[i % 2][at];
+        out[i] = sum;
     }
 }
 

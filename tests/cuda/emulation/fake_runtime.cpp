@@ -211,8 +211,12 @@ struct CUstream_st {
     {
         let_reach_device_memory();
         std::unique_lock<std::mutex> guard(lock);
+        bool works = false; /* from its first task until it has none left */
         for (;;) {
             if (tasks.empty()) {
+                if (works)
+                    end_work();
+                works = false;
                 idle.notify_all();
                 if (stop)
                     return;
@@ -223,6 +227,9 @@ struct CUstream_st {
             tasks.pop_front();
             busy = true;
             guard.unlock();
+            if (!works)
+                begin_work();
+            works = true;
             nap();
             task();
             guard.lock();
