@@ -100,6 +100,7 @@ static void attend_heads(const attention_job *job, uint32_t row, uint32_t kv_hea
             .n_q = n_q,
             .q = a->q + head * layout->k_dim,
             .scale = a->row_scales != NULL ? a->scale * a->row_scales[row] : a->scale,
+            .cap = a->cap,
             .max = page_max,
             .sum = page_sum,
             .out = page_out,

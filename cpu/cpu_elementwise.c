@@ -197,6 +197,7 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
         .group_score = (moe_router_group_score)route->group_score,
         .renormalise = route->renormalise,
         .scale = route->scale,
+        .expert_scales = route->expert_scales,
     };
     MOE_ASSERT(gate.n_expert <= MOE_ROUTER_MAX_EXPERTS && gate.n_expert_used > 0);
     MOE_ASSERT(gate.n_expert_used <= MOE_ROUTER_MAX_USED && gate.n_expert_used <= gate.n_expert);

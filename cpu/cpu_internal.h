@@ -103,6 +103,10 @@ int moe_cpu_route(moe_device *device, const moe_route *routes, uint32_t n_routes
 int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                           uint32_t n, moe_error *err);
 int moe_cpu_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
+int moe_cpu_layer_norm(moe_device *device, const float *x, const float *weight, const float *bias,
+                       float *y, uint32_t n_rows, uint32_t n, size_t x_stride, float eps,
+                       moe_error *err);
+int moe_cpu_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                      moe_greatest *out, moe_error *err);
 

@@ -67,6 +67,8 @@ void moe_attend_page_c(const moe_attend_args *args)
             const uint8_t *row = page_row(args->k_rows, args->k, args->k_row_bytes, j);
             weights[j] = args->scale * dot_row(args->type, q, row, args->k_dim);
         }
+        if (args->cap != 0.0f)
+            moe_soft_cap_c(args->cap, weights, args->n_valid);
         float max = moe_vector_max_c(weights, args->n_valid) + 0.0f;
         float lanes[MOE_LANES] = {0};
         for (uint32_t j = 0; j < args->n_valid; j++) {

@@ -13,7 +13,12 @@
  *  weights  p of the selected, without bias, in that order. renormalise: divided by (their sum,
  *           added in that order, + 1e-20f). DeepSeek-V3 adds this guard; it does not change a
  *           softmax. SOFTMAX_SELECTED: softmax over the selected logits instead, and renormalise
- *           is ignored. At the end each weight is multiplied by scale.
+ *           is ignored. At the end each weight is multiplied by scale, and by the expert's own
+ *           scale if there are any.
+ * SPARSE_MIXER (Phi-3.5-MoE) ranks logits, too, without bias and groups. The weight of a rank is
+ * the softmax of its logit s over those logits t that no earlier rank has taken and that are near
+ * it: not (s - t) / max(|t|, s) > 0.02. Terms exp(t - s) are added in order of their ids;
+ * renormalise is ignored.
  * Softmax, sigmoid and exponential are those of vector_ops.h, so every table of kernels gives the
  * same bits. */
 #ifndef MOE_CPU_ROUTER_SELECT_H
@@ -29,7 +34,8 @@
 typedef enum moe_router_kind {
     MOE_ROUTER_SOFTMAX = 1,
     MOE_ROUTER_SIGMOID = 2,
-    MOE_ROUTER_SOFTMAX_SELECTED = 3
+    MOE_ROUTER_SOFTMAX_SELECTED = 3,
+    MOE_ROUTER_SPARSE_MIXER = 5
 } moe_router_kind;
 
 typedef enum moe_router_group_score {
@@ -47,11 +53,12 @@ typedef struct moe_router_gate {
     uint32_t n_group_used;
     moe_router_group_score group_score;
     bool renormalise;
-    float scale; /* 1: none */
+    float scale;                /* 1: none */
+    const float *expert_scales; /* [n_expert] or NULL */
 } moe_router_gate;
 
 /* logits, bias: [n_expert], bias may be NULL. ids, weights: [n_expert_used].
- * probs: [n_expert] out, p over all experts (for SOFTMAX_SELECTED the softmax over all), or NULL.
+ * probs: [n_expert] out, p over all experts (a softmax unless the kind is SIGMOID), or NULL.
  */
 typedef void (*moe_router_select_fn)(const moe_router_gate *gate, const float *logits,
                                      const float *bias, uint32_t *ids, float *weights,

@@ -68,28 +68,56 @@ static void select_experts(const moe_router_gate *gate, const float *ranking, ui
             top_list_offer(&experts, ranking[e], e);
 }
 
+#define MIXER_NEAR 0.02f /* twice the jitter that the model was trained with */
+
+/* The weight of rank k, after ids[0 .. k) were taken. */
+static float mixer_weight(const moe_router_gate *gate, const float *logits, const uint32_t *ids,
+                          uint32_t k)
+{
+    float best = logits[ids[k]];
+    float sum = 0.0f;
+    for (uint32_t e = 0; e < gate->n_expert; e++) {
+        bool taken = false;
+        for (uint32_t i = 0; i < k; i++)
+            taken = taken || ids[i] == e;
+        float size = fabsf(logits[e]);
+        float against = size > best ? size : best;
+        if (!taken && !((best - logits[e]) / against > MIXER_NEAR))
+            sum += moe_exp(logits[e] - best);
+    }
+    return moe_exp(best - best) / sum;
+}
+
 static void weigh_experts(const moe_router_gate *gate, const float *logits, const float *p,
                           const uint32_t *ids, float *weights)
 {
     uint32_t n = gate->n_expert_used;
     bool over_selected = gate->kind == MOE_ROUTER_SOFTMAX_SELECTED;
+    bool mixes = gate->kind == MOE_ROUTER_SPARSE_MIXER;
     float sum = 0.0f;
     for (uint32_t i = 0; i < n; i++) {
-        weights[i] = over_selected ? logits[ids[i]] : p[ids[i]];
+        weights[i] = mixes           ? mixer_weight(gate, logits, ids, i)
+                     : over_selected ? logits[ids[i]]
+                                     : p[ids[i]];
         sum += weights[i];
     }
     if (over_selected)
         moe_softmax_c(weights, n);
-    float divisor = !over_selected && gate->renormalise ? sum + 1e-20f : 1.0f;
-    for (uint32_t i = 0; i < n; i++)
+    float divisor = !over_selected && !mixes && gate->renormalise ? sum + 1e-20f : 1.0f;
+    for (uint32_t i = 0; i < n; i++) {
         weights[i] = weights[i] / divisor * gate->scale;
+        if (gate->expert_scales != NULL)
+            weights[i] *= gate->expert_scales[ids[i]];
+    }
 }
 
 void moe_router_pick(const moe_router_gate *gate, const float *logits, const float *bias,
                      const float *p, uint32_t *ids, float *weights)
 {
     float ranking[MOE_ROUTER_MAX_EXPERTS];
-    const float *base = gate->kind == MOE_ROUTER_SOFTMAX_SELECTED ? logits : p;
+    bool by_logits =
+        gate->kind == MOE_ROUTER_SOFTMAX_SELECTED || gate->kind == MOE_ROUTER_SPARSE_MIXER;
+    const float *base = by_logits ? logits : p;
     for (uint32_t e = 0; e < gate->n_expert; e++) {
         float value = bias != NULL ? base[e] + bias[e] : base[e];
         ranking[e] = isnan(value) ? -INFINITY : value;

@@ -29,6 +29,10 @@
  * Error < 1 ulp in between. */
 float moe_exp(float x);
 
+/* tanh(x): below MOE_TANH_SMALL the polynomial of tanh_constants.h, as fmaf(p * z, x, x) with p one
+ * Horner chain by fmaf; else 1 - 2 / (exp(|x| + |x|) + 1) with x's sign. Error < 3 ulp. */
+float moe_tanh(float x);
+
 typedef enum moe_kv_type {
     MOE_KV_F16 = 0,
     MOE_KV_F32 = 1,
@@ -80,6 +84,7 @@ typedef struct moe_attend_args {
     uint32_t n_q;     /* any number, a multiple of 4 is fast */
     const float *q;   /* [n_q][k_dim] */
     float scale;
+    float cap;  /* 0: none; else scores are capped by it, as soft_cap() does */
     float *max; /* [n_q] out: max_j s_j, a zero as +0 */
     float *sum; /* [n_q] out: sum_j exp(s_j - max), lanes j mod 16 */
     float *out; /* [n_q][v_dim] out, from +0: out = fmaf(exp(s_j - max), v_j, out), j ascending */
@@ -104,6 +109,21 @@ typedef struct moe_vector_kernels {
      * y = a / (1 + exp(-(alpha * a))) * (b + 1) */
     void (*swiglu_clamped)(const float *g, const float *u, float *y, uint32_t n, float alpha,
                            float limit);
+    /* y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b, as (((x - mean) * inv) * w) + b: the
+     * mean is the sum, lanes as above, divided by n; inv = 1 / sqrtf(sum of fmaf squares / n +
+     * eps). b: NULL or [n]. */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float *y, uint32_t n,
+                       float eps);
+    /* GELU by its tanh formula, which is g * sigmoid(2 t): y = g / (1 + exp(-t)) * u,
+     * t = g * fmaf(MOE_GELU_B, g * g, MOE_GELU_A) */
+    void (*gelu_mul)(const float *g, const float *u, float *y, uint32_t n);
+    /* y = (0 > g ? 0 : g) * u */
+    void (*relu_mul)(const float *g, const float *u, float *y, uint32_t n);
+    /* Step-3.5: a = g / (1 + exp(-g)), limit < a ? limit : a; b = u to [-limit, limit] as in
+     * swiglu_clamped; y = a * b */
+    void (*silu_limited)(const float *g, const float *u, float *y, uint32_t n, float limit);
+    /* In place: x = cap * tanh(x / cap) */
+    void (*soft_cap)(float cap, float *x, uint32_t n);
     /* In place: x = 1 / (1 + exp(-x)) */
     void (*sigmoid)(float *x, uint32_t n);
     void (*add)(const float *a, const float *b, float *y, uint32_t n);

@@ -18,6 +18,7 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "cpu/x86/always_inline.h"
+#include "cpu/x86/tanh_lanes.h"
 
 #define GROUP 16
 /* The loop's bounds are constant once inlined; unrolled, its accumulators are registers. */
@@ -165,6 +166,14 @@ MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_
     }
 }
 
+static void cap_scores(float *scores, uint32_t n_valid, float cap)
+{
+    for (uint32_t j = n_valid; j % 16 != 0; j++)
+        scores[j] = 0.0f;
+    for (uint32_t j = 0; j < n_valid; j += 16)
+        l16_store(scores + j, l16_soft_cap(l16_set(cap), l16_load(scores + j)));
+}
+
 /* Turns scores into weights exp(s - max); positions from n_valid on get 0. */
 static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum)
 {
@@ -278,6 +287,8 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
             v_bytes = 0;
         score_group(type, rows, args->n_valid, v_bytes, args->q + (size_t)first * args->k_dim,
                     args->k_dim, n, args->scale, scores);
+        for (uint32_t h = 0; args->cap != 0.0f && h < n; h++)
+            cap_scores(scores + h * MOE_KV_PAGE, args->n_valid, args->cap);
         for (uint32_t h = 0; h < n; h++)
             weigh_scores(scores + h * MOE_KV_PAGE, args->n_valid, &args->max[first + h],
                          &args->sum[first + h]);

@@ -110,6 +110,13 @@ static inline l16 l16_min(l16 x, l16 m)
     return l16_of(_mm256_min_ps(x.lo, m.lo), _mm256_min_ps(x.hi, m.hi));
 }
 
+/* then where a < b, else otherwise. */
+static inline l16 l16_pick_below(l16 a, l16 b, l16 then, l16 otherwise)
+{
+    return l16_of(_mm256_blendv_ps(otherwise.lo, then.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+                  _mm256_blendv_ps(otherwise.hi, then.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)));
+}
+
 static inline l16 l16_negate(l16 x)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);

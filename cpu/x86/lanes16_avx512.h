@@ -100,6 +100,12 @@ static inline l16 l16_min(l16 x, l16 m)
     return _mm512_min_ps(x, m);
 }
 
+/* then where a < b, else otherwise. */
+static inline l16 l16_pick_below(l16 a, l16 b, l16 then, l16 otherwise)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
+}
+
 static inline l16 l16_negate(l16 x)
 {
     return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));

@@ -136,6 +136,7 @@ typedef struct moe_attention {
     const float *q;         /* device, [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
+    float cap; /* 0: none; else scores are capped softly: cap * tanh(score / cap) */
     /* Of the positions 0..position a row sees the last `window`, including itself; 0: all. Of those
      * it sees the ones of its own chunk, where chunk c is [c * chunk, (c + 1) * chunk); 0: there
      * are no chunks. Positions that no row sees are not read, and their page may be missing. */
@@ -169,6 +170,7 @@ typedef struct moe_route {
     bool renormalise;
     float scale;
     const float *selection_bias; /* device, [n_expert] or NULL */
+    const float *expert_scales;  /* device, [n_expert] or NULL: factors of the weights */
     uint32_t n_group;
     uint32_t n_group_used;
     int group_score; /* moe_group_score_kind */
@@ -179,13 +181,18 @@ typedef struct moe_route {
 } moe_route;
 
 typedef enum moe_activation_kind {
-    MOE_ACTIVATION_SILU,          /* silu(gate) * up */
-    MOE_ACTIVATION_SWIGLU_CLAMPED /* swiglu_clamped of cpu/kernels/vector_ops.h */
+    MOE_ACTIVATION_SILU, /* silu(gate) * up */
+    /* Of cpu/kernels/vector_ops.h: */
+    MOE_ACTIVATION_SWIGLU_CLAMPED,
+    MOE_ACTIVATION_SILU_LIMITED,
+    MOE_ACTIVATION_GELU,
+    MOE_ACTIVATION_RELU
 } moe_activation_kind;
 
 typedef struct moe_activation {
     moe_activation_kind kind;
-    float alpha, limit; /* of SWIGLU_CLAMPED */
+    float alpha; /* of SWIGLU_CLAMPED */
+    float limit; /* of SWIGLU_CLAMPED and SILU_LIMITED */
 } moe_activation;
 
 /* One expert and the rows that chose it: down . activation(gate . x, up . x), a bias added to each
@@ -262,7 +269,7 @@ typedef struct moe_step_inputs {
 
 /* Features that not every device has. */
 typedef enum moe_device_feature {
-    /* window, chunk, sinks and row_scales of moe_attention */
+    /* cap, window, chunk, sinks and row_scales of moe_attention */
     MOE_DEVICE_MASKED_ATTENTION = 1 << 0,
     /* biases, activations other than SILU and x_scales of moe_expert_work */
     MOE_DEVICE_EXPERT_FORMS = 1 << 1,
@@ -271,7 +278,10 @@ typedef enum moe_device_feature {
     /* Keys and values as Q4_0 and F8. */
     MOE_DEVICE_SMALL_KV = 1 << 3,
     /* Weights of types with moe_dtype_info.cpu_only. */
-    MOE_DEVICE_EVERY_TYPE = 1 << 6
+    MOE_DEVICE_EVERY_TYPE = 1 << 6,
+    /* layer_norm(), soft_cap(), expert_scales of moe_route, and
+     * MOE_GATE_SPARSE_MIXER; without it they are NULL. */
+    MOE_DEVICE_LAYER_FORMS = 1 << 7
 } moe_device_feature;
 
 typedef struct moe_device_ops {
@@ -344,6 +354,12 @@ typedef struct moe_device_ops {
     int (*sigmoid_scale)(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                          uint32_t n, moe_error *err);
     int (*gate)(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
+    /* As rms_norm(), by layer_norm of cpu/kernels/vector_ops.h; bias: device, [n] or NULL. */
+    int (*layer_norm)(moe_device *device, const float *x, const float *weight, const float *bias,
+                      float *y, uint32_t n_rows, uint32_t n, size_t x_stride, float eps,
+                      moe_error *err);
+    /* x = cap * tanh(x / cap) */
+    int (*soft_cap)(moe_device *device, float cap, float *x, size_t n, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);

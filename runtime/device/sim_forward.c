@@ -119,6 +119,20 @@ static int sim_gate(moe_device *device, const moe_gating *gating, size_t n_rows,
     return inner->ops->gate(inner, gating, n_rows, err);
 }
 
+static int sim_layer_norm(moe_device *device, const float *x, const float *weight,
+                          const float *bias, float *y, uint32_t n_rows, uint32_t n, size_t x_stride,
+                          float eps, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->layer_norm(inner, x, weight, bias, y, n_rows, n, x_stride, eps, err);
+}
+
+static int sim_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->soft_cap(inner, cap, x, n, err);
+}
+
 static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                         moe_greatest *out, moe_error *err)
 {
@@ -170,6 +184,8 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->combine = sim_combine;
     ops->sigmoid_scale = sim_sigmoid_scale;
     ops->gate = sim_gate;
+    ops->layer_norm = sim_layer_norm;
+    ops->soft_cap = sim_soft_cap;
     ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;

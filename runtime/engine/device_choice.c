@@ -71,11 +71,14 @@ static int fail_features(const moe_device *device, const moe_device_choice *choi
     }
     bool attention = (lacks & MOE_DEVICE_MASKED_ATTENTION) != 0;
     bool experts = (lacks & MOE_DEVICE_EXPERT_FORMS) != 0;
+    bool layers = (lacks & MOE_DEVICE_LAYER_FORMS) != 0;
     return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "the device %s does not have what this model needs: %s%s%s; the CPU does",
-                    device->name, attention ? "attention with windows or sinks" : "",
-                    attention && experts ? ", " : "",
-                    experts ? "experts with biases or other activations than SiLU" : "");
+                    "the device %s does not have what this model needs: %s%s%s%s%s; the CPU does",
+                    device->name, attention ? "attention with windows, sinks or soft caps" : "",
+                    attention && (experts || layers) ? ", " : "",
+                    experts ? "experts with biases or other activations than SiLU" : "",
+                    experts && layers ? ", " : "",
+                    layers ? "layers with other norms, gates, scales or inputs of experts" : "");
 }
 
 static int check_features(moe_device **device, const moe_device_choice *choice, moe_error *err)

@@ -41,6 +41,7 @@ static void destroy(moe_engine *engine)
     moe_draft_model_close(&engine->draft_model);
     moe_lossy_close(&engine->lossy);
     moe_budget_exact_close(&engine->budget_exact);
+    free(engine->window_frequencies);
     moe_route_rules_close(&engine->rules);
     moe_route_replay_close(&engine->route_replay);
     if (engine->runner.experts != NULL) {

@@ -91,18 +91,37 @@ static bool lacks_biases(const moe_engine *engine)
     return engine->config.expert_biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
 }
 
+/* What a layer has besides attention, experts and RMS norms before them. Devices that play whole
+ * layers by themselves know none of it. */
+static bool has_layer_forms(const moe_model_config *c)
+{
+    bool norms = c->norm != MOE_NORM_RMS || c->attn_post_norm_tensor != NULL ||
+                 c->ffn_post_norm_tensor != NULL || c->branches_normed || c->values_normed ||
+                 c->parallel_residual;
+    bool inputs = c->experts_input != MOE_EXPERTS_NORM || c->router_input != MOE_ROUTER_AS_EXPERTS;
+    bool scales = c->layer_scales || c->expert_scales || c->branch_scale != 1.0f ||
+                  c->attention_out_scale != 1.0f || c->router_scale != 1.0f;
+    bool caps = c->logit_cap != 0.0f || c->router_cap != 0.0f;
+    return norms || inputs || scales || caps || c->gate == MOE_GATE_SPARSE_MIXER ||
+           c->window_rope || c->shared_dense;
+}
+
 /* Of the device, as moe_device_feature. */
 static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
 {
+    bool limited = false;
     unsigned needs = c->attention_sinks ? MOE_DEVICE_MASKED_ATTENTION : 0;
     needs |= kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8 ? MOE_DEVICE_SMALL_KV : 0;
     for (uint32_t l = 0; l < c->n_layer; l++) {
         const moe_layer_kind *layer = &c->layers[l];
         bool masked = layer->window > 0 || layer->chunk > 0 || layer->tempered;
         needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
+        limited = limited || layer->expert_limit != 0.0f || layer->shared_limit != 0.0f;
     }
-    bool forms = c->expert_biases || c->swiglu_alpha != 0.0f || c->gate_scales_input;
-    return needs | (forms ? MOE_DEVICE_EXPERT_FORMS : 0);
+    bool forms = c->expert_biases || c->activation != MOE_FF_SILU || c->gate_scales_input;
+    needs |= forms || limited ? MOE_DEVICE_EXPERT_FORMS : 0;
+    needs |= c->attention_cap != 0.0f ? MOE_DEVICE_MASKED_ATTENTION : 0;
+    return needs | (has_layer_forms(c) ? MOE_DEVICE_LAYER_FORMS : 0);
 }
 
 /* The type of a tensor that only the CPU computes with. */
@@ -420,6 +439,27 @@ static int attach_hooks(moe_engine *engine, moe_error *err)
     return moe_recorded_passes_open(&engine->recorded, &parts, err);
 }
 
+/* A model with two sets of factors has them for contexts up to the one it was first trained for and
+ * beyond it. The engine's context decides, so that all keys of the cache have the same. */
+static int open_frequencies(moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_weights *w = &engine->weights;
+    bool beyond = engine->context > c->rope_original_context && w->rope_factors_long != NULL;
+    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
+    engine->window_frequencies =
+        moe_calloc(c->window_n_rot / 2 + 1, sizeof *engine->window_frequencies);
+    if (engine->rope_frequencies == NULL || engine->window_frequencies == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
+    }
+    moe_rope_frequencies(c, beyond ? w->rope_factors_long : w->rope_factors,
+                         engine->rope_frequencies);
+    moe_window_frequencies(c, engine->window_frequencies);
+    engine->runner.rope_frequencies = engine->rope_frequencies;
+    engine->runner.window_frequencies = engine->window_frequencies;
+    return MOE_OK;
+}
+
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -452,13 +492,10 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status != MOE_OK) {
         return status;
     }
-    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
-    if (engine->rope_frequencies == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
+    status = open_frequencies(engine, err);
+    if (status == MOE_OK) {
+        status = open_drafts(engine, o, err);
     }
-    moe_rope_frequencies(c, engine->weights.rope_factors, engine->rope_frequencies);
-    engine->runner.rope_frequencies = engine->rope_frequencies;
-    status = open_drafts(engine, o, err);
     if (status == MOE_OK) {
         status = attach_hooks(engine, err);
     }

@@ -69,7 +69,8 @@ struct moe_engine {
     moe_team *team;
     moe_device *device;
     moe_weights weights;
-    float *rope_frequencies; /* [n_rot / 2] */
+    float *rope_frequencies;   /* [n_rot / 2] */
+    float *window_frequencies; /* [window_n_rot / 2]; NULL: layers with a window have the same */
 
     /* Changed by passes; one pass runs at a time. */
     moe_overlap_oracle *oracle; /* of offload mode overlap, else NULL */

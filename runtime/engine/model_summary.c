@@ -107,9 +107,13 @@ static void summarize_experts(moe_file_summary *summary, const moe_model_config 
 /* An MLA cache holds one latent row for each position, and values are part of the keys. */
 static uint64_t kv_bytes_per_token_f16(const moe_model_config *config)
 {
-    uint64_t elems = config->head_dim_k;
-    elems += config->attention == MOE_ATTENTION_MLA ? 0 : config->head_dim_v;
-    return elems * config->n_head_kv * config->n_layer * 2;
+    uint64_t elems = 0;
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        const moe_heads *heads = &config->layers[l].heads;
+        uint64_t v_dim = config->layers[l].mixer == MOE_MIXER_LATENT ? 0 : heads->v_dim;
+        elems += (heads->k_dim + v_dim) * heads->n_kv;
+    }
+    return elems * 2;
 }
 
 static void summarize_model(moe_file_summary *summary, const moe_model_config *config,

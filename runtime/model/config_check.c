@@ -27,6 +27,7 @@ static int check_ranges(const moe_model_config *config, moe_error *err)
         {config->n_head_kv, 1, config->n_head, "attention.head_count_kv"},
         {config->kv_lora_rank, mla, MOE_CONFIG_MAX_DIMENSION, "attention.kv_lora_rank"},
         {config->head_dim_k, 2, MOE_CONFIG_MAX_DIMENSION, "attention.key_length"},
+        {config->window_n_rot, 0, config->head_dim_k, "rope.dimension_count_swa"},
         {config->n_rot, 2, config->head_dim_k, "rope.dimension_count"},
         {config->q_lora_rank, 0, MOE_CONFIG_MAX_DIMENSION, "attention.q_lora_rank"},
         {config->v_head_dim, mla, MOE_CONFIG_MAX_DIMENSION, "attention.value_length"},
@@ -63,7 +64,8 @@ static int check_ranges(const moe_model_config *config, moe_error *err)
 static int check_relations(const moe_model_config *config, moe_error *err)
 {
     const char *architecture = config->architecture;
-    if (config->attention == MOE_ATTENTION_GQA && config->n_head % config->n_head_kv != 0) {
+    if (config->attention == MOE_ATTENTION_GQA && !config->window_rope &&
+        config->n_head % config->n_head_kv != 0) {
         return moe_fail(err, MOE_ERR_FORMAT,
                         "key '%s.attention.head_count' (%" PRIu32 ") is not a multiple of "
                         "head_count_kv (%" PRIu32 ")",
@@ -98,6 +100,10 @@ static int check_relations(const moe_model_config *config, moe_error *err)
         return moe_fail(err, MOE_ERR_FORMAT,
                         "key '%s.attention.layer_norm_rms_epsilon' is %g, not above 0 and up to 1",
                         architecture, (double)config->norm_eps);
+    }
+    if (config->window_rope && !(config->window_freq_base > 1)) {
+        return moe_fail(err, MOE_ERR_FORMAT, "key '%s.rope.freq_base_swa' is %g, not above 1",
+                        architecture, (double)config->window_freq_base);
     }
     if (!(config->attention_scale > 0) || !isfinite(config->attention_scale) ||
         !(config->yarn_magnitude > 0) || !isfinite(config->yarn_magnitude)) {

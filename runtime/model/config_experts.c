@@ -26,9 +26,10 @@ static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_con
 /* Rows of the file's first shared expert; 0: it has none. */
 static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
 {
+    const char *tensor = config->shared_dense ? "ffn_up.weight" : "ffn_up_shexp.weight";
     for (uint32_t i = config->n_dense_lead; i < config->n_layer && i < MOE_MAX_LAYERS; i++) {
         char name[48];
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_up_shexp.weight", i);
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", i, tensor);
         const moe_gguf_tensor *up = moe_gguf_find_tensor(r->gguf, name);
         if (up != NULL) {
             return up->dims[1] <= UINT32_MAX ? (uint32_t)up->dims[1] : UINT32_MAX;
@@ -62,7 +63,8 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
         if (__builtin_mul_overflow(count, config->n_ff_expert, &config->n_ff_shared)) {
             config->n_ff_shared = UINT32_MAX; /* the range check names it */
         }
-    } else if (family->shared == MOE_SHARED_TENSORS) {
+    } else if (family->shared == MOE_SHARED_TENSORS || family->shared == MOE_SHARED_DENSE) {
+        config->shared_dense = family->shared == MOE_SHARED_DENSE;
         config->n_ff_shared = find_shared_width(r, config);
     }
 }
@@ -125,6 +127,34 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
         config->n_group > 1 ? moe_config_need_u32(r, "expert_group_used_count") : 1;
 }
 
+static void read_forms(const moe_config_reader *r, moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    config->activation = family->activation;
+    config->experts_input = family->experts_input;
+    config->experts_norm_tensor = family->experts_norm;
+    config->router_input = family->router_input;
+    config->expert_scales = family->expert_scales;
+    config->branches_normed = family->branches_normed;
+    config->branch_scale = family->branch_scale != 0 ? family->branch_scale : 1;
+}
+
+void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)
+{
+    const moe_family *family = r->family;
+    config->ffn_norm_tensor = family->ffn_norm != NULL ? family->ffn_norm : "ffn_norm.weight";
+    config->attn_post_norm_tensor = family->attn_post_norm;
+    config->ffn_post_norm_tensor = family->ffn_post_norm;
+    char name[64];
+    snprintf(name, sizeof name, "blk.0.%s",
+             family->ffn_post_norm_older != NULL ? family->ffn_post_norm_older : "");
+    if (family->ffn_post_norm_older != NULL && moe_gguf_find_tensor(r->gguf, name) != NULL) {
+        config->ffn_post_norm_tensor = family->ffn_post_norm_older;
+    }
+    config->parallel_residual = family->parallel_residual;
+    config->layer_scales = family->layer_scales;
+}
+
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
 {
     config->n_expert = moe_config_u32(r, "expert_count", 0);
@@ -144,13 +174,14 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
         config->moe_every = moe_config_u32(r, "interleave_moe_layer_step", 1);
         config->moe_every += config->moe_every == 0;
     }
-    config->ffn_norm_tensor = r->family->ffn_norm != NULL ? r->family->ffn_norm : "ffn_norm.weight";
+    read_forms(r, config);
     config->expert_biases = r->family->expert_biases;
     config->gate_scales_input = r->family->gate_scales_input;
     if (r->family->qk_norm_not_of > 0 && config->n_expert == r->family->qk_norm_not_of) {
         config->qk_norm = MOE_QK_NORM_NONE;
     }
-    if (r->family->swiglu_clamped) { /* the same for all models of this kind; no key has them */
+    if (config->activation ==
+        MOE_FF_SWIGLU_CLAMPED) { /* the same for all models of this kind; no key has them */
         config->swiglu_alpha = 1.702f;
         config->swiglu_limit = 7.0f;
     }

@@ -58,6 +58,50 @@ uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absen
     return value;
 }
 
+uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t layer,
+                              uint32_t absent)
+{
+    const moe_gguf_kv *kv = moe_config_find(r, suffix);
+    int64_t value = absent;
+    if (kv == NULL || kv->type != MOE_GGUF_ARRAY) {
+        return moe_config_u32(r, suffix, absent);
+    }
+    if (moe_gguf_array_i64(kv, layer, &value) != MOE_OK || value < 0 || value > UINT32_MAX) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' has no number for layer %" PRIu32,
+                             r->key, layer);
+        return absent;
+    }
+    return (uint32_t)value;
+}
+
+float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent)
+{
+    const moe_gguf_kv *kv = moe_config_find(r, suffix);
+    float value = absent;
+    if (kv == NULL || kv->type != MOE_GGUF_ARRAY) {
+        return moe_config_f32(r, suffix, absent);
+    }
+    if (moe_gguf_array_f32(kv, layer, &value) != MOE_OK) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' has no number for layer %" PRIu32,
+                             r->key, layer);
+    }
+    return value;
+}
+
+uint32_t moe_config_most_u32(moe_config_reader *r, const char *suffix, uint32_t absent)
+{
+    const moe_gguf_kv *kv = moe_config_find(r, suffix);
+    if (kv == NULL || kv->type != MOE_GGUF_ARRAY) {
+        return moe_config_u32(r, suffix, absent);
+    }
+    uint32_t most = 0;
+    for (uint64_t i = 0; i < kv->n_elements && i < UINT32_MAX; i++) {
+        uint32_t value = moe_config_layer_u32(r, suffix, (uint32_t)i, 0);
+        most = value > most ? value : most;
+    }
+    return most;
+}
+
 bool moe_config_require(moe_config_reader *r, const char *suffix)
 {
     if (r->status == MOE_OK && !moe_config_has(r, suffix)) {

@@ -31,10 +31,17 @@ bool moe_config_require(moe_config_reader *r, const char *suffix);
 /* The value, or `absent`. An array with an element for each layer is accepted if its elements are
  * equal. */
 uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
+/* The same, but a list's elements may differ: that of a layer, and the greatest of all. */
+uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t layer,
+                              uint32_t absent);
+float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent);
+uint32_t moe_config_most_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
 uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);
 bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 
+/* Which norms there are besides those that every layer has. */
+void moe_config_read_norms(moe_config_reader *r, moe_model_config *config);
 /* The layers' experts; their number and width, the shared ones, the gate. */
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
 /* Sets the kinds of the layers of a checked config. */

@@ -20,6 +20,7 @@ typedef enum moe_shared_rule {
     MOE_SHARED_NONE,
     MOE_SHARED_COUNT,   /* expert_shared_count experts of the routed experts' width */
     MOE_SHARED_TENSORS, /* as wide as the file's tensors are, if it has any; no gate */
+    MOE_SHARED_DENSE,   /* likewise, by the names of a dense layer's tensors */
     MOE_SHARED_GATED    /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
 } moe_shared_rule;
 
@@ -35,13 +36,25 @@ typedef enum moe_family_keys {
     MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
                                    * position */
     MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
-    MOE_KEY_INDEXER = 1 << 7 /* attention.indexer.*: attention is dense, indexers are not run */
+    MOE_KEY_INDEXER = 1 << 7, /* attention.indexer.*: attention is dense, indexers are not run */
+    MOE_KEY_CAPS = 1 << 9,    /* {attn,final,router}_logit_softcapping */
+    /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
+     * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
+    MOE_KEY_WINDOW_HEADS = 1 << 10,
+    MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
+    MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
+    MOE_KEY_LIMITS = 1 << 13        /* swiglu_clamp_exp, swiglu_clamp_shexp */
 } moe_family_keys;
 
 typedef struct moe_family {
     const char *architecture; /* general.architecture */
     const char *name;         /* for people */
+    moe_norm_kind norm;
+    bool norm_by_key; /* MOE_NORM_RMS if the file has its constant */
     moe_attention_kind attention;
+    float attention_scale; /* when attention.scale is absent; 0: 1 / sqrt(key length) */
+    bool values_normed;
+    bool values_optional;
     moe_qk_norm_kind qk_norm;
     bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
     bool qk_norm_after_rope; /* else before it */
@@ -51,18 +64,36 @@ typedef struct moe_family {
     bool rope_in_windows;    /* layers without a window have no rotary embedding */
     uint32_t window_period;  /* period of layers with a window, of which the last has none; 0: all
                               * have it */
+    bool window_last;        /* the first layer of a period has none, not the last */
     bool attention_sinks;
     moe_attention_gate attention_gate;
+    bool sinks_optional;
     moe_rope_kind rope;
+    bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */
     bool yarn_fractions;
-    const char *ffn_norm;  /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
-    moe_gate_kind gate;    /* when expert_gating_func is absent */
-    bool gate_takes_bias;  /* ... and the file has biases for the choice of experts */
-    bool gate_renormalise; /* when expert_weights_norm is absent */
-    bool logit_divisor;    /* logits are divided by logit_scale, not multiplied */
+    const char *ffn_norm;       /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
+    const char *attn_post_norm; /* NULL: none */
+    const char *ffn_post_norm;
+    const char *ffn_post_norm_older; /* its name in older files; NULL: none */
+    bool parallel_residual;
+    bool layer_scales;
+    bool embedding_root;                /* embeddings are multiplied by sqrt(n_embd) */
+    moe_gate_kind gate;                 /* when expert_gating_func is absent */
+    bool gate_takes_bias;               /* ... and the file has biases for the choice of experts */
+    bool gate_renormalise;              /* when expert_weights_norm is absent */
+    bool logit_divisor;                 /* logits are divided by logit_scale, not multiplied */
+    float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
+    float attention_cap, router_cap;    /* likewise; 0: none */
     bool expert_biases;
     bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
-    bool swiglu_clamped;
+    bool expert_scales;
+    moe_ff_activation activation;
+    moe_experts_input experts_input;
+    const char *experts_norm;
+    moe_router_input router_input;
+    bool router_root; /* the router's logits are divided by sqrt(n_embd) */
+    bool branches_normed;
+    float branch_scale; /* 0: 1 */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */

@@ -3,6 +3,7 @@
 #include "runtime/model/config_reader.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "runtime/base/error.h"
 
@@ -33,7 +34,52 @@ static bool has_window(moe_config_reader *r, uint32_t layer)
     if (pattern != NULL && pattern->type == MOE_GGUF_ARRAY) {
         return value != 0;
     }
-    return value <= 1 || layer % value < value - 1;
+    if (value <= 1) {
+        return true;
+    }
+    return r->family->window_last ? layer % value > 0 : layer % value < value - 1;
+}
+
+static void read_heads(moe_config_reader *r, const moe_model_config *config, uint32_t l,
+                       bool inside, moe_heads *heads)
+{
+    *heads = (moe_heads){config->n_head, config->n_head_kv, config->head_dim_k, config->head_dim_v};
+    if ((r->family->keys & MOE_KEY_WINDOW_HEADS) == 0) {
+        return;
+    }
+    uint32_t k = moe_config_u32(r, "attention.key_length", heads->k_dim);
+    uint32_t v = moe_config_u32(r, "attention.value_length", heads->v_dim);
+    heads->n = moe_config_layer_u32(r, "attention.head_count", l, heads->n);
+    heads->n_kv = moe_config_layer_u32(r, "attention.head_count_kv", l, heads->n);
+    heads->k_dim = inside ? moe_config_u32(r, "attention.key_length_swa", k) : k;
+    heads->v_dim = inside ? moe_config_u32(r, "attention.value_length_swa", v) : v;
+    uint32_t n_rot = inside ? config->window_n_rot : config->n_rot;
+    bool shares = r->family->values_optional && heads->k_dim != heads->v_dim;
+    bool fits = !shares && heads->n > 0 && heads->n_kv > 0 && heads->n % heads->n_kv == 0 &&
+                heads->k_dim > 0 && heads->v_dim > 0 && n_rot > 0 && n_rot % 2 == 0 &&
+                n_rot <= heads->k_dim;
+    if (r->status == MOE_OK && !fits) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "layer %" PRIu32 " has %" PRIu32 " heads of %" PRIu32 " and %" PRIu32
+                             " elements, %" PRIu32 " of keys, of which %" PRIu32
+                             " turn (keys '%s.attention.head_count', 'head_count_kv', "
+                             "'key_length', 'rope.dimension_count' and their '_swa')",
+                             l, heads->n, heads->k_dim, heads->v_dim, heads->n_kv, n_rot,
+                             r->family->architecture);
+    }
+}
+
+/* Limits inside feed-forward layers. They are small numbers or absent. */
+static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer)
+{
+    bool reads = (r->family->keys & MOE_KEY_LIMITS) != 0;
+    float limit = reads ? moe_config_layer_f32(r, suffix, layer, 0) : 0;
+    if (r->status == MOE_OK && !(limit >= 0 && isfinite(limit))) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g in layer %" PRIu32 ", not a limit",
+                     r->key, (double)limit, layer);
+    }
+    return limit;
 }
 
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
@@ -48,7 +94,12 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         bool chunks = r->family->window_chunks;
         layer->window = inside && !chunks ? config->attention_window : 0;
         layer->chunk = inside && chunks ? config->attention_window : 0;
-        layer->no_rope = windows && r->family->rope_in_windows && !inside;
+        bool leads = r->family->rope_in_dense_lead && l < config->n_dense_lead;
+        layer->no_rope = windows && r->family->rope_in_windows && !inside && !leads;
+        layer->window_rope = config->window_rope && inside;
+        layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l);
+        layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l);
+        read_heads(r, config, l, inside, &layer->heads);
         layer->tempered = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

@@ -23,9 +23,21 @@ typedef enum moe_feed_forward_kind {
     MOE_FEED_FORWARDS
 } moe_feed_forward_kind;
 
+/* The heads of an attention layer, as the KV cache holds them. */
+typedef struct moe_heads {
+    uint32_t n;
+    uint32_t n_kv;
+    uint32_t k_dim;
+    uint32_t v_dim;
+} moe_heads;
+
 typedef struct moe_layer_kind {
     moe_mixer_kind mixer;
     moe_feed_forward_kind feed_forward;
+    moe_heads heads;
+    bool window_rope;   /* the rotary embedding is moe_model_config.window_rope */
+    float expert_limit; /* of the experts' activation, MOE_ACTIVATION_SILU_LIMITED; 0: none */
+    float shared_limit; /* ... of the shared expert's and of a dense layer's */
     uint32_t window; /* a token attends to this many of the last ones, including itself; 0: to all
                       */
     uint32_t chunk;  /* ... and only to those of its own chunk of so many positions; 0: no chunks */

@@ -79,13 +79,16 @@ static const key_row rows[] = {
     READ_BY("embedding_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of embeddings"),
     READ_BY("residual_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of what layers add"),
     READ_BY("logit_scale", MOE_KEY_SCALES, KEY_NEUTRAL, 1, "a scale of logits"),
-    ZERO("attn_logit_softcapping", "a soft limit of attention's scores"),
-    ZERO("final_logit_softcapping", "a soft limit of logits"),
-    ZERO("router_logit_softcapping", "a soft limit of the router's logits"),
+    READ_BY("attn_logit_softcapping", MOE_KEY_CAPS, KEY_NEUTRAL, 0,
+            "a soft limit of attention's scores"),
+    READ_BY("final_logit_softcapping", MOE_KEY_CAPS, KEY_NEUTRAL, 0, "a soft limit of logits"),
+    READ_BY("router_logit_softcapping", MOE_KEY_CAPS, KEY_NEUTRAL, 0,
+            "a soft limit of the router's logits"),
     ZERO("rescale_every_n_layers", "a scale between layers"),
     ZERO("activation_sparsity_scale", "activations that are cut off"),
-    ZERO("swiglu_clamp_exp", "a limit inside the experts"),
-    ZERO("swiglu_clamp_shexp", "a limit inside the shared experts"),
+    READ_BY("swiglu_clamp_exp", MOE_KEY_LIMITS, KEY_NEUTRAL, 0, "a limit inside the experts"),
+    READ_BY("swiglu_clamp_shexp", MOE_KEY_LIMITS, KEY_NEUTRAL, 0,
+            "a limit inside the shared experts"),
 
     /* Experts */
     READ("expert_count", "experts of a layer"),
@@ -119,13 +122,14 @@ static const key_row rows[] = {
     READ_BY("attention.kv_lora_rank", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
     READ("attention.layer_norm_rms_epsilon", "a constant of the norms"),
     HARMLESS("attention.layer_norm_epsilon",
-             "a constant of norms with a mean; these families have none"),
+             "a constant of norms with a mean, read by the families that have them"),
     HARMLESS("attention.group_norm_epsilon",
              "a constant of norms of groups; these families have none"),
     ZERO("attention.group_norm_groups", "norms of groups"),
     READ("attention.scale", "the scale of q.k"),
-    ZERO_OR_ONE("attention.output_scale", "a scale of attention's output"),
-    ZERO_OR_ONE("attention.value_scale", "a scale of values"),
+    READ_BY("attention.output_scale", MOE_KEY_OUTPUT_SCALE, KEY_NEUTRAL, 1,
+            "a scale of attention's output"),
+    READ_BY("attention.value_scale", MOE_KEY_VALUE_SCALE, KEY_NEUTRAL, 1, "a scale of values"),
     READ_BY("attention.clamp_kqv", MOE_KEY_CLAMP_KQV, KEY_NEUTRAL, 0,
             "a limit of queries, keys and values"),
     ZERO("attention.max_alibi_bias", "a bias by distance"),
@@ -137,10 +141,10 @@ static const key_row rows[] = {
             "a scale of attention by position"),
     READ("attention.sliding_window", "how far layers with a window see"),
     READ("attention.sliding_window_pattern", "which layers have the window"),
-    SAME_AS("attention.key_length_swa", "attention.key_length",
-            "other widths in layers with a window"),
-    SAME_AS("attention.value_length_swa", "attention.value_length",
-            "other widths in layers with a window"),
+    ROW("attention.key_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
+        "attention.key_length", "other widths in layers with a window"),
+    ROW("attention.value_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
+        "attention.value_length", "other widths in layers with a window"),
     ZERO("attention.shared_kv_layers", "layers that share keys and values"),
     ZERO("attention.recurrent_layers", "layers without attention"),
     ZERO_OR_ONE("full_attention_interval", "layers without attention"),
@@ -153,13 +157,13 @@ static const key_row rows[] = {
 
     /* Rotary embedding */
     READ("rope.dimension_count", "elements that turn"),
-    SAME_AS("rope.dimension_count_swa", "rope.dimension_count",
-            "another rotary embedding in layers with a window"),
+    ROW("rope.dimension_count_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
+        "rope.dimension_count", "another rotary embedding in layers with a window"),
     READ_BY("rope.dimension_sections", MOE_KEY_SECTIONS, KEY_NEUTRAL, 0,
             "positions of several dimensions"),
     READ("rope.freq_base", "the slowest frequency"),
-    SAME_AS("rope.freq_base_swa", "rope.freq_base",
-            "another rotary embedding in layers with a window"),
+    ROW("rope.freq_base_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL, "rope.freq_base",
+        "another rotary embedding in layers with a window"),
     READ("rope.scale_linear", "the older factor"),
     READ("rope.scaling.type", "how it is scaled"),
     READ("rope.scaling.factor", "by how much"),
@@ -239,7 +243,8 @@ static unsigned reads_of(const moe_family *family)
     reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
-    reads |= family->shared == MOE_SHARED_TENSORS ? READ_BY_TENSORS : 0;
+    bool tensors = family->shared == MOE_SHARED_TENSORS || family->shared == MOE_SHARED_DENSE;
+    reads |= tensors ? READ_BY_TENSORS : 0;
     return reads;
 }
 

@@ -25,12 +25,18 @@ typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
-/* A sigmoid gate on attention's output, by element. */
+/* A sigmoid gate on attention's output. */
 typedef enum moe_attention_gate {
     MOE_ATTENTION_GATE_NONE,
     MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
-    MOE_ATTENTION_GATE_OWN     /* attn_gate */
+    MOE_ATTENTION_GATE_OWN,    /* attn_gate, by element */
+    MOE_ATTENTION_GATE_HEADS   /* attn_gate, one for each head; in layers that have it */
 } moe_attention_gate;
+
+typedef enum moe_norm_kind {
+    MOE_NORM_RMS,
+    MOE_NORM_MEAN /* LayerNorm: the mean is taken off first; there may be biases */
+} moe_norm_kind;
 
 typedef enum moe_rope_kind {
     MOE_ROPE_INTERLEAVED, /* pairs (2i, 2i+1): llama, deepseek */
@@ -46,8 +52,31 @@ typedef enum moe_rope_scaling_kind {
 typedef enum moe_gate_kind {
     MOE_GATE_SOFTMAX = 1,
     MOE_GATE_SIGMOID = 2,
-    MOE_GATE_SOFTMAX_SELECTED = 3 /* softmax over the selected experts' logits */
+    MOE_GATE_SOFTMAX_SELECTED = 3, /* softmax over the selected experts' logits */
+    MOE_GATE_SPARSE_MIXER = 5      /* Phi-3.5-MoE; no file states it */
 } moe_gate_kind;
+
+/* What joins the products with gate and up. */
+typedef enum moe_ff_activation {
+    MOE_FF_SILU, /* in layers with a limit: MOE_ACTIVATION_SILU_LIMITED */
+    MOE_FF_SWIGLU_CLAMPED,
+    MOE_FF_GELU,
+    MOE_FF_RELU
+} moe_ff_activation;
+
+/* What the routed experts and their router read. A block's input is the residual stream behind
+ * attention, a layer's input the one before it. */
+typedef enum moe_experts_input {
+    MOE_EXPERTS_NORM,       /* the feed-forward block's norm of the block's input */
+    MOE_EXPERTS_OWN_NORM,   /* a norm of their own of the block's input */
+    MOE_EXPERTS_LAYER_NORM, /* a norm of their own of the layer's input (Arctic) */
+} moe_experts_input;
+
+typedef enum moe_router_input {
+    MOE_ROUTER_AS_EXPERTS,
+    MOE_ROUTER_OWN_NORM,   /* norm of the block's input, by a weight of the router's (Gemma-4) */
+    MOE_ROUTER_LAYER_INPUT /* the layer's input as it is (SmallThinker) */
+} moe_router_input;
 
 typedef enum moe_group_score_kind {
     MOE_GROUP_SCORE_MAX,     /* a group's score is its best expert's (DeepSeek-V2) */
@@ -66,14 +95,17 @@ typedef struct moe_model_config {
     uint32_t n_embd;
     uint32_t n_vocab;
     uint32_t n_context_train; /* positions the model was trained for */
+    moe_norm_kind norm;
     float norm_eps;
     float embedding_scale; /* 1 unless the file says otherwise */
     float residual_scale;  /* of attention and feed-forward outputs; default 1 */
     float logit_scale;     /* default 1 */
+    float logit_cap;       /* of the scaled logits, softly; 0: none */
     bool tied_output;      /* the head is the token embedding */
 
-    /* Attention. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank and
-     * n_head_kv = 1: what the cache holds. */
+    /* Attention. Layers may have fewer heads (moe_layer_kind.heads): these are the most and the
+     * longest of any layer. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank
+     * and n_head_kv = 1: what the cache holds. */
     moe_attention_kind attention;
     uint32_t n_head;
     uint32_t n_head_kv;
@@ -86,6 +118,11 @@ typedef struct moe_model_config {
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
     bool attention_sinks;      /* a learnt score beside those of the positions, for each head */
+    bool sinks_optional;       /* ... in layers that have the tensor */
+    float attention_cap;       /* of scores, softly; 0: none */
+    float attention_out_scale; /* of attention's output; default 1 */
+    bool values_normed;        /* RMS norm of each head's value, without a weight */
+    bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
     /* In tempered layers the query at position p is multiplied by
      * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
     float temperature_scale; /* 0: none */
@@ -107,20 +144,41 @@ typedef struct moe_model_config {
     float yarn_beta_slow;
     float yarn_magnitude; /* factor on cos and sin; default 1, or YaRN's */
     bool yarn_fractions;  /* the bounds of YaRN's blend are not rounded to whole pairs */
+    /* Layers with a window have this in its place, without scaling and the file's factors. */
+    bool window_rope;
+    uint32_t window_n_rot;
+    float window_freq_base;
+
+    /* Norms, by their tensors' names after "blk.N."; constants */
+    const char *ffn_norm_tensor;
+    const char *attn_post_norm_tensor; /* of attention's output; NULL: there is none */
+    const char *ffn_post_norm_tensor;  /* of the feed-forward block's output; likewise */
+    /* The feed-forward block reads what attention reads. It has no norm then. */
+    bool parallel_residual;
+    bool layer_scales; /* layers may have a factor of what they leave in the residual stream */
 
     /* Feed-forward */
-    const char *ffn_norm_tensor; /* its name after "blk.N."; constant */
-    uint32_t n_dense_lead;       /* leading layers without experts */
-    uint32_t moe_every; /* after these, layer numbers (from 1) divisible by this have experts */
+    uint32_t n_dense_lead; /* leading layers without experts */
+    uint32_t moe_every;    /* after these, layer numbers (from 1) divisible by this have experts */
     uint32_t n_ff_dense;
     uint32_t n_expert;
     uint32_t n_expert_used;
     uint32_t n_ff_expert;
-    uint32_t n_ff_shared;   /* all shared experts together; 0: none */
-    bool shared_gated;      /* the shared expert's output times sigmoid(gate . x) */
+    uint32_t n_ff_shared; /* all shared experts together; 0: none */
+    bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
+    bool shared_dense;    /* the shared expert's tensors are those of a dense layer */
+    bool branches_normed; /* norms of the routed and the shared experts' outputs */
+    float branch_scale;   /* of their sum in layers that have both; default 1 */
+    moe_ff_activation activation;
+    moe_experts_input experts_input;
+    const char *experts_norm_tensor;
+    moe_router_input router_input;
+    float router_scale;     /* of the router's logits; default 1 */
+    float router_cap;       /* of the router's logits, softly; 0: none */
+    bool expert_scales;     /* files may have a factor of each expert's weight */
     bool expert_biases;     /* of the router and of the experts' products */
     bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
-    float swiglu_alpha;     /* of a clamped SwiGLU; 0: experts have silu(gate) * up */
+    float swiglu_alpha;     /* of a clamped SwiGLU */
     float swiglu_limit;
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
@@ -144,6 +202,8 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
 /* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
  * file's rope_freqs tensor ([n_rot / 2]) or NULL. */
 void moe_rope_frequencies(const moe_model_config *config, const float *factors, float *frequencies);
+/* Those of window_rope: window_n_rot / 2 values. */
+void moe_window_frequencies(const moe_model_config *config, float *frequencies);
 
 static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)
 {

@@ -77,25 +77,50 @@ static uint32_t read_vocabulary(moe_config_reader *r)
     return (uint32_t)n_vocab;
 }
 
-/* 0 stands for an absent key. */
-static float read_scale(moe_config_reader *r, const char *suffix)
+/* A scale or a cap. 0 stands for an absent key. */
+static float read_factor(moe_config_reader *r, const char *suffix, unsigned key, float absent)
 {
-    bool reads = (r->family->keys & MOE_KEY_SCALES) != 0;
-    float scale = reads ? moe_config_f32(r, suffix, 1) : 1;
+    bool reads = (r->family->keys & key) != 0;
+    float scale = reads ? moe_config_f32(r, suffix, absent) : absent;
     if (r->status == MOE_OK && !(isfinite(scale) && scale >= 0)) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not a positive number",
                              r->key, (double)scale);
     }
-    return scale == 0 ? 1 : scale;
+    return scale == 0 ? absent : scale;
 }
 
 static void read_scales(moe_config_reader *r, moe_model_config *config)
 {
-    config->embedding_scale = read_scale(r, "embedding_scale");
-    config->residual_scale = read_scale(r, "residual_scale");
-    config->logit_scale = read_scale(r, "logit_scale");
-    if (r->family->logit_divisor) {
+    const moe_family *f = r->family;
+    float embedding = f->embedding_scale != 0 ? f->embedding_scale : 1;
+    float logit = f->logit_scale != 0 ? f->logit_scale : 1;
+    config->embedding_scale = read_factor(r, "embedding_scale", MOE_KEY_SCALES, embedding);
+    config->residual_scale = read_factor(r, "residual_scale", MOE_KEY_SCALES, 1);
+    config->logit_scale = read_factor(r, "logit_scale", MOE_KEY_SCALES, logit);
+    config->logit_cap = read_factor(r, "final_logit_softcapping", MOE_KEY_CAPS, 0);
+    config->attention_cap =
+        read_factor(r, "attn_logit_softcapping", MOE_KEY_CAPS, f->attention_cap);
+    config->router_cap = read_factor(r, "router_logit_softcapping", MOE_KEY_CAPS, f->router_cap);
+    config->attention_out_scale = read_factor(r, "attention.value_scale", MOE_KEY_VALUE_SCALE, 1);
+    config->router_scale = f->router_root ? 1 / sqrtf((float)config->n_embd) : 1;
+    if (f->embedding_root) {
+        config->embedding_scale *= sqrtf((float)config->n_embd);
+    }
+    if (f->logit_divisor) {
         config->logit_scale = 1 / config->logit_scale;
+    }
+}
+
+static void read_norm(moe_config_reader *r, moe_model_config *config)
+{
+    static const char rms[] = "attention.layer_norm_rms_epsilon";
+    static const char mean[] = "attention.layer_norm_epsilon";
+    bool has_rms = moe_config_has(r, rms);
+    bool by_mean = r->family->norm == MOE_NORM_MEAN && !(r->family->norm_by_key && has_rms);
+    const char *key = by_mean && (!has_rms || moe_config_has(r, mean)) ? mean : rms;
+    config->norm = by_mean ? MOE_NORM_MEAN : MOE_NORM_RMS;
+    if (moe_config_require(r, key)) {
+        config->norm_eps = moe_config_f32(r, key, 0);
     }
 }
 
@@ -113,9 +138,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     config->n_embd = moe_config_need_u32(r, "embedding_length");
     config->n_context_train = moe_config_need_u32(r, "context_length");
     config->n_vocab = read_vocabulary(r);
-    if (moe_config_require(r, "attention.layer_norm_rms_epsilon")) {
-        config->norm_eps = moe_config_f32(r, "attention.layer_norm_rms_epsilon", 0);
-    }
+    read_norm(r, config);
     read_scales(r, config);
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
@@ -123,13 +146,33 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
 /* 0 means an absent key. */
 static void read_attention_scale(moe_config_reader *r, moe_model_config *config, uint32_t key)
 {
-    float scale = moe_config_f32(r, "attention.scale", 0);
+    bool other = (r->family->keys & MOE_KEY_OUTPUT_SCALE) != 0;
+    float scale = moe_config_f32(r, other ? "attention.output_scale" : "attention.scale", 0);
+    scale = scale != 0 ? scale : r->family->attention_scale;
     config->attention_scale = scale != 0 ? scale : 1.0f / sqrtf((float)key);
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Layers with a window may have heads of other lengths. */
+static void read_window_heads(moe_config_reader *r, moe_model_config *config)
+{
+    uint32_t k_dim = moe_config_u32(r, "attention.key_length_swa", config->head_dim_k);
+    uint32_t v_dim = moe_config_u32(r, "attention.value_length_swa", config->head_dim_v);
+    config->window_n_rot = moe_config_u32(r, "rope.dimension_count_swa",
+                                          k_dim != config->head_dim_k ? k_dim : config->n_rot);
+    config->head_dim_k = max_u32(config->head_dim_k, k_dim);
+    config->head_dim_v = max_u32(config->head_dim_v, v_dim);
 }
 
 static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
 {
-    config->n_head_kv = moe_config_u32(r, "attention.head_count_kv", config->n_head);
+    bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
+    config->n_head_kv = differ ? moe_config_most_u32(r, "attention.head_count_kv", config->n_head)
+                               : moe_config_u32(r, "attention.head_count_kv", config->n_head);
     bool stated =
         moe_config_has(r, "attention.key_length") && moe_config_has(r, "attention.value_length");
     if (r->status == MOE_OK && !stated && config->n_embd % config->n_head != 0) {
@@ -144,6 +187,9 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     config->head_dim_v = moe_config_u32(r, "attention.value_length", derived);
     config->n_rot = moe_config_u32(r, "rope.dimension_count", config->head_dim_k);
     read_attention_scale(r, config, config->head_dim_k);
+    if (differ) {
+        read_window_heads(r, config);
+    }
 }
 
 /* In older files key_length and value_length are those of a head; in newer ones they are those of
@@ -210,7 +256,14 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         config->qk_norm = MOE_QK_NORM_NONE;
     }
     config->indexer_unused = (r->family->keys & MOE_KEY_INDEXER) != 0;
-    config->n_head = moe_config_need_u32(r, "attention.head_count");
+    config->values_normed = r->family->values_normed;
+    config->values_optional = r->family->values_optional;
+    config->sinks_optional = r->family->sinks_optional;
+    if (moe_config_require(r, "attention.head_count")) {
+        bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
+        config->n_head = differ ? moe_config_most_u32(r, "attention.head_count", 0)
+                                : moe_config_u32(r, "attention.head_count", 0);
+    }
     if (r->status == MOE_OK && (config->n_head == 0 || config->n_head > MOE_CONFIG_MAX_HEADS)) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not 1 to %u", r->key,
                              config->n_head, MOE_CONFIG_MAX_HEADS);
@@ -242,6 +295,7 @@ static moe_rope_scaling_kind read_scaling_kind(moe_config_reader *r)
         {"none", MOE_ROPE_SCALING_NONE},
         {"linear", MOE_ROPE_SCALING_LINEAR},
         {"yarn", MOE_ROPE_SCALING_YARN},
+        {"longrope", MOE_ROPE_SCALING_NONE}, /* the file has the factors of each frequency */
     };
     moe_string_view name = {"linear", 6};
     if (moe_config_find(r, "rope.scaling.type") != NULL) {
@@ -256,8 +310,8 @@ static moe_rope_scaling_kind read_scaling_kind(moe_config_reader *r)
     if (r->status == MOE_OK) {
         char shown[MOE_GGUF_SHOWN];
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
-                             "key '%s' is '%s'; supported are none, linear and yarn", r->key,
-                             moe_gguf_show(name, shown));
+                             "key '%s' is '%s'; supported are none, linear, yarn and longrope",
+                             r->key, moe_gguf_show(name, shown));
     }
     return MOE_ROPE_SCALING_NONE;
 }
@@ -321,6 +375,11 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
     if (r->status == MOE_OK && config->rope_scaling == MOE_ROPE_SCALING_YARN) {
         read_yarn(r, config);
     }
+    config->window_rope =
+        (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0 && config->attention_window > 0;
+    if (config->window_rope) {
+        config->window_freq_base = moe_config_f32(r, "rope.freq_base_swa", config->rope_freq_base);
+    }
     if (config->rope_factor == 1 || config->rope_scaling == MOE_ROPE_SCALING_NONE) {
         config->rope_scaling = MOE_ROPE_SCALING_NONE;
         config->rope_factor = 1;
@@ -336,6 +395,7 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
         return status;
     }
     read_shape(&r, config);
+    moe_config_read_norms(&r, config);
     read_attention(&r, config);
     read_rope(&r, config);
     moe_config_read_experts(&r, config);

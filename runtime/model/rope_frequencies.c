@@ -42,3 +42,11 @@ void moe_rope_frequencies(const moe_model_config *config, const float *factors, 
         frequencies[i] = (float)frequency;
     }
 }
+
+void moe_window_frequencies(const moe_model_config *config, float *frequencies)
+{
+    for (uint32_t i = 0; i < config->window_n_rot / 2; i++) {
+        frequencies[i] =
+            (float)pow((double)config->window_freq_base, -2.0 * i / config->window_n_rot);
+    }
+}

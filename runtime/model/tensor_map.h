@@ -20,6 +20,8 @@ typedef struct moe_tensor_ref {
 
 typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
+    MOE_LAYER_ATTN_NORM_BIAS,
+    MOE_LAYER_ATTN_POST_NORM, /* [n_embd] F32 */
     MOE_LAYER_ATTN_Q, /* [n_head * head_dim_k][n_embd], with a joined gate twice as many rows; MLA:
                        * [n_head * (nope + rot)][..] */
     MOE_LAYER_ATTN_K,
@@ -29,7 +31,7 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_V_BIAS,
     MOE_LAYER_ATTN_OUT, /* [n_embd][n_head * head_dim_v] */
     MOE_LAYER_ATTN_OUT_BIAS,
-    MOE_LAYER_ATTN_GATE,  /* [n_head * head_dim_v][n_embd] */
+    MOE_LAYER_ATTN_GATE,  /* [n_head * head_dim_v][n_embd], or [n_head][n_embd] */
     MOE_LAYER_ATTN_SINKS, /* [n_head] F32 */
     MOE_LAYER_ATTN_Q_NORM,
     MOE_LAYER_ATTN_K_NORM,
@@ -42,11 +44,19 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_K_B,  /* newer files: [n_head * kv_lora_rank][nope] */
     MOE_LAYER_ATTN_V_B,  /* newer files: [n_head * v_head_dim][kv_lora_rank] */
     MOE_LAYER_FFN_NORM,
-    MOE_LAYER_FFN_GATE, /* dense layers: [n_ff_dense][n_embd] */
+    MOE_LAYER_FFN_NORM_BIAS,
+    MOE_LAYER_FFN_POST_NORM,
+    MOE_LAYER_EXPERTS_NORM,      /* of the routed experts' input, if it is their own */
+    MOE_LAYER_EXPERTS_POST_NORM, /* of their output */
+    MOE_LAYER_SHARED_POST_NORM,  /* of the shared expert's output */
+    MOE_LAYER_OUT_SCALE,         /* [1] F32: of what the layer leaves in the residual stream */
+    MOE_LAYER_FFN_GATE,          /* dense layers: [n_ff_dense][n_embd] */
     MOE_LAYER_FFN_UP,
     MOE_LAYER_FFN_DOWN,              /* [n_embd][n_ff_dense] */
     MOE_LAYER_ROUTER,                /* [n_expert][n_embd] */
     MOE_LAYER_ROUTER_BIAS,           /* [n_expert] F32 */
+    MOE_LAYER_ROUTER_NORM,           /* [n_embd] F32: the weight of the router's own norm */
+    MOE_LAYER_EXPERTS_SCALE,         /* [n_expert] F32: factors of the experts' weights */
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
     MOE_LAYER_EXPERTS_GATE_BIAS,     /* [n_expert][n_ff_expert] F32 */
     MOE_LAYER_EXPERTS_UP_BIAS,
@@ -77,8 +87,11 @@ typedef struct moe_layer_map {
 typedef struct moe_tensor_map {
     moe_tensor_ref token_embedding; /* [n_vocab][n_embd] */
     moe_tensor_ref output_norm;
-    moe_tensor_ref output;     /* the same range as the embedding when tied */
-    moe_tensor_ref rope_freqs; /* optional, [n_rot / 2] F32 */
+    moe_tensor_ref output_norm_bias; /* [n_embd] F32, optional */
+    moe_tensor_ref output;           /* the same range as the embedding when tied */
+    moe_tensor_ref output_bias;      /* [n_vocab] F32, optional */
+    moe_tensor_ref rope_freqs;       /* optional, [n_rot / 2] F32 */
+    moe_tensor_ref rope_freqs_long;  /* ... for contexts beyond the original one; optional */
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;

@@ -142,12 +142,44 @@ static int take_resident(builder *b, const char *name, const shape *expected, bo
     return status;
 }
 
+/* Biases, and factors of rotary frequencies. */
+static int map_optional_globals(builder *b, const moe_model_config *config)
+{
+    moe_tensor_map *map = b->map;
+    bool means = config->norm == MOE_NORM_MEAN;
+    shape factors = {config->n_rot / 2, 1, 1, true};
+    shape embedding = {config->n_embd, 1, 1, true};
+    shape vocabulary = {config->n_vocab, 1, 1, true};
+    const struct {
+        const char *name;
+        const shape *expected;
+        moe_tensor_ref *ref;
+        bool known;
+    } rows[] = {
+        {"rope_freqs.weight", &factors, &map->rope_freqs, true},
+        {"rope_factors_short.weight", &factors, &map->rope_freqs,
+         moe_gguf_find_tensor(b->gguf, "rope_freqs.weight") == NULL},
+        {"rope_factors_long.weight", &factors, &map->rope_freqs_long, true},
+        {"output_norm.bias", &embedding, &map->output_norm_bias, means},
+        {"output.bias", &vocabulary, &map->output_bias, means},
+    };
+    int status = MOE_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == MOE_OK; i++) {
+        if (rows[i].known) {
+            status = take_resident(b, rows[i].name, rows[i].expected, true, rows[i].ref);
+        }
+    }
+    if (status == MOE_OK && map->rope_freqs_long.size > 0 && map->rope_freqs.size == 0) {
+        return fail_missing(b, "rope_factors_short.weight");
+    }
+    return status;
+}
+
 static int map_globals(builder *b, moe_model_config *config)
 {
     moe_tensor_map *map = b->map;
     shape matrix = {config->n_embd, config->n_vocab, 1, false};
     shape norm = {config->n_embd, 1, 1, true};
-    shape factors = {config->n_rot / 2, 1, 1, true};
     int status = take_resident(b, "token_embd.weight", &matrix, false, &map->token_embedding);
     if (status == MOE_OK) {
         status = take_resident(b, "output_norm.weight", &norm, false, &map->output_norm);
@@ -156,7 +188,7 @@ static int map_globals(builder *b, moe_model_config *config)
         status = take_resident(b, "output.weight", &matrix, true, &map->output);
     }
     if (status == MOE_OK) {
-        status = take_resident(b, "rope_freqs.weight", &factors, true, &map->rope_freqs);
+        status = map_optional_globals(b, config);
     }
     config->tied_output = map->output.size == 0;
     if (config->tied_output) {
@@ -326,6 +358,7 @@ static int map_layer(builder *b, uint32_t index)
     char name[NAME_ROOM];
     moe_layer_map *layer = &b->map->layers[index];
     unsigned traits = moe_layer_traits(b->config, index);
+    moe_tensor_dims(b->config, index, b->dims);
     if (b->config->layers[index].mixer == MOE_MIXER_LATENT) {
         traits |= kv_trait(b, index);
     }
@@ -338,17 +371,15 @@ static int map_layer(builder *b, uint32_t index)
     }
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
         const moe_tensor_row *row = &moe_tensor_rows[t];
-        bool optional = (row->traits & MOE_TRAIT_OPTIONAL) != 0;
+        bool optional = moe_tensor_is_optional(b->config, (moe_layer_tensor)t);
         bool mapped = layer->tensors[t].size > 0; /* a part of attn_qkv */
         unsigned needed = row->traits & ~(unsigned)(MOE_TRAIT_OPTIONAL | MOE_TRAIT_F32);
         if (mapped || (needed & ~traits) != 0) {
             continue;
         }
         shape expected = {b->dims[row->n_in], b->dims[row->n_out], 1, row->n_out == MOE_DIM_NONE};
-        const char *tensor = t == MOE_LAYER_FFN_NORM                ? b->config->ffn_norm_tensor
-                             : t == MOE_LAYER_ROUTER_SELECTION_BIAS ? b->config->gate_bias_tensor
-                                                                    : row->name;
-        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index, tensor);
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", index,
+                 moe_tensor_name(b->config, (moe_layer_tensor)t));
         int status = take_resident(b, name, &expected, optional, &layer->tensors[t]);
         if (status == MOE_OK && (row->traits & MOE_TRAIT_F32) != 0) {
             status = need_f32(b, name, layer->tensors[t].type);
@@ -400,7 +431,6 @@ int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const mo
 {
     *map = (moe_tensor_map){.n_layer = config->n_layer, .n_expert = config->n_expert};
     builder b = {.map = map, .config = config, .gguf = gguf, .err = err};
-    moe_tensor_dims(config, b.dims);
     b.claimed = moe_calloc(moe_gguf_n_tensors(gguf), sizeof *b.claimed);
     map->layers = moe_calloc(config->n_layer, sizeof *map->layers);
     int status = MOE_OK;

@@ -3,6 +3,9 @@
 
 const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
+    [MOE_LAYER_ATTN_NORM_BIAS] = {"attn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
+                                  MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ATTN_POST_NORM] = {"", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_ATTN_POST_NORM},
     [MOE_LAYER_ATTN_Q] = {"attn_q.weight", MOE_DIM_EMBD, MOE_DIM_QUERIES, MOE_TRAIT_Q_DIRECT},
     [MOE_LAYER_ATTN_K] = {"attn_k.weight", MOE_DIM_EMBD, MOE_DIM_KEYS, MOE_TRAIT_GQA},
     [MOE_LAYER_ATTN_V] = {"attn_v.weight", MOE_DIM_EMBD, MOE_DIM_VALUES, MOE_TRAIT_GQA},
@@ -15,7 +18,7 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD, 0},
     [MOE_LAYER_ATTN_OUT_BIAS] = {"attn_output.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
-    [MOE_LAYER_ATTN_GATE] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_ATTENDED, MOE_TRAIT_GATE},
+    [MOE_LAYER_ATTN_GATE] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_GATES, MOE_TRAIT_GATE},
     [MOE_LAYER_ATTN_SINKS] = {"attn_sinks.weight", MOE_DIM_HEADS, MOE_DIM_NONE, MOE_TRAIT_SINKS},
     [MOE_LAYER_ATTN_Q_NORM] = {"attn_q_norm.weight", MOE_DIM_Q_NORM, MOE_DIM_NONE,
                                MOE_TRAIT_QK_NORM},
@@ -35,7 +38,21 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                             MOE_TRAIT_KV_SPLIT},
     [MOE_LAYER_ATTN_V_B] = {"attn_v_b.weight", MOE_DIM_KV_RANK, MOE_DIM_HEADS_V,
                             MOE_TRAIT_KV_SPLIT},
-    [MOE_LAYER_FFN_NORM] = {"ffn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
+    [MOE_LAYER_FFN_NORM] = {"ffn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_FFN_NORM},
+    [MOE_LAYER_FFN_NORM_BIAS] = {"ffn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
+                                 MOE_TRAIT_FFN_NORM | MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_FFN_POST_NORM] = {"", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_FFN_POST_NORM},
+    [MOE_LAYER_EXPERTS_NORM] = {"", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_EXPERTS_NORM},
+    [MOE_LAYER_EXPERTS_POST_NORM] = {"post_ffw_norm_2.weight", MOE_DIM_EMBD, MOE_DIM_NONE,
+                                     MOE_TRAIT_BRANCH_NORMS},
+    [MOE_LAYER_SHARED_POST_NORM] = {"post_ffw_norm_1.weight", MOE_DIM_EMBD, MOE_DIM_NONE,
+                                    MOE_TRAIT_BRANCH_NORMS},
+    [MOE_LAYER_OUT_SCALE] = {"layer_output_scale.weight", MOE_DIM_ONE, MOE_DIM_NONE,
+                             MOE_TRAIT_LAYER_SCALE | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_ROUTER_NORM] = {"ffn_gate_inp.scale", MOE_DIM_EMBD, MOE_DIM_NONE,
+                               MOE_TRAIT_ROUTER_NORM},
+    [MOE_LAYER_EXPERTS_SCALE] = {"ffn_down_exps.scale", MOE_DIM_EXPERTS, MOE_DIM_NONE,
+                                 MOE_TRAIT_EXPERT_SCALES | MOE_TRAIT_OPTIONAL},
     [MOE_LAYER_FFN_GATE] = {"ffn_gate.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
     [MOE_LAYER_FFN_UP] = {"ffn_up.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
     [MOE_LAYER_FFN_DOWN] = {"ffn_down.weight", MOE_DIM_FF_DENSE, MOE_DIM_EMBD, MOE_TRAIT_DENSE},
@@ -60,22 +77,62 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                                  MOE_TRAIT_SHARED_GATED},
 };
 
-void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT])
+const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor)
 {
+    const char *dense = NULL;
+    if (config->shared_dense && tensor >= MOE_LAYER_SHARED_GATE &&
+        tensor <= MOE_LAYER_SHARED_DOWN) {
+        dense = moe_tensor_rows[MOE_LAYER_FFN_GATE + (tensor - MOE_LAYER_SHARED_GATE)].name;
+    }
+    switch (tensor) {
+    case MOE_LAYER_FFN_NORM:
+        return config->ffn_norm_tensor;
+    case MOE_LAYER_ATTN_POST_NORM:
+        return config->attn_post_norm_tensor;
+    case MOE_LAYER_FFN_POST_NORM:
+        return config->ffn_post_norm_tensor;
+    case MOE_LAYER_EXPERTS_NORM:
+        return config->experts_norm_tensor;
+    case MOE_LAYER_ROUTER_SELECTION_BIAS:
+        return config->gate_bias_tensor;
+    default:
+        return dense != NULL ? dense : moe_tensor_rows[tensor].name;
+    }
+}
+
+bool moe_tensor_is_optional(const moe_model_config *config, moe_layer_tensor tensor)
+{
+    switch (tensor) {
+    case MOE_LAYER_ATTN_V:
+        return config->values_optional;
+    case MOE_LAYER_ATTN_SINKS:
+        return config->sinks_optional;
+    case MOE_LAYER_ATTN_GATE:
+        return config->attention_gate == MOE_ATTENTION_GATE_HEADS;
+    default:
+        return (moe_tensor_rows[tensor].traits & MOE_TRAIT_OPTIONAL) != 0;
+    }
+}
+
+void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t dims[MOE_DIM_COUNT])
+{
+    const moe_heads *heads = &config->layers[layer].heads;
     bool mla = config->attention == MOE_ATTENTION_MLA;
     bool full = config->qk_norm == MOE_QK_NORM_FULL;
-    uint64_t n_head = config->n_head;
-    uint64_t query_dim = mla ? config->qk_nope_dim + config->n_rot : config->head_dim_k;
+    uint64_t n_head = heads->n;
+    uint64_t query_dim = mla ? config->qk_nope_dim + config->n_rot : heads->k_dim;
     dims[MOE_DIM_NONE] = 1;
     dims[MOE_DIM_ONE] = 1;
     dims[MOE_DIM_EMBD] = config->n_embd;
     bool joined = config->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    bool by_head = config->attention_gate == MOE_ATTENTION_GATE_HEADS;
     dims[MOE_DIM_QUERIES] = n_head * query_dim * (joined ? 2 : 1);
-    dims[MOE_DIM_KEYS] = (uint64_t)config->n_head_kv * config->head_dim_k;
-    dims[MOE_DIM_VALUES] = (uint64_t)config->n_head_kv * config->head_dim_v;
-    dims[MOE_DIM_ATTENDED] = n_head * (mla ? config->v_head_dim : config->head_dim_v);
-    dims[MOE_DIM_Q_NORM] = full ? n_head * query_dim : config->head_dim_k;
-    dims[MOE_DIM_K_NORM] = full ? dims[MOE_DIM_KEYS] : config->head_dim_k;
+    dims[MOE_DIM_KEYS] = (uint64_t)heads->n_kv * heads->k_dim;
+    dims[MOE_DIM_VALUES] = (uint64_t)heads->n_kv * heads->v_dim;
+    dims[MOE_DIM_ATTENDED] = n_head * (mla ? config->v_head_dim : heads->v_dim);
+    dims[MOE_DIM_GATES] = by_head ? n_head : dims[MOE_DIM_ATTENDED];
+    dims[MOE_DIM_Q_NORM] = full ? n_head * query_dim : heads->k_dim;
+    dims[MOE_DIM_K_NORM] = full ? dims[MOE_DIM_KEYS] : heads->k_dim;
     dims[MOE_DIM_Q_RANK] = config->q_lora_rank;
     dims[MOE_DIM_KV_RANK] = config->kv_lora_rank;
     dims[MOE_DIM_KV_RANK_ROT] = (uint64_t)config->kv_lora_rank + config->n_rot;
@@ -96,21 +153,34 @@ static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixe
     unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
     traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
-    traits |= config->attention_gate == MOE_ATTENTION_GATE_OWN ? MOE_TRAIT_GATE : 0;
+    traits |= config->attention_gate >= MOE_ATTENTION_GATE_OWN ? MOE_TRAIT_GATE : 0;
     bool weighted = config->qk_norm == MOE_QK_NORM_HEAD || config->qk_norm == MOE_QK_NORM_FULL;
     return weighted ? traits | MOE_TRAIT_QK_NORM : traits;
+}
+
+static unsigned norm_traits(const moe_model_config *config)
+{
+    unsigned traits = config->norm == MOE_NORM_MEAN ? MOE_TRAIT_MEAN_NORM : 0;
+    traits |= config->attn_post_norm_tensor != NULL ? MOE_TRAIT_ATTN_POST_NORM : 0;
+    traits |= config->ffn_post_norm_tensor != NULL ? MOE_TRAIT_FFN_POST_NORM : 0;
+    traits |= config->parallel_residual ? 0 : MOE_TRAIT_FFN_NORM;
+    return traits | (config->layer_scales ? MOE_TRAIT_LAYER_SCALE : 0);
 }
 
 unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
 {
     const moe_layer_kind *kind = &config->layers[layer];
-    unsigned traits = mixer_traits(config, kind->mixer);
+    unsigned traits = mixer_traits(config, kind->mixer) | norm_traits(config);
     if (kind->feed_forward == MOE_FEED_FORWARD_DENSE) {
         return traits | MOE_TRAIT_DENSE;
     }
     traits |= MOE_TRAIT_EXPERTS;
     traits |= config->expert_biases ? MOE_TRAIT_EXPERT_BIASES : 0;
+    traits |= config->experts_input != MOE_EXPERTS_NORM ? MOE_TRAIT_EXPERTS_NORM : 0;
+    traits |= config->router_input == MOE_ROUTER_OWN_NORM ? MOE_TRAIT_ROUTER_NORM : 0;
+    traits |= config->expert_scales ? MOE_TRAIT_EXPERT_SCALES : 0;
     if (kind->feed_forward == MOE_FEED_FORWARD_BOTH) {
+        traits |= config->branches_normed ? MOE_TRAIT_BRANCH_NORMS : 0;
         traits |=
             config->shared_gated ? MOE_TRAIT_SHARED | MOE_TRAIT_SHARED_GATED : MOE_TRAIT_SHARED;
     }

@@ -28,6 +28,7 @@ typedef enum moe_dim {
     MOE_DIM_EXPERTS,
     MOE_DIM_HEADS,
     MOE_DIM_FF_EXPERT,
+    MOE_DIM_GATES,
     MOE_DIM_COUNT
 } moe_dim;
 
@@ -49,7 +50,16 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_EXPERT_BIASES = 1 << 13,
     MOE_TRAIT_OPTIONAL = 1 << 14, /* of a row: the tensor may be absent */
     MOE_TRAIT_F32 = 1 << 15,      /* of a row: a matrix that must be F32 */
-    MOE_TRAIT_GATE = 1 << 16      /* attention's output has a gate of its own matrix */
+    MOE_TRAIT_GATE = 1 << 16,     /* attention's output has a gate of its own matrix */
+    MOE_TRAIT_ATTN_POST_NORM = 1 << 17,
+    MOE_TRAIT_MEAN_NORM = 1 << 18,
+    MOE_TRAIT_FFN_NORM = 1 << 19,
+    MOE_TRAIT_FFN_POST_NORM = 1 << 20,
+    MOE_TRAIT_EXPERTS_NORM = 1 << 21,
+    MOE_TRAIT_BRANCH_NORMS = 1 << 22,
+    MOE_TRAIT_LAYER_SCALE = 1 << 23,
+    MOE_TRAIT_ROUTER_NORM = 1 << 24,
+    MOE_TRAIT_EXPERT_SCALES = 1 << 25
 } moe_layer_trait;
 
 typedef struct moe_tensor_row {
@@ -62,7 +72,11 @@ typedef struct moe_tensor_row {
 /* Indexed by moe_layer_tensor. */
 extern const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT];
 
-void moe_tensor_dims(const moe_model_config *config, uint64_t dims[MOE_DIM_COUNT]);
+void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t dims[MOE_DIM_COUNT]);
+/* A tensor's name after "blk.N.": for some, families have their own. */
+const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor);
+/* Whether the tensor may be absent in this model. */
+bool moe_tensor_is_optional(const moe_model_config *config, moe_layer_tensor tensor);
 
 /* Traits that follow from the config; only the file says whether attn_kv_b is present. */
 unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer);

@@ -8,18 +8,20 @@
 
 #include "runtime/pass/runner.h"
 
-static int rope_heads(moe_runner *runner, float *x, size_t row_stride, size_t head_stride,
-                      uint32_t n_head, uint32_t n_rows, moe_error *err)
+static int rope_heads(moe_runner *runner, uint32_t layer, float *x, size_t row_stride,
+                      size_t head_stride, uint32_t n_head, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_pass_buffers *b = &runner->buffers;
+    bool window = c->layers[layer].window_rope;
     moe_rope rope = {.x = x,
                      .row_stride = row_stride,
                      .head_stride = head_stride,
                      .n_head = n_head,
-                     .n_rot = c->n_rot,
+                     .n_rot = window ? c->window_n_rot : c->n_rot,
                      .interleaved = c->rope == MOE_ROPE_INTERLEAVED,
-                     .cos = runner->buffers.rope_cos,
-                     .sin = runner->buffers.rope_sin};
+                     .cos = window ? b->window_cos : b->rope_cos,
+                     .sin = window ? b->window_sin : b->rope_sin};
     return runner->device->ops->rope(runner->device, &rope, n_rows, err);
 }
 
@@ -45,103 +47,136 @@ static int norm_q_and_k(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe
     if (c->qk_norm == MOE_QK_NORM_NONE || (unit && c->layers[layer].no_rope)) {
         return MOE_OK;
     }
+    const moe_heads *h = &c->layers[layer].heads;
     bool whole = c->qk_norm == MOE_QK_NORM_FULL;
-    uint32_t q_dim = whole ? c->n_head * c->head_dim_k : c->head_dim_k;
-    uint32_t k_dim = whole ? c->n_head_kv * c->head_dim_k : c->head_dim_k;
+    uint32_t q_dim = whole ? h->n * h->k_dim : h->k_dim;
+    uint32_t k_dim = whole ? h->n_kv * h->k_dim : h->k_dim;
     int status = norm_rows(runner, norm_weight(runner, layer, MOE_LAYER_ATTN_Q_NORM), b->q,
-                           whole ? n_rows : n_rows * c->n_head, q_dim, q_dim, err);
+                           whole ? n_rows : n_rows * h->n, q_dim, q_dim, err);
     if (status == MOE_OK) {
         status = norm_rows(runner, norm_weight(runner, layer, MOE_LAYER_ATTN_K_NORM), b->k,
-                           whole ? n_rows : n_rows * c->n_head_kv, k_dim, k_dim, err);
+                           whole ? n_rows : n_rows * h->n_kv, k_dim, k_dim, err);
     }
     return status;
 }
 
-static int clip_projections(moe_runner *runner, uint32_t n_rows, moe_error *err)
+static int clip_projections(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_heads *h = &c->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     if (c->clip_qkv == 0.0f) {
         return MOE_OK;
     }
-    size_t kv_heads = (size_t)n_rows * c->n_head_kv;
-    int status = device->ops->clamp(device, c->clip_qkv, b->q,
-                                    (size_t)n_rows * c->n_head * c->head_dim_k, err);
+    size_t kv_heads = (size_t)n_rows * h->n_kv;
+    int status =
+        device->ops->clamp(device, c->clip_qkv, b->q, (size_t)n_rows * h->n * h->k_dim, err);
     if (status == MOE_OK) {
-        status = device->ops->clamp(device, c->clip_qkv, b->k, kv_heads * c->head_dim_k, err);
+        status = device->ops->clamp(device, c->clip_qkv, b->k, kv_heads * h->k_dim, err);
     }
     if (status == MOE_OK) {
-        status = device->ops->clamp(device, c->clip_qkv, b->v, kv_heads * c->head_dim_v, err);
+        status = device->ops->clamp(device, c->clip_qkv, b->v, kv_heads * h->v_dim, err);
     }
     return status;
 }
 
 /* Queries, and perhaps the gate, which may stand between them. */
-static int split_queries(moe_runner *runner, uint32_t n_rows, moe_error *err)
+static int split_queries(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
+    const moe_heads *h = &runner->config->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
-    return c->attention_gate != MOE_ATTENTION_GATE_JOINED
+    return runner->config->attention_gate != MOE_ATTENTION_GATE_JOINED
                ? MOE_OK
-               : runner->device->ops->copy_rows(runner->device, b->gate, 2 * (size_t)c->head_dim_k,
-                                                b->q, c->head_dim_k, c->head_dim_k,
-                                                (size_t)n_rows * c->n_head, err);
+               : runner->device->ops->copy_rows(runner->device, b->gate, 2 * (size_t)h->k_dim, b->q,
+                                                h->k_dim, h->k_dim, (size_t)n_rows * h->n, err);
 }
 
 /* Gates what attention has put out. */
-static int gate_values(moe_runner *runner, uint32_t n_rows, moe_error *err)
+static int gate_values(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_heads *h = &c->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
-    size_t n = c->head_dim_v;
+    size_t n = h->v_dim;
+    size_t n_heads = (size_t)n_rows * h->n;
     if (c->attention_gate == MOE_ATTENTION_GATE_NONE) {
         return MOE_OK;
     }
+    if (c->attention_gate == MOE_ATTENTION_GATE_HEADS) {
+        const moe_weight *gates = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE);
+        return gates->data == NULL
+                   ? MOE_OK
+                   : runner->device->ops->sigmoid_scale(runner->device, b->gate, b->values,
+                                                        (uint32_t)n_heads, h->v_dim, err);
+    }
     bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
     moe_gating gating = {.kind = MOE_GATING_SIGMOID,
-                         .gate = joined ? b->gate + c->head_dim_k : b->gate,
+                         .gate = joined ? b->gate + h->k_dim : b->gate,
                          .gate_stride = joined ? 2 * n : n,
                          .x = b->values,
                          .x_stride = n,
-                         .n = c->head_dim_v};
-    return runner->device->ops->gate(runner->device, &gating, (size_t)n_rows * c->n_head, err);
+                         .n = h->v_dim};
+    return runner->device->ops->gate(runner->device, &gating, n_heads, err);
 }
 
-static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+/* Queries, keys, values and the gates of attention's output, from the norm of x. */
+static int project_inputs(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_heads *h = &c->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
     bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-    bool own = c->attention_gate == MOE_ATTENTION_GATE_OWN;
+    const moe_weight *values = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V);
+    const moe_weight *gates = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE);
     moe_linear linears[4] = {
         {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q),
          moe_layer_weight(runner, layer, MOE_LAYER_ATTN_Q_BIAS)->data, joined ? b->gate : b->q},
         {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K),
          moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K_BIAS)->data, b->k},
-        {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V),
-         moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V_BIAS)->data, b->v},
-        {*moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE), NULL, b->gate},
     };
-    int status = runner->device->ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears,
-                                             own ? 4 : 3, err);
-    if (status == MOE_OK) {
-        status = split_queries(runner, n_rows, err);
+    uint32_t n = 2;
+    if (values->data != NULL) {
+        linears[n++] = (moe_linear){
+            *values, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_V_BIAS)->data, b->v};
     }
+    if (gates->data != NULL) {
+        linears[n++] = (moe_linear){*gates, NULL, b->gate};
+    }
+    const moe_device_ops *ops = runner->device->ops;
+    int status = ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears, n, err);
+    if (status == MOE_OK) {
+        status = split_queries(runner, layer, n_rows, err);
+    }
+    size_t bytes = (size_t)n_rows * h->n_kv * h->k_dim * sizeof(float);
+    return status == MOE_OK && values->data == NULL
+               ? ops->copy(runner->device, b->v, b->k, bytes, err)
+               : status;
+}
+
+static int project_gqa(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    const moe_heads *h = &c->layers[layer].heads;
+    moe_pass_buffers *b = &runner->buffers;
+    int status = project_inputs(runner, layer, n_rows, err);
     if (status == MOE_OK && !c->qk_norm_after_rope) {
         status = norm_q_and_k(runner, layer, n_rows, err);
     }
-    if (status == MOE_OK) {
-        status = clip_projections(runner, n_rows, err);
+    if (status == MOE_OK && c->values_normed) {
+        status = norm_rows(runner, b->ones, b->v, n_rows * h->n_kv, h->v_dim, h->v_dim, err);
     }
-    size_t q_stride = (size_t)c->n_head * c->head_dim_k;
-    size_t k_stride = (size_t)c->n_head_kv * c->head_dim_k;
+    if (status == MOE_OK) {
+        status = clip_projections(runner, layer, n_rows, err);
+    }
+    size_t q_stride = (size_t)h->n * h->k_dim;
+    size_t k_stride = (size_t)h->n_kv * h->k_dim;
     bool turns = !c->layers[layer].no_rope;
     if (status == MOE_OK && turns) {
-        status = rope_heads(runner, b->q, q_stride, c->head_dim_k, c->n_head, n_rows, err);
+        status = rope_heads(runner, layer, b->q, q_stride, h->k_dim, h->n, n_rows, err);
     }
     if (status == MOE_OK && turns) {
-        status = rope_heads(runner, b->k, k_stride, c->head_dim_k, c->n_head_kv, n_rows, err);
+        status = rope_heads(runner, layer, b->k, k_stride, h->k_dim, h->n_kv, n_rows, err);
     }
     if (status == MOE_OK && c->qk_norm_after_rope) {
         status = norm_q_and_k(runner, layer, n_rows, err);
@@ -186,12 +221,12 @@ static int project_mla(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     size_t n_heads = (size_t)n_rows * c->n_head;
     int status = project_mla_inputs(runner, layer, n_rows, err);
     if (status == MOE_OK) {
-        status = rope_heads(runner, b->q + c->qk_nope_dim, (size_t)c->n_head * q_dim, q_dim,
+        status = rope_heads(runner, layer, b->q + c->qk_nope_dim, (size_t)c->n_head * q_dim, q_dim,
                             c->n_head, n_rows, err);
     }
     if (status == MOE_OK) {
-        status = rope_heads(runner, b->k + c->kv_lora_rank, c->head_dim_k, c->head_dim_k, 1, n_rows,
-                            err);
+        status = rope_heads(runner, layer, b->k + c->kv_lora_rank, c->head_dim_k, c->head_dim_k, 1,
+                            n_rows, err);
     }
     if (status == MOE_OK) {
         moe_head_linear absorb = {.weight = *moe_layer_weight(runner, layer, MOE_LAYER_ATTN_K_B),
@@ -230,19 +265,21 @@ static int decompress_values(moe_runner *runner, uint32_t layer, uint32_t n_rows
 static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_heads *h = &c->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    int status = device->ops->kv_store(device, &runner->kv->layers[layer], pass->kv_rows,
-                                       pass->n_rows, b->k, (size_t)c->n_head_kv * c->head_dim_k,
-                                       b->v, (size_t)c->n_head_kv * c->head_dim_v, err);
+    int status =
+        device->ops->kv_store(device, &runner->kv->layers[layer], pass->kv_rows, pass->n_rows, b->k,
+                              (size_t)h->n_kv * h->k_dim, b->v, (size_t)h->n_kv * h->v_dim, err);
     if (status != MOE_OK) {
         return status;
     }
     moe_attention attention = {.layout = runner->kv->layers[layer],
                                .rows = pass->kv_rows,
                                .q = b->q_latent,
-                               .n_head = c->n_head,
+                               .n_head = h->n,
                                .scale = c->attention_scale,
+                               .cap = c->attention_cap,
                                .window = c->layers[layer].window,
                                .chunk = c->layers[layer].chunk,
                                .row_scales = c->layers[layer].tempered ? b->temperatures : NULL,
@@ -254,11 +291,15 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
 static int project_output(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    float scale = runner->config->attention_out_scale;
     const moe_weight *weight = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_OUT);
     moe_linear output = {*weight, moe_layer_weight(runner, layer, MOE_LAYER_ATTN_OUT_BIAS)->data,
                          b->branch};
-    return runner->device->ops->linear(runner->device, b->values, n_rows, weight->n_in, &output, 1,
-                                       err);
+    int status = ops->linear(runner->device, b->values, n_rows, weight->n_in, &output, 1, err);
+    size_t n = (size_t)n_rows * weight->n_out;
+    return status == MOE_OK && scale != 1.0f ? ops->scale(runner->device, scale, b->branch, n, err)
+                                             : status;
 }
 
 int moe_mix_attention(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -268,7 +309,7 @@ int moe_mix_attention(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
         status = attend(runner, pass, layer, err);
     }
     if (status == MOE_OK) {
-        status = gate_values(runner, pass->n_rows, err);
+        status = gate_values(runner, layer, pass->n_rows, err);
     }
     return status != MOE_OK ? status : project_output(runner, layer, pass->n_rows, err);
 }

@@ -16,11 +16,28 @@ static inline const float *moe_expert_bias(const moe_runner *runner, uint32_t la
                : NULL;
 }
 
-static inline moe_activation moe_expert_activation(const moe_model_config *config)
+/* limit: of the layer's kind, 0 without one. */
+static inline moe_activation moe_activation_of(const moe_model_config *c, float limit)
 {
-    bool clamped = config->swiglu_alpha != 0.0f;
-    return (moe_activation){clamped ? MOE_ACTIVATION_SWIGLU_CLAMPED : MOE_ACTIVATION_SILU,
-                            config->swiglu_alpha, config->swiglu_limit};
+    switch (c->activation) {
+    case MOE_FF_SWIGLU_CLAMPED:
+        return (moe_activation){MOE_ACTIVATION_SWIGLU_CLAMPED, c->swiglu_alpha, c->swiglu_limit};
+    case MOE_FF_GELU:
+        return (moe_activation){MOE_ACTIVATION_GELU, 0, 0};
+    case MOE_FF_RELU:
+        return (moe_activation){MOE_ACTIVATION_RELU, 0, 0};
+    case MOE_FF_SILU:
+        break;
+    }
+    return (moe_activation){limit > 0 ? MOE_ACTIVATION_SILU_LIMITED : MOE_ACTIVATION_SILU, 0,
+                            limit};
+}
+
+/* What the routed experts read. */
+static inline const float *moe_experts_x(const moe_runner *runner)
+{
+    const moe_pass_buffers *b = &runner->buffers;
+    return runner->config->experts_input == MOE_EXPERTS_LAYER_NORM ? b->layer_norm : b->norm;
 }
 
 /* Input scales of the plan's rows first, first + 1, ..; NULL if there are none. */
@@ -40,7 +57,8 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
         .gate_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_GATE_BIAS, expert),
         .up_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_UP_BIAS, expert),
         .down_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_DOWN_BIAS, expert),
-        .activation = moe_expert_activation(runner->config)};
+        .activation =
+            moe_activation_of(runner->config, runner->config->layers[layer].expert_limit)};
 }
 
 #endif

@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* norm -> a dense network, or: router | -> plan -> experts, in waves if there are more than slots
  * -> their outputs in rank order -> plus the shared expert. At '|' the host first needs a device
- * result; everything before it can be recorded. */
+ * result; everything before it can be recorded. Norms, inputs and scales differ between families
+ * (moe_model_config). */
 #include "runtime/base/clock.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/expert_form.h"
 #include "runtime/pass/host_compute.h"
+#include "runtime/pass/layer_norms.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 
 #define MOST_BROUGHT 32u /* rows */
 
-/* Runs a network that every row passes through. */
-static int run_dense(moe_runner *runner, const moe_weight *gate, const moe_weight *up,
-                     const moe_weight *down, uint32_t n_rows, float *out, moe_error *err)
+/* Runs a network that every row passes through; its tensors are gate and the two that follow. */
+static int run_dense(moe_runner *runner, uint32_t layer, int gate, uint32_t n_rows, float *out,
+                     moe_error *err)
 {
-    uint32_t n_embd = runner->config->n_embd;
-    moe_expert_work work = {.gate = *gate, .up = *up, .down = *down, .n_rows = n_rows};
+    const moe_model_config *c = runner->config;
+    uint32_t n_embd = c->n_embd;
+    moe_expert_work work = {.gate = *moe_layer_weight(runner, layer, gate),
+                            .up = *moe_layer_weight(runner, layer, gate + 1),
+                            .down = *moe_layer_weight(runner, layer, gate + 2),
+                            .activation = moe_activation_of(c, c->layers[layer].shared_limit),
+                            .n_rows = n_rows};
     return runner->device->ops->experts(runner->device, runner->buffers.norm, n_rows, n_embd, &work,
                                         1, out, n_embd, err);
 }
@@ -43,8 +50,8 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
     }
     MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
     uint64_t begin = moe_now_ns();
-    int status = runner->device->ops->experts(runner->device, b->norm, n_rows, c->n_embd, b->works,
-                                              n, b->rank_out, c->n_embd, err);
+    int status = runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows,
+                                              c->n_embd, b->works, n, b->rank_out, c->n_embd, err);
     if (runner->host != NULL) {
         moe_expert_store_note_device(runner->experts, n, n_work_rows, moe_now_ns() - begin);
     }
@@ -79,7 +86,7 @@ static int start_host_share(moe_runner *runner, uint32_t layer, uint32_t n_rows,
                             .positions = b->host_positions,
                             .views = b->host_views,
                             .n = *n,
-                            .x = brings_x(runner, n_rows) ? NULL : b->norm,
+                            .x = brings_x(runner, n_rows) ? NULL : moe_experts_x(runner),
                             .n_rows = n_rows};
     int status = moe_host_compute_start(runner->host, &share, err);
     if (status != MOE_OK) {
@@ -223,13 +230,12 @@ static int run_routed_experts(moe_runner *runner, const moe_pass *pass, uint32_t
 
 static int choose_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    moe_pass_buffers *b = &runner->buffers;
     bool is_draft = pass->kind == MOE_PASS_DRAFT;
     int status = MOE_OK;
     if (!is_draft && brings_x(runner, pass->n_rows)) {
         size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
         status = runner->device->ops->download_later(
-            runner->device, moe_host_compute_x(runner->host), b->norm, bytes, err);
+            runner->device, moe_host_compute_x(runner->host), moe_experts_x(runner), bytes, err);
     }
     if (status == MOE_OK) {
         status = moe_route_layer(runner, layer, pass->n_rows, runner->prefetches && !is_draft, err);
@@ -237,15 +243,19 @@ static int choose_experts(moe_runner *runner, const moe_pass *pass, uint32_t lay
     return status != MOE_OK ? status : moe_hooks_after_routing(runner, pass, layer, err);
 }
 
-static int add_shared_expert(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+/* The shared expert's output, into buffers->shared. */
+static int run_shared_expert(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    int status =
-        run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_SHARED_GATE),
-                  moe_layer_weight(runner, layer, MOE_LAYER_SHARED_UP),
-                  moe_layer_weight(runner, layer, MOE_LAYER_SHARED_DOWN), n_rows, b->shared, err);
+    int status = MOE_OK;
+    if (c->experts_input != MOE_EXPERTS_NORM) {
+        status = moe_norm_embedding(runner, layer, MOE_LAYER_FFN_NORM, b->x, b->norm, n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status = run_dense(runner, layer, MOE_LAYER_SHARED_GATE, n_rows, b->shared, err);
+    }
     if (status == MOE_OK && c->shared_gated) {
         moe_linear gate = {*moe_layer_weight(runner, layer, MOE_LAYER_SHARED_ROUTER), NULL,
                            b->shared_gate};
@@ -255,9 +265,30 @@ static int add_shared_expert(moe_runner *runner, uint32_t layer, uint32_t n_rows
                                                 c->n_embd, err);
         }
     }
-    return status != MOE_OK ? status
-                            : device->ops->add(device, b->branch, b->shared, b->branch,
-                                               (size_t)n_rows * c->n_embd, err);
+    return status;
+}
+
+static int add_shared_expert(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    size_t n = (size_t)n_rows * c->n_embd;
+    int status = run_shared_expert(runner, layer, n_rows, err);
+    if (status == MOE_OK && c->branches_normed) {
+        status = moe_norm_embedding(runner, layer, MOE_LAYER_EXPERTS_POST_NORM, b->branch,
+                                    b->branch, n_rows, err);
+    }
+    if (status == MOE_OK && c->branches_normed) {
+        status = moe_norm_embedding(runner, layer, MOE_LAYER_SHARED_POST_NORM, b->shared, b->shared,
+                                    n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->add(runner->device, b->branch, b->shared, b->branch, n, err);
+    }
+    return status == MOE_OK && c->branch_scale != 1.0f
+               ? ops->scale(runner->device, c->branch_scale, b->branch, n, err)
+               : status;
 }
 
 static int run_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -273,14 +304,27 @@ static int run_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
 }
 
 /* Adds branch to x. */
-static int add_branch(moe_runner *runner, uint32_t n_rows, moe_error *err)
+static int add_branch(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
+    const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     const moe_device_ops *ops = runner->device->ops;
-    float scale = runner->config->residual_scale;
-    size_t n = (size_t)n_rows * runner->config->n_embd;
-    int status = scale != 1.0f ? ops->scale(runner->device, scale, b->branch, n, err) : MOE_OK;
-    return status != MOE_OK ? status : ops->add(runner->device, b->x, b->branch, b->x, n, err);
+    float out_scale = runner->weights->layers[layer].out_scale;
+    size_t n = (size_t)n_rows * c->n_embd;
+    int status = MOE_OK;
+    if (c->ffn_post_norm_tensor != NULL) {
+        status = moe_norm_embedding(runner, layer, MOE_LAYER_FFN_POST_NORM, b->branch, b->branch,
+                                    n_rows, err);
+    }
+    if (status == MOE_OK && c->residual_scale != 1.0f) {
+        status = ops->scale(runner->device, c->residual_scale, b->branch, n, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->add(runner->device, b->x, b->branch, b->x, n, err);
+    }
+    return status == MOE_OK && out_scale != 1.0f
+               ? ops->scale(runner->device, out_scale, b->x, n, err)
+               : status;
 }
 
 /* ---- Kinds ---- */
@@ -291,13 +335,25 @@ typedef struct feed_forward {
     int (*end)(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 } feed_forward;
 
+/* What the block reads, into buffers->norm. A parallel block reads what attention has read, which
+ * is still there. */
+static int norm_input(moe_runner *runner, uint32_t layer, int tensor, uint32_t n_rows,
+                      moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    return runner->config->parallel_residual
+               ? MOE_OK
+               : moe_norm_embedding(runner, layer, tensor, b->x, b->norm, n_rows, err);
+}
+
 static int begin_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    int status = run_dense(runner, moe_layer_weight(runner, layer, MOE_LAYER_FFN_GATE),
-                           moe_layer_weight(runner, layer, MOE_LAYER_FFN_UP),
-                           moe_layer_weight(runner, layer, MOE_LAYER_FFN_DOWN), pass->n_rows,
-                           runner->buffers.branch, err);
-    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+    int status = norm_input(runner, layer, MOE_LAYER_FFN_NORM, pass->n_rows, err);
+    if (status == MOE_OK) {
+        status =
+            run_dense(runner, layer, MOE_LAYER_FFN_GATE, pass->n_rows, runner->buffers.branch, err);
+    }
+    return status != MOE_OK ? status : add_branch(runner, layer, pass->n_rows, err);
 }
 
 static int end_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -311,13 +367,28 @@ static int end_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, m
 
 static int begin_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    return moe_queue_router(runner, layer, runner->buffers.norm, pass->n_rows, err);
+    const moe_model_config *c = runner->config;
+    uint32_t n_rows = pass->n_rows;
+    if (c->experts_input == MOE_EXPERTS_LAYER_NORM) {
+        return MOE_OK; /* the attention block has done it */
+    }
+    bool own_norm = c->experts_input == MOE_EXPERTS_OWN_NORM;
+    int status = c->router_input == MOE_ROUTER_OWN_NORM
+                     ? moe_queue_own_router(runner, layer, n_rows, err)
+                     : MOE_OK;
+    if (status == MOE_OK) {
+        int tensor = own_norm ? MOE_LAYER_EXPERTS_NORM : MOE_LAYER_FFN_NORM;
+        status = norm_input(runner, layer, tensor, n_rows, err);
+    }
+    return status == MOE_OK && c->router_input == MOE_ROUTER_AS_EXPERTS
+               ? moe_queue_router(runner, layer, runner->buffers.norm, n_rows, err)
+               : status;
 }
 
 static int end_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     int status = run_experts(runner, pass, layer, err);
-    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+    return status != MOE_OK ? status : add_branch(runner, layer, pass->n_rows, err);
 }
 
 static int end_both(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -326,7 +397,7 @@ static int end_both(moe_runner *runner, const moe_pass *pass, uint32_t layer, mo
     if (status == MOE_OK) {
         status = add_shared_expert(runner, layer, pass->n_rows, err);
     }
-    return status != MOE_OK ? status : add_branch(runner, pass->n_rows, err);
+    return status != MOE_OK ? status : add_branch(runner, layer, pass->n_rows, err);
 }
 
 static const feed_forward kinds[MOE_FEED_FORWARDS] = {
@@ -337,13 +408,7 @@ static const feed_forward kinds[MOE_FEED_FORWARDS] = {
 
 int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    int status = runner->device->ops->rms_norm(
-        runner->device, b->x, moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM)->data, b->norm,
-        pass->n_rows, c->n_embd, c->n_embd, c->norm_eps, err);
-    return status != MOE_OK ? status
-                            : kinds[c->layers[layer].feed_forward].begin(runner, pass, layer, err);
+    return kinds[runner->config->layers[layer].feed_forward].begin(runner, pass, layer, err);
 }
 
 int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)

@@ -8,17 +8,28 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
+static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_error *err)
+{
+    bool blocks = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0;
+    for (uint32_t l = 0; l < config->n_layer && blocks; l++) {
+        const moe_heads *heads = &config->layers[l].heads;
+        if (heads->k_dim % 32 != 0 || heads->v_dim % 32 != 0) {
+            return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                            "a %s KV cache needs head dimensions that are multiples of 32, not %u "
+                            "and %u; use F16",
+                            type == MOE_KV_Q8_0 ? "Q8_0" : "Q4_0", heads->k_dim, heads->v_dim);
+        }
+    }
+    return MOE_OK;
+}
+
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, moe_error *err)
 {
     *pool = (moe_kv_pool){.device = device};
-    bool blocks = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0;
-    if (blocks && (config->head_dim_k % 32 != 0 || config->head_dim_v % 32 != 0)) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "a %s KV cache needs head dimensions that are multiples of 32, not %u and "
-                        "%u; use F16",
-                        type == MOE_KV_Q8_0 ? "Q8_0" : "Q4_0", config->head_dim_k,
-                        config->head_dim_v);
+    int status = check_blocks(config, type, err);
+    if (status != MOE_OK) {
+        return status;
     }
     pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
     if (pool->layers == NULL) {
@@ -29,21 +40,22 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     size_t offset = 0;
     for (uint32_t l = 0; l < config->n_layer; l++) {
         moe_kv_layout *layout = &pool->layers[l];
+        const moe_heads *heads = &config->layers[l].heads;
         if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
             layout->v_in_k = true; /* a layer without heads stores nothing */
             continue;
         }
         *layout = (moe_kv_layout){
             .type = type,
-            .n_head_kv = config->n_head_kv,
-            .k_dim = config->head_dim_k,
-            .v_dim = config->head_dim_v,
-            .k_row_bytes = moe_kv_row_bytes(type, config->head_dim_k),
-            .v_row_bytes = moe_kv_row_bytes(type, config->head_dim_v),
+            .n_head_kv = heads->n_kv,
+            .k_dim = heads->k_dim,
+            .v_dim = heads->v_dim,
+            .k_row_bytes = moe_kv_row_bytes(type, heads->k_dim),
+            .v_row_bytes = moe_kv_row_bytes(type, heads->v_dim),
             .k_offset = offset,
             .v_in_k = config->attention == MOE_ATTENTION_MLA,
         };
-        size_t positions = (size_t)config->n_head_kv * MOE_KV_PAGE;
+        size_t positions = (size_t)heads->n_kv * MOE_KV_PAGE;
         offset = moe_align64(offset + positions * layout->k_row_bytes);
         layout->v_offset = offset;
         if (layout->v_in_k) {

@@ -32,7 +32,8 @@ typedef struct moe_pass_buffers {
     float *values;        /* MLA: [rows][n_head][v_head_dim], else attention */
     float *gate;          /* [rows][n_head][head_dim_v] of attention's output; joined: before each
                            * head's gate is its query */
-    float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT */
+    float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
+    float *layer_norm;    /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
     float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
     float *shared;        /* [rows][n_embd] */
     float *shared_gate;   /* [rows] */
@@ -49,6 +50,8 @@ typedef struct moe_pass_buffers {
     size_t logits_bytes;  /* of both */
     float *rope_cos;      /* [rows][n_rot / 2] */
     float *rope_sin;
+    float *window_cos; /* [rows][window_n_rot / 2], of layers with a window; or NULL */
+    float *window_sin;
     float *temperatures;   /* [rows]: scales of queries in tempered layers */
     float *input_scales;   /* [rows * n_expert_used], in the plan's order: of experts' inputs */
     float *output_weights; /* [rows][n_expert_used]: of outputs, where weights scale the inputs */

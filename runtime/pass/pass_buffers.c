@@ -12,10 +12,45 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Length of a head's query as projected: in MLA it differs from the length in the cache. */
-static uint32_t query_dim(const moe_model_config *c)
+/* The most floats of a row in any layer: of queries as projected (in MLA their length differs from
+ * that in the cache), keys, values, and what attention gathers. */
+typedef struct row_floats {
+    size_t q, k, v, out;
+} row_floats;
+
+static size_t max_size(size_t a, size_t b)
 {
-    return c->attention == MOE_ATTENTION_MLA ? c->qk_nope_dim + c->n_rot : c->head_dim_k;
+    return a > b ? a : b;
+}
+
+static row_floats most_floats(const moe_model_config *c)
+{
+    row_floats most = {0};
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const moe_heads *h = &c->layers[l].heads;
+        bool mla = c->layers[l].mixer == MOE_MIXER_LATENT;
+        size_t q_dim = mla ? c->qk_nope_dim + c->n_rot : h->k_dim;
+        most.q = max_size(most.q, h->n * q_dim);
+        most.k = max_size(most.k, (size_t)h->n_kv * h->k_dim);
+        most.v = max_size(most.v, (size_t)h->n_kv * h->v_dim);
+        most.out = max_size(most.out, (size_t)h->n * h->v_dim);
+    }
+    return most;
+}
+
+static uint32_t most_head_group(const moe_model_config *c)
+{
+    uint32_t most = 1;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const moe_heads *h = &c->layers[l].heads;
+        most = h->n_kv > 0 ? max_u32(most, h->n / h->n_kv) : most;
+    }
+    return most;
+}
+
+static bool needs_ones(const moe_model_config *c)
+{
+    return c->qk_norm == MOE_QK_NORM_UNIT || c->values_normed;
 }
 
 static bool has_dense_layers(const moe_model_config *c)
@@ -30,7 +65,7 @@ static bool has_dense_layers(const moe_model_config *c)
 void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_device_limits *limits)
 {
     bool mla = c->attention == MOE_ATTENTION_MLA;
-    uint32_t out_dim = c->n_head * (mla ? c->v_head_dim : c->head_dim_v);
+    uint32_t out_dim = mla ? c->n_head * c->v_head_dim : (uint32_t)most_floats(c).out;
     uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
     *limits = (moe_device_limits){
         .linear = {max_rows, longest},
@@ -39,7 +74,7 @@ void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_de
                {max_rows, c->n_ff_shared},
                {max_rows, has_dense_layers(c) ? c->n_ff_dense : 0}},
         .max_v_dim = c->head_dim_v,
-        .max_head_group = c->n_head / c->n_head_kv,
+        .max_head_group = most_head_group(c),
     };
 }
 
@@ -48,7 +83,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 22
+#define MAX_REGIONS 23
 
 static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
 {
@@ -57,21 +92,25 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     bool mla = c->attention == MOE_ATTENTION_MLA;
     regions[n++] = (region){&b->x, rows * c->n_embd};
     regions[n++] = (region){&b->norm, rows * c->n_embd};
-    regions[n++] = (region){&b->q, rows * c->n_head * query_dim(c)};
-    regions[n++] = (region){&b->k, rows * c->n_head_kv * c->head_dim_k};
-    regions[n++] = (region){&b->attention, rows * c->n_head * c->head_dim_v};
+    row_floats most = most_floats(c);
+    regions[n++] = (region){&b->q, rows * most.q};
+    regions[n++] = (region){&b->k, rows * most.k};
+    regions[n++] = (region){&b->attention, rows * most.out};
     if (mla) {
         regions[n++] = (region){&b->q_latent, rows * c->n_head * c->head_dim_k};
         regions[n++] = (region){&b->q_a, rows * c->q_lora_rank};
         regions[n++] = (region){&b->values, rows * c->n_head * c->v_head_dim};
     } else {
-        regions[n++] = (region){&b->v, rows * c->n_head_kv * c->head_dim_v};
+        regions[n++] = (region){&b->v, rows * most.v};
     }
     if (c->attention_gate != MOE_ATTENTION_GATE_NONE) {
         bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-        regions[n++] = (region){&b->gate, rows * c->n_head * c->head_dim_v * (joined ? 2 : 1)};
+        regions[n++] = (region){&b->gate, rows * most.out * (joined ? 2 : 1)};
     }
-    if (c->qk_norm == MOE_QK_NORM_UNIT) {
+    if (c->experts_input == MOE_EXPERTS_LAYER_NORM) {
+        regions[n++] = (region){&b->layer_norm, rows * c->n_embd};
+    }
+    if (needs_ones(c)) {
         regions[n++] = (region){&b->ones, c->head_dim_k};
     }
     regions[n++] = (region){&b->branch, rows * c->n_embd};
@@ -145,6 +184,8 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     b->output_weights = moe_calloc(slots, sizeof *b->output_weights);
     b->rope_cos = moe_calloc(angles, sizeof(float));
     b->rope_sin = moe_calloc(angles, sizeof(float));
+    b->window_cos = moe_calloc(rows * (c->window_n_rot / 2) + 1, sizeof(float));
+    b->window_sin = moe_calloc(rows * (c->window_n_rot / 2) + 1, sizeof(float));
     b->chosen = moe_calloc(slots, sizeof *b->chosen);
     b->chosen_weights = moe_calloc(slots, sizeof *b->chosen_weights);
     b->gates = moe_calloc(c->n_expert, sizeof *b->gates);
@@ -162,7 +203,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
         b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
         b->was_predicted == NULL || b->host_views == NULL || b->host_positions == NULL ||
         b->gates == NULL || b->temperatures == NULL || b->input_scales == NULL ||
-        b->output_weights == NULL) {
+        b->output_weights == NULL || b->window_cos == NULL || b->window_sin == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
     int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
@@ -212,7 +253,8 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
 {
     uint64_t bytes = logits_bytes(c);
-    return bytes + (uint64_t)max_rows * (c->n_rot + 1u + 10u * c->n_expert_used) * sizeof(float);
+    return bytes + (uint64_t)max_rows * (c->n_rot + c->window_n_rot + 1u + 10u * c->n_expert_used) *
+                       sizeof(float);
 }
 
 int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
@@ -255,6 +297,8 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     }
     free(b->rope_cos);
     free(b->rope_sin);
+    free(b->window_cos);
+    free(b->window_sin);
     free(b->temperatures);
     free(b->input_scales);
     free(b->output_weights);

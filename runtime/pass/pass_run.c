@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
+#include "runtime/pass/layer_norms.h"
 #include "runtime/pass/runner.h"
 
 #define MOST_TRIED_ROWS 64u
@@ -31,16 +32,20 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
     const float *x = together ? b->x + (size_t)rows[0] * c->n_embd : selected;
     int status = together ? MOE_OK : ops->gather(device, b->x, c->n_embd, rows, n, selected, err);
     if (status == MOE_OK) {
-        status = ops->rms_norm(device, x, runner->weights->output_norm.data, selected, n, c->n_embd,
-                               c->n_embd, c->norm_eps, err);
+        status = moe_norm_output(runner, x, selected, n, err);
     }
     if (status == MOE_OK) {
-        moe_linear head = {.weight = runner->weights->output, .out = b->logits};
+        moe_linear head = {.weight = runner->weights->output,
+                           .bias = runner->weights->output_bias.data,
+                           .out = b->logits};
         status = ops->linear(device, selected, n, c->n_embd, &head, 1, err);
     }
     size_t n_logits = (size_t)n * c->n_vocab;
     if (status == MOE_OK && c->logit_scale != 1.0f) {
         status = ops->scale(device, c->logit_scale, b->logits, n_logits, err);
+    }
+    if (status == MOE_OK && c->logit_cap != 0.0f) {
+        status = ops->soft_cap(device, c->logit_cap, b->logits, n_logits, err);
     }
     return status;
 }

@@ -6,16 +6,27 @@
 
 /* Angles are computed in double: positions reach millions, and rounding in float would change far
  * positions' angles visibly. */
+static void fill_angles(const moe_pass *pass, const float *frequencies, uint32_t n, float magnitude,
+                        float *to_cos, float *to_sin)
+{
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            double angle = (double)pass->kv_rows[r].position * frequencies[i];
+            to_cos[(size_t)r * n + i] = (float)(cos(angle) * magnitude);
+            to_sin[(size_t)r * n + i] = (float)(sin(angle) * magnitude);
+        }
+    }
+}
+
 static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_model_config *c = runner->config;
-    uint32_t n = c->n_rot / 2;
-    for (uint32_t r = 0; r < pass->n_rows; r++) {
-        for (uint32_t i = 0; i < n; i++) {
-            double angle = (double)pass->kv_rows[r].position * runner->rope_frequencies[i];
-            runner->buffers.rope_cos[(size_t)r * n + i] = (float)(cos(angle) * c->yarn_magnitude);
-            runner->buffers.rope_sin[(size_t)r * n + i] = (float)(sin(angle) * c->yarn_magnitude);
-        }
+    const moe_pass_buffers *b = &runner->buffers;
+    fill_angles(pass, runner->rope_frequencies, c->n_rot / 2, c->yarn_magnitude, b->rope_cos,
+                b->rope_sin);
+    if (c->window_rope) {
+        fill_angles(pass, runner->window_frequencies, c->window_n_rot / 2, 1.0f, b->window_cos,
+                    b->window_sin);
     }
 }
 

@@ -27,6 +27,9 @@ void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row)
             weights[k] /= sum + 1e-20f;
         }
         weights[k] *= edit->mixing.scale;
+        if (edit->mixing.expert_scales != NULL && experts[k] < edit->n_expert) {
+            weights[k] *= edit->mixing.expert_scales[experts[k]];
+        }
     }
 }
 

@@ -16,6 +16,7 @@ typedef struct moe_mixing_rule {
     bool renormalise; /* divided by (their sum in rank order + 1e-20f) */
     float scale;
     const float *selection_bias; /* [n_expert] added to p for the choice only, or NULL */
+    const float *expert_scales;  /* [n_expert] factors of the weights, or NULL */
 } moe_mixing_rule;
 
 typedef struct moe_route_edit {

@@ -7,19 +7,30 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/runner.h"
 
-static int load_bias(moe_route_rules *rules, const moe_runner *runner, moe_error *err)
+/* Copies [n_expert] numbers of a layer to the host; *to is NULL if the layer has none. */
+static int load_floats(const moe_runner *runner, uint32_t layer, int tensor, float *all,
+                       const float **to, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
     moe_device *device = runner->device;
+    uint32_t n = runner->config->n_expert;
+    const float *values = moe_layer_weight(runner, layer, tensor)->data;
+    float *copy = all + (size_t)layer * n;
+    *to = values != NULL ? copy : NULL;
+    return values != NULL ? device->ops->download(device, copy, values, n * sizeof *copy, err)
+                          : MOE_OK;
+}
+
+static int load_layers(moe_route_rules *rules, const moe_runner *runner, moe_error *err)
+{
     int status = MOE_OK;
-    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
-        const float *bias = moe_layer_weight(runner, l, MOE_LAYER_ROUTER_SELECTION_BIAS)->data;
-        if (bias == NULL) {
-            continue;
+    for (uint32_t l = 0; l < runner->config->n_layer && status == MOE_OK; l++) {
+        moe_mixing_rule *rule = &rules->mixing[l];
+        status = load_floats(runner, l, MOE_LAYER_ROUTER_SELECTION_BIAS, rules->bias,
+                             &rule->selection_bias, err);
+        if (status == MOE_OK) {
+            status = load_floats(runner, l, MOE_LAYER_EXPERTS_SCALE, rules->scales,
+                                 &rule->expert_scales, err);
         }
-        float *copy = rules->bias + (size_t)l * c->n_expert;
-        status = device->ops->download(device, copy, bias, c->n_expert * sizeof *copy, err);
-        rules->mixing[l].selection_bias = copy;
     }
     return status;
 }
@@ -29,6 +40,7 @@ void moe_route_rules_close(moe_route_rules **rules)
     if (*rules != NULL) {
         free((*rules)->mixing);
         free((*rules)->bias);
+        free((*rules)->scales);
         free(*rules);
         *rules = NULL;
     }
@@ -42,8 +54,9 @@ int moe_route_rules_open(moe_route_rules **out, const moe_runner *runner, moe_er
     if (rules != NULL) {
         rules->mixing = moe_calloc(c->n_layer, sizeof *rules->mixing);
         rules->bias = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *rules->bias);
+        rules->scales = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *rules->scales);
     }
-    if (rules == NULL || rules->mixing == NULL || rules->bias == NULL) {
+    if (rules == NULL || rules->mixing == NULL || rules->bias == NULL || rules->scales == NULL) {
         moe_route_rules_close(&rules);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for editing routes");
     }
@@ -52,7 +65,7 @@ int moe_route_rules_open(moe_route_rules **out, const moe_runner *runner, moe_er
         bool renormalise = c->gate_renormalise || c->gate == MOE_GATE_SOFTMAX_SELECTED;
         rules->mixing[l] = (moe_mixing_rule){.renormalise = renormalise, .scale = c->gate_scale};
     }
-    int status = load_bias(rules, runner, err);
+    int status = load_layers(rules, runner, err);
     if (status != MOE_OK) {
         moe_route_rules_close(&rules);
         return status;

@@ -9,6 +9,7 @@
 typedef struct moe_route_rules {
     moe_mixing_rule *mixing; /* [n_layer] */
     float *bias;             /* the memory of their selection_bias, [n_layer][n_expert] */
+    float *scales;           /* ... of their expert_scales, likewise */
 } moe_route_rules;
 
 /* The runner's weights must be loaded. */

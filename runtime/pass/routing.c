@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/moe_assert.h"
+#include "runtime/pass/layer_norms.h"
 #include "runtime/pass/runner.h"
 
 /* Prefetches under way at once: a token's experts of two layers. */
@@ -23,6 +24,8 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
                        .renormalise = c->gate_renormalise,
                        .scale = c->gate_scale,
                        .selection_bias = bias->data,
+                       .expert_scales =
+                           moe_layer_weight(runner, layer, MOE_LAYER_EXPERTS_SCALE)->data,
                        .n_group = c->n_group,
                        .n_group_used = c->n_group_used,
                        .group_score = c->group_score};
@@ -33,8 +36,39 @@ static int queue_router(moe_runner *runner, uint32_t layer, const float *x, uint
 {
     moe_linear router = {*moe_layer_weight(runner, layer, MOE_LAYER_ROUTER),
                          moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_BIAS)->data, logits};
-    return runner->device->ops->linear(runner->device, x, n_rows, runner->config->n_embd, &router,
-                                       1, err);
+    const moe_model_config *c = runner->config;
+    const moe_device_ops *ops = runner->device->ops;
+    size_t n = (size_t)n_rows * c->n_expert;
+    int status = ops->linear(runner->device, x, n_rows, c->n_embd, &router, 1, err);
+    if (status == MOE_OK && c->router_scale != 1.0f) {
+        status = ops->scale(runner->device, c->router_scale, logits, n, err);
+    }
+    return status == MOE_OK && c->router_cap != 0.0f
+               ? ops->soft_cap(runner->device, c->router_cap, logits, n, err)
+               : status;
+}
+
+/* The router's input from x, the input of its block: in `to` if it is not x itself. */
+static int norm_for_router(moe_runner *runner, uint32_t layer, const float *x, float *to,
+                           uint32_t n_rows, const float **input, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    int tensor = c->router_input == MOE_ROUTER_OWN_NORM ? MOE_LAYER_ROUTER_NORM
+                 : c->experts_input != MOE_EXPERTS_NORM ? MOE_LAYER_EXPERTS_NORM
+                 : c->parallel_residual                 ? MOE_LAYER_ATTN_NORM
+                                                        : MOE_LAYER_FFN_NORM;
+    bool raw = c->router_input == MOE_ROUTER_LAYER_INPUT;
+    *input = raw ? x : to;
+    return raw ? MOE_OK : moe_norm_embedding(runner, layer, tensor, x, to, n_rows, err);
+}
+
+int moe_queue_own_router(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    const float *input;
+    int status = norm_for_router(runner, layer, b->x, b->branch, n_rows, &input, err);
+    return status != MOE_OK ? status
+                            : queue_router(runner, layer, input, n_rows, b->router_logits, err);
 }
 
 int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
@@ -48,17 +82,15 @@ int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_
 static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
 {
-    const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    const moe_weight *norm = moe_layer_weight(runner, layer, MOE_LAYER_FFN_NORM);
+    const float *input;
     *route = moe_route_of_layer(runner, layer);
     route->logits = b->next_logits;
     route->experts = b->predicted;
     route->weights = b->predicted_weights;
-    int status = runner->device->ops->rms_norm(runner->device, b->x, norm->data, b->branch, n_rows,
-                                               c->n_embd, c->n_embd, c->norm_eps, err);
+    int status = norm_for_router(runner, layer, b->x, b->branch, n_rows, &input, err);
     return status != MOE_OK ? status
-                            : queue_router(runner, layer, b->branch, n_rows, b->next_logits, err);
+                            : queue_router(runner, layer, input, n_rows, b->next_logits, err);
 }
 
 /* Whether there is a next layer to predict. */

@@ -12,6 +12,9 @@
  * set. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
+/* Queues the router of a layer whose router has an input of its own: from the residual stream as it
+ * is now. */
+int moe_queue_own_router(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
 /* Queues a layer's router, on rows after its norm: buffers->router_logits. */
 int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                      moe_error *err);

@@ -31,7 +31,8 @@ struct moe_runner {
     moe_device *device;
     const moe_model_config *config;
     const moe_weights *weights;
-    const float *rope_frequencies; /* [n_rot / 2] */
+    const float *rope_frequencies;   /* [n_rot / 2] */
+    const float *window_frequencies; /* [window_n_rot / 2], of layers with a window; or NULL */
     const moe_memory_plan *plan;
     moe_kv_pool *kv;
     moe_state_pool *states;

@@ -276,10 +276,21 @@ static int load_split(loader *load, moe_layer_weights *layer, const moe_tensor_r
     return status;
 }
 
+static int fill_host_float(loader *load, void *context)
+{
+    return take_bytes(load, context, sizeof(float));
+}
+
+static int load_out_scale(loader *load, moe_layer_weights *layer, const moe_tensor_ref *ref)
+{
+    layer->out_scale = 1.0f;
+    return ref->size == 0 ? MOE_OK : load_by(load, ref, fill_host_float, &layer->out_scale);
+}
+
 static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_map *map)
 {
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
-        if (t == MOE_LAYER_ATTN_KV_B) {
+        if (t == MOE_LAYER_ATTN_KV_B || t == MOE_LAYER_OUT_SCALE) {
             continue;
         }
         int status = load_tensor(load, &layer->tensors[t], &map->tensors[t]);
@@ -287,30 +298,39 @@ static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_ma
             return status;
         }
     }
+    int status = load_out_scale(load, layer, &map->tensors[MOE_LAYER_OUT_SCALE]);
+    if (status != MOE_OK) {
+        return status;
+    }
     const moe_tensor_ref *kv_b = &map->tensors[MOE_LAYER_ATTN_KV_B];
     bool is_split = kv_b->size != 0 && map->tensors[MOE_LAYER_ATTN_K_B].size == 0;
     return is_split ? load_split(load, layer, kv_b) : MOE_OK;
 }
 
-static int fill_rope_factors(loader *load, void *context)
+typedef struct host_floats {
+    float *values;
+    uint64_t bytes;
+} host_floats;
+
+static int fill_host_floats(loader *load, void *context)
 {
-    const moe_tensor_ref *ref = context;
-    return take_bytes(load, (uint8_t *)load->weights->rope_factors, ref->size);
+    const host_floats *to = context;
+    return take_bytes(load, (uint8_t *)to->values, to->bytes);
 }
 
-static int load_rope_factors(loader *load, const moe_tensor_ref *ref)
+static int load_rope_factors(loader *load, const moe_tensor_ref *ref, float **factors)
 {
     if (ref->size == 0) {
         return MOE_OK;
     }
     if (load->walk == WALK_LOAD) {
-        load->weights->rope_factors = moe_calloc(ref->n_in, sizeof(float));
-        if (load->weights->rope_factors == NULL) {
+        *factors = moe_calloc(ref->n_in, sizeof(float));
+        if (*factors == NULL) {
             return moe_fail(load->err, MOE_ERR_MEMORY, "no memory for the rope factors");
         }
     }
-    moe_tensor_ref copy = *ref;
-    return load_by(load, ref, fill_rope_factors, &copy);
+    host_floats to = {*factors, ref->size};
+    return load_by(load, ref, fill_host_floats, &to);
 }
 
 static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
@@ -322,6 +342,12 @@ static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
     if (status == MOE_OK) {
         status = load_tensor(load, &w->output_norm, &map->output_norm);
     }
+    if (status == MOE_OK) {
+        status = load_tensor(load, &w->output_norm_bias, &map->output_norm_bias);
+    }
+    if (status == MOE_OK) {
+        status = load_tensor(load, &w->output_bias, &map->output_bias);
+    }
     if (load->config->tied_output) {
         w->output = w->token_embedding;
     } else if (status == MOE_OK) {
@@ -331,7 +357,11 @@ static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
         moe_layer_weights unused;
         status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused, &map->layers[l]);
     }
-    return status == MOE_OK ? load_rope_factors(load, &map->rope_freqs) : status;
+    if (status == MOE_OK) {
+        status = load_rope_factors(load, &map->rope_freqs, &w->rope_factors);
+    }
+    return status == MOE_OK ? load_rope_factors(load, &map->rope_freqs_long, &w->rope_factors_long)
+                            : status;
 }
 
 uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map)
@@ -410,5 +440,6 @@ void moe_weights_free(moe_weights *weights, moe_device *device)
     }
     free(weights->layers);
     free(weights->rope_factors);
+    free(weights->rope_factors_long);
     *weights = (moe_weights){0};
 }

@@ -12,13 +12,17 @@
 /* A tensor that the model lacks has data NULL. */
 typedef struct moe_layer_weights {
     moe_weight tensors[MOE_LAYER_TENSOR_COUNT];
+    float out_scale; /* of what the layer leaves in the residual stream; 1: none */
 } moe_layer_weights;
 
 typedef struct moe_weights {
     moe_weight token_embedding;
     moe_weight output_norm;
+    moe_weight output_norm_bias;
     moe_weight output;
+    moe_weight output_bias;
     float *rope_factors;       /* host, [n_rot / 2], or NULL */
+    float *rope_factors_long;  /* ... for contexts beyond the original one; or NULL */
     moe_layer_weights *layers; /* [n_layer] */
     uint8_t *arena;            /* device: everything above */
     size_t arena_bytes;

@@ -15,6 +15,7 @@ typedef struct page {
     size_t k_row_bytes, v_row_bytes;
     uint8_t k[MOE_KV_PAGE * MAX_ROW_BYTES];
     uint8_t v[MOE_KV_PAGE * MAX_ROW_BYTES];
+    float cap;
 } page;
 
 typedef struct result {
@@ -75,6 +76,7 @@ static void attend(const moe_vector_kernels *k, const page *p, const float *q, u
                                       .n_q = p->n_q,
                                       .q = q,
                                       .scale = scale,
+                                      .cap = p->cap,
                                       .max = out->max,
                                       .sum = out->sum,
                                       .out = out->out});
@@ -99,6 +101,7 @@ static void pick_shape(uint64_t *seed, uint32_t round, page *p)
     static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0, MOE_KV_Q4_0,
                                         MOE_KV_F8};
     p->type = types[round % 5];
+    p->cap = round % 11 == 3 ? 2.0f : 0.0f;
     p->aliased = false;
     p->n_q = 1 + test_below(seed, 9);
     uint32_t shape = round / 5 % 8;
@@ -237,6 +240,8 @@ static void attend_in_double(const moe_vector_kernels *k, const page *pages, uin
         scores[j] = 0;
         for (uint32_t i = 0; i < p->k_dim; i++)
             scores[j] += scale * q[i] * row[i];
+        if (p->cap != 0)
+            scores[j] = p->cap * tanh(scores[j] / p->cap);
         max = fmax(max, scores[j]);
     }
     for (uint32_t i = 0; i < pages->v_dim; i++)

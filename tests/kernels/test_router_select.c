@@ -35,6 +35,24 @@ static void naive_groups(const moe_router_gate *gate, double *ranking)
             ranking[groups[g].id * size + i] = -INFINITY;
 }
 
+/* The weights of SPARSE_MIXER for the ids that were taken. */
+static void naive_mixer(const moe_router_gate *gate, const float *logits, const uint32_t *ids,
+                        double *weights)
+{
+    bool taken[MOE_ROUTER_MAX_EXPERTS] = {false};
+    for (uint32_t i = 0; i < gate->n_expert_used; i++) {
+        float best = logits[ids[i]];
+        double sum = 0;
+        for (uint32_t e = 0; e < gate->n_expert; e++) {
+            float against = fmaxf(fabsf(logits[e]), best);
+            if (!taken[e] && !((best - logits[e]) / against > 0.02f))
+                sum += exp((double)logits[e] - best);
+        }
+        weights[i] = gate->scale / sum;
+        taken[ids[i]] = true;
+    }
+}
+
 /* ids by the probabilities p that the kernel reported (rounding decides near ties); the weights
  * from the logits in double. */
 static void naive_select(const moe_router_gate *gate, const float *logits, const float *bias,
@@ -42,7 +60,8 @@ static void naive_select(const moe_router_gate *gate, const float *logits, const
 {
     double ranking[MOE_ROUTER_MAX_EXPERTS];
     ranked order[MOE_ROUTER_MAX_EXPERTS];
-    bool over_selected = gate->kind == MOE_ROUTER_SOFTMAX_SELECTED;
+    bool mixes = gate->kind == MOE_ROUTER_SPARSE_MIXER;
+    bool over_selected = gate->kind == MOE_ROUTER_SOFTMAX_SELECTED || mixes;
     for (uint32_t e = 0; e < gate->n_expert; e++)
         ranking[e] = (over_selected ? logits[e] : p[e]) + (bias != NULL ? bias[e] : 0.0f);
     if (gate->n_group > 1)
@@ -68,13 +87,19 @@ static void naive_select(const moe_router_gate *gate, const float *logits, const
             weights[i] /= sum;
         weights[i] *= gate->scale;
     }
+    if (mixes)
+        naive_mixer(gate, logits, ids, weights);
+    for (uint32_t i = 0; gate->expert_scales != NULL && i < gate->n_expert_used; i++)
+        weights[i] *= gate->expert_scales[ids[i]];
 }
 
 static moe_router_gate random_gate(uint64_t *seed)
 {
+    static const moe_router_kind kinds[] = {MOE_ROUTER_SOFTMAX, MOE_ROUTER_SIGMOID,
+                                            MOE_ROUTER_SOFTMAX_SELECTED, MOE_ROUTER_SPARSE_MIXER};
     static const uint32_t sizes[] = {1, 2, 8, 17, 64, 128, 160, 256, 512, 1024};
     moe_router_gate gate = {
-        .kind = 1 + test_below(seed, 3),
+        .kind = kinds[test_below(seed, 4)],
         .n_expert = sizes[test_below(seed, 10)],
         .n_group = 1,
         .group_score = test_below(seed, 2),
@@ -93,6 +118,7 @@ static void every_gate_agrees_with_a_full_sort(void **state)
 {
     (void)state;
     static float logits[MOE_ROUTER_MAX_EXPERTS], bias[MOE_ROUTER_MAX_EXPERTS];
+    static float scales[MOE_ROUTER_MAX_EXPERTS];
     static float probs[MOE_ROUTER_MAX_EXPERTS], reference_probs[MOE_ROUTER_MAX_EXPERTS];
     uint64_t seed = 2718281828u;
     test_level levels[3];
@@ -104,9 +130,13 @@ static void every_gate_agrees_with_a_full_sort(void **state)
         bool ties = round % 3 == 0;
         for (uint32_t e = 0; e < gate.n_expert; e++) {
             logits[e] = ties ? (float)test_below(&seed, 4) : 6.0f * test_unit(&seed);
+            scales[e] = 0.5f + 0.5f * test_unit(&seed) * test_unit(&seed);
             bias[e] = ties ? 0.5f * (float)test_below(&seed, 3) : 0.3f * test_unit(&seed);
         }
-        const float *with_bias = test_below(&seed, 2) != 0 ? bias : NULL;
+        bool mixes = gate.kind == MOE_ROUTER_SPARSE_MIXER;
+        const float *with_bias = !mixes && test_below(&seed, 2) != 0 ? bias : NULL;
+        if (test_below(&seed, 4) == 0)
+            gate.expert_scales = scales;
         uint32_t ids[64], naive_ids[64], quiet_ids[64];
         float weights[64], quiet_weights[64], reference_weights[64];
         double naive_weights[64];

@@ -50,6 +50,32 @@ static void run_swiglu_clamped(const moe_vector_kernels *k, const test_case *in,
     k->swiglu_clamped(in->a, in->b, out, in->n, 1.702f, 0.7f);
 }
 
+static void run_layer_norm(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->layer_norm(in->a, in->b, in->scalar < 0.0f ? NULL : in->a + 3, out, in->n, 1e-5f);
+}
+
+static void run_gelu_mul(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->gelu_mul(in->a, in->b, out, in->n);
+}
+
+static void run_relu_mul(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->relu_mul(in->a, in->b, out, in->n);
+}
+
+static void run_silu_limited(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->silu_limited(in->a, in->b, out, in->n, 0.7f);
+}
+
+static void run_soft_cap(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->a, in->n * sizeof(float));
+    k->soft_cap(in->n % 2 == 0 ? 30.0f : 0.5f, out, in->n);
+}
+
 static void run_sigmoid(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -135,6 +161,11 @@ static const subject subjects[] = {
     {"rope_halves", run_rope_halves},
     {"silu_mul", run_silu_mul},
     {"swiglu_clamped", run_swiglu_clamped},
+    {"layer_norm", run_layer_norm},
+    {"gelu_mul", run_gelu_mul},
+    {"relu_mul", run_relu_mul},
+    {"silu_limited", run_silu_limited},
+    {"soft_cap", run_soft_cap},
     {"sigmoid", run_sigmoid},
     {"sigmoid_mul", run_sigmoid_mul},
     {"add", run_add},
@@ -310,6 +341,61 @@ static void norms_and_sums_agree_with_double(void **state)
     }
 }
 
+/* tanh over its two ranges and their border, and the forms that are made of exp and tanh. */
+static void forms_agree_with_double(void **state)
+{
+    (void)state;
+    static float a[MAX_N], b[MAX_N], y[MAX_N];
+    uint64_t seed = 78;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (int32_t i = -40000; i <= 40000; i++) {
+        float x = (float)i * 2.5e-4f;
+        test_assert_near("tanh", tanh((double)x), moe_tanh(x), 3e-7, 0);
+    }
+    assert_true(moe_tanh(INFINITY) == 1.0f && moe_tanh(-INFINITY) == -1.0f && isnan(moe_tanh(NAN)));
+    assert_true(moe_tanh(-1e-30f) == -1e-30f);
+    for (uint32_t round = 0; round < 200; round++) {
+        uint32_t n = 1 + test_below(&seed, MAX_N - 1);
+        test_fill(&seed, TEST_PLAIN, a, n);
+        test_fill(&seed, TEST_PLAIN, b, n);
+        double mean = 0, square = 0;
+        for (uint32_t i = 0; i < n; i++)
+            mean += (double)a[i] / n;
+        for (uint32_t i = 0; i < n; i++)
+            square += (a[i] - mean) * (a[i] - mean) / n;
+        k.layer_norm(a, b, a, y, n, 1e-5f);
+        for (uint32_t i = 0; i < n; i++) {
+            double x = (a[i] - mean) / sqrt(square + 1e-5);
+            test_assert_near("layer_norm", x * b[i] + a[i], y[i], 1e-5, 1e-5);
+        }
+        k.gelu_mul(a, b, y, n);
+        for (uint32_t i = 0; i < n; i++) {
+            double t = 0.7978845608028654 * (a[i] + 0.044715 * pow(a[i], 3));
+            test_assert_near("gelu_mul", 0.5 * a[i] * (1 + tanh(t)) * b[i], y[i], 2e-6, 1e-9);
+        }
+        k.silu_limited(a, b, y, n, 0.7f);
+        for (uint32_t i = 0; i < n; i++) {
+            double g = fmin(a[i] / (1 + exp(-(double)a[i])), 0.7f);
+            double u = fmax(fmin(b[i], 0.7f), -0.7f);
+            test_assert_near("silu_limited", g * u, y[i], 2e-6, 1e-9);
+        }
+        k.relu_mul(a, b, y, n);
+        for (uint32_t i = 0; i < n; i++)
+            test_assert_near("relu_mul", fmax(a[i], 0) * b[i], y[i], 1e-7, 0);
+        k.sigmoid_mul(a, b, y, n);
+        for (uint32_t i = 0; i < n; i++)
+            test_assert_near("sigmoid_mul", b[i] / (1 + exp(-(double)a[i])), y[i], 1e-6, 0);
+        memcpy(y, a, n * sizeof(float));
+        k.soft_cap(1.5f, y, n);
+        for (uint32_t i = 0; i < n; i++)
+            test_assert_near("soft_cap", 1.5 * tanh(a[i] / 1.5), y[i], 1e-6, 0);
+    }
+    float damaged[4] = {NAN, 1.0f, INFINITY, -INFINITY};
+    k.relu_mul(damaged, damaged + 1, y, 1);
+    assert_true(isnan(y[0])); /* damage is not hidden */
+}
+
 static void rope_rotates(void **state)
 {
     (void)state;
@@ -409,6 +495,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(argmax_takes_the_lowest_of_equals),
         cmocka_unit_test(exp_is_within_one_ulp),
         cmocka_unit_test(norms_and_sums_agree_with_double),
+        cmocka_unit_test(forms_agree_with_double),
         cmocka_unit_test(rope_rotates),
         cmocka_unit_test(clamp_keeps_nan),
     };

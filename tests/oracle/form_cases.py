@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The table of oracle models whose layers have other norms, activations, inputs, gates, scales, caps.
+
+Prompts are those of window_cases.py: past windows, and over the border of a KV page.
+"""
+import math
+
+import torch
+import transformers as hf
+from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
+
+import family_cases
+from family_cases import FamilyCase, ONE, TIED, WIDE, rope
+
+CONTEXT = 256
+PROMPT_LENGTHS = (24, 72, 150)
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+class Dbrx(hf.DbrxForCausalLM):
+    """With the name by which the scripts find the embeddings."""
+
+    @property
+    def model(self):
+        return type("Body", (), {"embed_tokens": self.transformer.wte})
+
+
+def dbrx_config(**c):
+    attention = dict(kv_n_heads=c["num_key_value_heads"], clip_qkv=c["clip_qkv"], rope_theta=c["rope_theta"])
+    experts = dict(ffn_hidden_size=c["intermediate_size"], moe_num_experts=c["num_experts"],
+                   moe_top_k=c["num_experts_per_tok"], ffn_act_fn={"name": "silu"})
+    return hf.DbrxConfig(d_model=c["hidden_size"], n_heads=c["num_attention_heads"], attn_config=attention,
+                         n_layers=c["num_hidden_layers"], max_seq_len=CONTEXT, vocab_size=c["vocab_size"],
+                         rope_parameters=dict(rope_type="default", rope_theta=c["rope_theta"]),
+                         ffn_config=experts, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+
+
+def gemma_rope(theta, part, window_theta):
+    return {"rope_parameters": {
+        SLIDING: {"rope_type": "default", "rope_theta": window_theta},
+        FULL: {"rope_type": "proportional", "partial_rotary_factor": part, "rope_theta": theta}}}
+
+
+def mimo_rope(theta, window_theta, part):
+    return {"rope_parameters": {
+        kind: {"rope_type": "default", "rope_theta": t, "partial_rotary_factor": part}
+        for kind, t in ((FULL, theta), (SLIDING, window_theta))}}
+
+
+def longrope(factors, original):
+    scale = math.sqrt(1 + math.log(CONTEXT / original) / math.log(original)) if original < CONTEXT else 1.0
+    return rope(rope_type="longrope", short_factor=factors, long_factor=factors, short_mscale=scale,
+                long_mscale=scale, original_max_position_embeddings=original)
+
+
+FAMILIES = {
+    "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM, dict(
+        intermediate_size=24, moe_intermediate_size=16, num_experts=6, top_k_experts=2, head_dim=8,
+        global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=16,
+        num_hidden_layers=3, layer_types=[SLIDING, SLIDING, FULL], final_logit_softcapping=9.0,
+        hidden_size_per_layer_input=0, vocab_size_per_layer_input=96, enable_moe_block=True,
+        tie_word_embeddings=True) | gemma_rope(1e6, 0.25, 1e4)),
+    "phimoe": (hf.PhimoeConfig, hf.PhimoeForCausalLM, dict(
+        intermediate_size=16, num_local_experts=6, attention_bias=True, lm_head_bias=True) | rope()),
+    "cohere2": (hf.Cohere2MoeConfig, hf.Cohere2MoeForCausalLM, dict(
+        intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8, num_shared_experts=1,
+        num_hidden_layers=4, mlp_layer_types=["dense"] + ["sparse"] * 3, prefix_dense_intermediate_size=48,
+        layer_types=[FULL, SLIDING, SLIDING, SLIDING], sliding_window=16, expert_selection_fn="sigmoid",
+        logit_scale=0.5, layer_norm_eps=1e-5, rope_theta=5e4) | dict(rms_norm_eps=None)),
+    "mimo2": (hf.MiMoV2FlashConfig, hf.MiMoV2FlashForCausalLM, dict(
+        intermediate_size=48, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2,
+        head_dim=12, v_head_dim=8, sliding_window=16, num_hidden_layers=3, num_key_value_heads=1,
+        layer_types=[FULL, SLIDING, SLIDING]) | mimo_rope(5e6, 1e4, 0.334)),
+    "afmoe": (hf.AfmoeConfig, hf.AfmoeForCausalLM, dict(
+        intermediate_size=48, moe_intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8,
+        sliding_window=16, num_hidden_layers=4, mup_enabled=True, num_shared_experts=1, route_scale=1.4)
+        | rope(1e4)),
+    "dbrx": (dbrx_config, Dbrx, dict(intermediate_size=16, num_experts=6, num_experts_per_tok=2,
+                                     clip_qkv=1.5, rope_theta=5e5)),
+}
+
+LONG = [1.0, 1.5, 2.0, 4.0]
+CASES = [
+    FamilyCase("gemma4", "gemma4", "gemma4", {}, 401),
+    FamilyCase("gemma4-page", "gemma4", "gemma4", WIDE | dict(
+        sliding_window=70, attention_k_eq_v=False, num_experts=9, top_k_experts=3, head_dim=12,
+        num_hidden_layers=2, layer_types=[SLIDING, FULL]) | gemma_rope(1e4, 1.0, 1e3), 402),
+    FamilyCase("gemma4-uncapped", "gemma4", "gemma4", dict(
+        num_attention_heads=6, num_key_value_heads=2, num_global_key_value_heads=3, global_head_dim=8,
+        final_logit_softcapping=None, sliding_window=1, num_hidden_layers=2, layer_types=[SLIDING, FULL],
+        top_k_experts=1, hidden_size=24), 403),
+    FamilyCase("phimoe", "phimoe", "phimoe", {}, 411),
+    FamilyCase("phimoe-long", "phimoe", "phimoe", longrope(LONG, 64) | dict(num_local_experts=9), 412),
+    FamilyCase("phimoe-plain", "phimoe", "phimoe", WIDE | ONE | dict(
+        attention_bias=False, lm_head_bias=False, hidden_size=48, num_local_experts=16), 413),
+    FamilyCase("cohere2moe", "cohere2moe", "cohere2", TIED, 421),
+    FamilyCase("cohere2moe-page", "cohere2moe", "cohere2", WIDE | TIED | dict(
+        sliding_window=70, mlp_layer_types=["sparse"] * 2, num_hidden_layers=2, logit_scale=0.125,
+        layer_types=[FULL, SLIDING], num_shared_experts=2, norm_topk_prob=False), 422),
+    FamilyCase("cohere2moe-rms", "cohere2moe", "cohere2", dict(
+        num_shared_experts=0, num_experts=9, num_experts_per_tok=3, rms_norm_eps=1e-5, num_hidden_layers=3,
+        mlp_layer_types=["sparse"] * 3, layer_types=[SLIDING, FULL, SLIDING],
+        tie_word_embeddings=False), 423),
+    FamilyCase("mimo2", "mimo2", "mimo2", {}, 431, n_nextn=1),
+    FamilyCase("mimo2-page", "mimo2", "mimo2", dict(
+        sliding_window=70, num_attention_heads=6, num_hidden_layers=2, layer_types=[SLIDING, FULL],
+        mlp_layer_types=["sparse"] * 2, attention_value_scale=None, head_dim=8) | mimo_rope(1e4, 1e3, 0.5), 432),
+    FamilyCase("mimo2-joined", "mimo2", "mimo2", dict(
+        n_routed_experts=9, num_experts_per_tok=3, sliding_window=5, num_hidden_layers=2,
+        layer_types=[SLIDING, SLIDING], mlp_layer_types=["dense", "sparse"], v_head_dim=12), 433, joined_qkv=True),
+    FamilyCase("afmoe", "afmoe", "afmoe", {}, 441),
+    FamilyCase("afmoe-page", "afmoe", "afmoe", WIDE | TIED | dict(
+        sliding_window=70, num_dense_layers=0, num_experts=9, num_experts_per_tok=3), 442),
+    FamilyCase("afmoe-shared", "afmoe", "afmoe", dict(
+        num_shared_experts=2, num_dense_layers=2, head_dim=16, route_scale=1.0, num_hidden_layers=5), 443),
+    FamilyCase("dbrx", "dbrx", "dbrx", {}, 451),
+    FamilyCase("dbrx-heads", "dbrx", "dbrx", dict(
+        num_attention_heads=6, num_key_value_heads=3, hidden_size=48, num_experts=9, num_experts_per_tok=4,
+        clip_qkv=0.6, num_hidden_layers=1), 452),
+    FamilyCase("dbrx-wide", "dbrx", "dbrx", dict(
+        num_key_value_heads=4, num_experts_per_tok=1, clip_qkv=8.0, rope_theta=1e4), 453),
+]
+
+
+def adjust(model, case):
+    """What family_cases.initialise() does not know: factors near 1, and matrices by other names."""
+    generator = torch.Generator().manual_seed(case.seed + 1000)
+    with torch.no_grad():
+        for name, p in model.state_dict().items():
+            drawn = torch.rand(p.shape, generator=generator)
+            if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+                p.copy_((0.6 + 0.8 * drawn).bfloat16().float())
+                if name.endswith("router.scale"):
+                    p.mul_(8.0)   # its input is divided by the root of the columns
+            elif name.endswith("expert_bias"):
+                p.copy_((0.4 * drawn - 0.2).bfloat16().float())
+            elif name.endswith(("mlp.w2", "Wqkv.weight")):
+                p.mul_(2.0)
+            elif case.arch == "phimoe" and name.endswith("router.weight"):
+                p.mul_(3.0)       # so that the best experts are seldom near each other
+    return model
+
+
+def build(case):
+    """As family_cases.build()."""
+    saved = family_cases.FAMILIES, family_cases.COMMON
+    family_cases.FAMILIES = FAMILIES
+    family_cases.COMMON = saved[1] | dict(max_position_embeddings=CONTEXT)
+    try:
+        if FAMILIES[case.family][2].get("tie_word_embeddings"):
+            case.config.setdefault("tie_word_embeddings", True)
+        model = family_cases.build(case)
+    finally:
+        family_cases.FAMILIES, family_cases.COMMON = saved
+    return adjust(model, case)
