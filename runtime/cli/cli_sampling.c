@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include <moe/grammar.h>
 #include <moe/sampling.h>
 
+#include "cli_buffer.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_messages.h"
@@ -87,5 +89,43 @@ int cli_session_biases(moe_session *session, const cli_options *options)
         code = status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
     }
     free(biases);
+    return code;
+}
+
+static int use_grammar(moe_session *session, const char *text, size_t size)
+{
+    moe_error err = {""};
+    moe_grammar *grammar;
+    int status = moe_grammar_create(&grammar, text, size, &err);
+    if (status == MOE_OK) {
+        status = moe_session_set_grammar(session, grammar, &err);
+    }
+    moe_grammar_close(&grammar);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+int cli_session_grammar(moe_session *session, const cli_options *options)
+{
+    cli_buffer file = {NULL, 0, 0};
+    char *text = NULL;
+    moe_error err = {""};
+    if (options->grammar == NULL && options->json_schema == NULL) {
+        return CLI_EXIT_OK;
+    }
+    if (options->grammar != NULL && options->json_schema != NULL) {
+        return cli_fail(CLI_EXIT_USAGE, "give one of --grammar and --json-schema");
+    }
+    bool is_schema = options->grammar == NULL;
+    int code = cli_read_file(&file, is_schema ? options->json_schema : options->grammar);
+    const char *data = file.size == 0 ? "" : file.data;
+    if (code == CLI_EXIT_OK && is_schema) {
+        int status = moe_json_schema_grammar(&text, data, file.size, &err);
+        code =
+            status != MOE_OK ? cli_report(status, &err) : use_grammar(session, text, strlen(text));
+    } else if (code == CLI_EXIT_OK) {
+        code = use_grammar(session, data, file.size);
+    }
+    moe_free(text);
+    cli_buffer_free(&file);
     return code;
 }

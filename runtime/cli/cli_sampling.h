@@ -11,5 +11,7 @@
 void cli_session_options(moe_session_options *session_options, const cli_options *options);
 /* Gives the session what --logit-bias says. Returns an exit code, after printing an error. */
 int cli_session_biases(moe_session *session, const cli_options *options);
+/* Holds what the session samples from now on to the file of --grammar or --json-schema. */
+int cli_session_grammar(moe_session *session, const cli_options *options);
 
 #endif

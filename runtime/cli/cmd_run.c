@@ -33,8 +33,10 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
     int code = cli_session_biases(session, options);
     if (code == CLI_EXIT_OK) {
         status = moe_session_feed(session, tokens, n_tokens, &err);
-        code = status == MOE_OK ? cli_generate(engine, session, options, prompt, &answer)
-                                : cli_report(status, &err);
+        code = status == MOE_OK ? cli_session_grammar(session, options) : cli_report(status, &err);
+    }
+    if (code == CLI_EXIT_OK) {
+        code = cli_generate(engine, session, options, prompt, &answer);
     }
     cli_interrupt_watch(NULL);
     /* Prints statistics even after a failure, if some of the answer has been written. */
@@ -98,8 +100,10 @@ int cmd_run(const cli_options *given)
     }
     uint64_t load_ns = cli_now_ns() - start;
     if (code == CLI_EXIT_OK) {
-        code = converse ? cli_chat(engine, options, load_ns)
-                        : run_once(engine, options, &text, load_ns);
+        code = converse && (options->grammar != NULL || options->json_schema != NULL)
+                   ? cli_fail(CLI_EXIT_USAGE, "--grammar and --json-schema need a prompt (-p, -f)")
+               : converse ? cli_chat(engine, options, load_ns)
+                          : run_once(engine, options, &text, load_ns);
     }
     moe_engine_close(&engine);
     cli_buffer_free(&text);

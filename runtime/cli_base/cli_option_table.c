@@ -162,6 +162,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--logit-bias"}, "ID+B|ID-B|ID-inf", "add B to a token's logit, or never choose it; may be "
      "repeated, or list several with commas between", .offset = AT(logit_biases),
      .kind = OPTION_LIST, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
+    {{"--grammar"}, "FILE", "hold the answer to a grammar in GBNF", .offset = AT(grammar),
+     .kind = OPTION_TEXT, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
+    {{"--json-schema"}, "FILE", "hold the answer to a JSON schema; {} is any JSON",
+     .offset = AT(json_schema), .kind = OPTION_TEXT, .commands = CLI_RUN,
+     .subject = SUBJECT_SAMPLING},
     {{"--ignore-eos"}, NULL, "continue after the tokens that end a text", .offset = AT(ignore_eos),
      .kind = OPTION_FLAG, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
     {{"--kv"}, "f16|f32|q8_0|q4_0|f8", "type of the KV cache (default f16)", .offset = AT(kv),

@@ -128,6 +128,8 @@ typedef struct cli_options {
     double presence_penalty;
     double frequency_penalty;
     cli_text_list logit_biases; /* --logit-bias */
+    const char *grammar;        /* files */
+    const char *json_schema;
     /* simulate and analyze */
     const char *synthetic;
     const char *route_trace; /* benches: replayed; NULL: none */

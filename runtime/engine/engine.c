@@ -60,6 +60,7 @@ static void destroy(moe_engine *engine)
         engine->device->ops->close(engine->device);
     }
     moe_team_destroy(&engine->team);
+    moe_token_keys_free(&engine->token_keys);
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);

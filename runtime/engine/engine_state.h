@@ -46,8 +46,9 @@ struct moe_engine {
     moe_gguf *gguf;
     moe_model_config config;
     moe_tensor_map map;
-    moe_tokenizer *tokenizer; /* NULL if the file has none */
-    char *chat_template;      /* tokenizer.chat_template; NULL if the file has none */
+    moe_tokenizer *tokenizer;   /* NULL if the file has none */
+    char *chat_template;        /* tokenizer.chat_template; NULL if the file has none */
+    moe_token_keys *token_keys; /* for grammars; NULL until a session has one */
     uint32_t context;
     uint32_t prefill_chunk;
     uint64_t fingerprint;
@@ -121,6 +122,7 @@ struct moe_session {
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     uint64_t granted_tokens;  /* tokens for which memory has been granted */
+    uint64_t grammar_bytes;   /* granted for the sampler's grammar */
 };
 
 /* Tokens that the next passes evaluate, including repeated ones, which moe_session_n_pending()
@@ -136,6 +138,8 @@ int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe
 /* Computes what a session takes besides its KV pages: engine->session_bytes and token_bytes. */
 void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *options);
 int moe_session_take_state(moe_engine *engine, moe_error *err);
+/* What a session takes more while its text is held to a grammar. */
+int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err);
 /* Returns everything that the session was granted; its memory has been freed. */
 void moe_session_give_memory(moe_session *session);
 /* Returns idle KV pages and free memory to the slots. */

@@ -55,6 +55,20 @@ int moe_session_take_state(moe_engine *engine, moe_error *err)
     return take(engine, engine->session_bytes, err);
 }
 
+int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err)
+{
+    moe_engine *engine = session->engine;
+    uint64_t bytes = wanted ? moe_token_constraint_bytes(engine->config.n_vocab) : 0;
+    if (bytes <= session->grammar_bytes) {
+        moe_memory_border_give(&engine->border, session->grammar_bytes - bytes);
+        session->grammar_bytes = bytes;
+        return MOE_OK;
+    }
+    int status = take(engine, bytes - session->grammar_bytes, err);
+    session->grammar_bytes = status == MOE_OK ? bytes : session->grammar_bytes;
+    return status;
+}
+
 /* The arrays grow in steps, and so do their grants, each in whole pages. */
 static uint64_t tokens_bytes(const moe_session *session, uint64_t n_granted)
 {
@@ -90,5 +104,6 @@ void moe_session_give_memory(moe_session *session)
     moe_engine *engine = session->engine;
     moe_memory_border_give(&engine->border, tokens_bytes(session, session->granted_tokens));
     moe_memory_border_give(&engine->border, engine->session_bytes);
+    moe_memory_border_give(&engine->border, session->grammar_bytes);
     moe_session_give_back_pages(engine);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a session's sampler obeys, and what it tells. */
+#include <moe/grammar.h>
+
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_state.h"
 
@@ -44,4 +46,50 @@ size_t moe_session_take_reports(moe_session *session, moe_token_report *reports,
         return 0;
     }
     return moe_token_reports_take(&session->sampler.reports, session->n_tokens, reports, capacity);
+}
+
+/* ---- Grammars ---- */
+
+static const char *token_text(const void *user, int32_t token, size_t *size, bool *is_control,
+                              bool *is_end)
+{
+    const moe_tokenizer *tokenizer = user;
+    if ((uint32_t)token >= moe_tokenizer_n_tokens(tokenizer)) {
+        *size = 0;
+        return "";
+    }
+    *is_control = moe_tokenizer_is_control(tokenizer, token);
+    *is_end = moe_tokenizer_is_end(tokenizer, token);
+    moe_string_view piece = moe_tokenizer_piece(tokenizer, token, false);
+    *size = piece.size;
+    return piece.data;
+}
+
+int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err)
+{
+    if (session == NULL) {
+        return moe_fail_null(err, "moe_session_set_grammar", "session");
+    }
+    moe_engine *engine = session->engine;
+    int status = grammar == NULL ? MOE_OK : moe_engine_need_tokenizer(engine, err);
+    if (status == MOE_OK) {
+        status = moe_session_take_grammar(session, grammar != NULL, err);
+    }
+    if (status == MOE_OK && grammar != NULL && engine->token_keys == NULL) {
+        const moe_token_source source = {engine->config.n_vocab, token_text, engine->tokenizer};
+        status = moe_token_keys_create(&engine->token_keys, &source, err);
+    }
+    return status != MOE_OK ? status
+                            : moe_sampler_set_grammar(&session->sampler, grammar,
+                                                      engine->token_keys, session->n_tokens, err);
+}
+
+bool moe_session_grammar_failed(const moe_session *session)
+{
+    if (session == NULL || session->sampler.constraint == NULL) {
+        return false;
+    }
+    (void)moe_token_constraint_mask(session->sampler.constraint, session->tokens,
+                                    session->n_tokens);
+    return session->sampler.constraint->failed;
 }

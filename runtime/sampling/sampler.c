@@ -101,6 +101,22 @@ void moe_sampler_free(moe_sampler *sampler)
     sampler->biases = NULL;
     sampler->n_biases = 0;
     moe_token_reports_free(&sampler->reports);
+    moe_token_constraint_free(&sampler->constraint);
+}
+
+int moe_sampler_set_grammar(moe_sampler *sampler, moe_grammar *grammar, const moe_token_keys *keys,
+                            size_t start, moe_error *err)
+{
+    moe_token_constraint *constraint = NULL;
+    if (grammar != NULL) {
+        int status = moe_token_constraint_create(&constraint, grammar, keys, start, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    moe_token_constraint_free(&sampler->constraint);
+    sampler->constraint = constraint;
+    return MOE_OK;
 }
 
 int moe_sampler_set_biases(moe_sampler *sampler, const moe_token_bias *biases, size_t n,
@@ -136,6 +152,10 @@ int moe_sampler_inherit(moe_sampler *sampler, const moe_sampler *from, moe_error
     int status = moe_sampler_set_biases(sampler, from->biases, from->n_biases, err);
     status = status == MOE_OK ? moe_token_reports_set(&sampler->reports, from->reports.n_top, err)
                               : status;
+    const moe_token_constraint *c = from->constraint;
+    if (status == MOE_OK && c != NULL) {
+        status = moe_sampler_set_grammar(sampler, c->grammar, c->keys, c->start, err);
+    }
     sampler->random = from->random;
     return status;
 }
@@ -165,6 +185,31 @@ static bool has_penalties(const moe_sampling *s)
     return s->repeat_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
 }
 
+static void hold_to_grammar(moe_sampler *sampler, const int32_t *recent, size_t n_recent)
+{
+    const uint64_t *mask = moe_token_constraint_mask(sampler->constraint, recent, n_recent);
+    for (uint32_t t = 0; t < sampler->n_vocab; t++) {
+        if ((mask[t / 64] >> (t % 64) & 1) == 0) {
+            sampler->candidates[t].logit = -INFINITY;
+        }
+    }
+}
+
+/* Of tokens that the grammar allows the lowest, where no logit is a number. */
+static int32_t allowed_token(moe_sampler *sampler, int32_t otherwise, const int32_t *recent,
+                             size_t n_recent)
+{
+    const uint64_t *mask = sampler->constraint == NULL
+                               ? NULL
+                               : moe_token_constraint_mask(sampler->constraint, recent, n_recent);
+    for (uint32_t t = 0; t < sampler->n_vocab && mask != NULL; t++) {
+        if ((mask[t / 64] >> (t % 64) & 1) != 0) {
+            return (int32_t)t;
+        }
+    }
+    return otherwise;
+}
+
 /* Turns logits into candidates: with biases, and the penalties of recent tokens. */
 static void collect(moe_sampler *sampler, const float *logits, const int32_t *recent,
                     size_t n_recent)
@@ -181,12 +226,15 @@ static void collect(moe_sampler *sampler, const float *logits, const int32_t *re
     if (has_penalties(&sampler->settings)) {
         penalise(sampler, recent, n_recent);
     }
+    if (sampler->constraint != NULL) {
+        hold_to_grammar(sampler, recent, n_recent);
+    }
 }
 
 bool moe_sampler_takes_greatest(const moe_sampler *sampler)
 {
     return sampler->settings.temperature == 0.0f && !has_penalties(&sampler->settings) &&
-           sampler->n_biases == 0;
+           sampler->n_biases == 0 && sampler->constraint == NULL;
 }
 
 static int32_t greatest(const float *logits, uint32_t n)
@@ -347,7 +395,9 @@ void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const i
     }
     moe_candidate best = has_top_k ? c[0] : best_of(c, n_vocab);
     if (s->temperature == 0.0f || !isfinite(best.logit)) {
-        out->choices[0] = (moe_choice){best.token, 1.0};
+        int32_t token = isfinite(best.logit) ? best.token
+                                             : allowed_token(sampler, best.token, recent, n_recent);
+        out->choices[0] = (moe_choice){token, 1.0};
         return;
     }
     if (has_top_k) {

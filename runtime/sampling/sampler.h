@@ -9,6 +9,7 @@
 #include <moe/sampling.h>
 
 #include "runtime/base/random.h"
+#include "runtime/grammar/token_constraint.h"
 #include "runtime/sampling/candidate_order.h"
 #include "runtime/sampling/distribution.h"
 #include "runtime/sampling/token_reports.h"
@@ -25,6 +26,7 @@ typedef struct moe_sampler {
     moe_token_bias *biases;    /* [n_biases] */
     size_t n_biases;
     moe_token_reports reports;
+    moe_token_constraint *constraint; /* NULL: no grammar */
 } moe_sampler;
 
 /* Copies the fields that the program set over *sampling, which holds the defaults, and checks all
@@ -40,7 +42,11 @@ void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
 /* Copies the biases, after checking them; on error the old ones stay. */
 int moe_sampler_set_biases(moe_sampler *sampler, const moe_token_bias *biases, size_t n,
                            moe_error *err);
-/* Copies what a fork inherits: the generator's state, biases, whether there are reports. */
+/* Holds what is sampled at `start` of the timeline and after it to the grammar; NULL: to none. */
+int moe_sampler_set_grammar(moe_sampler *sampler, moe_grammar *grammar, const moe_token_keys *keys,
+                            size_t start, moe_error *err);
+/* Copies what a fork inherits: the generator's state, biases, grammar, whether there are reports.
+ */
 int moe_sampler_inherit(moe_sampler *sampler, const moe_sampler *from, moe_error *err);
 
 /* Whether the next token is always that of the greatest logit (ignoring NaN), the lowest of equals,

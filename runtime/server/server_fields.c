@@ -131,14 +131,6 @@ static bool read_parse_special(server_reading *r, struct json_object *value)
     return read;
 }
 
-static bool read_response_format(server_reading *r, struct json_object *value)
-{
-    struct json_object *type;
-    return (json_object_is_type(value, json_type_object) &&
-            json_object_object_get_ex(value, "type", &type) && server_is_text(type, "text")) ||
-           server_unsupported(r, value);
-}
-
 static bool read_modalities(server_reading *r, struct json_object *value)
 {
     return (json_object_is_type(value, json_type_array) && json_object_array_length(value) == 1 &&
@@ -180,7 +172,9 @@ static const struct {
     {"ignore_eos", GENERATES, read_ignore_eos},
     {"n", GENERATES, server_read_choices},
     {"best_of", SERVER_COMPLETION, only_one},
-    {"response_format", GENERATES, read_response_format},
+    {"response_format", GENERATES, server_read_response_format},
+    {"grammar", GENERATES, server_read_grammar},
+    {"json_schema", GENERATES, server_read_json_schema},
     {"modalities", SERVER_CHAT, read_modalities},
     {"tool_choice", SERVER_CHAT, read_tool_choice},
     {"tools", SERVER_CHAT | SERVER_TEMPLATE, only_nothing},

@@ -37,6 +37,7 @@ server_job *server_job_follow(server_job *leader)
     job->sampling = leader->sampling;
     job->biases = leader->biases;
     job->n_biases = leader->n_biases;
+    job->grammar = leader->grammar;
     job->n_top = leader->n_top;
     job->max_tokens = leader->max_tokens;
     job->ignore_eos = leader->ignore_eos;
@@ -51,6 +52,7 @@ server_job *server_job_free(server_job *job)
     if (leader == NULL) {
         free(job->tokens);
         free(job->biases);
+        moe_grammar_close(&job->grammar);
         moe_chat_prompt_close(&job->prompt);
     }
     server_stops_free(&job->stops);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include <moe/chat.h>
+#include <moe/grammar.h>
 #include <moe/moe.h>
 #include <moe/sampling.h>
 
@@ -40,8 +41,9 @@ typedef struct server_job {
     moe_sampling sampling;
     moe_token_bias *biases; /* free() */
     size_t n_biases;
-    int n_top;           /* of reports; -1: none */
-    uint64_t max_tokens; /* UINT64_MAX: until the text ends or the context is full */
+    moe_grammar *grammar; /* moe_grammar_close(); NULL: none */
+    int n_top;            /* of reports; -1: none */
+    uint64_t max_tokens;  /* UINT64_MAX: until the text ends or the context is full */
     bool ignore_eos;
     uint64_t client; /* whose request it is: fairness is between clients */
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/grammar.h>
 #include <moe/sampling.h>
 
 #include "server.h"
@@ -29,7 +30,8 @@ struct server_scheduler {
 static int apply_settings(moe_session *session, const server_job *job, moe_error *err)
 {
     int status = moe_session_set_biases(session, job->biases, job->n_biases, err);
-    return status == MOE_OK ? moe_session_set_reports(session, job->n_top, err) : status;
+    status = status == MOE_OK ? moe_session_set_reports(session, job->n_top, err) : status;
+    return status == MOE_OK ? moe_session_set_grammar(session, job->grammar, err) : status;
 }
 
 static int begin_job(server_scheduler *s, server_job *job, moe_error *err)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "server_sessions.h"
 
+#include <moe/grammar.h>
+
 /* A shorter common beginning is not worth a session that another prompt may go on from. */
 enum { LEAST_SHARED_TOKENS = 16 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)
 {
+    (void)moe_session_set_grammar(session, NULL, NULL); /* gives its memory back */
     s->idle[s->n_idle].session = session;
     s->idle[s->n_idle++].last_used = ++s->clock;
 }

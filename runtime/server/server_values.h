@@ -47,4 +47,9 @@ bool server_read_chat_logprobs(server_reading *reading, struct json_object *valu
 bool server_read_top_logprobs(server_reading *reading, struct json_object *value);
 bool server_read_text_logprobs(server_reading *reading, struct json_object *value);
 
+/* Fields that hold an answer to a form (server_grammar_fields.c). */
+bool server_read_grammar(server_reading *reading, struct json_object *value);
+bool server_read_json_schema(server_reading *reading, struct json_object *value);
+bool server_read_response_format(server_reading *reading, struct json_object *value);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <moe/grammar.h>
 #include <moe/sampling.h>
 
 enum { TOKENS_AT_ONCE = 128 };
@@ -95,7 +96,14 @@ static void end_text(const server_writer *w, server_job *job, server_finish fini
 static bool take_token(const server_writer *w, server_job *job, int32_t token,
                        const moe_token_report *report)
 {
-    if (!job->ignore_eos && moe_token_is_end(w->engine, token)) {
+    static const moe_error left = {
+        "The grammar cannot be followed any further: it is too ambiguous."};
+    bool ends = moe_token_is_end(w->engine, token);
+    if (ends && job->grammar != NULL && moe_session_grammar_failed(job->session)) {
+        server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_UNSUPPORTED, &left, false);
+        return true;
+    }
+    if (ends && (!job->ignore_eos || job->grammar != NULL)) {
         end_text(w, job, SERVER_FINISH_STOP);
         return true;
     }

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Fields of sampling through the server: the texts of `run` with the same settings, several answers to
 a prompt, logprobs. Arguments: the command, a model with a chat template."""
+import json
 import math
+import re
 import sys
+import tempfile
 
 from serving import Server, run
 
@@ -105,11 +108,51 @@ def test_logprobs(server):
     check("without the likeliest", all(r["top_logprobs"] == [] for r in rows), rows)
 
 
+SCHEMA = {"type": "object", "additionalProperties": False, "required": ["name", "ages", "sex"],
+          "properties": {"name": {"type": "string", "maxLength": 12},
+                         "ages": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+                         "sex": {"enum": ["f", "m"]}, "note": {"type": ["null", "boolean"]}}}
+
+
+def test_grammars(server):
+    """What comes fits, whole and streamed, and is the text of `run`."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+    for seed in range(6):
+        body = {"prompt": PROMPT, "temperature": 1.3, "seed": seed, "max_tokens": 300,
+                "response_format": wanted}
+        _, answer = server.post("/v1/completions", body)
+        text = answer["choices"][0]["text"]
+        with tempfile.NamedTemporaryFile("w") as file:
+            json.dump(SCHEMA, file)
+            file.flush()
+            same = run(command, model, PROMPT, "-n", "300", "--temp", "1.3", "-s", str(seed),
+                       "--json-schema", file.name).decode()
+        check("the text of run", text == same, (text, same))
+        if answer["choices"][0]["finish_reason"] == "stop":
+            got = json.loads(text)
+            check("fits the schema", set(got) - {"note"} == {"name", "ages", "sex"} and
+                  len(got["name"]) <= 12 and got["sex"] in "fm" and len(got["ages"]) <= 3 and
+                  all(isinstance(a, int) for a in got["ages"]), got)
+    body = {"prompt": PROMPT, "temperature": 1, "seed": 2, "max_tokens": 40, "n": 4,
+            "grammar": 'root ::= ("yes" | "no" | [0-9]{1,3}) "."'}
+    _, answer = server.post("/v1/completions", body)
+    check("a grammar", all(re.fullmatch(r"(yes|no|\d{1,3})\.", c["text"]) for c in
+                           answer["choices"]), answer)
+    check("streamed", [pieces_of(server.stream("/v1/completions", body), i) for i in range(4)] ==
+          [c["text"] for c in answer["choices"]])
+    _, answer = server.post("/v1/chat/completions", {
+        "messages": [{"role": "user", "content": PROMPT}], "temperature": 0, "max_tokens": 200,
+        "response_format": {"type": "json_object"}})
+    if answer["choices"][0]["finish_reason"] == "stop":
+        check("an object", isinstance(json.loads(answer["choices"][0]["message"]["content"]), dict))
+
+
 server = Server(command, model, "--parallel", "8")
 try:
     test_settings(server)
     test_choices(server)
     test_logprobs(server)
+    test_grammars(server)
 finally:
     status = server.close()
 check("exit status", status == 0, server.log[-5:])

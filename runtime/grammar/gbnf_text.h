@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* The text of a grammar and a cursor in it. */
+#ifndef MOE_GRAMMAR_GBNF_TEXT_H
+#define MOE_GRAMMAR_GBNF_TEXT_H
+
+#include "runtime/grammar/grammar_program.h"
+
+typedef struct moe_gbnf_text {
+    const char *text;
+    size_t size, at;
+    moe_grammar *g;
+    uint32_t n_steps;
+    moe_error *err;
+} moe_gbnf_text;
+
+/* MOE_ERR_ARGUMENT, with the line of the cursor. */
+int moe_gbnf_wrong(const moe_gbnf_text *r, const char *what);
+/* The byte at the cursor; 0 at the end and for a NUL. */
+unsigned char moe_gbnf_peek(const moe_gbnf_text *r, size_t ahead);
+/* Skips spaces and comments; lines: the ends of lines, too. */
+void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines);
+/* One character of the text, or an escape. */
+int moe_gbnf_read_char(moe_gbnf_text *r, uint32_t *out);
+
+#endif

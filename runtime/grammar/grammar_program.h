@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* A compiled grammar: rules as programs that read bytes.
+ *
+ *   BYTE lo hi   reads a byte from lo to hi; the next instruction follows
+ *   SPLIT a b    goes on at both
+ *   JUMP a
+ *   CALL rule    goes on at the rule's first instruction, and after its RETURN here
+ *   RETURN
+ *
+ * Text is UTF-8: a class of characters is compiled to the bytes that encode it. A control token
+ * has no text; as a symbol of grammars it is the byte 0xFF, which UTF-8 never has, and three bytes
+ * of its number. */
+#ifndef MOE_GRAMMAR_PROGRAM_H
+#define MOE_GRAMMAR_PROGRAM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/grammar.h>
+#include <moe/status.h>
+
+enum {
+    MOE_GRAMMAR_MOST_CODE = 1 << 17, /* instructions */
+    MOE_GRAMMAR_MOST_RULES = 4096,
+    MOE_GRAMMAR_MOST_REPEATS = 2000,
+    MOE_GRAMMAR_MOST_NESTING = 64,
+    MOE_GRAMMAR_CONTROL = 0xff,
+    MOE_GRAMMAR_BUCKETS = 512,
+};
+
+typedef enum moe_grammar_op {
+    MOE_GRAMMAR_BYTE,
+    MOE_GRAMMAR_SPLIT,
+    MOE_GRAMMAR_JUMP,
+    MOE_GRAMMAR_CALL,
+    MOE_GRAMMAR_RETURN
+} moe_grammar_op;
+
+typedef struct moe_grammar_code {
+    uint8_t op;
+    uint8_t lo, hi;
+    uint32_t a, b;
+} moe_grammar_code;
+
+typedef struct moe_grammar_rule {
+    char *name;
+    uint32_t start; /* UINT32_MAX: not defined yet */
+    bool nullable;  /* it may read nothing */
+    uint32_t next;  /* of the same bucket; UINT32_MAX: none */
+} moe_grammar_rule;
+
+struct moe_grammar {
+    _Atomic unsigned references;
+    moe_grammar_code *code;
+    uint32_t n_code, code_capacity;
+    moe_grammar_rule *rules;
+    uint32_t n_rules, rules_capacity;
+    uint32_t buckets[MOE_GRAMMAR_BUCKETS]; /* rules by their names' hashes */
+    uint32_t root;
+};
+
+moe_grammar *moe_grammar_hold(moe_grammar *grammar);
+
+/* Appends an instruction; false: the grammar is too large, or memory is short. */
+bool moe_grammar_emit(moe_grammar *grammar, moe_grammar_code code);
+
+/* Ranges of characters, ascending and apart after moe_char_set_close(). */
+typedef struct moe_char_set {
+    struct {
+        uint32_t lo, hi;
+    } ranges[256];
+    uint32_t n;
+    bool negated;
+} moe_char_set;
+
+/* False: too many ranges. */
+bool moe_char_set_add(moe_char_set *set, uint32_t lo, uint32_t hi);
+/* Sorts, joins, and carries out the negation. */
+bool moe_char_set_close(moe_char_set *set);
+/* Appends code that reads one character of the set, which is closed and not empty. */
+bool moe_grammar_emit_set(moe_grammar *grammar, const moe_char_set *set);
+/* Appends code that reads one character. */
+bool moe_grammar_emit_char(moe_grammar *grammar, uint32_t c);
+
+/* Every rule that is called is defined, and none calls itself before it has read a byte. Fills in
+ * `nullable`. */
+int moe_grammar_check(moe_grammar *grammar, moe_error *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/grammar/schema_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/error.h"
+
+void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name)
+{
+    if (w->status == MOE_OK) {
+        w->status = moe_fail(w->err, status, "JSON schema: %s%.80s", what, name);
+    }
+}
+
+void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes, size_t size)
+{
+    if (w->status != MOE_OK) {
+        return;
+    }
+    if (p->size + size + 1 > p->capacity) {
+        size_t capacity = (p->size + size + 1) * 2;
+        char *bigger = capacity <= 2 * MOE_SCHEMA_MOST_BYTES ? realloc(p->data, capacity) : NULL;
+        if (bigger == NULL) {
+            moe_schema_fail(w, MOE_ERR_UNSUPPORTED, "it is too large", "");
+            return;
+        }
+        p->data = bigger;
+        p->capacity = capacity;
+    }
+    memcpy(p->data + p->size, bytes, size);
+    p->size += size;
+    p->data[p->size] = '\0';
+}
+
+void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text)
+{
+    moe_schema_add_bytes(w, p, text, strlen(text));
+}
+
+/* A text in quotes. */
+static void add_literal(moe_schema_writer *w, moe_schema_piece *p, const char *text, size_t size)
+{
+    moe_schema_add(w, p, "\"");
+    for (size_t i = 0; i < size; i++) {
+        char escaped[8];
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == 0x7f) {
+            snprintf(escaped, sizeof escaped, "\\x%02X", c);
+            moe_schema_add(w, p, escaped);
+        } else {
+            if (c == '"' || c == '\\') {
+                moe_schema_add(w, p, "\\");
+            }
+            moe_schema_add_bytes(w, p, &text[i], 1);
+        }
+    }
+    moe_schema_add(w, p, "\"");
+}
+
+void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json_object *value)
+{
+    const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
+                                                                 JSON_C_TO_STRING_NOSLASHESCAPE);
+    if (text == NULL) {
+        moe_schema_fail(w, MOE_ERR_MEMORY, "out of memory", "");
+        return;
+    }
+    add_literal(w, p, text, strlen(text));
+}
+
+/* Makes the moe_schema_piece a rule; its name follows in *name. Frees the piece. */
+void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name[16],
+                            uint32_t number)
+{
+    moe_schema_piece all = {w->text, w->size, w->capacity};
+    snprintf(name, 16, "r%" PRIu32, number);
+    moe_schema_add(w, &all, name);
+    moe_schema_add(w, &all, " ::= ");
+    moe_schema_add_bytes(w, &all, p->data == NULL ? "\"\"" : p->data,
+                         p->data == NULL ? 2 : p->size);
+    moe_schema_add(w, &all, "\n");
+    w->text = all.data;
+    w->size = all.size;
+    w->capacity = all.capacity;
+    free(p->data);
+    *p = (moe_schema_piece){NULL, 0, 0};
+}

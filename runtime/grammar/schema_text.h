@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* The text of the grammar that a JSON schema becomes, as it is written. */
+#ifndef MOE_GRAMMAR_SCHEMA_TEXT_H
+#define MOE_GRAMMAR_SCHEMA_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+#include <moe/status.h>
+
+enum { MOE_SCHEMA_MOST_BYTES = 1 << 20, MOE_SCHEMA_MOST_REFS = 512 };
+
+typedef struct moe_schema_writer {
+    char *text; /* finished rules */
+    size_t size, capacity;
+    struct json_object *root;
+    uint32_t n_rules;
+    struct {
+        struct json_object *target;
+        uint32_t rule;
+    } refs[MOE_SCHEMA_MOST_REFS];
+    uint32_t n_refs;
+    int status;
+    moe_error *err;
+} moe_schema_writer;
+
+typedef struct moe_schema_piece {
+    char *data;
+    size_t size, capacity;
+} moe_schema_piece;
+
+/* The first error stays; after it nothing is written. name: what the error ends with. */
+void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
+void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes,
+                          size_t size);
+void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text);
+/* A value as compact JSON, in quotes. */
+void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json_object *value);
+/* Makes the piece the rule of that number; *name is its name. Frees the piece. */
+void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name[16],
+                            uint32_t number);
+
+#endif

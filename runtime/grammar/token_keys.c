@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/grammar/token_keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+enum { DEEPEST = 255 };
+
+typedef struct entry {
+    const uint8_t *bytes;
+    uint32_t size;
+    int32_t token;
+    uint8_t control[MOE_TOKEN_CONTROL_KEY];
+} entry;
+
+const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
+                             uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size)
+{
+    bool is_control = false, is_end = false;
+    const char *text = source->text(source->user, token, size, &is_control, &is_end);
+    if (!is_control) {
+        return (const uint8_t *)text;
+    }
+    control[0] = MOE_GRAMMAR_CONTROL;
+    control[1] = (uint8_t)((uint32_t)token >> 16);
+    control[2] = (uint8_t)((uint32_t)token >> 8);
+    control[3] = (uint8_t)token;
+    *size = MOE_TOKEN_CONTROL_KEY;
+    return control;
+}
+
+uint64_t moe_token_keys_bytes(uint32_t n_vocab)
+{
+    return (uint64_t)n_vocab * (2 * sizeof(int32_t) + 1) + sizeof(moe_token_keys);
+}
+
+void moe_token_keys_free(moe_token_keys **keys)
+{
+    if (*keys != NULL) {
+        free((*keys)->order);
+        free((*keys)->shared);
+        free((*keys)->ends);
+        free(*keys);
+        *keys = NULL;
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    uint32_t n = x->size < y->size ? x->size : y->size;
+    int order = memcmp(x->bytes, y->bytes, n);
+    return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
+}
+
+/* Fills in entries of the tokens that have bytes, and the list of ends. */
+static void collect(moe_token_keys *k, entry *entries)
+{
+    for (uint32_t t = 0; t < k->source.n_vocab; t++) {
+        size_t size = 0;
+        bool is_control = false, is_end = false;
+        entry *e = &entries[k->n];
+        (void)k->source.text(k->source.user, (int32_t)t, &size, &is_control, &is_end);
+        if (is_end) {
+            k->ends[k->n_ends++] = (int32_t)t;
+        }
+        e->token = (int32_t)t;
+        e->bytes = moe_token_key(&k->source, e->token, e->control, &size);
+        e->size = (uint32_t)size;
+        k->n += size > 0;
+    }
+    qsort(entries, k->n, sizeof *entries, compare);
+    for (uint32_t i = 0; i < k->n; i++) {
+        /* Sorting moved the entries, and with them the keys of control tokens. */
+        entries[i].bytes =
+            entries[i].bytes[0] == MOE_GRAMMAR_CONTROL && entries[i].size == MOE_TOKEN_CONTROL_KEY
+                ? entries[i].control
+                : entries[i].bytes;
+    }
+}
+
+int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err)
+{
+    uint32_t n_vocab = source->n_vocab;
+    moe_token_keys *k = moe_calloc(1, sizeof *k);
+    entry *entries = moe_calloc(n_vocab, sizeof *entries);
+    *out = k;
+    if (k != NULL) {
+        k->source = *source;
+        k->order = moe_calloc(n_vocab, sizeof *k->order);
+        k->shared = moe_calloc(n_vocab, 1);
+        k->ends = moe_calloc(n_vocab, sizeof *k->ends);
+    }
+    if (k == NULL || entries == NULL || k->order == NULL || k->shared == NULL || k->ends == NULL) {
+        free(entries);
+        moe_token_keys_free(out);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to sort a vocabulary");
+    }
+    collect(k, entries);
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint32_t shared = 0;
+        while (i > 0 && shared < DEEPEST && shared < entries[i].size &&
+               shared < entries[i - 1].size &&
+               entries[i].bytes[shared] == entries[i - 1].bytes[shared]) {
+            shared++;
+        }
+        k->order[i] = entries[i].token;
+        k->shared[i] = (uint8_t)shared;
+    }
+    free(entries);
+    return MOE_OK;
+}
+
+void moe_token_keys_allow(const moe_token_keys *k, moe_matcher *matcher, uint32_t state,
+                          uint64_t *bits)
+{
+    uint32_t states[DEEPEST + 1] = {state};
+    size_t alive = 0; /* bytes of the token before that can be read */
+    for (uint32_t i = 0; i < k->n; i++) {
+        uint8_t control[MOE_TOKEN_CONTROL_KEY];
+        size_t size;
+        size_t at = k->shared[i];
+        if (at > alive) {
+            continue; /* the bytes that could not be read are this token's, too */
+        }
+        const uint8_t *key = moe_token_key(&k->source, k->order[i], control, &size);
+        uint32_t now = states[at];
+        while (at < size && (now = moe_matcher_step(matcher, now, key[at])) != MOE_MATCH_DEAD) {
+            at++;
+            if (at <= DEEPEST) {
+                states[at] = now;
+            }
+        }
+        alive = at < DEEPEST ? at : DEEPEST;
+        if (at == size) {
+            bits[k->order[i] / 64] |= UINT64_C(1) << (k->order[i] % 64);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* The tokens of a vocabulary as a trie of their bytes, in the form of a sorted list: each token
+ * has how many bytes it shares with the one before it. A walk over the list is a walk through the
+ * trie by depth first. */
+#ifndef MOE_GRAMMAR_TOKEN_KEYS_H
+#define MOE_GRAMMAR_TOKEN_KEYS_H
+
+#include "runtime/grammar/grammar_matcher.h"
+
+typedef struct moe_token_source {
+    uint32_t n_vocab;
+    /* The bytes of a token, which live as long as the source; a control token's are ignored. */
+    const char *(*text)(const void *user, int32_t token, size_t *size, bool *is_control,
+                        bool *is_end);
+    const void *user;
+} moe_token_source;
+
+typedef struct moe_token_keys {
+    moe_token_source source;
+    uint32_t n;      /* tokens that have bytes */
+    int32_t *order;  /* [n] by their bytes */
+    uint8_t *shared; /* [n] with the one before; 255: that many or more */
+    int32_t *ends;   /* [n_ends] tokens that end a text */
+    uint32_t n_ends;
+} moe_token_keys;
+
+/* The most bytes that moe_token_key() writes for control tokens. */
+enum { MOE_TOKEN_CONTROL_KEY = 4 };
+
+uint64_t moe_token_keys_bytes(uint32_t n_vocab);
+int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
+void moe_token_keys_free(moe_token_keys **keys);
+/* The bytes that grammars know the token by; a control token's are written into control. */
+const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
+                             uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size);
+
+/* Sets the bits of the tokens that may come at the state: bits[(n_vocab + 63) / 64]. */
+void moe_token_keys_allow(const moe_token_keys *keys, moe_matcher *matcher, uint32_t state,
+                          uint64_t *bits);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Grammars that a session's text must match, and their making from a JSON schema.
+ *
+ * The language is GBNF, as llama.cpp's users write it:
+ *   root   ::= "yes" | "no" | list         the text must match the rule root
+ *   list   ::= item ("," ws item)*         groups, and  * + ? {3} {2,} {2,5}  (at most 2000 times)
+ *   item   ::= [a-zA-Z_] [^\x00-\x1F",]*   classes of characters;  .  is any character
+ *   ws     ::= " "?                        # a comment
+ * A rule ends with its line, except within a group, after "::=" and "|", and before "|". Escapes
+ * are \n \r \t \ \" \[ \] \- \xHH \uHHHH \UHHHHHHHH. Beyond it, <[123]> is the token 123, which no
+ * text spells if it is a control token. A rule that calls itself before it reads a character is
+ * refused.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free:    moe_grammar_create, moe_grammar_close, moe_json_schema_grammar
+ *   in turn: moe_session_set_grammar, moe_session_grammar_failed */
+#ifndef MOE_GRAMMAR_H
+#define MOE_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <moe/moe.h>
+#include <moe/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct moe_grammar moe_grammar;
+
+/* Compiles a grammar of size bytes. MOE_ERR_ARGUMENT names the line and what is wrong there. */
+MOE_API int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_error *err);
+/* Sessions that use it keep it alive. */
+MOE_API void moe_grammar_close(moe_grammar **grammar);
+
+/* Turns a JSON schema into a grammar's text (*grammar: moe_free()); "{}" gives that of any JSON
+ * value. Objects have their properties in the order in which the schema lists them, and no others
+ * unless additionalProperties says so or none are listed; of oneOf several may match. Supported are
+ * type, enum, const, properties, required, additionalProperties, items, prefixItems, minItems,
+ * maxItems, minLength, maxLength, anyOf, oneOf, allOf with one entry, and $ref within the schema.
+ * Annotations (title, description, format, default and the like) say nothing about the text.
+ * MOE_ERR_UNSUPPORTED names another keyword. */
+MOE_API int moe_json_schema_grammar(char **grammar, const char *schema, size_t size,
+                                    moe_error *err);
+
+/* What the session samples from now on matches the grammar, from its beginning; NULL: no grammar.
+ * Tokens that the program feeds afterwards count as text, too. Where the text is complete, tokens
+ * that end a text may come. Drafts are held to it as well. */
+MOE_API int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err);
+/* True if the grammar was left: the program fed what does not match, or it became too ambiguous to
+ * follow. Only tokens that end the text are then sampled. */
+MOE_API bool moe_session_grammar_failed(const moe_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* Fields that hold an answer to a form: grammar, response_format. */
+#include <string.h>
+
+#include <moe/grammar.h>
+
+#include "server_values.h"
+
+/* Makes it the request's grammar; the error names the field. */
+static bool set_grammar(server_reading *r, const char *text, size_t size)
+{
+    moe_error err = {""};
+    if (r->request->job->grammar != NULL) {
+        return server_wrong(r, "the only one of 'grammar', 'json_schema' and 'response_format'");
+    }
+    if (moe_grammar_create(&r->request->job->grammar, text, size, &err) != MOE_OK) {
+        return server_fail(r->error, 400, "invalid_value", r->name, "'%s': %s", r->name,
+                           err.message);
+    }
+    return true;
+}
+
+static bool set_schema(server_reading *r, const char *schema, size_t size)
+{
+    char *text;
+    moe_error err = {""};
+    int status = moe_json_schema_grammar(&text, schema, size, &err);
+    if (status != MOE_OK) {
+        return server_fail(r->error, 400,
+                           status == MOE_ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value",
+                           r->name, "'%s': %s", r->name, err.message);
+    }
+    bool set = set_grammar(r, text, strlen(text));
+    moe_free(text);
+    return set;
+}
+
+bool server_read_grammar(server_reading *r, struct json_object *value)
+{
+    return json_object_is_type(value, json_type_string)
+               ? set_grammar(r, json_object_get_string(value),
+                             (size_t)json_object_get_string_len(value))
+               : server_wrong(r, "a string, a grammar in GBNF");
+}
+
+bool server_read_json_schema(server_reading *r, struct json_object *value)
+{
+    const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
+                                                                 JSON_C_TO_STRING_NOSLASHESCAPE);
+    if (!json_object_is_type(value, json_type_object)) {
+        return server_wrong(r, "a JSON schema, which is an object");
+    }
+    return text != NULL
+               ? set_schema(r, text, strlen(text))
+               : server_fail(r->error, 503, "overloaded", NULL, "out of memory for the request");
+}
+
+/* {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema":
+ * ..}}; the last one's schema may stand beside "type", too. */
+bool server_read_response_format(server_reading *r, struct json_object *value)
+{
+    struct json_object *type = NULL, *wrapped = NULL, *schema = NULL;
+    if (!json_object_is_type(value, json_type_object) ||
+        !json_object_object_get_ex(value, "type", &type)) {
+        return server_wrong(r, "an object with 'type'");
+    }
+    if (server_is_text(type, "text")) {
+        return true;
+    }
+    if (server_is_text(type, "json_object")) {
+        static const char any_object[] = "{\"type\": \"object\"}";
+        return set_schema(r, any_object, sizeof any_object - 1);
+    }
+    if (!server_is_text(type, "json_schema")) {
+        return server_wrong(r, "of type 'text', 'json_object' or 'json_schema'");
+    }
+    json_object_object_get_ex(value, "json_schema", &wrapped);
+    json_object_object_get_ex(wrapped == NULL ? value : wrapped, "schema", &schema);
+    return schema != NULL ? server_read_json_schema(r, schema)
+                          : server_wrong(r, "with 'json_schema', an object that has 'schema'");
+}

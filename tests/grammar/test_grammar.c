@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/* Grammars: texts that match and that do not, errors by their line, JSON schemas, masks against
+ * trying every token, and what is sampled with and without drafts. Argument: the demo model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <moe/grammar.h>
+#include <moe/lab.h>
+#include <moe/moe.h>
+
+#include "runtime/grammar/token_constraint.h"
+
+static const char *model;
+
+/* 'y': matches, 'b': begins a text that matches, 'n': neither. */
+static char judge(const moe_grammar *grammar, const char *text, size_t size)
+{
+    moe_matcher m;
+    assert_int_equal(moe_matcher_init(&m, grammar, NULL), MOE_OK);
+    uint32_t state = moe_matcher_start(&m);
+    for (size_t i = 0; i < size; i++) {
+        (void)moe_matcher_tidy(&m, &state);
+        state = moe_matcher_step(&m, state, (uint8_t)text[i]);
+    }
+    char result = moe_matcher_is_complete(&m, state) ? 'y' : state == MOE_MATCH_DEAD ? 'n' : 'b';
+    moe_matcher_free(&m);
+    return result;
+}
+
+static moe_grammar *compile(const char *text)
+{
+    moe_grammar *g;
+    moe_error err = {""};
+    if (moe_grammar_create(&g, text, strlen(text), &err) != MOE_OK) {
+        fail_msg("%s: %s", text, err.message);
+    }
+    return g;
+}
+
+static void texts(void **state)
+{
+    static const struct {
+        const char *grammar, *text;
+        char judged;
+    } cases[] = {
+        {"root ::= \"a\" | \"bc\"", "a", 'y'},
+        {"root ::= \"a\" | \"bc\"", "b", 'b'},
+        {"root ::= \"a\" | \"bc\"", "bd", 'n'},
+        {"root ::= \"a\"\n  | \"bc\" # two lines\n", "bc", 'y'},
+        {"root ::= x{2,3} y?\nx ::= \"x\"\ny ::= \"y\"", "xxxy", 'y'},
+        {"root ::= x{2,3} y?\nx ::= \"x\"\ny ::= \"y\"", "x", 'b'},
+        {"root ::= x{2,3} y?\nx ::= \"x\"\ny ::= \"y\"", "xxxx", 'n'},
+        {"root ::= [a-c]{2}", "ac", 'y'},
+        {"root ::= [a-c]{2}", "acb", 'n'},
+        {"root ::= (\"a\"*)*", "aaaa", 'y'},
+        {"root ::= (\"a\"*)+ \"b\"", "aab", 'y'},
+        {"root ::= [^a-y]+", "z\xc3\xa4\xf0\x9f\x98\x80", 'y'},
+        {"root ::= [^a-y]+", "x", 'n'},
+        {"root ::= [^\\x00-\\x7F]", "\xe6\x97\xa5", 'y'},
+        {"root ::= [\xc3\xa0-\xc3\xbc]", "\xc3\xa4", 'y'},
+        {"root ::= [\xc3\xa0-\xc3\xbc]", "\xc3\xbd", 'n'},
+        {"root ::= .", "\xed\xa0\x80", 'n'}, /* a surrogate */
+        {"root ::= .", "\xc0\x80", 'n'},     /* overlong */
+        {"root ::= .", "\xf4\x90", 'n'},     /* above 10FFFF */
+        {"root ::= \"\\x41\\u00e4\\n\\\"\\\\\"", "A\xc3\xa4\n\"\\", 'y'},
+        {"root ::= [\\]\\-\\^]+", "]-^", 'y'},
+        {"root ::= \"(\" root \")\" | \"\"", "(((())))", 'y'},
+        {"root ::= \"(\" root \")\" | \"\"", "(((()))))", 'n'},
+        {"root ::= e\ne ::= \"x\" (\"+\" e)?", "x+x+x", 'y'},
+        {"root ::= \"\" | \"a\" root", "aaa", 'y'},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_grammar *g = compile(cases[i].grammar);
+        char judged = judge(g, cases[i].text, strlen(cases[i].text));
+        if (judged != cases[i].judged) {
+            fail_msg("%s with %s: %c", cases[i].grammar, cases[i].text, judged);
+        }
+        moe_grammar_close(&g);
+    }
+    moe_grammar *g = compile("root ::= <[258]> \"a\"");
+    assert_int_equal(judge(g,
+                           "\xff\x00\x01\x02"
+                           "a",
+                           5),
+                     'y');
+    moe_grammar_close(&g);
+}
+
+static void errors(void **state)
+{
+    static const struct {
+        const char *grammar, *words;
+    } cases[] = {
+        {"", "no rule 'root'"},
+        {"a ::= \"b\"", "no rule 'root'"},
+        {"root ::= x", "'x' is used and not defined"},
+        {"root ::= root \"a\" | \"b\"", "left recursion"},
+        {"root ::= a\na ::= \"\" b\nb ::= a?", "left recursion"},
+        {"root ::= \"a", "line 1: a text in quotes"},
+        {"root ::= \"a\"\nroot ::= \"b\"", "line 2: a rule is defined twice"},
+        {"root ::= [b-a]", "ends before it begins"},
+        {"root ::= []", "is empty"},
+        {"root ::= [^\\x00-\\U0010FFFF]", "is empty"},
+        {"root ::= (\"a\"", "a group has no end"},
+        {"root ::= \"a\"{2001}", "2000"},
+        {"root ::= \"a\"{3,2}", "{2,5}"},
+        {"root ::= \"a\"{x}", "{2,5}"},
+        {"root ::= \"\\q\"", "no such escape"},
+        {"root ::= \"\\ud800\"", "no character"},
+        {"root ::= \"\xff\"", "not UTF-8"},
+        {"root := \"a\"", "'::='"},
+        {"root ::= <[x]>", "<[ID]>"},
+        {"root ::= ((((\"a\"{2000}){2000}){2000}){2000})", "too large"},
+        {"root ::= ((((()){2000}){2000}){2000}){2000}", "too large"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_grammar *g;
+        moe_error err = {""};
+        int status = moe_grammar_create(&g, cases[i].grammar, strlen(cases[i].grammar), &err);
+        if (status == MOE_OK || strstr(err.message, cases[i].words) == NULL) {
+            fail_msg("%s: %s", cases[i].grammar, err.message);
+        }
+        assert_null(g);
+    }
+}
+
+static void schemas(void **state)
+{
+    static const char object[] =
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": "
+        "{\"type\": \"string\", \"minLength\": 1, \"maxLength\": 2}, \"c\": {\"enum\": [1, "
+        "\"x\", null]}}, \"required\": [\"b\"]}";
+    static const char tree[] =
+        "{\"$ref\": \"#/$defs/node\", \"$defs\": {\"node\": {\"type\": \"object\", "
+        "\"properties\": {\"next\": {\"anyOf\": [{\"type\": \"null\"}, {\"$ref\": "
+        "\"#/$defs/node\"}]}}, \"required\": [\"next\"]}}}";
+    static const struct {
+        const char *schema, *text;
+        char judged;
+    } cases[] = {
+        {"{}", "{\"a\": [1, 2.5e3, true, null, \"\\u00e4\\n\"]}", 'y'},
+        {"{}", "[1,]", 'n'},
+        {"{}", "\"\n\"", 'n'},
+        {"{\"type\": \"integer\"}", "-12", 'y'},
+        {"{\"type\": \"integer\"}", "01", 'n'},
+        {"{\"type\": \"number\"}", "0.5", 'y'},
+        {"{\"const\": {\"a\": \"\\\"\"}}", "{\"a\":\"\\\"\"}", 'y'},
+        {"{\"type\": [\"null\", \"boolean\"]}", "true", 'y'},
+        {object, "{\"b\": \"xy\"}", 'y'},
+        {object, "{\"a\": 1, \"b\": \"x\", \"c\": null}", 'y'},
+        {object, "{\"b\": \"x\", \"c\": \"x\"}", 'y'},
+        {object, "{\"a\": 1}", 'n'},
+        {object, "{\"b\": \"xyz\"}", 'n'},
+        {object, "{\"b\": \"\"}", 'n'},
+        {object, "{\"b\": \"x\", \"d\": 1}", 'n'},
+        {"{\"type\": \"object\", \"properties\": {\"a\": {}}, \"additionalProperties\": true}",
+         "{\"d\": 1, \"e\": []}", 'y'},
+        {"{\"type\": \"object\", \"additionalProperties\": {\"type\": \"integer\"}}",
+         "{\"d\": \"x\"}", 'n'},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"null\"}, \"minItems\": 1, \"maxItems\": 2}",
+         "[null, null]", 'y'},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"null\"}, \"minItems\": 1, \"maxItems\": 2}",
+         "[]", 'n'},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"null\"}, \"minItems\": 1, \"maxItems\": 2}",
+         "[null,null,", 'n'},
+        {"{\"type\": \"array\", \"maxItems\": 0}", "[]", 'y'},
+        {tree, "{\"next\": {\"next\": null}}", 'y'},
+        {tree, "{\"next\": {}}", 'n'},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *text;
+        moe_error err = {""};
+        if (moe_json_schema_grammar(&text, cases[i].schema, strlen(cases[i].schema), &err) !=
+            MOE_OK) {
+            fail_msg("%s: %s", cases[i].schema, err.message);
+        }
+        moe_grammar *g = compile(text);
+        char judged = judge(g, cases[i].text, strlen(cases[i].text));
+        if (judged != cases[i].judged) {
+            fail_msg("%s with %s: %c\n%s", cases[i].schema, cases[i].text, judged, text);
+        }
+        moe_grammar_close(&g);
+        moe_free(text);
+    }
+    static const char *const refused[][2] = {
+        {"{\"type\": \"string\", \"pattern\": \"a\"}", "pattern"},
+        {"{\"type\": \"integer\", \"minimum\": 3}", "minimum"},
+        {"{\"not\": {}}", "not"},
+        {"{\"$ref\": \"http://example.com\"}", "$ref"},
+        {"{\"$ref\": \"#/nowhere\"}", "nothing"},
+        {"{\"allOf\": [{}, {}]}", "allOf"},
+        {"{\"type\": \"thing\"}", "thing"},
+        {"{\"properties\": {}, \"required\": [\"q\"]}", "required"},
+        {"{\"items\": {\"if\": {}}}", "if"},
+        {"{", "JSON object"},
+        {"5", "object"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        char *text;
+        moe_error err = {""};
+        int status = moe_json_schema_grammar(&text, refused[i][0], strlen(refused[i][0]), &err);
+        if (status == MOE_OK || strstr(err.message, refused[i][1]) == NULL) {
+            fail_msg("%s: %s", refused[i][0], err.message);
+        }
+    }
+}
+
+/* Tables that fill up are emptied and the text goes on; what is too ambiguous is given up. */
+static void bounds(void **state)
+{
+    (void)state;
+    moe_matcher m;
+    moe_grammar *g = compile("root ::= \"[\" root \"]\" | [0-9]{2000}");
+    assert_int_equal(moe_matcher_init(&m, g, NULL), MOE_OK);
+    uint32_t at = moe_matcher_start(&m);
+    bool tidied = false;
+    const uint32_t depth = 20000;
+    for (uint32_t i = 0; i < depth; i++) {
+        tidied |= moe_matcher_tidy(&m, &at);
+        at = moe_matcher_step(&m, at, '[');
+    }
+    assert_true(tidied && m.n_stacks <= MOE_MATCH_MOST_STACKS);
+    moe_matcher_free(&m);
+    moe_grammar_close(&g);
+    g = compile("root ::= a*\na ::= \"x\" root \"y\" | \"x\" root \"z\" | \"x\" root \"w\"");
+    assert_int_equal(moe_matcher_init(&m, g, NULL), MOE_OK);
+    at = moe_matcher_start(&m);
+    for (int i = 0; i < 40; i++) {
+        (void)moe_matcher_tidy(&m, &at);
+        at = moe_matcher_step(&m, at, 'x');
+    }
+    assert_true(m.exhausted && at == MOE_MATCH_DEAD);
+    moe_matcher_free(&m);
+    moe_grammar_close(&g);
+}
+
+static moe_engine *open_engine(moe_speculate speculate)
+{
+    moe_engine *engine;
+    moe_error err = {""};
+    moe_engine_options options;
+    moe_lab_options lab;
+    moe_engine_options_init(&options);
+    moe_lab_options_init(&lab);
+    lab.length_control = MOE_LENGTH_STATIC;
+    options.model_path = model;
+    options.context = 512;
+    options.n_threads = 2;
+    options.sessions = 2;
+    options.speculate = speculate;
+    options.lab = speculate == MOE_SPECULATE_OFF ? NULL : &lab;
+    if (moe_engine_open(&engine, &options, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    return engine;
+}
+
+/* Writes until the text ends; the text is terminated. */
+static void write_text(moe_engine *engine, moe_grammar *grammar, float temperature, char *out,
+                       size_t size)
+{
+    moe_session_options options;
+    moe_session *session, *fork = NULL;
+    int32_t *tokens;
+    size_t n, length = 0, n_tokens = 0;
+    const char *prompt = "A list of numbers: [1, 2, 3, 4, 5]. A list of numbers: ";
+    moe_session_options_init(&options);
+    options.sampling.temperature = temperature;
+    options.sampling.seed = 3;
+    assert_int_equal(moe_tokenize(engine, prompt, strlen(prompt), 3, &tokens, &n, NULL), MOE_OK);
+    assert_int_equal(moe_session_create(&session, engine, &options, NULL), MOE_OK);
+    assert_int_equal(moe_session_feed(session, tokens, n, NULL), MOE_OK);
+    assert_int_equal(moe_session_set_grammar(session, grammar, NULL), MOE_OK);
+    moe_free(tokens);
+    for (bool ended = false; !ended;) {
+        int32_t taken[128];
+        if (length > 20 && fork == NULL) {
+            /* The fork goes on like the session would. */
+            assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+            moe_session_close(&session);
+            session = fork;
+        }
+        assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+        n = moe_session_take(session, taken, 128);
+        for (size_t i = 0; i < n && !ended; i++) {
+            size_t bytes;
+            const char *piece = moe_token_piece(engine, taken[i], false, &bytes);
+            ended = moe_token_is_end(engine, taken[i]) || ++n_tokens == 80;
+            if (!ended && length + bytes < size) {
+                memcpy(out + length, piece, bytes);
+                length += bytes;
+            }
+        }
+    }
+    assert_false(moe_session_grammar_failed(session));
+    out[length] = '\0';
+    moe_session_close(&session);
+}
+
+static void sampled(void **state)
+{
+    static const char *const grammars[] = {
+        "root ::= \"[\" [0-9]{1,3} (\", \" [0-9]{1,3}){3,12} \"]\"",
+        "root ::= (\"{\" [a-z]{2,8} \"=\" root? \"}\"){1,4}"};
+    static const moe_speculate kinds[] = {MOE_SPECULATE_OFF, MOE_SPECULATE_NGRAM,
+                                          MOE_SPECULATE_SELF};
+    char outs[3][512];
+    (void)state;
+    for (int g = 0; g < 2; g++) {
+        moe_grammar *grammar = compile(grammars[g]);
+        for (int t = 0; t < 2; t++) {
+            for (int k = 0; k < 3; k++) {
+                moe_engine *engine = open_engine(kinds[k]);
+                write_text(engine, grammar, t == 0 ? 0.0f : 1.2f, outs[k], sizeof outs[k]);
+                moe_engine_close(&engine);
+            }
+            assert_string_equal(outs[0], outs[1]);
+            assert_string_equal(outs[0], outs[2]);
+            char judged = judge(grammar, outs[0], strlen(outs[0]));
+            assert_true(judged == 'y' || (judged == 'b' && strlen(outs[0]) > 70));
+        }
+        moe_grammar_close(&grammar);
+    }
+}
+
+static const char *text_of(const void *user, int32_t token, size_t *size, bool *is_control,
+                           bool *is_end)
+{
+    *is_control = false;
+    *is_end = moe_token_is_end(user, token);
+    return moe_token_piece(user, token, false, size);
+}
+
+/* The walk through the trie allows what trying each token by itself allows. */
+static void masks(void **state)
+{
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine *engine = open_engine(MOE_SPECULATE_OFF);
+    moe_token_keys *keys;
+    (void)state;
+    assert_int_equal(moe_engine_get_info(engine, &info), MOE_OK);
+    const moe_token_source source = {info.n_vocab, text_of, engine};
+    assert_int_equal(moe_token_keys_create(&keys, &source, NULL), MOE_OK);
+    static const char *const grammars[] = {"root ::= [a-z ]+ | \"The\" .*", "root ::= [^e]* \"e\"",
+                                           "root ::= ([0-9]{1,2} \" \"?)+ \"\\u00e4\""};
+    uint64_t *bits = calloc(info.n_vocab / 64 + 1, sizeof *bits);
+    for (int g = 0; g < 3; g++) {
+        moe_matcher m;
+        moe_grammar *grammar = compile(grammars[g]);
+        assert_int_equal(moe_matcher_init(&m, grammar, NULL), MOE_OK);
+        uint32_t start = moe_matcher_start(&m);
+        memset(bits, 0, (info.n_vocab / 64 + 1) * sizeof *bits);
+        moe_token_keys_allow(keys, &m, start, bits);
+        uint32_t n_allowed = 0;
+        for (uint32_t t = 0; t < info.n_vocab; t++) {
+            size_t size;
+            const char *text = moe_token_piece(engine, (int32_t)t, false, &size);
+            bool fits = size > 0 && judge(grammar, text, size) != 'n';
+            assert_int_equal(bits[t / 64] >> (t % 64) & 1, fits);
+            n_allowed += fits;
+        }
+        assert_true(n_allowed > 3 && n_allowed < info.n_vocab);
+        moe_matcher_free(&m);
+        moe_grammar_close(&grammar);
+    }
+    free(bits);
+    moe_token_keys_free(&keys);
+    moe_engine_close(&engine);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts),  cmocka_unit_test(errors), cmocka_unit_test(schemas),
+        cmocka_unit_test(bounds), cmocka_unit_test(masks),  cmocka_unit_test(sampled),
+    };
+    if (argc < 2) {
+        return 1;
+    }
+    model = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
