@@ -62,10 +62,16 @@ static void run_product(const products_job *job, const moe_cpu_product *product,
     if (!blas_matmul(job->cpu, &args)) {
         job->cpu->matmul.matmul[weight->type](&args);
     }
-    for (uint32_t r = 0; product->bias != NULL && r < args.n_rows; r++) {
+    const bool finish = weight->scale != 0.0f || product->bias != NULL;
+    for (uint32_t r = 0; finish && r < args.n_rows; r++) {
         uint32_t row = args.out_index != NULL ? args.out_index[r] : r;
         float *out = args.out + (size_t)row * args.out_stride;
-        job->cpu->vector.add(out, product->bias + first, out, args.n_out);
+        if (weight->scale != 0.0f) {
+            job->cpu->vector.scale(weight->scale, out, args.n_out);
+        }
+        if (product->bias != NULL) {
+            job->cpu->vector.add(out, product->bias + first, out, args.n_out);
+        }
     }
 }
 

@@ -17,7 +17,8 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
                                       .data = data[p],
                                       .n_in = (uint32_t)ref->n_in,
                                       .n_out = (uint32_t)ref->n_out,
-                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
+                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in),
+                                      .scale = moe_tensor_scale_of(map, ref)};
     }
 }
 

@@ -34,6 +34,7 @@ typedef struct moe_weight {
     uint32_t n_in;
     uint32_t n_out;
     size_t row_bytes;
+    float scale; /* multiplies its products, before a bias is added; 0: nothing does */
 } moe_weight;
 
 /* out[row][o] = weight row o . x row (+ bias[o]). */
@@ -281,7 +282,9 @@ typedef enum moe_device_feature {
     MOE_DEVICE_EVERY_TYPE = 1 << 6,
     /* layer_norm(), soft_cap(), expert_scales of moe_route, and
      * MOE_GATE_SPARSE_MIXER; without it they are NULL. */
-    MOE_DEVICE_LAYER_FORMS = 1 << 7
+    MOE_DEVICE_LAYER_FORMS = 1 << 7,
+    /* moe_weight.scale */
+    MOE_DEVICE_SCALED_WEIGHTS = 1 << 8
 } moe_device_feature;
 
 typedef struct moe_device_ops {

@@ -63,6 +63,12 @@ static int fail_features(const moe_device *device, const moe_device_choice *choi
                         "the device %s does not compute with weights of type %s; the CPU does",
                         device->name, moe_dtype_name(choice->any_type));
     }
+    if ((lacks & MOE_DEVICE_SCALED_WEIGHTS) != 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "the device %s does not scale the products of weights, which this model "
+                        "needs (tensors named .scale); the CPU does",
+                        device->name);
+    }
     if ((lacks & MOE_DEVICE_SMALL_KV) != 0) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, "

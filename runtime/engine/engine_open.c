@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
 #include "offload/model_open.h"
+#include "offload/tensor_scales.h"
 #include "runtime/engine/context_fit.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/draft_model.h"
@@ -52,6 +53,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     if (status == MOE_OK) {
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_tensor_scales_read(&engine->map, &engine->reading, err);
     }
     if (status == MOE_OK && o->lossy->expert_budget > engine->config.n_expert) {
         status = moe_fail(err, MOE_ERR_ARGUMENT,
@@ -151,6 +155,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     if (find_cpu_only_type(engine->gguf, &choice.any_type)) {
         choice.needs |= MOE_DEVICE_EVERY_TYPE;
     }
+    choice.needs |= engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0;
     status = moe_device_choice_open(&engine->device, &choice, err);
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,

@@ -16,7 +16,17 @@ typedef struct moe_tensor_ref {
     uint64_t size;  /* bytes */
     uint64_t n_in;  /* row length, in elements */
     uint64_t n_out; /* rows (heads x rows for the per-head MLA tensors) */
+    uint32_t scale; /* scales[scale - 1] of the map multiplies its products; 0: nothing does */
 } moe_tensor_ref;
+
+/* Scales in a file: `n` floats that become scales[first], .. of the map. */
+typedef struct moe_scale_range {
+    uint32_t file_index;
+    uint32_t first, n;
+    uint64_t offset;
+    const char *name; /* of the tensor, in the gguf */
+    size_t name_size;
+} moe_scale_range;
 
 typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
@@ -95,6 +105,10 @@ typedef struct moe_tensor_map {
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;
+    /* Of matrices that have a tensor of scales beside them. */
+    moe_scale_range *scale_ranges;
+    uint32_t n_scale_ranges, n_scales;
+    float *scales;           /* [n_scales]; NULL until moe_tensor_scales_read() */
     uint64_t resident_bytes; /* of all tensors that are not experts (tied ones once) */
     uint64_t expert_bytes;   /* of all experts */
     uint64_t n_parameters;
@@ -107,6 +121,12 @@ typedef struct moe_tensor_map {
 int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
                          moe_error *err);
 void moe_tensor_map_free(moe_tensor_map *map);
+
+/* What multiplies the products of a matrix; 0: nothing does. */
+static inline float moe_tensor_scale_of(const moe_tensor_map *map, const moe_tensor_ref *ref)
+{
+    return ref->scale != 0 && map->scales != NULL ? map->scales[ref->scale - 1] : 0.0f;
+}
 
 /* Bytes of one expert: its three parts. */
 uint64_t moe_expert_ref_bytes(const moe_expert_ref *expert);

@@ -122,6 +122,54 @@ static int take(builder *b, const char *name, const shape *expected, moe_tensor_
     return MOE_OK;
 }
 
+/* Claims NAME.scale of NAME.weight: a number, or one for each slice. NAME.input_scale says how
+ * another program may round activations, and is not used. */
+static int take_scale(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref)
+{
+    char beside[NAME_ROOM + 16];
+    const int stem = (int)(strrchr(name, '.') - name);
+    snprintf(beside, sizeof beside, "%.*s.input_scale", stem, name);
+    const moe_gguf_tensor *tensor = moe_gguf_find_tensor(b->gguf, beside);
+    if (tensor != NULL) {
+        b->claimed[tensor - moe_gguf_tensor_at(b->gguf, 0)] = true;
+    }
+    snprintf(beside, sizeof beside, "%.*s.scale", stem, name);
+    const shape wanted = {expected->n_slices, 1, 1, true};
+    moe_tensor_ref scale;
+    bool found;
+    int status = take(b, beside, &wanted, &scale, &found);
+    if (status != MOE_OK || !found) {
+        return status;
+    }
+    moe_tensor_map *map = b->map;
+    moe_scale_range *ranges =
+        moe_realloc_array(map->scale_ranges, map->n_scale_ranges + 1u, sizeof *ranges);
+    if (ranges == NULL) {
+        return moe_fail(b->err, MOE_ERR_MEMORY, "out of memory for the scales of '%s'", name);
+    }
+    tensor = moe_gguf_find_tensor(b->gguf, beside);
+    map->scale_ranges = ranges;
+    ranges[map->n_scale_ranges++] = (moe_scale_range){.file_index = scale.file_index,
+                                                      .offset = scale.offset,
+                                                      .first = map->n_scales,
+                                                      .n = (uint32_t)expected->n_slices,
+                                                      .name = tensor->name.data,
+                                                      .name_size = tensor->name.size};
+    ref->scale = map->n_scales + 1;
+    map->n_scales += (uint32_t)expected->n_slices;
+    return MOE_OK;
+}
+
+/* Like take(); with the matrix's scales, if it has some. */
+static int take_scaled(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref,
+                       bool *found)
+{
+    int status = take(b, name, expected, ref, found);
+    return status == MOE_OK && *found && moe_tensor_may_be_scaled(name)
+               ? take_scale(b, name, expected, ref)
+               : status;
+}
+
 static void count_resident(builder *b, const moe_tensor_ref *ref)
 {
     b->map->resident_bytes += ref->size;
@@ -132,7 +180,7 @@ static int take_resident(builder *b, const char *name, const shape *expected, bo
                          moe_tensor_ref *ref)
 {
     bool found;
-    int status = take(b, name, expected, ref, &found);
+    int status = take_scaled(b, name, expected, ref, &found);
     if (status == MOE_OK && !found && !optional) {
         return fail_missing(b, name);
     }
@@ -222,6 +270,7 @@ static void slice_experts(builder *b, moe_layer_map *layer, const moe_tensor_ref
         ref->offset += (e * slice_rows + first) * row_bytes;
         ref->size = n_out * row_bytes;
         ref->n_out = n_out;
+        ref->scale = stacked->scale != 0 ? stacked->scale + e : 0;
     }
 }
 
@@ -247,7 +296,7 @@ static int map_stacked_experts(builder *b, uint32_t index, moe_layer_map *layer,
     shape expected = part_shape(b->config, part, b->config->n_expert);
     moe_tensor_ref stacked;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight", index, part_name(part));
-    int status = take(b, name, &expected, &stacked, found);
+    int status = take_scaled(b, name, &expected, &stacked, found);
     if (status == MOE_OK && *found) {
         slice_experts(b, layer, &stacked, part, 0, expected.n_out);
     }
@@ -336,7 +385,7 @@ static int map_joined_qkv(builder *b, uint32_t index, moe_layer_map *layer, bool
         bias ? (shape){n_rows, 1, 1, true} : (shape){b->config->n_embd, n_rows, 1, false};
     moe_tensor_ref whole;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".attn_qkv.%s", index, bias ? "bias" : "weight");
-    int status = take(b, name, &expected, &whole, found);
+    int status = take_scaled(b, name, &expected, &whole, found);
     if (status != MOE_OK || !*found) {
         return status;
     }
@@ -463,6 +512,8 @@ void moe_tensor_map_free(moe_tensor_map *map)
         free(map->layers[i].experts);
     }
     free(map->layers);
+    free(map->scale_ranges);
+    free(map->scales);
     *map = (moe_tensor_map){0};
 }
 

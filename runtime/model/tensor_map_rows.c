@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/model/tensor_map_rows.h"
 
+#include <string.h>
+
 const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
     [MOE_LAYER_ATTN_NORM_BIAS] = {"attn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
@@ -188,4 +190,22 @@ unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
         traits |= MOE_TRAIT_SELECTION_BIAS;
     }
     return traits;
+}
+
+bool moe_tensor_may_be_scaled(const char *name)
+{
+    static const char *const roles[] = {
+        "attn_q",        "attn_k",         "attn_v",        "attn_qkv",
+        "attn_output",   "attn_gate",      "ffn_gate",      "ffn_up",
+        "ffn_down",      "ffn_gate_shexp", "ffn_up_shexp",  "ffn_down_shexp",
+        "ffn_gate_exps", "ffn_up_exps",    "ffn_down_exps", "output"};
+    const char *end = strrchr(name, '.');
+    const char *role = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') + 1 : name;
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
+        size_t size = strlen(roles[i]);
+        if ((size_t)(end - role) == size && memcmp(role, roles[i], size) == 0) {
+            return strcmp(end, ".weight") == 0;
+        }
+    }
+    return false;
 }

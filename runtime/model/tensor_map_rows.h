@@ -81,4 +81,7 @@ bool moe_tensor_is_optional(const moe_model_config *config, moe_layer_tensor ten
 /* Traits that follow from the config; only the file says whether attn_kv_b is present. */
 unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer);
 
+/* Whether NAME.scale may stand beside NAME.weight and scale the products of that matrix. */
+bool moe_tensor_may_be_scaled(const char *name);
+
 #endif

@@ -205,6 +205,7 @@ static int load_tensor(loader *load, moe_weight *weight, const moe_tensor_ref *r
     moe_weight placed = {0};
     place(load, &placed, ref->type, ref->n_in, ref->n_out, ref->size);
     if (load->walk == WALK_LOAD) {
+        placed.scale = moe_tensor_scale_of(load->source->map, ref);
         *weight = placed;
     }
     plain_tensor t = {placed.data, ref->size};

@@ -89,7 +89,7 @@ static int make_matrices(bench *b, moe_dtype type)
         if (status == MOE_OK) {
             status = b->ops->upload(b->device, data, host, bytes, &b->err);
         }
-        b->linears[i] = (moe_linear){{type, data, N_IN, b->n_out, row_bytes}, NULL, out};
+        b->linears[i] = (moe_linear){{type, data, N_IN, b->n_out, row_bytes, 0}, NULL, out};
     }
     free(host);
     return status != MOE_OK ? bench_failed(b) : 0;

@@ -32,8 +32,8 @@ typedef struct direct_bench {
 
 static moe_weight part_of(const uint8_t *data, uint32_t n_in, uint32_t n_out)
 {
-    return (moe_weight){MOE_DTYPE_Q8_0, data, n_in, n_out,
-                        moe_dtype_row_bytes(MOE_DTYPE_Q8_0, n_in)};
+    return (moe_weight){
+        MOE_DTYPE_Q8_0, data, n_in, n_out, moe_dtype_row_bytes(MOE_DTYPE_Q8_0, n_in), 0};
 }
 
 static moe_expert_work work_of(const direct_bench *d, const uint8_t *expert, const uint32_t *x_row,

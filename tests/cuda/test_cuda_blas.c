@@ -67,7 +67,7 @@ static moe_weight make_weight(moe_dtype type, uint32_t n_in, uint32_t n_out)
             memcpy(data + 2 * i, &half, sizeof half);
         }
     }
-    moe_weight weight = {type, upload(data, bytes), n_in, n_out, bytes / n_out};
+    moe_weight weight = {type, upload(data, bytes), n_in, n_out, bytes / n_out, 0};
     free(data);
     return weight;
 }
@@ -156,7 +156,7 @@ static void parts(void **state)
     for (uint32_t o = 0; o < N_OUT; o++) {
         bias[o] = next_value();
     }
-    moe_weight weight = {MOE_DTYPE_BF16, upload(ones, n * sizeof *ones), N_IN, N_OUT, 2 * N_IN};
+    moe_weight weight = {MOE_DTYPE_BF16, upload(ones, n * sizeof *ones), N_IN, N_OUT, 2 * N_IN, 0};
     float *device_x = upload(x, N_ROWS * N_IN * sizeof *x);
     float *device_bias = upload(bias, sizeof bias);
     uint64_t before = n_products();

@@ -224,7 +224,7 @@ static void embeddings_equal_the_reference(void **state)
                                        expected + (size_t)r * n, n);
             vector.scale(scale, expected + (size_t)r * n, n);
         }
-        moe_weight weight = {type, table.data, n, 7, row_bytes};
+        moe_weight weight = {type, table.data, n, 7, row_bytes, 0};
         moe_cuda_embed(NULL, &weight, tokens, 5, scale, got);
         check_same("embedding", type, expected, got, 5 * (size_t)n);
         free(expected);
@@ -299,7 +299,7 @@ static moe_weight random_weight(moe_dtype type, uint32_t n_in, uint32_t n_out, u
     size_t row_bytes = moe_dtype_row_bytes(type, n_in);
     *memory = memory_of(n_out * row_bytes);
     random_rows(type, *memory, n_out, n_in, random);
-    return (moe_weight){type, *memory, n_in, n_out, row_bytes};
+    return (moe_weight){type, *memory, n_in, n_out, row_bytes, 0};
 }
 
 static void expert_case_open(expert_case *c, const moe_dtype types[EXPERTS][3], uint64_t *random)

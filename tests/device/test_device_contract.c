@@ -109,9 +109,9 @@ static void run_expert(moe_device *device, float *result)
         fill_values(weights[i], N_FF * N_IN, 3 + (uint32_t)i);
         matrices[i] = device_upload(device, weights[i], sizeof weights[i]);
     }
-    moe_weight in = {MOE_DTYPE_F32, matrices[0], N_IN, N_FF, N_IN * sizeof(float)};
-    moe_weight up = {MOE_DTYPE_F32, matrices[1], N_IN, N_FF, N_IN * sizeof(float)};
-    moe_weight down = {MOE_DTYPE_F32, matrices[2], N_FF, N_IN, N_FF * sizeof(float)};
+    moe_weight in = {MOE_DTYPE_F32, matrices[0], N_IN, N_FF, N_IN * sizeof(float), 0};
+    moe_weight up = {MOE_DTYPE_F32, matrices[1], N_IN, N_FF, N_IN * sizeof(float), 0};
+    moe_weight down = {MOE_DTYPE_F32, matrices[2], N_FF, N_IN, N_FF * sizeof(float), 0};
     moe_expert_work work = {.gate = in, .up = up, .down = down, .n_rows = N_ROWS};
     float *device_x = device_upload(device, x, sizeof x);
     float *out = device_alloc(device, sizeof x);
@@ -332,7 +332,7 @@ static void check_recording_of(moe_device *device, uint32_t n_rows)
     float *table = device_upload(device, values, sizeof values);
     float *x = device_alloc(device, sizeof direct);
     void *page = x;
-    moe_weight embeddings = {MOE_DTYPE_F32, table, N_IN, TOKENS, N_IN * sizeof(float)};
+    moe_weight embeddings = {MOE_DTYPE_F32, table, N_IN, TOKENS, N_IN * sizeof(float), 0};
     int32_t tokens[MOST];
     moe_kv_row rows[MOST];
     moe_step_inputs inputs = {

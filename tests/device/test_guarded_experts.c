@@ -58,8 +58,8 @@ static moe_weight weight_of(const expert_case *c, int part)
 {
     uint32_t n_in = part == 2 ? c->n_ff : c->n_in;
     uint32_t n_out = part == 2 ? c->n_in : c->n_ff;
-    return (moe_weight){c->type, c->parts[part].data, n_in, n_out,
-                        moe_dtype_row_bytes(c->type, n_in)};
+    return (moe_weight){
+        c->type, c->parts[part].data, n_in, n_out, moe_dtype_row_bytes(c->type, n_in), 0};
 }
 
 /* The last n_rows of the activations, so that those end at the page too; out likewise. */

@@ -36,8 +36,12 @@ static void open_one(const char *path)
         unsigned layer = 0;
         memcpy(name, tensor->name.data, tensor->name.size < 63 ? tensor->name.size : 63);
         bool drafts = sscanf(name, "blk.%u.", &layer) == 1 && layer >= config.n_layer;
+        const char *kind = strrchr(name, '.');
         if (drafts || strstr(name, ".indexer.") != NULL) {
             continue; /* known, and not run */
+        }
+        if (kind != NULL && (strcmp(kind, ".scale") == 0 || strcmp(kind, ".input_scale") == 0)) {
+            continue; /* read beside the weights */
         }
         file_bytes += tensor->size;
         n_elements += tensor->dims[0] * tensor->dims[1] * tensor->dims[2] * tensor->dims[3];
