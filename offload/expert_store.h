@@ -136,6 +136,10 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
  * views. *n = 0: the layer is done. After an error the layer is over and nothing is pinned. */
 int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                           uint32_t *n, moe_error *err);
+/* How long next() would probably wait now; 0: not at all, or not known. */
+uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store);
+/* Counts time as waiting that the caller used for something else while next() would have waited. */
+void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns);
 /* Hands over the layer's experts that the host is to compute, like next(), with views of host
  * memory; next() does not hand them over. Call once, after begin(). Their memory stays valid until
  * host_done(), which must come before the next layer begins. */

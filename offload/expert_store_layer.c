@@ -6,6 +6,7 @@
 
 #include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
 /* ---- Prefetches ---- */
@@ -131,6 +132,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
         return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned between two waves");
     }
     moe_store_count_verified(store);
+    store->wave_ns = moe_now_ns();
     for (uint32_t i = 0; i < store->n_wave; i++) {
         const moe_layer_access *access = &store->wave[i];
         store->delivered[i] = false;
@@ -320,6 +322,27 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
         return fail_layer(store, failed, err);
     }
     return MOE_OK;
+}
+
+uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < store->n_wave; i++) {
+        moe_slot_state state = moe_mover_state(store->mover, store->wave[i].slot);
+        if (store->delivered[i]) {
+            continue;
+        }
+        if (moe_store_is_settled(state) || state == MOE_SLOT_ABSENT) {
+            return 0;
+        }
+        n++;
+    }
+    return n > 0 ? moe_mover_expected_ns(store->mover, n, store->wave_ns) : 0;
+}
+
+void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns)
+{
+    store->used_wait_ns += ns;
 }
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass)

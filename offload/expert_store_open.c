@@ -286,7 +286,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .bytes_disk_foresight = moves.bytes_disk[MOE_CAUSE_VERIFY],
         .bytes_disk_prefetch = moves.bytes_disk[MOE_CAUSE_PREFETCH],
         .bytes_read = moves.bytes_read,
-        .wait_ns = moves.wait_ns,
+        .wait_ns = moves.wait_ns + store->used_wait_ns,
         .n_retries = moves.n_retries + moves.n_checksum_retries,
         .n_failed = moves.n_failed,
         .n_timeouts = moves.n_timeouts,
@@ -309,7 +309,7 @@ uint64_t moe_expert_store_wait_ns(moe_expert_store *store)
 {
     moe_mover_stats moves;
     moe_mover_get_stats(store->mover, &moves);
-    return moves.wait_ns;
+    return moves.wait_ns + store->used_wait_ns;
 }
 
 void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size)

@@ -45,8 +45,9 @@ struct moe_expert_store {
     uint32_t *waiting;           /* [n_expert]: slots of the wave that are not yet delivered */
     uint32_t n_wave;
     uint32_t n_delivered;
-    bool *is_kept;   /* [n_layer * n_expert] pinned from pass to pass */
-    bool *in_flight; /* [n_slots]: requests that hold a host slot, on a device with a link */
+    uint64_t wave_ns; /* when it was requested */
+    bool *is_kept;    /* [n_layer * n_expert] pinned from pass to pass */
+    bool *in_flight;  /* [n_slots]: requests that hold a host slot, on a device with a link */
 
     /* Experts of the layer that the host computes. */
     moe_host_split split;
@@ -72,7 +73,8 @@ struct moe_expert_store {
     uint32_t n_loans;
     uint32_t loan_capacity;
 
-    bool warming; /* some prefetches are a warm start's, and no layer has begun since */
+    uint64_t used_wait_ns; /* of waits that were used for something else */
+    bool warming;          /* some prefetches are a warm start's, and no layer has begun since */
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
     uint32_t n_prefetching;

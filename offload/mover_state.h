@@ -29,7 +29,8 @@ typedef struct moe_mover_slot {
     uint8_t n_parts_left;
     uint8_t retried; /* a bit for each part */
     int status;
-    bool in_memory; /* data is complete */
+    uint64_t begin_ns; /* of reading */
+    bool in_memory;    /* data is complete */
     const uint8_t *data[MOE_EXPERT_PARTS];
 } moe_mover_slot;
 
@@ -79,6 +80,8 @@ struct moe_mover {
 
     _Atomic uint32_t n_urgent; /* demands and verifications, queued or loading */
     _Atomic uint64_t n_finished;
+    /* The time between two experts while the disk is busy, an average, and when the last came. */
+    _Atomic uint64_t read_interval_ns, last_read_ns;
 
     /* Only the mover's thread touches these. */
     uint32_t n_ranges;                       /* in flight */

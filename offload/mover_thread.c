@@ -54,6 +54,21 @@ static void submit_part(moe_mover *mover, uint32_t index, int part)
     }
 }
 
+#define INTERVAL_WEIGHT 16u /* of the past, against 1 of the newest */
+
+/* Averages the time between two experts that were under way together. */
+static void note_interval(moe_mover *mover, const moe_mover_slot *slot)
+{
+    uint64_t now = moe_now_ns();
+    uint64_t last = atomic_load_explicit(&mover->last_read_ns, memory_order_relaxed);
+    uint64_t interval = atomic_load_explicit(&mover->read_interval_ns, memory_order_relaxed);
+    uint64_t newest = now - (last > slot->begin_ns ? last : slot->begin_ns);
+    interval =
+        interval == 0 ? newest : (INTERVAL_WEIGHT * interval + newest) / (INTERVAL_WEIGHT + 1);
+    atomic_store_explicit(&mover->read_interval_ns, interval, memory_order_relaxed);
+    atomic_store_explicit(&mover->last_read_ns, now, memory_order_relaxed);
+}
+
 /* Ends the first stage: all parts have been read or given up. */
 static void finish_reading(moe_mover *mover, uint32_t index)
 {
@@ -63,6 +78,7 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     bool staged = slot->status == MOE_OK && mover->device != NULL;
     MOE_ASSERT(slot->n_parts_left == 0);
     slot->in_memory = slot->status == MOE_OK;
+    note_interval(mover, slot);
     pthread_mutex_lock(&mover->lock);
     mover->stats.bytes_read = reads.bytes_read;
     mover->stats.n_retries = reads.n_retries;
@@ -88,6 +104,7 @@ static void start_slot(moe_mover *mover, uint32_t index)
     slot->status = MOE_OK;
     slot->retried = 0;
     slot->n_parts_left = 0;
+    slot->begin_ns = moe_now_ns();
     mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         submit_part(mover, index, p);

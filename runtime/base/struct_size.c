@@ -42,7 +42,7 @@
 
 WHOLE(engine_options, model_path, user);
 WHOLE(lossy_options, budget_order, quality_share);
-WHOLE(lab_options, kernels, verify_bytes);
+WHOLE(lab_options, kernels, reserved);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);

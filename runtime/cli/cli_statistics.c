@@ -105,6 +105,7 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_u64(object, "lookahead_named", s->lookahead_named);
     cli_json_u64(object, "lookahead_used", s->lookahead_used);
     cli_json_real(object, "lookahead_seconds", cli_seconds(s->lookahead_ns));
+    cli_json_real(object, "lookahead_hidden_seconds", cli_seconds(s->lookahead_hidden_ns));
     cli_json_real(object, "utility", s->utility);
     cli_json_real(object, "utility_mean", s->utility_mean);
     cli_json_real(object, "utility_worst", s->utility_worst);
@@ -228,8 +229,8 @@ static void print_lookahead(const moe_speculation_stats *s)
         fprintf(stderr, ", %.0f %% of its tokens came",
                 percent_of(s->lookahead_stood, s->lookahead_tokens));
     }
-    fprintf(stderr, "; %" PRIu64 " passes in %.1f s\n", s->lookahead_passes,
-            cli_seconds(s->lookahead_ns));
+    fprintf(stderr, "; %" PRIu64 " passes in %.1f s, of which %.1f s while waiting for experts\n",
+            s->lookahead_passes, cli_seconds(s->lookahead_ns), cli_seconds(s->lookahead_hidden_ns));
 }
 
 static void print_speculation(const moe_speculation_stats *s)

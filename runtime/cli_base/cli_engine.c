@@ -115,6 +115,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;
     lab->draft_experts = (uint32_t)options->draft_experts;
     lab->foresight = (moe_switch)options->foresight;
+    lab->lookahead_overlap = (moe_switch)options->lookahead_overlap;
     lab->verify_bytes = options->verify_bytes.bytes;
     lossy->expert_budget = (uint32_t)options->expert_budget;
     lossy->quality_limit = options->quality_limit;

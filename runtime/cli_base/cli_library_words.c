@@ -47,6 +47,7 @@ static const struct {
     {"kv_cache", "--kv", false},
     {"length_control", "--length-control", false},
     {"lookahead", "--lookahead", false},
+    {"lookahead_overlap", "--lookahead-overlap", false},
     {"metadata_overrides", "--override-kv", false},
     {"model_path", "-m", false},
     {"n_threads", "-t", false},

@@ -75,6 +75,8 @@ const cli_option_rule cli_option_rules[] = {
      "both drafts would write the same keys and values"},
     {RULE_EXCLUDES, SPECULATES | CLI_BENCH_DECODE | CLI_PERPLEXITY, "--lookahead",
      "--offload=overlap --route-trace", NULL, NULL, "neither knows what a draft will hold"},
+    {RULE_NEEDS, SPECULATES | CLI_BENCH_DECODE | CLI_PERPLEXITY, "--lookahead-overlap",
+     "--lookahead", NULL, NULL, "it says when that draft runs"},
     {RULE_NEEDS, SPECULATES, "--draft-pin", "--draft-experts", NULL, NULL,
      "without a number the self draft uses all experts in memory, and none is chosen"},
     {RULE_EXCLUDES, SPECULATES, "--speculate!=off", "--offload=overlap", NULL, NULL,

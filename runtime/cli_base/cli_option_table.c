@@ -261,6 +261,11 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(lookahead), .kind = OPTION_TEXT,
      .commands = SPECULATES | CLI_SIMULATE | CLI_BENCH_DECODE | CLI_PERPLEXITY,
      .subject = SUBJECT_SPECULATION},
+    {{"--lookahead-overlap"}, "auto|on|off", "that draft runs while passes wait for experts, or "
+     "before them (default auto: while they wait, except with --cost bytes or --trace, whose runs "
+     "repeat themselves to the byte)",
+     .offset = AT(lookahead_overlap), .kind = OPTION_CHOICE,
+     .commands = SPECULATES | CLI_BENCH_DECODE | CLI_PERPLEXITY, .subject = SUBJECT_SPECULATION},
     {{"--foresight"}, "auto|on|off", "prefetch what the self draft's routers chose (default "
      "auto: on)",
      .offset = AT(foresight), .kind = OPTION_CHOICE, .commands = SPECULATES,

@@ -45,10 +45,10 @@ void moe_draft_residents(const moe_speculation *s, uint32_t layer, bool *residen
 }
 
 /* Foresight gets the natural choices before they are replaced. */
-static void edit_draft(moe_speculation *s, const moe_pass *pass, uint32_t layer)
+static void edit_draft(moe_speculation *s, moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
-    const moe_model_config *c = s->runner->config;
-    const uint32_t *chosen = s->runner->buffers.chosen;
+    const moe_model_config *c = runner->config;
+    const uint32_t *chosen = runner->buffers.chosen;
     for (uint32_t r = 0; r < pass->n_rows; r++) {
         const uint32_t *experts = chosen + (size_t)r * c->n_expert_used;
         if (s->ahead != NULL && s->ahead->drafts) {
@@ -62,7 +62,7 @@ static void edit_draft(moe_speculation *s, const moe_pass *pass, uint32_t layer)
     moe_draft_routing routing = {.fill = s->fill,
                                  .affinity = s->affinity != NULL ? s->affinity + table : NULL,
                                  .random = &s->random};
-    moe_route_edit edit = moe_route_edit_of(s->rules, s->runner, pass, layer, s->resident);
+    moe_route_edit edit = moe_route_edit_of(s->rules, runner, pass, layer, s->resident);
     moe_draft_route(&routing, &edit);
 }
 
@@ -85,10 +85,9 @@ void moe_draft_note_routes(moe_speculation *s, const moe_pass *pass, uint32_t la
 static int after_routing(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err)
 {
-    (void)runner;
     (void)err;
     if (pass->kind == MOE_PASS_DRAFT) {
-        edit_draft(context, pass, layer);
+        edit_draft(context, runner, pass, layer);
     } else {
         moe_draft_note_routes(context, pass, layer);
     }
@@ -117,6 +116,9 @@ static void choose_kept(void *context, moe_runner *runner, moe_layer_request *re
     moe_speculation *s = context;
     if (s->misses != NULL) {
         moe_miss_model_layer(s->misses, request);
+    }
+    if (s->ahead != NULL) {
+        moe_lookahead_tell_news(s);
     }
     request->verifies = s->foresees.any;
     moe_foresight_score(&s->foresees, request->layer, request->experts, request->n);
@@ -147,6 +149,22 @@ static int before_pass(void *context, moe_runner *runner, const moe_pass *pass, 
     return MOE_OK;
 }
 
+static void while_loading(void *context, moe_runner *runner, uint32_t layer)
+{
+    moe_speculation *s = context;
+    (void)runner;
+    if (s->ahead != NULL) {
+        moe_lookahead_read(s, layer);
+    }
+}
+
+static bool while_waiting(void *context, moe_runner *runner, uint64_t expected_ns)
+{
+    moe_speculation *s = context;
+    (void)runner;
+    return s->ahead != NULL && moe_ahead_pieces_run(s, expected_ns);
+}
+
 int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe_error *err)
 {
     s->rules = rules;
@@ -157,6 +175,19 @@ int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe
                               .context = s,
                               .before_pass = before_pass,
                               .after_routing = after_routing,
-                              .on_request = choose_kept};
+                              .on_request = choose_kept,
+                              .while_loading = while_loading,
+                              .while_waiting = while_waiting};
+    if (s->ahead != NULL) {
+        moe_pass_hook names = {.order = MOE_HOOK_DRAFT,
+                               .passes = MOE_HOOK_ON_DRAFT,
+                               .wants_probs = true,
+                               .context = s,
+                               .after_routing = after_routing};
+        int status = moe_ahead_pieces_attach(s, &names, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
     return moe_runner_add_hook(s->runner, &s->hook, err);
 }

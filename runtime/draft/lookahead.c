@@ -1,224 +1,63 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/draft/lookahead.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
-#include "runtime/draft/drafters.h"
-#include "runtime/pass/runner.h"
+
+/* What is read ahead, if prefetch is asked for: experts that are as likely as this, so many at
+ * once. On a saturated disk it loses, so prefetch's auto leaves it (bench/results/refuted.md). */
+#define LEAST_READ_CHANCE 0.75f
+#define MOST_READS        8u
 
 /* ---- Memory ---- */
 
-int moe_lookahead_open(moe_lookahead **out, const moe_model_config *c, uint32_t max_rows,
-                       uint32_t n_ahead, moe_error *err)
+int moe_lookahead_open(moe_lookahead **out, moe_speculation *s, const moe_engine_options *o,
+                       moe_error *err)
 {
+    const moe_model_config *c = s->runner->config;
     *out = NULL;
     moe_lookahead *a = moe_calloc(1, sizeof *a);
     if (a == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for lookahead");
     }
     size_t n_keys = (size_t)c->n_layer * c->n_expert;
-    a->n_ahead = n_ahead;
+    a->n_ahead = o->lookahead - 1;
+    a->overlaps = moe_speculation_piece_rows(o, s->runner->device) > 0;
     a->pass = UINT64_MAX;
-    a->rows = moe_calloc(max_rows, sizeof *a->rows);
+    a->rows = moe_calloc(s->max_rows, sizeof *a->rows);
     a->is_used = moe_calloc(c->n_expert, sizeof *a->is_used);
-    a->chance = moe_calloc((n_ahead + 1) * n_keys, sizeof *a->chance);
+    a->chance = moe_calloc((a->n_ahead + 1) * n_keys, sizeof *a->chance);
     int status = a->rows == NULL || a->is_used == NULL || a->chance == NULL
                      ? moe_fail(err, MOE_ERR_MEMORY, "no memory for lookahead")
                      : moe_lookahead_chances_init(&a->chances, c->n_expert_used, err);
     if (status != MOE_OK) {
-        moe_lookahead_close(&a);
+        moe_lookahead_close(&a, s->runner->device);
     }
     *out = a;
     return status;
 }
 
-void moe_lookahead_close(moe_lookahead **lookahead)
+void moe_lookahead_close(moe_lookahead **lookahead, moe_device *device)
 {
     moe_lookahead *a = *lookahead;
     if (a == NULL) {
         return;
     }
+    moe_pass_buffers_free(&a->pieces.runner.buffers, device);
     moe_lookahead_chances_free(&a->chances);
     free(a->rows);
     free(a->is_used);
     free(a->chance);
     free(a->uses);
+    free(a->lines);
     free(a);
     *lookahead = NULL;
 }
 
-int moe_ahead_line_create(moe_ahead_line **out, const moe_model_config *c, moe_error *err)
-{
-    moe_ahead_line *line = moe_calloc(1, sizeof *line);
-    bool complete = line != NULL;
-    for (uint32_t i = 0; complete && i <= MOE_MOST_AHEAD + 1; i++) {
-        moe_ahead_token *token = i <= MOE_MOST_AHEAD ? &line->tokens[i] : &line->wrong;
-        token->names = moe_calloc((size_t)c->n_layer * c->n_expert_used, sizeof *token->names);
-        complete = token->names != NULL;
-    }
-    *out = line;
-    if (!complete) {
-        moe_ahead_line_free(out);
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's lookahead");
-    }
-    return MOE_OK;
-}
-
-void moe_ahead_line_free(moe_ahead_line **line_ptr)
-{
-    moe_ahead_line *line = *line_ptr;
-    if (line == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i <= MOE_MOST_AHEAD; i++) {
-        free(line->tokens[i].names);
-    }
-    free(line->wrong.names);
-    free(line);
-    *line_ptr = NULL;
-}
-
-/* ---- What stood of the draft ---- */
-
-/* Removes the line's first token; its memory goes to the end. */
-static void drop_first(moe_ahead_line *line)
-{
-    moe_ahead_token first = line->tokens[0];
-    memmove(line->tokens, line->tokens + 1, MOE_MOST_AHEAD * sizeof line->tokens[0]);
-    line->tokens[MOE_MOST_AHEAD] = first;
-    line->first++;
-    line->n--;
-}
-
-/* Compares the line's first token with the text's. A wrong one ends the line, and is kept for
- * scoring. */
-static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token)
-{
-    moe_ahead_token *first = &line->tokens[0];
-    bool stands = first->token == token;
-    if (!first->is_known) {
-        moe_lookahead_note_token(&s->ahead->chances, first->confidence, stands);
-        s->stats.lookahead_tokens++;
-        s->stats.lookahead_stood += stands;
-        first->is_known = true;
-    }
-    if (!stands) {
-        moe_ahead_token wrong = line->wrong;
-        line->wrong = *first;
-        *first = wrong;
-        line->has_wrong = true;
-        line->n = 0;
-    }
-    return stands;
-}
-
-/* Rows of a branching or drafted tree overwrite the line's keys and values, and pages behind the
- * timeline's end may have been freed. */
-static uint32_t n_intact(const moe_session_draft *d)
-{
-    uint64_t end = (uint64_t)d->kv->n_pages * MOE_KV_PAGE;
-    uint32_t first = d->ahead->first;
-    return d->tree.n > 1 || end <= first ? 0 : (uint32_t)(end - first);
-}
-
-/* Makes the line begin at the token that has its row in the coming pass, and keeps the tokens that
- * were right. */
-static void follow_text(moe_speculation *s, moe_session_draft *d)
-{
-    moe_ahead_line *line = d->ahead;
-    uint32_t at = d->line.n_tokens - 1;
-    uint32_t n_kept = n_intact(d);
-    line->has_wrong = false;
-    if (line->first > at) {
-        line->n = 0;
-    }
-    while (line->n > 0 && line->first < at && first_stands(s, line, d->line.tokens[line->first])) {
-        drop_first(line);
-        n_kept = n_kept > 0 ? n_kept - 1 : 0;
-    }
-    line->has_wrong = false; /* of an earlier position */
-    if (line->n > 0) {
-        (void)first_stands(s, line, d->line.tokens[at]);
-    }
-    if (line->n > n_kept) {
-        line->n = n_kept;
-        line->next = MOE_TOKEN_NONE;
-    }
-    if (line->n == 0) {
-        line->first = at;
-        line->next = d->line.tokens[at];
-        line->next_confidence = 1;
-    } else if (line->next == MOE_TOKEN_NONE) {
-        line->n--; /* its row runs again, to find what follows it */
-        line->next = line->tokens[line->n].token;
-        line->next_confidence = line->tokens[line->n].confidence;
-    }
-    for (uint32_t i = 1; i < line->n; i++) {
-        d->line.tokens[line->first + i] = line->tokens[i].token;
-    }
-}
-
-/* ---- Drafting ---- */
-
-/* One row of the coming pass: a token that was sampled last, or fed alone. */
-static bool looks_ahead(const moe_draft_line *line)
-{
-    return line->n_tokens == line->n_evaluated + 1 && !line->ends;
-}
-
-static bool can_go_on(const moe_speculation *s, const moe_session_draft *d)
-{
-    const moe_ahead_line *line = d->ahead;
-    return looks_ahead(&d->line) && line->n <= s->ahead->n_ahead && line->n <= d->line.left &&
-           (line->n == 0 || !moe_draft_is_end(s, line->next));
-}
-
-/* Gives each line that can continue a row: the token after its last. */
-static int collect_rows(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                        uint32_t *n_rows, moe_error *err)
-{
-    int status = MOE_OK;
-    *n_rows = 0;
-    for (size_t i = 0; i < n && status == MOE_OK && *n_rows < s->max_rows; i++) {
-        moe_session_draft *d = drafts[i];
-        moe_ahead_line *line = d->ahead;
-        if (!can_go_on(s, d)) {
-            continue;
-        }
-        uint32_t position = line->first + line->n;
-        status = moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated, position + 1, err);
-        if (status != MOE_OK) {
-            break;
-        }
-        moe_ahead_token *token = &line->tokens[line->n];
-        token->token = line->next;
-        token->confidence = line->next_confidence;
-        token->is_known = line->n == 0;
-        d->line.tokens[position] = token->token; /* so that the next token's penalties see it */
-        s->ahead->rows[*n_rows] = (moe_ahead_row){d, line->n};
-        s->pass_tokens[*n_rows] = token->token;
-        s->pass_depths[*n_rows] = line->n;
-        s->pass_kv[*n_rows] = moe_kv_row_at(d->kv->addresses, position);
-        s->pass_logit_rows[*n_rows] = *n_rows;
-        (*n_rows)++;
-    }
-    return status;
-}
-
-static bool on_logits(uint32_t row, const float *logits, void *user)
-{
-    moe_speculation *s = user;
-    moe_session_draft *d = s->ahead->rows[row].draft;
-    moe_ahead_line *line = d->ahead;
-    line->next = moe_draft_predict_token(s, d, line->n, logits, &line->next_confidence);
-    line->n++;
-    return true;
-}
+/* ---- Drafting before a pass ---- */
 
 static bool is_cancelled(void *user)
 {
@@ -239,7 +78,7 @@ static int run_rows(moe_speculation *s, uint32_t n_rows, moe_error *err)
                      .depths = s->pass_depths,
                      .logit_rows = s->pass_logit_rows,
                      .n_logit_rows = n_rows,
-                     .on_logits = on_logits,
+                     .on_logits = moe_ahead_take_logits,
                      .user = s,
                      .is_cancelled = is_cancelled,
                      .cancel_user = s};
@@ -247,6 +86,18 @@ static int run_rows(moe_speculation *s, uint32_t n_rows, moe_error *err)
     int status = moe_pass_run_draft(s->runner, &pass, err);
     s->ahead->drafts = false;
     s->stats.lookahead_passes++;
+    return status;
+}
+
+static int run_before_pass(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                           moe_error *err)
+{
+    int status = MOE_OK;
+    uint32_t n_rows = moe_ahead_collect(s, drafts, n, s->max_rows);
+    while (status == MOE_OK && n_rows > 0) {
+        status = run_rows(s, n_rows, err);
+        n_rows = status == MOE_OK ? moe_ahead_collect(s, drafts, n, s->max_rows) : 0;
+    }
     return status;
 }
 
@@ -267,16 +118,16 @@ static int add_use(moe_lookahead *a, moe_policy_forecast use, moe_error *err)
     return MOE_OK;
 }
 
-/* Forecasts a token's experts, each with the chance that the pass uses it for this or another
- * session. */
+/* Forecasts a token's experts in the first layers, each with the chance that the pass uses it for
+ * this or another session. */
 static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint32_t index,
-                          double right, moe_error *err)
+                          double right, uint32_t n_layer, moe_error *err)
 {
     const moe_model_config *c = s->runner->config;
     moe_lookahead *a = s->ahead;
     float *chance_of = a->chance + (size_t)index * c->n_layer * c->n_expert;
     int status = MOE_OK;
-    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
         if (!moe_layer_has_experts(c, layer)) {
             continue;
         }
@@ -294,18 +145,32 @@ static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint
     return status;
 }
 
-static int forecast(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
+/* Forecasts what a line names; the token that runs in pieces has names for its first layers. */
+static int forecast_line(moe_speculation *s, const moe_ahead_line *line, moe_error *err)
+{
+    moe_lookahead *a = s->ahead;
+    bool runs = line->running != 0 && line->running == a->pieces.number;
+    double right = 1;
+    int status = MOE_OK;
+    for (uint32_t t = 0; t < line->n + runs && status == MOE_OK; t++) {
+        const moe_ahead_token *token = &line->tokens[t];
+        uint32_t n_layer = t < line->n ? s->runner->config->n_layer : a->pieces.layer;
+        right *= t == 0 ? 1 : moe_lookahead_stands(&a->chances, token->confidence);
+        status = forecast_token(s, token, t, right, n_layer, err);
+    }
+    return status;
+}
+
+static int forecast(moe_speculation *s, moe_error *err)
 {
     const moe_model_config *c = s->runner->config;
     moe_lookahead *a = s->ahead;
     int status = MOE_OK;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        const moe_ahead_line *line = drafts[i]->ahead;
-        double right = 1;
-        for (uint32_t t = 0; looks_ahead(&drafts[i]->line) && t < line->n; t++) {
-            const moe_ahead_token *token = &line->tokens[t];
-            right *= t == 0 ? 1 : moe_lookahead_stands(&a->chances, token->confidence);
-            status = status == MOE_OK ? forecast_token(s, token, t, right, err) : status;
+    a->n_uses = 0;
+    a->has_news = false;
+    for (size_t i = 0; i < a->n_lines && status == MOE_OK; i++) {
+        if (moe_ahead_looks(&a->lines[i]->line)) {
+            status = forecast_line(s, a->lines[i]->ahead, err);
         }
     }
     size_t n_keys = (size_t)c->n_layer * c->n_expert;
@@ -318,35 +183,49 @@ static int forecast(moe_speculation *s, moe_session_draft *const *drafts, size_t
     return status;
 }
 
+static int list_lines(moe_lookahead *a, moe_session_draft *const *drafts, size_t n, moe_error *err)
+{
+    a->n_lines = 0;
+    if (n > a->line_capacity) {
+        moe_session_draft **lines = moe_realloc_array(a->lines, n, sizeof *lines);
+        if (lines == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for lookahead of %zu sessions", n);
+        }
+        a->lines = lines;
+        a->line_capacity = n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        a->lines[i] = drafts[i];
+    }
+    a->n_lines = n;
+    return MOE_OK;
+}
+
 int moe_lookahead_run(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                       moe_error *err)
 {
     moe_lookahead *a = s->ahead;
     uint64_t begin = moe_now_ns();
-    a->lines = drafts;
-    a->n_lines = n;
+    int status = list_lines(a, drafts, n, err);
     a->n_uses = 0;
     a->pass = s->runner->n_passes;
-    for (size_t i = 0; i < n; i++) {
-        if (looks_ahead(&drafts[i]->line)) {
-            follow_text(s, drafts[i]);
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (moe_ahead_looks(&drafts[i]->line)) {
+            moe_ahead_follow_text(s, drafts[i]);
+            status = moe_ahead_reserve(s, drafts[i], err);
         } else {
             drafts[i]->ahead->n = 0;
+            drafts[i]->ahead->running = 0;
         }
     }
-    uint32_t n_rows;
-    int status = collect_rows(s, drafts, n, &n_rows, err);
-    while (status == MOE_OK && n_rows > 0) {
-        status = run_rows(s, n_rows, err);
-        if (status == MOE_OK) {
-            status = collect_rows(s, drafts, n, &n_rows, err);
-        }
+    moe_ahead_pieces_resume(s);
+    if (status == MOE_OK && !a->overlaps) {
+        status = run_before_pass(s, drafts, n, err);
     }
-    if (status == MOE_OK) {
-        status = forecast(s, drafts, n, err);
-    }
+    status = status == MOE_OK ? forecast(s, err) : status;
     for (size_t i = 0; i < n && status != MOE_OK; i++) {
         drafts[i]->ahead->n = 0;
+        drafts[i]->ahead->running = 0;
     }
     a->n_uses = status == MOE_OK ? a->n_uses : 0;
     s->stats.lookahead_ns += moe_now_ns() - begin;
@@ -371,6 +250,32 @@ void moe_lookahead_tell(moe_speculation *s)
     bool is_new = a->pass == s->runner->n_passes;
     moe_expert_store_lookahead(s->runner->experts, s->runner->n_passes, a->uses,
                                is_new ? a->n_uses : 0);
+}
+
+void moe_lookahead_tell_news(moe_speculation *s)
+{
+    moe_error err;
+    if (s->ahead->has_news && s->ahead->pass == s->runner->n_passes &&
+        forecast(s, &err) == MOE_OK) {
+        moe_lookahead_tell(s);
+    }
+}
+
+void moe_lookahead_read(moe_speculation *s, uint32_t layer)
+{
+    const moe_lookahead *a = s->ahead;
+    uint32_t n_expert = s->runner->config->n_expert;
+    bool reads = s->runner->prefetch == MOE_PREFETCH_ON && a->pass == s->runner->n_passes;
+    for (size_t i = 0; i < a->n_uses && reads; i++) {
+        const moe_policy_forecast *use = &a->uses[i];
+        uint32_t expert = use->key % n_expert;
+        uint32_t of_layer = use->key / n_expert;
+        bool comes = use->pass == a->pass ? of_layer > layer : use->pass == a->pass + 1;
+        if (comes && use->chance >= LEAST_READ_CHANCE) {
+            moe_expert_store_prefetch(s->runner->experts, of_layer, a->pass, &expert, 1,
+                                      MOST_READS);
+        }
+    }
 }
 
 static void score_token(moe_speculation *s, const moe_ahead_token *token, bool right,

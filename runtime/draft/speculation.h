@@ -196,6 +196,10 @@ int moe_speculation_check_policy(const moe_engine_options *options, const moe_po
  * foresight) are then off unless named in the options, so that residency, drafts and their lengths
  * are the same in every run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
+/* Rows of lookahead's draft that runs while passes wait; 0: none does. Without being asked for it
+ * does not if the run is to be repeatable: what the draft knows depends on how long experts take to
+ * arrive. */
+uint32_t moe_speculation_piece_rows(const moe_engine_options *options, const moe_device *device);
 /* Rows that a session's chain may have in a pass, including the root; 0: no drafts. */
 uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
 /* Whether these options may lead to a self draft, and to one with a table of affinities. */

@@ -92,7 +92,21 @@ static int check_lookahead(const moe_engine_options *o, moe_error *err)
                         "options.lookahead cannot act in offload mode overlap or on a replayed "
                         "routing: neither knows what a draft will hold");
     }
+    if (o->lab->lookahead_overlap == MOE_SWITCH_ON && o->lookahead == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lab.lookahead_overlap acts on lookahead, which is off; set "
+                        "options.lookahead");
+    }
     return MOE_OK;
+}
+
+uint32_t moe_speculation_piece_rows(const moe_engine_options *o, const moe_device *device)
+{
+    moe_switch overlap = o->lab->lookahead_overlap;
+    bool repeatable = moe_speculation_by_bytes(o) || o->lab->trace_path != NULL;
+    bool overlaps = o->lookahead > 0 && device->link == NULL && !device->queues &&
+                    (overlap == MOE_SWITCH_ON || (overlap == MOE_SWITCH_AUTO && !repeatable));
+    return overlaps ? MOE_AHEAD_PIECE_ROWS : 0;
 }
 
 int moe_speculation_check_policy(const moe_engine_options *o, const moe_policy *policy,
@@ -357,8 +371,7 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
         status = check_draft_experts(s, err);
     }
     if (status == MOE_OK && o->lookahead > 0) {
-        status =
-            moe_lookahead_open(&s->ahead, s->runner->config, s->max_rows, o->lookahead - 1, err);
+        status = moe_lookahead_open(&s->ahead, s, o, err);
     }
     if (status == MOE_OK) {
         status = choose_fill(s, o, err);
@@ -418,7 +431,7 @@ void moe_speculation_close(moe_speculation **speculation)
     }
     moe_miss_model_close(&s->misses);
     moe_foresight_free(&s->foresees);
-    moe_lookahead_close(&s->ahead);
+    moe_lookahead_close(&s->ahead, s->runner->device);
     free(s->shuffled);
     free(s->resident);
     free(s->score);

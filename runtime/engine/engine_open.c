@@ -281,6 +281,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     const moe_model_config *c = &engine->config;
     moe_device_limits limits;
     uint32_t most = engine->context;
+    uint32_t piece_rows = moe_speculation_piece_rows(o, engine->device);
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
     moe_plan_input input = {
         .options = o,
@@ -294,9 +295,11 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES +
+            moe_pass_buffers_host_bytes(c, piece_rows) +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes =
             moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
+            moe_pass_buffers_device_bytes(c, piece_rows) +
             engine->device->ops->scratch_need(engine->device, &limits) +
             moe_recorded_passes_bytes(engine->device, c, o, keeps_experts(engine)),
         .device_memory = engine->device->memory_bytes,

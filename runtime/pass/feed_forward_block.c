@@ -180,6 +180,21 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
                                .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
+/* Lets hooks work while the next batch of experts is on its way. */
+static void use_wait(moe_runner *runner, const moe_pass *pass)
+{
+    uint64_t expected_ns;
+    uint64_t begin = moe_now_ns();
+    bool any = false;
+    while ((expected_ns = moe_expert_store_expected_wait_ns(runner->experts)) > 0 &&
+           moe_hooks_while_waiting(runner, pass, expected_ns)) {
+        any = true;
+    }
+    if (any) {
+        moe_expert_store_note_wait(runner->experts, moe_now_ns() - begin);
+    }
+}
+
 /* Loads what is missing, and computes rank_out and branch. */
 static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer_request *request,
                        bool looks_ahead, moe_error *err)
@@ -198,6 +213,9 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
         moe_hooks_while_loading(runner, pass, request->layer);
     }
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+        if (looks_ahead) {
+            use_wait(runner, pass);
+        }
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
         if (status == MOE_OK && n > 0) {
             status = run_ready_experts(runner, request->layer, n, n_rows, err);

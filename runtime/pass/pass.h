@@ -13,7 +13,7 @@
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
 
-/* Logits are computed and returned this many rows at a time. */
+/* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
 
 /* Device and host memory of a pass, sized once for the largest one. */

@@ -85,9 +85,16 @@ typedef struct region {
 
 #define MAX_REGIONS 23
 
+/* Rows of logits at a time. */
+static size_t logit_rows(uint32_t max_rows)
+{
+    return max_rows < MOE_LOGIT_ROWS ? max_rows : MOE_LOGIT_ROWS;
+}
+
 static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
 {
     size_t rows = b->max_rows;
+    size_t n_logits = logit_rows(b->max_rows);
     size_t n = 0;
     bool mla = c->attention == MOE_ATTENTION_MLA;
     regions[n++] = (region){&b->x, rows * c->n_embd};
@@ -119,9 +126,9 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     regions[n++] = (region){&b->router_logits, rows * c->n_expert};
     regions[n++] = (region){&b->next_logits, rows * c->n_expert};
     regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
-    regions[n++] = (region){&b->selected, (size_t)MOE_LOGIT_ROWS * c->n_embd};
-    regions[n++] = (region){&b->logits, (size_t)MOE_LOGIT_ROWS * c->n_vocab};
-    regions[n++] = (region){&b->greatest, MOE_LOGIT_ROWS * sizeof(moe_greatest) / sizeof(float)};
+    regions[n++] = (region){&b->selected, n_logits * c->n_embd};
+    regions[n++] = (region){&b->logits, n_logits * c->n_vocab};
+    regions[n++] = (region){&b->greatest, n_logits * sizeof(moe_greatest) / sizeof(float)};
     return n;
 }
 
@@ -212,19 +219,19 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
                                                   c->n_expert, err);
 }
 
-static size_t logits_bytes(const moe_model_config *c)
+static size_t logits_bytes(const moe_model_config *c, uint32_t max_rows)
 {
-    return (size_t)MOE_LOGIT_ROWS * ((size_t)c->n_vocab + c->n_embd) * sizeof(float);
+    return logit_rows(max_rows) * ((size_t)c->n_vocab + c->n_embd) * sizeof(float);
 }
 
 /* Logits are fetched for every token, so they are in memory that the link writes to directly. */
 static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
                        moe_error *err)
 {
-    size_t n_selected = (size_t)MOE_LOGIT_ROWS * c->n_embd;
+    size_t n_selected = logit_rows(b->max_rows) * c->n_embd;
     void *memory = NULL;
     int status = MOE_OK;
-    b->logits_bytes = logits_bytes(c);
+    b->logits_bytes = logits_bytes(c, b->max_rows);
     if (device->link != NULL) {
         status = device->link->host_alloc(device, b->logits_bytes, &memory, err);
     } else {
@@ -252,7 +259,7 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
 {
-    uint64_t bytes = logits_bytes(c);
+    uint64_t bytes = logits_bytes(c, max_rows);
     return bytes + (uint64_t)max_rows * (c->n_rot + c->window_n_rot + 1u + 10u * c->n_expert_used) *
                        sizeof(float);
 }

@@ -64,6 +64,7 @@ typedef struct stage_call {
     const moe_pass *pass;
     uint32_t layer;
     moe_layer_request *request;
+    uint64_t expected_ns;
     bool *done;
     moe_error *err;
 } stage_call;
@@ -116,6 +117,14 @@ static int while_loading(const moe_pass_hook *h, const stage_call *c)
     return MOE_OK;
 }
 
+static int while_waiting(const moe_pass_hook *h, const stage_call *c)
+{
+    if (h->while_waiting != NULL && !*c->done) {
+        *c->done = h->while_waiting(h->context, c->runner, c->expected_ns);
+    }
+    return MOE_OK;
+}
+
 static int after_experts(const moe_pass_hook *h, const stage_call *c)
 {
     return h->after_experts != NULL
@@ -153,6 +162,14 @@ void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_re
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     (void)call_hooks(while_loading, &(stage_call){runner, pass, .layer = layer});
+}
+
+bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns)
+{
+    bool done = false;
+    (void)call_hooks(while_waiting,
+                     &(stage_call){runner, pass, .expected_ns = expected_ns, .done = &done});
+    return done;
 }
 
 int moe_hooks_after_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,

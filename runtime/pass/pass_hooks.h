@@ -3,7 +3,8 @@
  * pass calls each stage of all hooks in ascending moe_hook_order, on its own thread:
  *
  *    take_over -> before_pass -> { after_routing -> on_request -> while_loading
- *                                  -> after_experts } for each layer with experts -> after_pass
+ *                  -> while_waiting ... -> after_experts } for each layer with experts ->
+ * after_pass
  *
  * A stage that a hook does not need is NULL. An error of a stage fails the pass. */
 #ifndef MOE_PASS_HOOKS_H
@@ -55,6 +56,10 @@ struct moe_pass_hook {
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
     /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
+    /* The pass has nothing to compute until an expert arrives, in about so many ns. The hook may do
+     * a piece of work of its own, no longer than that, and returns true if it did; it is then asked
+     * again. It must not touch the pass's buffers, and not move any expert. Not in drafts. */
+    bool (*while_waiting)(void *context, moe_runner *runner, uint64_t expected_ns);
     /* The sum of the routed experts is in buffers->branch. */
     int (*after_experts)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
@@ -79,6 +84,8 @@ int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t l
                             moe_error *err);
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request);
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer);
+/* True if a hook used some of the wait. */
+bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns);
 int moe_hooks_after_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             moe_error *err);
 int moe_hooks_after_pass(moe_runner *runner, const moe_pass *pass, moe_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lookahead in the engine: the text stays, nothing moves for it, the cache misses less, and the
- * simulator repeats a recorded run to the hit. Usage: test_lookahead_engine MODEL */
+ * simulator repeats a recorded run to the hit. With slow reads, the draft runs while passes wait.
+ * Usage: test_lookahead_engine MODEL */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,12 +19,26 @@
 #include <moe/trace.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 #include "tests/test_size.h"
 
 enum { N_PROMPT = 24, N_WRITTEN = 90 };
 
 static const char *model_path;
+static _Atomic long read_delay_ns; /* of every read of a file */
 
+/* In place of the C library's. */
+ssize_t pread(int fd, void *buffer, size_t size, off_t offset);
+ssize_t pread(int fd, void *buffer, size_t size, off_t offset)
+{
+    struct timespec delay = {.tv_nsec = read_delay_ns};
+    if (delay.tv_nsec > 0) {
+        nanosleep(&delay, NULL);
+    }
+    return syscall(SYS_pread64, fd, buffer, size, offset);
+}
+
+/* The draft runs before each pass, so that runs repeat themselves. */
 static moe_engine_options options_of(double share, uint32_t lookahead)
 {
     moe_engine_options options;
@@ -35,6 +52,8 @@ static moe_engine_options options_of(double share, uint32_t lookahead)
     options.prefetch = MOE_SWITCH_OFF;
     options.warm_start = MOE_SWITCH_OFF;
     options.buffered_io = true;
+    options.io = MOE_IO_THREADS; /* which calls pread() */
+    lab_of(&options)->lookahead_overlap = MOE_SWITCH_OFF;
     return options;
 }
 
@@ -148,14 +167,51 @@ static void test_same_text(void **state)
     }
 }
 
+/* The draft runs while passes wait for slow reads; with prefetch, experts that it names are read
+ * ahead. Where nothing is waited for, nothing is drafted. */
+static void test_overlapping(void **state)
+{
+    (void)state;
+    moe_engine_options options = options_of(0.3, 0);
+    writing plain = write_texts(&options);
+    for (int i = 0; i < 4; i++) {
+        options = options_of(i < 2 ? 0.15 : 0.4, 7);
+        options.prefetch = i % 2 == 0 ? MOE_SWITCH_OFF : MOE_SWITCH_ON;
+        options.speculate = i == 3 ? MOE_SPECULATE_NGRAM : MOE_SPECULATE_OFF;
+        lab_of(&options)->lookahead_overlap = MOE_SWITCH_ON;
+        read_delay_ns = 500000;
+        writing ahead = write_texts(&options);
+        read_delay_ns = 0;
+        const moe_speculation_stats *s = &ahead.stats.speculation;
+        assert_memory_equal(ahead.tokens, plain.tokens, sizeof plain.tokens);
+        assert_true(s->lookahead_passes > 20 && s->lookahead_named > 0);
+        assert_true(s->lookahead_hidden_ns > 0 && s->lookahead_hidden_ns <= s->lookahead_ns);
+        assert_true(s->lookahead_stood > 0);
+        assert_true((ahead.stats.bytes_prefetch > 0) == (i % 2 == 1));
+    }
+    options = options_of(1, 7);
+    lab_of(&options)->lookahead_overlap = MOE_SWITCH_ON;
+    moe_engine *engine = open_engine(&options);
+    moe_session *session = writer(engine, 0, 1);
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, 512, 1);
+    feed(session, prompt, N_PROMPT);
+    steps(engine, &session, 1, 30); /* the experts come */
+    moe_engine_get_stats(engine, &stats);
+    uint64_t before = stats.speculation.lookahead_passes + stats.expert_misses;
+    feed(session, prompt, 1);
+    moe_engine_get_stats(engine, &stats);
+    assert_true(stats.speculation.lookahead_passes + stats.expert_misses == before);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+}
+
 /* What one session writes alone, recorded; NULL: not recorded. */
 static moe_engine_stats write_alone(double share, uint32_t lookahead, char *trace_path)
 {
     moe_engine_options options = options_of(share, lookahead);
-    moe_lab_options lab;
-    moe_lab_options_init(&lab);
-    lab.trace_path = trace_path;
-    options.lab = &lab;
+    lab_of(&options)->trace_path = trace_path;
     moe_engine *engine = open_engine(&options);
     moe_session *session = writer(engine, 1, 7);
     moe_engine_info info = {.struct_size = sizeof info};
@@ -251,11 +307,11 @@ static void test_refusals(void **state)
     options.policy = "lru";
     refused(&options, "'lru' looks at the past alone");
     options.policy = NULL;
-    moe_lab_options lab;
-    moe_lab_options_init(&lab);
-    lab.offload = MOE_OFFLOAD_OVERLAP;
-    options.lab = &lab;
+    lab_of(&options)->offload = MOE_OFFLOAD_OVERLAP;
     refused(&options, "overlap");
+    options = options_of(0.3, 0);
+    lab_of(&options)->lookahead_overlap = MOE_SWITCH_ON;
+    refused(&options, "acts on lookahead, which is off");
 }
 
 int main(int argc, char **argv)
@@ -266,9 +322,8 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_text),
-        cmocka_unit_test(test_fewer_misses),
-        cmocka_unit_test(test_simulated),
+        cmocka_unit_test(test_same_text),    cmocka_unit_test(test_overlapping),
+        cmocka_unit_test(test_fewer_misses), cmocka_unit_test(test_simulated),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,9 +96,9 @@ typedef struct moe_lab_options {
     bool budget_oracle; /* ranks experts by their true contributions */
     bool budget_error;  /* fills moe_lossy_stats.output_error */
     /* Models costs by bytes and rows in place of measuring time, so that drafts are equally long in
-     * every run and on every machine, given the same expert cache. Prefetch and foresight, which
-     * depend on when reads arrive, are then off unless switched on. With speculation off, costs are
-     * only counted, for comparison. */
+     * every run and on every machine, given the same expert cache. Prefetch, foresight and
+     * overlapping lookahead, which depend on when reads arrive, are then off unless switched on.
+     * With speculation off, costs are only counted, for comparison. */
     bool cost_by_bytes;
 
     /* Speculation. */
@@ -118,6 +118,11 @@ typedef struct moe_lab_options {
     /* Cuts verification to the longest prefix of a draft whose missing experts, as far as the draft
      * foresees them, are at most so many bytes; 0: no limit. Lossless. */
     uint64_t verify_bytes;
+    /* Lookahead's draft runs while a pass waits for experts (on), or before it (off). Auto: on, but
+     * off with cost_by_bytes or trace_path, since a draft that overlaps makes cache hits depend on
+     * when reads arrive; and off on a device with a link or a queue, which cannot do it. */
+    moe_switch lookahead_overlap;
+    uint32_t reserved; /* must be 0 */
 } moe_lab_options;
 
 MOE_API void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size);

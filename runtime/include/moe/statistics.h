@@ -60,7 +60,8 @@ typedef struct moe_speculation_stats {
     uint64_t lookahead_passes, lookahead_ns;
     uint64_t lookahead_tokens, lookahead_stood;
     uint64_t lookahead_named, lookahead_used;
-    uint64_t reserved[10]; /* 0 */
+    uint64_t lookahead_hidden_ns; /* of the time: while passes waited for experts anyway */
+    uint64_t reserved[9];         /* 0 */
 } moe_speculation_stats;
 
 /* Lossy modes. */

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs lookahead's draft passes in pieces, a layer each, while passes of the text wait for experts.
+ * A piece is begun only if the wait is expected to last longer, so drafting costs next to no time,
+ * and where nothing waits nothing is drafted.
+ *
+ *    pass   | compute | wait ............ | compute | wait ......... | compute |
+ *    draft            | layer 3 | layer 4 |         | layer 5 | head |
+ *
+ * The pieces run on the pass's thread, on a runner of their own that shares all with the engine's
+ * but buffers and hooks. They read what is resident at that time, and never move an expert. */
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/draft/lookahead.h"
+
+#define WEIGHT 0.1 /* of the newest piece in the average of their times */
+
+int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_error *err)
+{
+    moe_ahead_pieces *p = &s->ahead->pieces;
+    moe_pass_buffers buffers = p->runner.buffers;
+    p->runner = *s->runner;
+    p->runner.buffers = buffers;
+    p->runner.hooks = NULL;
+    p->runner.host = NULL; /* all experts of a draft are in the device's slots */
+    int status = MOE_OK;
+    if (s->ahead->overlaps) {
+        status = moe_pass_buffers_init(&p->runner.buffers, s->runner->device, s->runner->config,
+                                       MOE_AHEAD_PIECE_ROWS, err);
+    }
+    p->hook = *hook;
+    return status == MOE_OK && s->ahead->overlaps ? moe_runner_add_hook(&p->runner, &p->hook, err)
+                                                  : status;
+}
+
+static bool is_listed(const moe_lookahead *a, const moe_session_draft *d)
+{
+    bool listed = false;
+    for (size_t i = 0; i < a->n_lines; i++) {
+        listed |= a->lines[i] == d;
+    }
+    return listed;
+}
+
+void moe_ahead_pieces_resume(moe_speculation *s)
+{
+    moe_lookahead *a = s->ahead;
+    moe_ahead_pieces *p = &a->pieces;
+    for (uint32_t r = 0; r < p->n_rows; r++) {
+        moe_ahead_row *row = &a->rows[r];
+        if (!is_listed(a, row->draft) || row->draft->ahead->running != p->number) {
+            p->n_rows = 0; /* the loop ends; the others' rows run again later */
+            break;
+        }
+        row->index = row->draft->ahead->n;
+        s->pass_depths[r] = row->index;
+        moe_ahead_place_row(s, r);
+    }
+    for (size_t i = 0; p->n_rows == 0 && i < a->n_lines; i++) {
+        a->lines[i]->ahead->running = 0;
+    }
+}
+
+static bool begin(moe_speculation *s)
+{
+    moe_lookahead *a = s->ahead;
+    moe_ahead_pieces *p = &a->pieces;
+    moe_runner *runner = &p->runner;
+    moe_error err;
+    uint32_t n = moe_ahead_collect(s, a->lines, a->n_lines, MOE_AHEAD_PIECE_ROWS);
+    if (n == 0) {
+        return false;
+    }
+    p->pass = (moe_pass){.kind = MOE_PASS_DRAFT,
+                         .n_rows = n,
+                         .tokens = s->pass_tokens,
+                         .kv_rows = s->pass_kv,
+                         .depths = s->pass_depths,
+                         .logit_rows = s->pass_logit_rows,
+                         .n_logit_rows = n,
+                         .on_logits = moe_ahead_take_logits,
+                         .user = s};
+    int status = moe_pass_begin_step(runner, &p->pass, &p->inputs, &err);
+    if (status == MOE_OK) {
+        status = runner->device->ops->embed(runner->device, &runner->weights->token_embedding,
+                                            p->pass.tokens, n, runner->config->embedding_scale,
+                                            runner->buffers.x, &err);
+    }
+    if (status != MOE_OK) {
+        return false;
+    }
+    p->number++;
+    p->n_rows = n;
+    p->layer = 0;
+    for (uint32_t r = 0; r < n; r++) {
+        a->rows[r].draft->ahead->running = p->number;
+    }
+    return true;
+}
+
+static int run_layer(moe_speculation *s, moe_error *err)
+{
+    moe_ahead_pieces *p = &s->ahead->pieces;
+    int status = moe_attention_block(&p->runner, &p->pass, p->layer, err);
+    if (status == MOE_OK) {
+        status = moe_feed_forward_begin(&p->runner, &p->pass, p->layer, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_feed_forward_end(&p->runner, &p->pass, p->layer, err);
+    }
+    p->layer++;
+    return status;
+}
+
+/* Computes the logits of the rows, and hands each line its next token. */
+static int finish(moe_speculation *s, moe_error *err)
+{
+    moe_ahead_pieces *p = &s->ahead->pieces;
+    bool done;
+    int status = moe_pass_queue_logits(&p->runner, p->pass.logit_rows, p->n_rows, err);
+    if (status == MOE_OK) {
+        status = moe_pass_hand_over(&p->runner, &p->pass, 0, p->n_rows, &done, err);
+    }
+    p->n_rows = 0;
+    s->stats.lookahead_passes++;
+    return status;
+}
+
+/* A failed draft is dropped: if what failed it concerns the text, the text's pass will fail. */
+static void drop(moe_speculation *s)
+{
+    moe_lookahead *a = s->ahead;
+    a->pieces.n_rows = 0;
+    for (size_t i = 0; i < a->n_lines; i++) {
+        a->lines[i]->ahead->running = 0;
+    }
+}
+
+static bool any_tree(const moe_lookahead *a)
+{
+    bool any = false;
+    for (size_t i = 0; i < a->n_lines; i++) {
+        any |= a->lines[i]->tree.n > 1; /* its rows are where the line's would be */
+    }
+    return any;
+}
+
+bool moe_ahead_pieces_run(moe_speculation *s, uint64_t expected_ns)
+{
+    moe_lookahead *a = s->ahead;
+    moe_ahead_pieces *p = &a->pieces;
+    uint32_t n_layer = s->runner->config->n_layer;
+    if (!a->overlaps || a->pass != s->runner->n_passes || any_tree(a)) {
+        return false;
+    }
+    uint64_t begun = moe_now_ns();
+    if (p->n_rows == 0 && !begin(s)) {
+        return false;
+    }
+    double *expected = p->layer < n_layer ? &p->layer_ns : &p->logits_ns;
+    if (*expected > (double)expected_ns) {
+        return false;
+    }
+    moe_error err;
+    MOE_ASSERT(p->n_rows <= MOE_AHEAD_PIECE_ROWS && p->layer <= n_layer);
+    a->drafts = true;
+    int status = p->layer < n_layer ? run_layer(s, &err) : finish(s, &err);
+    a->drafts = false;
+    a->has_news = true;
+    uint64_t ns = moe_now_ns() - begun;
+    *expected += (*expected == 0 ? 1 : WEIGHT) * ((double)ns - *expected);
+    s->stats.lookahead_ns += ns;
+    s->stats.lookahead_hidden_ns += ns < expected_ns ? ns : expected_ns;
+    if (status != MOE_OK) {
+        drop(s);
+    }
+    return status == MOE_OK;
+}
