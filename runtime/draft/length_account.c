@@ -7,6 +7,14 @@
 #define MOST_SAVED 100.0
 #define COMES_BACK 0.02 /* share of past gains that returns in each iteration */
 
+#define SHARE 0.004
+#define MORE  0.002
+
+void moe_length_account_init(moe_length_account *a)
+{
+    *a = (moe_length_account){.share = SHARE, .more = MORE};
+}
+
 static double least(double a, double b)
 {
     return a < b ? a : b;

@@ -21,6 +21,8 @@ typedef struct moe_length_account {
     double plain;       /* cost of plain decoding so far */
 } moe_length_account;
 
+/* With the shares that length control has: of 2 % that speculation may cost at any time. */
+void moe_length_account_init(moe_length_account *account);
 /* Books an iteration whose tokens cost `cost`, and would have cost `plain_cost` by plain decoding.
  * unit: a token's plain cost (0: not known yet), which limits the gains that are kept. */
 void moe_length_account_add(moe_length_account *account, double plain_cost, double cost,

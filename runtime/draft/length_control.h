@@ -25,8 +25,9 @@ typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
     bool by_passes;     /* survival: drafting needs model passes, whose cost is unknown at first */
-    bool second; /* survival: another controller, whose drafts cost no passes, goes first, and this
-                  * one may lose less, so that both together lose little */
+    /* survival: what may be lost, shared by all drafters' controllers, which it must outlive; NULL:
+     * an account of its own. */
+    struct moe_length_account *account;
     /* Cascade's constants; 0 means the paper's value. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
@@ -79,6 +80,7 @@ typedef struct moe_length_iteration {
     /* If misses are modelled (else the rest is 0): what this pass, and the plain passes that would
      * have written the same tokens, would each have waited for experts. */
     bool models_misses;
+    bool is_booked; /* another controller that shares the account has booked it */
     double modelled_fetch, plain_fetch;
 } moe_length_iteration;
 

@@ -39,11 +39,6 @@
 
 #define COST_CLIP 3.0 /* times the expected cost */
 
-/* Together with the second controller's share this is 1.8 % of the 2 % that speculation may cost;
- * the rest is for what the last drafts cost beyond expectation. */
-#define SHARE        0.008
-#define MORE         0.007
-#define SECOND_SHARE 0.003
 #define ROW_MISSES   1.5 /* of a rejected row, over a plain token's: it belongs to another text */
 #define EXPLORE_LEFT 3.0 /* in t_base */
 
@@ -69,8 +64,9 @@ typedef struct survival_state {
     moe_length_prices prices;
     double rate_tokens, rate_cost; /* running means while ON, of an iteration */
     survival_mode mode;
-    moe_length_account account;
-    uint32_t n_heard; /* tokens of silent drafts, up to HEARD */
+    moe_length_account own;
+    moe_length_account *account; /* `own`, or one that is shared */
+    uint32_t n_heard;            /* tokens of silent drafts, up to HEARD */
     bool promising;
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
@@ -178,14 +174,16 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
 {
     const survival_state *s = control->state;
     double base = control->base->cost, unit = base * control->n_sequences;
-    double left = moe_length_account_left(&s->account, s->promising, unit) / unit;
+    double left = moe_length_account_left(s->account, s->promising, unit) / unit;
     /* Of the draft's pass only this is known at first: it waits for no expert. */
     double pass =
         s->prices.draft_pass.n > 0 ? s->prices.draft_pass.mean : s->prices.compute[0].mean;
     pass = control->options.by_passes ? pass : 0;
-    /* The first row may cost more than expected; not every further row need. */
+    /* A rejected row asks for another text's experts; the first may have cost even more lately. */
+    double rejected = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
     double row = moe_length_prices_verify(&s->prices, 1, -1) -
                  moe_length_prices_verify(&s->prices, 0, -1) + pass;
+    row = row > rejected ? row : rejected;
     double path = 1, loss = 0;
     for (uint32_t n = 0; n < length; n++) {
         path *= moe_length_prices_at_depth(&s->prices, n + 1);
@@ -195,7 +193,7 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
         if (loss > left) {
             return n;
         }
-        row = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
+        row = rejected;
     }
     return length;
 }
@@ -240,7 +238,7 @@ static uint32_t survival_begin(moe_length_control *control)
         return 0;
     }
     s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
-                   s->account.left > EXPLORE_LEFT * base->cost * control->n_sequences;
+                   s->account->left > EXPLORE_LEFT * base->cost * control->n_sequences;
     uint32_t max = control->options.max_draft;
     uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
     return affordable(control, wanted);
@@ -293,20 +291,28 @@ static double clipped_verify(const survival_state *s, const moe_length_iteration
     return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
 }
 
+static void book(survival_state *s, const moe_length_iteration *it, double plain_cost, double cost,
+                 double unit)
+{
+    if (!it->is_booked) {
+        moe_length_account_add(s->account, plain_cost, cost, unit);
+    }
+}
+
 /* Books an iteration in t_base, and handles the end of a probe or window. */
 static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
 {
     survival_state *s = control->state;
     double unit = control->base->cost * it->n_sequences;
     if (unit <= 0) {
-        moe_length_account_add(&s->account, it->verify_cost, it->verify_cost, 0);
+        book(s, it, it->verify_cost, it->verify_cost, 0);
         return;
     }
     /* A plain iteration has lost what drafting and its aftermath cost, whatever the noise. */
     double value = plain ? it->verify_cost / unit - aftermath(it, unit) : plain_value(s, it, unit);
     double cost = plain ? it->verify_cost / unit : clipped_verify(s, it, unit);
     cost += it->draft_cost / unit;
-    moe_length_account_add(&s->account, value * unit, cost * unit, unit);
+    book(s, it, value * unit, cost * unit, unit);
     if (control->draft_length == 0) {
         return;
     }
@@ -318,7 +324,7 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
         s->reach *= 2; /* the whole draft was accepted */
     }
-    if (moe_length_account_left(&s->account, s->promising, unit) <= 0) {
+    if (moe_length_account_left(s->account, s->promising, unit) <= 0) {
         part_reset(s);
         turn_off(control, true);
         return;
@@ -347,8 +353,8 @@ static int survival_create(moe_length_control *control, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
     }
     control->state = s;
-    s->account.share = control->options.second ? SECOND_SHARE : SHARE;
-    s->account.more = MORE;
+    moe_length_account_init(&s->own);
+    s->account = control->options.account != NULL ? control->options.account : &s->own;
     moe_length_prices_init(&s->prices);
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */

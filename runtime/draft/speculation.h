@@ -23,6 +23,7 @@
 #include "runtime/draft/byte_cost.h"
 #include "runtime/draft/draft_route.h"
 #include "runtime/draft/foresight.h"
+#include "runtime/draft/length_account.h"
 #include "runtime/draft/length_control.h"
 #include "runtime/draft/suffix_draft.h"
 #include "runtime/draft/token_tree.h"
@@ -132,6 +133,7 @@ struct moe_speculation {
     uint64_t expert_bytes; /* of one expert, on average */
     uint32_t max_rows;
     bool use[MOE_DRAFTERS];
+    bool is_auto; /* the self draft is left to batches */
     uint32_t max_draft;
     uint32_t tree_nodes;    /* drafted nodes of a branching tree; 0: chains */
     uint32_t draft_experts; /* experts of a layer that the self draft uses; 0: all resident ones */
@@ -144,8 +146,9 @@ struct moe_speculation {
     uint64_t verify_bytes; /* lossless limit of bytes; 0: none */
     /* Changed by steps. */
     moe_length_control *control[MOE_DRAFTERS];
-    bool begun[MOE_DRAFTERS]; /* it was asked for a length in this step */
-    bool by_bytes;            /* costs are modelled in bytes; else they are times */
+    moe_length_account account; /* of all drafters together */
+    bool begun[MOE_DRAFTERS];   /* it was asked for a length in this step */
+    bool by_bytes;              /* costs are modelled in bytes; else they are times */
     moe_byte_cost byte_cost;
     struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
     moe_foresight foresees;

@@ -255,6 +255,7 @@ static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
     s->use[MOE_DRAFTER_NGRAM] = is_auto || o->speculate == MOE_SPECULATE_NGRAM;
     /* If every expert is in memory, the self draft costs as much as the model. */
     bool misses = s->runner->plan->expert_slots < s->runner->plan->experts;
+    s->is_auto = is_auto;
     s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || o->speculate == MOE_SPECULATE_SELF;
     s->use[MOE_DRAFTER_MODEL] = o->speculate == MOE_SPECULATE_MODEL;
 }
@@ -296,10 +297,11 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
                                   .no_early_exit = lab->no_early_exit,
                                   .no_disable = lab->no_disable};
     int status = MOE_OK;
+    moe_length_account_init(&s->account);
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
             options.by_passes = d != MOE_DRAFTER_NGRAM;
-            options.second = d > 0 && s->use[MOE_DRAFTER_NGRAM];
+            options.account = &s->account;
             status = moe_length_control_create(&s->control[d], &options, err);
         }
     }

@@ -12,6 +12,9 @@
 /* Weight of the newest sample in the average cost of a missing expert. */
 #define PLAIN_MEMORY     0.98 /* decay of the sums over plain passes */
 #define MISS_COST_WEIGHT 0.1
+/* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
+ * for fewer (bench/results/speculation.md). */
+#define SELF_LEAST_SESSIONS 8u
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -77,7 +80,8 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
 /* Asks a kind's controller for a length; 0: not now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
-    if (!s->use[kind]) {
+    bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < SELF_LEAST_SESSIONS;
+    if (!s->use[kind] || left_out) {
         return 0;
     }
     s->begun[kind] = true;
@@ -247,6 +251,7 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
     s->stats.draft_passes += s->n_draft_passes;
     s->stats.draft_passes_recorded += s->n_recorded_passes;
+    bool is_booked = false;
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         bool mine = s->drafter == (moe_drafter)d;
         if (!s->begun[d] || (!mine && n_drafted_rows > 0)) {
@@ -260,10 +265,12 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
                                           .draft_cost = mine ? s->draft_cost : 0.0,
                                           .verify_cost = verify,
                                           .fetch_cost = fetch,
+                                          .is_booked = is_booked,
                                           .models_misses = s->misses != NULL && miss_cost > 0,
                                           .modelled_fetch = (double)counts.missed * miss_cost,
                                           .plain_fetch = plain_fetch};
         moe_length_end(s->control[d], &iteration);
+        is_booked = true;
     }
 }
 

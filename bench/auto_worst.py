@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What speculation costs at worst, in modelled bytes: no clock, the same on every machine.
+
+    python3 auto_worst.py COMMAND MODEL [--config auto] [--texts A,B,...] [--temps 0.7,1,0]
+                          [--caches 15%,25%,50%,75%,100%] [--shapes 64x32x3,64x64x3,64x200x1]
+                          [--parallel 1]
+
+Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
+tokens written after it, prompts one after another). Its figure is the modelled cost of plain
+decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
+'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parent.parent
+TEXTS = ("tests/engine/prose_a.txt", "tests/engine/prose_b.txt", "bench/texts/gsm8k.txt",
+         "bench/texts/shakespeare.txt", "ARCHITECTURE.md", "README.md",
+         "examples/demo-model/train.py", "examples/demo-model/data.py",
+         "runtime/draft/length_survival.c")
+
+
+def run(given, text: str, temp: str, shape: str) -> list[tuple[str, float]]:
+    prompt, written, prompts = shape.split("x")
+    command = [given.command, "bench", "speculate", "-m", given.model, "-f", text, "-t", "1", "-p",
+               prompt, "-n", written, "--prompts", prompts, "--repeat", "1", "--temp", temp,
+               "--calibration", "none", "--io-timeout", "3600", "--expert-cache", given.caches,
+               "--parallel", given.parallel, "--configs", f"{given.config} --cost bytes", "--format", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    return [(f"{Path(text).name}, temperature {temp}, cache {row['cache_percent']} %, {shape}, "
+             f"batch {row['batch']}", float(row["modelled_ratio"]))
+            for row in csv.DictReader(io.StringIO(done.stdout))]
+
+
+def summary(name: str, rows: list[tuple[str, float]]) -> str:
+    ratios = [r for _, r in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return (f"| {name} | {len(ratios)} | {min(ratios):.4f} | {sum(r < 0.99 for r in ratios)} | "
+            f"{sum(r < 0.999 for r in ratios)} | {sum(r > 1.001 for r in ratios)} | "
+            f"{max(ratios):.2f} | {mean:.3f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command")
+    parser.add_argument("model")
+    parser.add_argument("--config", default="auto")
+    parser.add_argument("--texts", default=",".join(str(TREE / t) for t in TEXTS))
+    parser.add_argument("--temps", default="0.7,1,0")
+    parser.add_argument("--caches", default="15%,25%,50%,75%,100%")
+    parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
+    parser.add_argument("--parallel", default="1")
+    given = parser.parse_args()
+    rows, by = [], {}
+    for text in given.texts.split(","):
+        for temp in given.temps.split(","):
+            for shape in given.shapes.split(","):
+                found = run(given, text, temp, shape)
+                rows += found
+                for key in (f"temperature {temp}", f"shape {shape}"):
+                    by.setdefault(key, []).extend(found)
+    print("| settings | number | worst | lost over 1 % | lost over 0.1 % | won over 0.1 % | best | "
+          "geometric mean |\n|---|---|---|---|---|---|---|---|")
+    for name in sorted(by):
+        print(summary(name, by[name]))
+    print(summary("all", rows))
+    for name, ratio in sorted(rows, key=lambda row: row[1])[:5]:
+        print(f"{ratio:.4f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
