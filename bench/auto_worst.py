@@ -34,7 +34,8 @@ def run(given, text: str, temp: str, shape: str) -> list[tuple[str, float]]:
     command = [given.command, "bench", "speculate", "-m", given.model, "-f", text, "-t", "1", "-p",
                prompt, "-n", written, "--prompts", prompts, "--repeat", "1", "--temp", temp,
                "--calibration", "none", "--io-timeout", "3600", "--expert-cache", given.caches,
-               "--parallel", given.parallel, "--configs", f"{given.config} --cost bytes", "--format", "csv"]
+               "--parallel", given.parallel, "--configs", f"{given.config} --cost bytes",
+               "--format", "csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

@@ -73,7 +73,8 @@ def measure(options: argparse.Namespace, path: str, cache: str) -> None:
     cells = [os.path.basename(path), f"{cache} %", f"{100 * repeated_share(text):.0f}", "1.000"]
     stood = named = "-"
     for ahead in options.ahead.split(","):
-        again, stats = run(options, prompt, cache, ["--lookahead", ahead])
+        again, stats = run(options, prompt, cache,
+                            ["--lookahead", ahead, "--lookahead-overlap", "off"])
         if again != text:
             sys.exit(f"--lookahead {ahead} wrote another text")
         cells.append(f"{find(stats, 'expert_misses') / misses:.3f}")

@@ -90,6 +90,7 @@ typedef struct cli_options {
     double quality_share;
     unsigned foresight;
     unsigned lookahead_overlap;
+    const char *suite;   /* bench speculate: a list of files; NULL: none */
     const char *configs; /* bench speculate: a list; NULL: the default */
     const char *batches; /* bench speculate: a list; NULL: 1 */
     double bench_temperature;

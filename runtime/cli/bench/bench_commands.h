@@ -11,6 +11,8 @@ int cmd_bench_io(const cli_options *options);
 int cmd_bench_cache(const cli_options *options);
 int cmd_bench_offload(const cli_options *options);
 int cmd_bench_speculate(const cli_options *options);
+/* bench speculate --suite. */
+int cmd_bench_suite(const cli_options *options);
 int cmd_simulate(const cli_options *options);
 int cmd_analyze(const cli_options *options);
 
