@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the addresses do alike: answering, and letting go of a body. */
+#include <string.h>
 #include <time.h>
 
 #include "server_http.h"
@@ -39,7 +40,10 @@ enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const 
 enum MHD_Result server_answer_error(server_exchange *exchange)
 {
     cli_buffer text = {NULL, 0, 0};
-    if (!server_reply_error(&exchange->error, &text)) {
+    bool is_messages = exchange->path != NULL && strncmp(exchange->path, "/v1/messages", 12) == 0;
+    bool stored = is_messages ? server_append_json(server_messages_error(&exchange->error), &text)
+                              : server_reply_error(&exchange->error, &text);
+    if (!stored) {
         cli_buffer_free(&text);
         return MHD_NO;
     }
@@ -51,6 +55,7 @@ void server_forget_body(server_exchange *exchange)
     server_request *request = &exchange->request;
     json_object_put(request->body);
     request->body = request->messages = request->template_arguments = NULL;
+    request->system = NULL;
     request->prompt = request->content = request->tokens = NULL;
     atomic_fetch_sub(&exchange->srv->body_bytes, exchange->body.size);
     cli_buffer_free(&exchange->body);

@@ -5,6 +5,7 @@
 #include "server_values.h"
 
 #define GENERATES (SERVER_CHAT | SERVER_COMPLETION)
+#define MESSAGES  (SERVER_MESSAGES | SERVER_COUNT)
 #define ANSWERS   (GENERATES | SERVER_TEMPLATE)
 
 typedef bool (*read_fn)(server_reading *r, struct json_object *value);
@@ -48,6 +49,24 @@ static bool read_messages(server_reading *r, struct json_object *value)
     r->request->messages = value;
     return (json_object_is_type(value, json_type_array) && json_object_array_length(value) > 0) ||
            server_wrong(r, "an array of at least one message");
+}
+
+/* A string or blocks, as the content of a message. */
+static bool read_system(server_reading *r, struct json_object *value)
+{
+    r->request->system = value;
+    return json_object_is_type(value, json_type_string) ||
+           json_object_is_type(value, json_type_array) ||
+           server_wrong(r, "a string, or an array of blocks of text");
+}
+
+/* Whether the model reasons is the server's option --think. */
+static bool read_thinking(server_reading *r, struct json_object *value)
+{
+    struct json_object *type = NULL;
+    json_object_object_get_ex(value, "type", &type);
+    return server_is_text(type, "disabled") || server_is_text(type, "adaptive") ||
+           server_unsupported(r, value);
 }
 
 static bool read_prompt(server_reading *r, struct json_object *value)
@@ -150,24 +169,27 @@ static const struct {
     unsigned endpoints;
     read_fn read;
 } fields[] = {
-    {"model", ANSWERS | SERVER_TOKENIZE | SERVER_DETOKENIZE, read_model},
-    {"messages", SERVER_CHAT | SERVER_TEMPLATE, read_messages},
+    {"model", ANSWERS | MESSAGES | SERVER_TOKENIZE | SERVER_DETOKENIZE, read_model},
+    {"messages", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, read_messages},
+    {"system", MESSAGES, read_system},
+    {"thinking", MESSAGES, read_thinking},
+    {"stop_sequences", SERVER_MESSAGES, server_read_stop},
     {"chat_template_kwargs", SERVER_CHAT | SERVER_TEMPLATE, read_template_arguments},
     {"prompt", SERVER_COMPLETION, read_prompt},
     {"content", SERVER_TOKENIZE, read_content},
     {"add_special", SERVER_TOKENIZE, read_add_special},
     {"parse_special", SERVER_TOKENIZE, read_parse_special},
     {"tokens", SERVER_DETOKENIZE, read_tokens},
-    {"stream", GENERATES, read_stream},
+    {"stream", GENERATES | SERVER_MESSAGES, read_stream},
     {"stream_options", GENERATES, read_stream_options},
-    {"max_tokens", GENERATES, read_max_tokens},
+    {"max_tokens", GENERATES | SERVER_MESSAGES, read_max_tokens},
     {"max_completion_tokens", SERVER_CHAT, read_max_tokens},
-    {"temperature", GENERATES, server_read_temperature},
-    {"top_p", GENERATES, server_read_top_p},
-    {"top_k", GENERATES, server_read_top_k},
-    {"min_p", GENERATES, server_read_min_p},
+    {"temperature", GENERATES | SERVER_MESSAGES, server_read_temperature},
+    {"top_p", GENERATES | SERVER_MESSAGES, server_read_top_p},
+    {"top_k", GENERATES | SERVER_MESSAGES, server_read_top_k},
+    {"min_p", GENERATES | SERVER_MESSAGES, server_read_min_p},
     {"repeat_penalty", GENERATES, server_read_repeat_penalty},
-    {"seed", GENERATES, server_read_seed},
+    {"seed", GENERATES | SERVER_MESSAGES, server_read_seed},
     {"stop", GENERATES, server_read_stop},
     {"ignore_eos", GENERATES, read_ignore_eos},
     {"n", GENERATES, server_read_choices},
@@ -177,7 +199,8 @@ static const struct {
     {"json_schema", GENERATES, server_read_json_schema},
     {"modalities", SERVER_CHAT, read_modalities},
     {"tool_choice", SERVER_CHAT, read_tool_choice},
-    {"tools", SERVER_CHAT | SERVER_TEMPLATE, only_nothing},
+    {"tools", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, only_nothing},
+    {"tool_choice", MESSAGES, only_nothing},
     {"functions", SERVER_CHAT, only_nothing},
     {"function_call", SERVER_CHAT, read_tool_choice},
     {"parallel_tool_calls", SERVER_CHAT, harmless},
@@ -195,9 +218,9 @@ static const struct {
     {"suffix", SERVER_COMPLETION, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
     {"user", GENERATES, harmless},
-    {"metadata", GENERATES, harmless},
+    {"metadata", GENERATES | SERVER_MESSAGES, harmless},
     {"store", GENERATES, harmless},
-    {"service_tier", GENERATES, harmless},
+    {"service_tier", GENERATES | SERVER_MESSAGES, harmless},
     {"safety_identifier", GENERATES, harmless},
     {"prompt_cache_key", GENERATES, harmless},
     {"prompt_cache_retention", GENERATES, harmless},

@@ -61,7 +61,6 @@ typedef struct server_job {
     uint64_t n_written;
     size_t n_cached; /* tokens of the prompt that were evaluated before */
     server_finish finish;
-    size_t stop; /* which string, with SERVER_FINISH_STRING */
     int status;
     moe_error message;
     bool cancelled;

@@ -97,7 +97,7 @@ static void take_news(server_job *job, server_news *news)
                           .reports = job->reports,
                           .state = job->state,
                           .finish = job->finish,
-                          .stop = job->stop,
+                          .stop = job->stops.found,
                           .status = job->status,
                           .message = job->message,
                           .n_written = job->n_written,

@@ -51,7 +51,9 @@ struct server_reply {
     const char *model;
     int64_t created;
     size_t n_prompt;
-    size_t n_cached; /* of the first answer's prompt */
+    size_t n_cached;   /* of the first answer's prompt */
+    const char *block; /* of a stream of /v1/messages: the type of the block that is open; NULL */
+    uint32_t n_blocks;
     uint32_t n_answers;
     server_choice answers[SERVER_MOST_CHOICES];
 };
@@ -80,6 +82,9 @@ struct json_object *server_error_object(const server_error *error);
 /* "PREFIX_" and 24 random hexadecimal digits. */
 void server_random_id(char *out, size_t size, const char *prefix);
 
-extern const server_dialect server_openai; /* of /v1/chat/completions and /v1/completions */
+extern const server_dialect server_openai;   /* of /v1/chat/completions and /v1/completions */
+extern const server_dialect server_messages; /* of /v1/messages */
+/* An error as Anthropic's clients expect it. */
+struct json_object *server_messages_error(const server_error *error);
 
 #endif

@@ -18,7 +18,9 @@ typedef enum server_endpoint {
     SERVER_COMPLETION = 1 << 1, /* /v1/completions */
     SERVER_TOKENIZE = 1 << 2,   /* /tokenize */
     SERVER_DETOKENIZE = 1 << 3, /* /detokenize */
-    SERVER_TEMPLATE = 1 << 4    /* /apply-template */
+    SERVER_TEMPLATE = 1 << 4,   /* /apply-template */
+    SERVER_MESSAGES = 1 << 5,   /* /v1/messages */
+    SERVER_COUNT = 1 << 6       /* /v1/messages/count_tokens */
 } server_endpoint;
 
 enum { SERVER_MOST_CHOICES = 16 };
@@ -30,6 +32,7 @@ typedef struct server_request {
     uint32_t n_jobs;
     struct json_object *body; /* owned; the fields below point into it */
     struct json_object *messages;
+    struct json_object *system; /* of SERVER_MESSAGES: a string, or blocks of text */
     struct json_object *template_arguments;
     struct json_object *prompt;  /* a string, or an array of ids */
     struct json_object *content; /* of tokenize */

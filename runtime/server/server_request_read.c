@@ -7,6 +7,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "cli_json.h"
+
 enum { DEEPEST_JSON = 64 };
 
 /* ---- JSON ---- */
@@ -47,7 +49,8 @@ static bool require(struct json_object *value, const char *name, server_error *e
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error)
 {
-    bool generates = (request->endpoint & (SERVER_CHAT | SERVER_COMPLETION)) != 0;
+    const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT;
+    bool generates = (request->endpoint & with_job) != 0;
     if (generates) {
         request->n_jobs = 1;
         request->top_logprobs = -1;
@@ -82,8 +85,12 @@ bool server_request_read(server_request *request, const server_options *options,
                            "'stream_options' needs 'stream': true.");
     }
     switch (request->endpoint) {
+    case SERVER_MESSAGES:
+        return require(request->messages, "messages", error) &&
+               (request->has_max_tokens || require(NULL, "max_tokens", error));
     case SERVER_CHAT:
     case SERVER_TEMPLATE:
+    case SERVER_COUNT:
         return require(request->messages, "messages", error);
     case SERVER_COMPLETION:
         return require(request->prompt, "prompt", error);
@@ -96,6 +103,20 @@ bool server_request_read(server_request *request, const server_options *options,
 
 /* ---- Tokens ---- */
 
+/* The messages with the system's before them, in a new array; NULL when memory is short. */
+static struct json_object *prepend_system(const server_request *request)
+{
+    struct json_object *all = json_object_new_array();
+    struct json_object *first = json_object_new_object();
+    cli_json_put(first, "role", json_object_new_string("system"));
+    cli_json_put(first, "content", json_object_get(request->system));
+    cli_json_append(all, first);
+    for (size_t i = 0; i < json_object_array_length(request->messages); i++) {
+        cli_json_append(all, json_object_get(json_object_array_get_idx(request->messages, i)));
+    }
+    return all;
+}
+
 bool server_render(moe_chat_prompt **out, const server_request *request, const moe_engine *engine,
                    const server_options *options, server_error *error)
 {
@@ -104,7 +125,12 @@ bool server_render(moe_chat_prompt **out, const server_request *request, const m
     const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
     *out = NULL;
     moe_chat_options_init(&chat);
-    chat.messages = json_object_to_json_string_ext(request->messages, plain);
+    struct json_object *with_system = NULL;
+    if (request->system != NULL) {
+        with_system = prepend_system(request);
+    }
+    chat.messages = json_object_to_json_string_ext(
+        with_system != NULL ? with_system : request->messages, plain);
     chat.template_name = options->chat_template_name;
     chat.template_text = options->chat_template_text;
     chat.thinking = options->thinking;
@@ -113,6 +139,7 @@ bool server_render(moe_chat_prompt **out, const server_request *request, const m
             json_object_to_json_string_ext(request->template_arguments, plain);
     }
     int status = chat.messages == NULL ? MOE_ERR_MEMORY : moe_chat_render(out, engine, &chat, &err);
+    json_object_put(with_system);
     if (status == MOE_OK) {
         return true;
     }
@@ -215,8 +242,9 @@ bool server_request_prepare(server_request *request, const moe_engine *engine,
 {
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
-    const char *field = request->endpoint == SERVER_CHAT ? "messages" : "prompt";
-    bool taken = request->endpoint == SERVER_CHAT ? take_rendered(request, engine, options, error)
+    bool is_chat = request->endpoint != SERVER_COMPLETION;
+    const char *field = is_chat ? "messages" : "prompt";
+    bool taken = is_chat ? take_rendered(request, engine, options, error)
                  : json_object_is_type(request->prompt, json_type_array)
                      ? take_ids(request, &info, error)
                      : tokenize_prompt(request, engine, error);

@@ -47,6 +47,23 @@ static enum MHD_Result route_completion(server_exchange *exchange)
     return generate(exchange, SERVER_COMPLETION);
 }
 
+static enum MHD_Result route_messages(server_exchange *exchange)
+{
+    return generate(exchange, SERVER_MESSAGES);
+}
+
+static enum MHD_Result route_count(server_exchange *exchange)
+{
+    server *srv = exchange->srv;
+    if (!read_request(exchange, SERVER_COUNT) ||
+        !server_request_prepare(&exchange->request, srv->engine, srv->options, &exchange->error)) {
+        return server_answer_error(exchange);
+    }
+    struct json_object *object = json_object_new_object();
+    cli_json_u64(object, "input_tokens", exchange->request.job->n_tokens);
+    return answer_object(exchange, object);
+}
+
 static enum MHD_Result route_tokenize(server_exchange *exchange)
 {
     server_request *request = &exchange->request;
@@ -224,6 +241,7 @@ static const struct {
     enum MHD_Result (*answer)(server_exchange *exchange);
 } routes[] = {
     {"/v1/chat/completions", true, route_chat}, {"/v1/completions", true, route_completion},
+    {"/v1/messages", true, route_messages},     {"/v1/messages/count_tokens", true, route_count},
     {"/v1/models", false, route_models},        {"/tokenize", true, route_tokenize},
     {"/detokenize", true, route_detokenize},    {"/apply-template", true, route_template},
     {"/health", false, route_health},           {"/props", false, route_props},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Where the first stop string begins in the held text; SIZE_MAX: nowhere. */
-static size_t find_first(const server_stops *stops)
+static size_t find_first(server_stops *stops)
 {
     size_t first = SIZE_MAX;
     for (size_t i = 0; i < stops->n && stops->held.size > 0; i++) {
@@ -13,6 +13,7 @@ static size_t find_first(const server_stops *stops)
             memmem(stops->held.data, stops->held.size, stops->texts[i], stops->sizes[i]);
         if (at != NULL && (size_t)(at - stops->held.data) < first) {
             first = (size_t)(at - stops->held.data);
+            stops->found = i;
         }
     }
     return first;

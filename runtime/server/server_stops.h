@@ -15,6 +15,7 @@ typedef struct server_stops {
     char texts[SERVER_MOST_STOPS][SERVER_LONGEST_STOP]; /* UTF-8, not terminated, never empty */
     size_t sizes[SERVER_MOST_STOPS];
     size_t n;
+    size_t found; /* which string, with SERVER_STOPS_FOUND */
     cli_buffer held;
 } server_stops;
 

@@ -214,6 +214,7 @@ static const struct {
 } dialects[] = {
     {SERVER_CHAT, &server_openai, "chatcmpl-"},
     {SERVER_COMPLETION, &server_openai, "cmpl-"},
+    {SERVER_MESSAGES, &server_messages, "msg_"},
 };
 
 enum MHD_Result server_generate(server_exchange *exchange)
