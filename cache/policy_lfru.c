@@ -148,7 +148,7 @@ static void rank_layer(lfru_state *lfru, uint32_t layer)
 
 /* Updates the estimates of the layer that the pass has just left. A pass of many rows is more
  * evidence than one of a single row, so it counts as that many rows. */
-static void settle(lfru_state *lfru)
+static void update_estimates(lfru_state *lfru)
 {
     uint32_t first = lfru->layer * lfru->n_expert;
     double n_rows = 0;
@@ -200,7 +200,7 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     MOE_ASSERT(layer < lfru->n_layer);
     if (access->n_rows > 0) {
         if (layer != lfru->layer || access->pass != lfru->pass) {
-            settle(lfru);
+            update_estimates(lfru);
             begin_layer(lfru, layer, access->pass);
         }
         lfru->rows[expert] += access->n_rows;
@@ -258,7 +258,7 @@ static void lfru_lookahead(void *state, uint64_t first_pass, const moe_policy_fo
                            size_t n)
 {
     lfru_state *lfru = state;
-    settle(lfru);
+    update_estimates(lfru);
     moe_forecast_table_set(&lfru->ahead, first_pass, uses, n);
     for (uint32_t layer = 0; layer < lfru->n_layer; layer++) {
         rank_layer(lfru, layer);

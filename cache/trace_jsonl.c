@@ -26,8 +26,8 @@ typedef struct jsonl_reader {
     char *line; /* [capacity] */
     size_t capacity;
     uint64_t line_number;
-    uint32_t told_layers; /* from the options or the header; 0: neither has it */
-    uint32_t told_experts;
+    uint32_t stated_layers; /* from the options or the header; 0: neither has it */
+    uint32_t stated_experts;
     moe_trace *trace; /* NULL before the first row */
     bool has_passes;  /* set by the first row */
     uint64_t pass;    /* the last row's, as the file gives it */
@@ -73,17 +73,18 @@ static int read_number(jsonl_reader *reader, struct json_object *row, const char
 
 /* ---- The header ---- */
 
-static int read_told(jsonl_reader *reader, struct json_object *header, const char *name,
-                     uint32_t limit, uint32_t *told)
+static int read_stated(jsonl_reader *reader, struct json_object *header, const char *name,
+                       uint32_t limit, uint32_t *stated)
 {
     bool present;
     uint64_t value = 0;
     int status = read_number(reader, header, name, limit, &present, &value);
-    if (status == MOE_OK && present && *told != 0 && *told != value) {
-        return fail_line(reader, "\"%s\" is %" PRIu64 ", but %u was asked for", name, value, *told);
+    if (status == MOE_OK && present && *stated != 0 && *stated != value) {
+        return fail_line(reader, "\"%s\" is %" PRIu64 ", but %u was asked for", name, value,
+                         *stated);
     }
     if (status == MOE_OK && present) {
-        *told = (uint32_t)value;
+        *stated = (uint32_t)value;
     }
     return status;
 }
@@ -97,11 +98,12 @@ static int read_header(jsonl_reader *reader, struct json_object *header)
         status = fail_line(reader, "version %" PRIu64 " of the format is not known", version);
     }
     if (status == MOE_OK) {
-        status = read_told(reader, header, "n_layer", MOE_TRACE_MAX_LAYERS, &reader->told_layers);
+        status =
+            read_stated(reader, header, "n_layer", MOE_TRACE_MAX_LAYERS, &reader->stated_layers);
     }
     if (status == MOE_OK) {
         status =
-            read_told(reader, header, "n_expert", MOE_TRACE_MAX_EXPERTS, &reader->told_experts);
+            read_stated(reader, header, "n_expert", MOE_TRACE_MAX_EXPERTS, &reader->stated_experts);
     }
     return status;
 }
@@ -177,11 +179,11 @@ static int begin_trace(jsonl_reader *reader, size_t n_layer, bool has_passes, bo
     if (n_layer == 0 || n_layer > MOE_TRACE_MAX_LAYERS) {
         return fail_line(reader, "%zu layers: 1 to %u are possible", n_layer, MOE_TRACE_MAX_LAYERS);
     }
-    if (reader->told_layers != 0 && reader->told_layers != n_layer) {
-        return fail_line(reader, "%zu layers instead of %u", n_layer, reader->told_layers);
+    if (reader->stated_layers != 0 && reader->stated_layers != n_layer) {
+        return fail_line(reader, "%zu layers instead of %u", n_layer, reader->stated_layers);
     }
     reader->has_passes = has_passes;
-    reader->trace = moe_trace_new((uint32_t)n_layer, reader->told_experts, has_gates);
+    reader->trace = moe_trace_new((uint32_t)n_layer, reader->stated_experts, has_gates);
     return reader->trace == NULL ? fail_memory(reader) : MOE_OK;
 }
 
@@ -391,8 +393,8 @@ static int read_lines(jsonl_reader *reader)
 int moe_trace_read_jsonl(moe_trace **out, const moe_trace_open_options *options, moe_error *err)
 {
     jsonl_reader reader = {.options = options,
-                           .told_layers = options->n_layer,
-                           .told_experts = options->n_expert,
+                           .stated_layers = options->n_layer,
+                           .stated_experts = options->n_expert,
                            .err = err};
     int status;
     reader.file = fopen(options->path, "rbe");

@@ -229,7 +229,7 @@ int cmd_plan(const cli_options *given)
 {
     cli_options speculating = *given; /* as run would speculate, since this plan is for run */
     const cli_options *options = &speculating;
-    cli_speculate_unless_told(&speculating);
+    cli_speculate_by_default(&speculating);
     cli_engine_settings settings;
     moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error err = {""};

@@ -83,7 +83,7 @@ int cmd_run(const cli_options *given)
 {
     cli_options speculating = *given;
     const cli_options *options = &speculating;
-    cli_speculate_unless_told(&speculating);
+    cli_speculate_by_default(&speculating);
     cli_buffer text = {NULL, 0, 0};
     moe_engine *engine = NULL;
     bool converse = options->prompt == NULL && options->prompt_file == NULL &&

@@ -95,7 +95,7 @@ int cmd_serve(const cli_options *given)
     key_list keys = {.n = 0};
     cli_chat_template chat_template = {.name = NULL};
     moe_engine *engine = NULL;
-    cli_speculate_unless_told(&speculating);
+    cli_speculate_by_default(&speculating);
     speculating.server_sessions = options->server_sessions == 0 ? 4 : options->server_sessions;
     if (options->server_sessions > rows) {
         return cli_fail(CLI_EXIT_USAGE,

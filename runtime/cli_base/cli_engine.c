@@ -59,7 +59,7 @@ static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *op
     return CLI_EXIT_OK;
 }
 
-void cli_speculate_unless_told(cli_options *options)
+void cli_speculate_by_default(cli_options *options)
 {
     bool is_baseline = options->offload != NULL && strcmp(options->offload, "auto") != 0;
     if (options->speculate == NULL && !is_baseline && options->lookahead == NULL) {

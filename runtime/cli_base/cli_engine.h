@@ -14,7 +14,7 @@
 
 /* Makes --speculate auto the default, except in the modes of --offload that serve for comparison.
  */
-void cli_speculate_unless_told(cli_options *options);
+void cli_speculate_by_default(cli_options *options);
 
 /* Fills the library's options, which are settings->options. A percentage of the file needs its
  * size, so this may fail: an exit code. The caller sets progress and log. */

@@ -60,7 +60,7 @@ int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const 
                              moe_error *err)
 {
     int status = MOE_OK;
-    if (!moe_length_listens(s->control[MOE_DRAFTER_NGRAM])) {
+    if (!moe_length_wants_silent_drafts(s->control[MOE_DRAFTER_NGRAM])) {
         return MOE_OK;
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {

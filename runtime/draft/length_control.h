@@ -65,7 +65,7 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
 
 /* Whether, when nothing is to be drafted, moe_length_note_token() should still report silent
  * drafts: drafts that were not verified, but compared with what was then written. */
-bool moe_length_listens(const moe_length_control *control);
+bool moe_length_wants_silent_drafts(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;

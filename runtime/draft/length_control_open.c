@@ -116,9 +116,9 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
     control->ops->note_token(control, depth, clamped, accepted);
 }
 
-bool moe_length_listens(const moe_length_control *control)
+bool moe_length_wants_silent_drafts(const moe_length_control *control)
 {
-    return control->ops->listens != NULL && control->ops->listens(control);
+    return control->ops->wants_silent_drafts != NULL && control->ops->wants_silent_drafts(control);
 }
 
 /* If memory for the trace is short, it stops growing: a plot is no reason to fail a decode. */

@@ -30,7 +30,7 @@ typedef struct moe_length_ops {
                     const double *fetch_cost, uint32_t n);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
-    bool (*listens)(const moe_length_control *control); /* NULL: never listens */
+    bool (*wants_silent_drafts)(const moe_length_control *control); /* NULL: never */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
 } moe_length_ops;
 

@@ -92,7 +92,7 @@ static void survival_note(moe_length_control *control, uint32_t depth, float con
     s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
 }
 
-static bool survival_listens(const moe_length_control *control)
+static bool survival_wants_silent_drafts(const moe_length_control *control)
 {
     return control->draft_length == 0;
 }
@@ -367,5 +367,5 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .continues = survival_continues,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
-                                                .listens = survival_listens,
+                                                .wants_silent_drafts = survival_wants_silent_drafts,
                                                 .end = survival_end};

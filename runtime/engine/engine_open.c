@@ -26,7 +26,7 @@
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
 /* A reserve for staging of weights, the reader's tables, thread stacks, a session's sampler. */
-#define SUNDRY_BYTES (4u << 20)
+#define RESERVE_BYTES (4u << 20)
 
 /* Baselines that keep only experts kept for good. */
 static bool keeps_nothing(moe_offload_mode mode)
@@ -118,7 +118,7 @@ static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
     needs |= kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8 ? MOE_DEVICE_SMALL_KV : 0;
     for (uint32_t l = 0; l < c->n_layer; l++) {
         const moe_layer_kind *layer = &c->layers[l];
-        bool masked = layer->window > 0 || layer->chunk > 0 || layer->tempered;
+        bool masked = layer->window > 0 || layer->chunk > 0 || layer->scales_queries;
         needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
         limited = limited || layer->expert_limit != 0.0f || layer->shared_limit != 0.0f;
     }
@@ -294,7 +294,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .kv_bytes_per_page = engine->kv.page_bytes,
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
-            moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + SUNDRY_BYTES +
+            moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + RESERVE_BYTES +
             moe_pass_buffers_host_bytes(c, piece_rows) +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes =

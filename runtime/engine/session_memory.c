@@ -96,7 +96,7 @@ int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe
 void moe_session_give_back_pages(moe_engine *engine)
 {
     moe_kv_pool_trim(&engine->kv);
-    moe_memory_border_settle(&engine->border);
+    moe_memory_border_give_back(&engine->border);
 }
 
 void moe_session_give_memory(moe_session *session)

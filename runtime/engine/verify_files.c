@@ -138,7 +138,7 @@ static int open_calibration(verification *v, moe_error *err)
 
 /* ---- The weights ---- */
 
-static void tell_damage(const verification *v, const moe_model_part *part, moe_damage_kind kind)
+static void report_damage(const verification *v, const moe_model_part *part, moe_damage_kind kind)
 {
     const moe_gguf_tensor *tensor = moe_gguf_tensor_at(v->gguf, part->tensor);
     char name[NAME_SIZE];
@@ -204,7 +204,7 @@ static int verify_part(verification *v, size_t index, moe_error *err)
     v->result->n_checksums += has_checksum;
     v->result->n_parts++;
     if (!good) {
-        tell_damage(v, part, has_checksum ? MOE_DAMAGE_CHECKSUM : MOE_DAMAGE_NOT_FINITE);
+        report_damage(v, part, has_checksum ? MOE_DAMAGE_CHECKSUM : MOE_DAMAGE_NOT_FINITE);
     }
     return MOE_OK;
 }

@@ -64,9 +64,9 @@ static int check_buddies(const moe_lossy_options *l, moe_error *err)
 static int check_budget(const moe_engine_options *o, moe_error *err)
 {
     const moe_lossy_options *l = o->lossy;
-    bool is_told = l->budget_order != MOE_BUDGET_BY_ROUTER || l->budget_truncates ||
-                   l->budget_free_resident || moe_lossy_is_measured(o);
-    if (l->expert_budget == 0 && is_told) {
+    bool has_settings = l->budget_order != MOE_BUDGET_BY_ROUTER || l->budget_truncates ||
+                        l->budget_free_resident || moe_lossy_is_measured(o);
+    if (l->expert_budget == 0 && has_settings) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "an expert budget's mode acts on an expert budget, "
                         "and there is none (options.lossy.expert_budget)");

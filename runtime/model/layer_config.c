@@ -100,6 +100,6 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l);
         layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l);
         read_heads(r, config, l, inside, &layer->heads);
-        layer->tempered = config->temperature_scale != 0 && (!chunks || layer->no_rope);
+        layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

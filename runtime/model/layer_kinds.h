@@ -42,7 +42,7 @@ typedef struct moe_layer_kind {
                       */
     uint32_t chunk;  /* ... and only to those of its own chunk of so many positions; 0: no chunks */
     bool no_rope;    /* no rotary embedding of queries and keys */
-    bool tempered;   /* queries are scaled by position (moe_model_config.temperature_scale) */
+    bool scales_queries; /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
 
 /* Sizes of a recurrent layer. For each such layer a sequence has

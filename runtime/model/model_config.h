@@ -123,7 +123,7 @@ typedef struct moe_model_config {
     float attention_out_scale; /* of attention's output; default 1 */
     bool values_normed;        /* RMS norm of each head's value, without a weight */
     bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
-    /* In tempered layers the query at position p is multiplied by
+    /* In layers with scales_queries the query at position p is multiplied by
      * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
     float temperature_scale; /* 0: none */
     uint32_t temperature_length;

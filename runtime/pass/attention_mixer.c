@@ -282,7 +282,8 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
                                .cap = c->attention_cap,
                                .window = c->layers[layer].window,
                                .chunk = c->layers[layer].chunk,
-                               .row_scales = c->layers[layer].tempered ? b->temperatures : NULL,
+                               .row_scales =
+                                   c->layers[layer].scales_queries ? b->temperatures : NULL,
                                .sinks = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_SINKS)->data,
                                .out = b->attention};
     return device->ops->attention(device, &attention, pass->n_rows, err);

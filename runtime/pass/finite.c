@@ -123,8 +123,8 @@ static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_
     return status;
 }
 
-static int tell_origin(const moe_runner *runner, const moe_pass *pass, const origin *o,
-                       moe_error *err)
+static int fail_at_origin(const moe_runner *runner, const moe_pass *pass, const origin *o,
+                          moe_error *err)
 {
     static const char remedy[] =
         "the model's weights are damaged, or too large for the arithmetic: "
@@ -149,7 +149,7 @@ int moe_pass_fail_not_finite(moe_runner *runner, const moe_pass *pass, moe_error
 {
     origin o = {.found = false};
     int status = find_origin(runner, pass, &o, err);
-    return status != MOE_OK ? status : tell_origin(runner, pass, &o, err);
+    return status != MOE_OK ? status : fail_at_origin(runner, pass, &o, err);
 }
 
 int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *err)

@@ -106,7 +106,7 @@ void moe_memory_border_give(moe_memory_border *b, uint64_t bytes)
     b->ram_granted -= bytes;
 }
 
-void moe_memory_border_settle(moe_memory_border *b)
+void moe_memory_border_give_back(moe_memory_border *b)
 {
     uint64_t taken = moe_expert_store_take_back(*b->experts, min_u64(b->ram_free, b->ram_taken));
     MOE_ASSERT(taken <= b->ram_free && taken <= b->ram_taken);

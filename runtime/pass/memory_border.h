@@ -46,7 +46,7 @@ int moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **
                                 moe_error *err);
 void moe_memory_border_give_page(moe_memory_border *border, size_t bytes, void *memory, bool lent);
 /* Gives free memory back to expert slots. */
-void moe_memory_border_settle(moe_memory_border *border);
+void moe_memory_border_give_back(moe_memory_border *border);
 /* Whole-structure check for tests' assertions: grants, free memory and slots add up. */
 bool moe_memory_border_check(const moe_memory_border *border);
 

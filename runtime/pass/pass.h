@@ -52,7 +52,7 @@ typedef struct moe_pass_buffers {
     float *rope_sin;
     float *window_cos; /* [rows][window_n_rot / 2], of layers with a window; or NULL */
     float *window_sin;
-    float *temperatures;   /* [rows]: scales of queries in tempered layers */
+    float *temperatures;   /* [rows]: scales of queries, of layers with scales_queries */
     float *input_scales;   /* [rows * n_expert_used], in the plan's order: of experts' inputs */
     float *output_weights; /* [rows][n_expert_used]: of outputs, where weights scale the inputs */
     uint32_t *chosen;      /* [rows][n_expert_used] */

@@ -30,7 +30,7 @@ static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
     }
 }
 
-/* Fills in the scales of the rows' queries in tempered layers. */
+/* Fills in the scales of the rows' queries, of layers with scales_queries. */
 static void fill_temperatures(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_model_config *c = runner->config;

@@ -4,10 +4,10 @@
  * slot whose expert was not resident when the pass began.
  *
  * A draft's picks go to foresight. After another pass without missing picks, the store and the
- * observers are told of its layers as if the host had routed them. For lossy passes the host edits
- * the routers' choice once more, for its counts; if the device edited differently (entropies may
- * differ in their last bits), the pass runs again. After a pass whose result cannot be used, the
- * host routes for a while, twice as long each time in a row. */
+ * observers are told of its layers as if the host had routed them. For lossy passes the host
+ * edits the routers' choice once more, for its counts; if the device edited differently (entropies
+ * may differ in their last bits), the pass runs again. After a pass whose result cannot be used,
+ * the host routes for a while, twice as long each time in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
 #include <stdlib.h>
@@ -188,7 +188,7 @@ static void foresee(const moe_recorded_pass *r, const moe_pass *pass)
     for (uint32_t l = 0; l < c->n_layer; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_draft_foresee(r->parts->speculation, pass, l, 0,
-                              moe_recorded_table_told(&r->table, l).picks);
+                              moe_recorded_table_results(&r->table, l).picks);
         }
     }
 }
@@ -197,29 +197,29 @@ static bool has_missed(const moe_recorded_pass *r)
 {
     uint32_t n = 0;
     for (uint32_t l = 0; l < r->runner->config->n_layer; l++) {
-        n += *moe_recorded_table_told(&r->table, l).missing;
+        n += *moe_recorded_table_results(&r->table, l).missing;
     }
     return n > 0;
 }
 
 /* Copies the choice to the pass's buffers, or back. */
-static void show_choice(moe_runner *runner, const moe_told_layer *told)
+static void show_choice(moe_runner *runner, const moe_recorded_results *results)
 {
     moe_pass_buffers *b = &runner->buffers;
     uint32_t n_used = runner->config->n_expert_used;
-    memcpy(b->chosen, told->picks, n_used * sizeof *b->chosen);
-    memcpy(b->chosen_weights, told->weights, n_used * sizeof *b->chosen_weights);
-    if (told->probs != NULL) {
-        memcpy(b->router_probs, told->probs, runner->config->n_expert * sizeof *b->router_probs);
+    memcpy(b->chosen, results->picks, n_used * sizeof *b->chosen);
+    memcpy(b->chosen_weights, results->weights, n_used * sizeof *b->chosen_weights);
+    if (results->probs != NULL) {
+        memcpy(b->router_probs, results->probs, runner->config->n_expert * sizeof *b->router_probs);
     }
 }
 
-static void keep_choice(const moe_runner *runner, moe_told_layer *told)
+static void keep_choice(const moe_runner *runner, moe_recorded_results *results)
 {
     const moe_pass_buffers *b = &runner->buffers;
     uint32_t n_used = runner->config->n_expert_used;
-    memcpy(told->picks, b->chosen, n_used * sizeof *b->chosen);
-    memcpy(told->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
+    memcpy(results->picks, b->chosen, n_used * sizeof *b->chosen);
+    memcpy(results->weights, b->chosen_weights, n_used * sizeof *b->chosen_weights);
 }
 
 /* Replaces the routers' choice by the host's edit of it. False if the device's edit differs. */
@@ -229,11 +229,11 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
     const moe_model_config *c = runner->config;
     bool same = true;
     for (uint32_t l = 0; l < c->n_layer && same; l++) {
-        moe_told_layer told = moe_recorded_table_told(&r->table, l);
+        moe_recorded_results results = moe_recorded_table_results(&r->table, l);
         if (!moe_layer_has_experts(c, l)) {
             continue;
         }
-        show_choice(runner, &told);
+        show_choice(runner, &results);
         if (r->parts->speculation != NULL) {
             moe_draft_note_routes(r->parts->speculation, pass, l);
         }
@@ -241,9 +241,9 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
             moe_lossy_edit_routes(r->parts->lossy, pass, l,
                                   moe_recorded_table_residents(&r->table, l));
         }
-        same = told.chosen == NULL || memcmp(told.chosen, runner->buffers.chosen,
-                                             c->n_expert_used * sizeof *told.chosen) == 0;
-        keep_choice(runner, &told);
+        same = results.chosen == NULL || memcmp(results.chosen, runner->buffers.chosen,
+                                                c->n_expert_used * sizeof *results.chosen) == 0;
+        keep_choice(runner, &results);
     }
     return same;
 }
@@ -255,8 +255,8 @@ static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, moe_err
     int status = MOE_OK;
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
-            moe_told_layer told = moe_recorded_table_told(&r->table, l);
-            show_choice(r->runner, &told);
+            moe_recorded_results results = moe_recorded_table_results(&r->table, l);
+            show_choice(r->runner, &results);
             status = moe_feed_forward_note(r->runner, pass, l, err);
         }
     }
@@ -274,7 +274,7 @@ static void note_miss(moe_recorded_pass *r)
 static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
-    int status = moe_recorded_table_listen(&r->table, r->runner->device, err);
+    int status = moe_recorded_table_download(&r->table, r->runner->device, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -302,7 +302,7 @@ static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
     int status = MOE_OK;
     r->parts->speculation->n_recorded_passes++;
     if (r->parts->speculation->foresight) {
-        status = moe_recorded_table_listen(&r->table, r->runner->device, err);
+        status = moe_recorded_table_download(&r->table, r->runner->device, err);
         if (status == MOE_OK) {
             foresee(r, pass);
         }
@@ -335,9 +335,9 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
     bool is_draft = r->kind == MOE_RECORDED_DRAFT;
-    bool restless = is_draft && r->parts->speculation->draft_experts > 0;
-    int status = moe_recorded_table_refresh(&r->table, runner,
-                                            is_draft ? r->parts->speculation : NULL, restless, err);
+    bool may_change = is_draft && r->parts->speculation->draft_experts > 0;
+    int status = moe_recorded_table_refresh(
+        &r->table, runner, is_draft ? r->parts->speculation : NULL, may_change, err);
     if (status != MOE_OK) {
         return status;
     }

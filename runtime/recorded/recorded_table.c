@@ -10,7 +10,7 @@
 
 /* ---- Memory ---- */
 
-static size_t told_words(const moe_model_config *c, bool has_buddies)
+static size_t results_words(const moe_model_config *c, bool has_buddies)
 {
     size_t picks = (size_t)c->n_layer * c->n_expert_used;
     size_t more = has_buddies ? (size_t)c->n_layer * c->n_expert + picks : 0;
@@ -32,10 +32,10 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     t->has_affinity = o->affinity != NULL;
     t->max_buddies = o->max_buddies;
     t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
-    t->told_at = c->n_layer * t->layer_bytes;
-    t->told_bytes = told_words(c, t->max_buddies > 0) * sizeof(uint32_t);
-    t->stand_ins_at = t->told_at + moe_align64(t->told_bytes);
-    t->bytes = t->stand_ins_at;
+    t->results_at = c->n_layer * t->layer_bytes;
+    t->results_bytes = results_words(c, t->max_buddies > 0) * sizeof(uint32_t);
+    t->substitutes_at = t->results_at + moe_align64(t->results_bytes);
+    t->bytes = t->substitutes_at;
     t->bytes += t->has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0;
     t->bytes += t->max_buddies > 0 ? c->n_layer * buddies_bytes(c, t->max_buddies) : 0;
 }
@@ -64,7 +64,7 @@ static int upload_buddies(moe_recorded_table *t, moe_device *device, const moe_b
             memcpy(ids + (size_t)e * t->max_buddies, list->buddies + (size_t)e * list->max,
                    list->max * sizeof *ids);
         }
-        status = device->ops->upload(device, t->memory + t->stand_ins_at + l * layer_bytes, layer,
+        status = device->ops->upload(device, t->memory + t->substitutes_at + l * layer_bytes, layer,
                                      layer_bytes, err);
     }
     free(layer);
@@ -79,8 +79,8 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     lay_out(t, config, options);
     t->table = moe_calloc(config->n_layer, t->layer_bytes);
     t->fresh = moe_calloc(1, t->layer_bytes);
-    t->told = moe_calloc(1, t->told_bytes);
-    if (t->table == NULL || t->fresh == NULL || t->told == NULL) {
+    t->results = moe_calloc(1, t->results_bytes);
+    if (t->table == NULL || t->fresh == NULL || t->results == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
     void *memory;
@@ -89,13 +89,13 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
         return status;
     }
     t->memory = memory;
-    status = ops->upload(device, t->memory, t->table, t->told_at, err);
+    status = ops->upload(device, t->memory, t->table, t->results_at, err);
     if (status == MOE_OK) { /* layers without experts have no results */
-        status = ops->upload(device, t->memory + t->told_at, t->told, t->told_bytes, err);
+        status = ops->upload(device, t->memory + t->results_at, t->results, t->results_bytes, err);
     }
     if (status == MOE_OK && options->affinity != NULL) {
-        status = ops->upload(device, t->memory + t->stand_ins_at, options->affinity,
-                             t->bytes - t->stand_ins_at, err);
+        status = ops->upload(device, t->memory + t->substitutes_at, options->affinity,
+                             t->bytes - t->substitutes_at, err);
     }
     return status == MOE_OK && t->max_buddies > 0 ? upload_buddies(t, device, options->buddies, err)
                                                   : status;
@@ -108,7 +108,7 @@ void moe_recorded_table_close(moe_recorded_table *t, moe_device *device)
     }
     free(t->table);
     free(t->fresh);
-    free(t->told);
+    free(t->results);
     *t = (moe_recorded_table){0};
 }
 
@@ -160,11 +160,11 @@ static int refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t lay
 }
 
 int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
-                               const moe_speculation *confined, bool restless, moe_error *err)
+                               const moe_speculation *confined, bool may_change, moe_error *err)
 {
     uint64_t version = moe_expert_store_version(runner->experts);
     int status = MOE_OK;
-    if (t->has_version && version == t->version && !restless) {
+    if (t->has_version && version == t->version && !may_change) {
         return MOE_OK;
     }
     for (uint32_t l = 0; l < t->config->n_layer && status == MOE_OK; l++) {
@@ -178,15 +178,15 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
 
 /* ---- Results ---- */
 
-static moe_told_layer places(const moe_recorded_table *t, uint8_t *told, uint32_t layer)
+static moe_recorded_results places(const moe_recorded_table *t, uint8_t *results, uint32_t layer)
 {
     const moe_model_config *c = t->config;
     size_t n_used = c->n_expert_used;
     size_t picks = c->n_layer * n_used;
-    uint32_t *words = (uint32_t *)told;
-    moe_told_layer l = {.picks = words + layer * n_used,
-                        .weights = (float *)words + picks + layer * n_used,
-                        .missing = words + 2 * picks + layer};
+    uint32_t *words = (uint32_t *)results;
+    moe_recorded_results l = {.picks = words + layer * n_used,
+                              .weights = (float *)words + picks + layer * n_used,
+                              .missing = words + 2 * picks + layer};
     if (t->max_buddies > 0) {
         uint32_t *more = words + 2 * picks + c->n_layer;
         l.probs = (float *)more + (size_t)layer * c->n_expert;
@@ -195,9 +195,9 @@ static moe_told_layer places(const moe_recorded_table *t, uint8_t *told, uint32_
     return l;
 }
 
-moe_told_layer moe_recorded_table_told(const moe_recorded_table *t, uint32_t layer)
+moe_recorded_results moe_recorded_table_results(const moe_recorded_table *t, uint32_t layer)
 {
-    return places(t, t->told, layer);
+    return places(t, t->results, layer);
 }
 
 void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_resident_experts *job,
@@ -205,20 +205,20 @@ void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_re
 {
     const moe_model_config *c = t->config;
     uint8_t *table = t->memory + layer * t->layer_bytes;
-    const uint8_t *stand_ins = t->memory + t->stand_ins_at;
-    moe_told_layer told = places(t, t->memory + t->told_at, layer);
+    const uint8_t *substitutes = t->memory + t->substitutes_at;
+    moe_recorded_results results = places(t, t->memory + t->results_at, layer);
     job->resident = residents_in(t, table);
     job->addresses = (const moe_expert_address *)table;
-    job->picks = told.picks;
-    job->weights = told.weights;
-    job->n_missing = told.missing;
-    job->probs = told.probs;
-    job->chosen = told.chosen;
+    job->picks = results.picks;
+    job->weights = results.weights;
+    job->n_missing = results.missing;
+    job->probs = results.probs;
+    job->chosen = results.chosen;
     if (t->has_affinity) {
-        job->affinity = (const uint16_t *)stand_ins + (size_t)layer * c->n_expert * c->n_expert;
+        job->affinity = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
     }
     if (t->max_buddies > 0) {
-        const uint8_t *lists = stand_ins + layer * buddies_bytes(c, t->max_buddies);
+        const uint8_t *lists = substitutes + layer * buddies_bytes(c, t->max_buddies);
         buddies->count = (const uint32_t *)lists;
         buddies->buddies = (const uint16_t *)(lists + moe_align64(c->n_expert * sizeof(uint32_t)));
         buddies->max = t->max_buddies;
@@ -226,7 +226,8 @@ void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_re
     }
 }
 
-int moe_recorded_table_listen(moe_recorded_table *t, moe_device *device, moe_error *err)
+int moe_recorded_table_download(moe_recorded_table *t, moe_device *device, moe_error *err)
 {
-    return device->ops->download(device, t->told, t->memory + t->told_at, t->told_bytes, err);
+    return device->ops->download(device, t->results, t->memory + t->results_at, t->results_bytes,
+                                 err);
 }

@@ -23,25 +23,25 @@ typedef struct moe_recorded_table_options {
 } moe_recorded_table_options;
 
 /* The results of a pass: places on the host, or on the device. */
-typedef struct moe_told_layer {
+typedef struct moe_recorded_results {
     uint32_t *picks;   /* [n_used] the router's */
     float *weights;    /* [n_used] likewise */
     uint32_t *missing; /* number of picks that nothing could serve */
     float *probs;      /* [n_expert], or NULL without buddies */
     uint32_t *chosen;  /* [n_used] the experts that served the ranks, likewise */
-} moe_told_layer;
+} moe_recorded_results;
 
 typedef struct moe_recorded_table {
     const moe_model_config *config;
     uint8_t *memory; /* device */
     size_t bytes;
     size_t layer_bytes;
-    size_t told_at, told_bytes, stand_ins_at;
+    size_t results_at, results_bytes, substitutes_at;
     bool has_affinity;
     uint32_t max_buddies; /* 0: none */
     uint8_t *table;       /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;       /* of one layer */
-    uint8_t *told;        /* of the last pass */
+    uint8_t *results;     /* of the last pass */
     uint64_t version;     /* the store's, when the table was made */
     bool has_version;
 } moe_recorded_table;
@@ -56,17 +56,18 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
 /* Brings changed layers up to date. confined: the speculation whose drafts use the table, by
- * moe_draft_residents(); else NULL. restless: what it lets drafts use may change without the store.
+ * moe_draft_residents(); else NULL. may_change: what it lets drafts use may change without the
+ * store.
  */
 int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
-                               const moe_speculation *confined, bool restless, moe_error *err);
+                               const moe_speculation *confined, bool may_change, moe_error *err);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
 /* Writes the layer's places on the device into the job, and its buddies' into *buddies. */
 void moe_recorded_table_fill(const moe_recorded_table *table, uint32_t layer,
                              moe_resident_experts *job, moe_resident_buddies *buddies);
 /* Copies the last pass's results to the host; and returns a layer's place in them. */
-int moe_recorded_table_listen(moe_recorded_table *table, moe_device *device, moe_error *err);
-moe_told_layer moe_recorded_table_told(const moe_recorded_table *table, uint32_t layer);
+int moe_recorded_table_download(moe_recorded_table *table, moe_device *device, moe_error *err);
+moe_recorded_results moe_recorded_table_results(const moe_recorded_table *table, uint32_t layer);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct server_choice {
     server_finish finish;
     size_t stop; /* which stop string, with SERVER_FINISH_STRING */
     uint64_t n_written;
-    bool is_told; /* its end has been */
+    bool has_settings; /* its end has been */
     /* How much of it a stream has told. */
     size_t content_told, reasoning_told, reports_told;
 } server_choice;

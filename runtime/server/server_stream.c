@@ -121,8 +121,8 @@ static bool tell(server_exchange *exchange, uint32_t index)
         answer->reasoning_told = answer->reasoning.size;
         answer->reports_told = answer->reports.size;
     }
-    if (answer->state == SERVER_DONE && !answer->is_told) {
-        answer->is_told = true;
+    if (answer->state == SERVER_DONE && !answer->has_settings) {
+        answer->has_settings = true;
         stored = stored && reply->dialect->finish(reply, index, out);
         if (all_done(reply)) {
             exchange->events_end = true;

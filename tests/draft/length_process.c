@@ -70,7 +70,7 @@ void length_process_run(const length_process *p, moe_length_control *control,
         draft d;
         double accept = other ? p->accept_other : p->accept;
         make_draft(p, control, accept, limit, &random, &d);
-        if (limit == 0 && silently && moe_length_listens(control)) {
+        if (limit == 0 && silently && moe_length_wants_silent_drafts(control)) {
             hear_silent_draft(p, control, accept, &random);
         }
         uint32_t n_passes = p->draft > 0 ? d.n : 0;

@@ -126,7 +126,7 @@ static uint32_t first_draft(bool heard, bool stands)
         if (k > 0) {
             break;
         }
-        assert_true(moe_length_listens(control));
+        assert_true(moe_length_wants_silent_drafts(control));
         if (heard) {
             moe_length_note_token(control, 1, 0.5f, stands);
         }
@@ -143,7 +143,7 @@ static void survival_hears_silent_drafts(void **state)
     assert_true(first_draft(true, true) < unheard);
     assert_int_equal(first_draft(true, false), 500); /* nothing was lost */
     moe_length_control *cascade = length_control_of(MOE_LENGTH_CASCADE, 3);
-    assert_false(moe_length_listens(cascade));
+    assert_false(moe_length_wants_silent_drafts(cascade));
     moe_length_control_free(&cascade);
 }
 

@@ -227,8 +227,8 @@ static int read_rows(cli_bench_log *log, char *text, size_t size, size_t *good)
 }
 
 /* Takes over what an older run left: keeps whole lines, cuts off a torn one. */
-static int go_on(cli_bench_log *log, cli_buffer *head, size_t identity_bytes, cli_buffer *text,
-                 struct json_object *identity)
+static int continue_log(cli_bench_log *log, cli_buffer *head, size_t identity_bytes,
+                        cli_buffer *text, struct json_object *identity)
 {
     char *last = text->size > 0 ? memrchr(text->data, '\n', text->size) : NULL;
     size_t whole = last != NULL ? (size_t)(last - text->data) + 1 : 0;
@@ -303,7 +303,8 @@ static int open_path(cli_bench_log *log, struct json_object *identity)
     }
     if (code == CLI_EXIT_OK && exists) {
         code = cli_read_file(&text, o->path);
-        code = code == CLI_EXIT_OK ? go_on(log, &head, identity_bytes, &text, identity) : code;
+        code =
+            code == CLI_EXIT_OK ? continue_log(log, &head, identity_bytes, &text, identity) : code;
     } else if (code == CLI_EXIT_OK) {
         code = write_all(log, &head);
     }
