@@ -5,6 +5,7 @@
 
 #include "cli_engine.h"
 #include "cli_json.h"
+#include "cli_overrides.h"
 #include "cli_prompt.h"
 #include "commands.h"
 
@@ -37,11 +38,16 @@ static int print_pieces(const moe_engine *engine, const int32_t *tokens, size_t 
 static int open_vocabulary(moe_engine **out, const cli_options *options)
 {
     moe_engine_options engine_options;
+    cli_overrides overrides;
     moe_error err = {""};
+    int code = cli_overrides_read(&overrides, &options->overrides);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     moe_engine_options_init(&engine_options);
     engine_options.model_path = options->model;
-    engine_options.metadata_overrides =
-        options->overrides.text[0] != '\0' ? options->overrides.text : NULL;
+    engine_options.metadata_overrides = overrides.list;
+    engine_options.n_metadata_overrides = overrides.n;
     engine_options.vocabulary_only = true;
     int status = moe_engine_open(out, &engine_options, &err);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);

@@ -88,6 +88,8 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     moe_lossy_options *lossy = &settings->lossy;
     moe_lab_options *lab = &settings->lab;
     int code = cli_engine_words(settings, options);
+    code =
+        code == CLI_EXIT_OK ? cli_overrides_read(&settings->overrides, &options->overrides) : code;
     if (code != CLI_EXIT_OK) {
         return code;
     }
@@ -109,8 +111,8 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
-    engine_options->metadata_overrides =
-        options->overrides.text[0] != '\0' ? options->overrides.text : NULL;
+    engine_options->metadata_overrides = settings->overrides.list;
+    engine_options->n_metadata_overrides = settings->overrides.n;
     engine_options->draft_max = (uint32_t)options->draft_max;
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;
     lab->draft_experts = (uint32_t)options->draft_experts;

@@ -46,7 +46,8 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     if (status == MOE_OK) {
         engine->reading.gguf = engine->gguf;
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);
-        status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
+        status =
+            moe_gguf_override(engine->gguf, o->metadata_overrides, o->n_metadata_overrides, err);
     }
     if (status == MOE_OK) {
         status = moe_model_config_read(&engine->config, engine->gguf, err);

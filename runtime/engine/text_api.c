@@ -58,7 +58,8 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, 
         status = moe_model_open(&engine->gguf, o->model_path, &engine->reading, err);
     }
     if (status == MOE_OK) {
-        status = moe_gguf_override(engine->gguf, o->metadata_overrides, err);
+        status =
+            moe_gguf_override(engine->gguf, o->metadata_overrides, o->n_metadata_overrides, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_texts(engine, err);

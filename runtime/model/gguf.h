@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include <moe/status.h>
+#include <moe/moe.h>
 
 typedef enum moe_gguf_type {
     MOE_GGUF_U8 = 0,
@@ -85,10 +85,10 @@ int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *r
                      moe_error *err);
 void moe_gguf_close(moe_gguf **gguf);
 
-/* Replaces or adds metadata: "KEY=TYPE:VALUE", several with commas between; TYPE is int, float,
- * bool or str. Call once, before metadata is read. NULL: nothing to do. After a failure the model
- * must be closed. */
-int moe_gguf_override(moe_gguf *gguf, const char *overrides, moe_error *err);
+/* Replaces or adds metadata, of which it keeps copies. Call once, before metadata is read. NULL:
+ * nothing to do. After a failure the model must be closed. */
+int moe_gguf_override(moe_gguf *gguf, const moe_metadata_override *overrides, size_t n,
+                      moe_error *err);
 
 /* Like open, from a header in memory (not copied; must outlive the reader), for tests and fuzzing.
  * The data section is assumed to be data_size bytes minus the header. */

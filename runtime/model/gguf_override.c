@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata that the caller gives in place of the file's: "KEY=TYPE:VALUE", several with commas
- * between. TYPE is int, float, bool or str. */
-#include <errno.h>
+/* Metadata that the program gives in place of the file's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,60 +8,72 @@
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_internal.h"
 
-static const char *const types[] = {"int:", "float:", "bool:", "str:"};
-#define N_TYPES (sizeof types / sizeof types[0])
-
-/* Where the type begins of an override that begins at text; NULL if none begins there. */
-static char *find_type(char *text)
-{
-    char *equals = text + strcspn(text, ",=");
-    for (size_t i = 0; *equals == '=' && i < N_TYPES; i++) {
-        if (strncmp(equals + 1, types[i], strlen(types[i])) == 0) {
-            return equals + 1;
-        }
-    }
-    return NULL;
-}
-
-/* Finds the comma behind the override at text, or its end. A comma belongs to a string unless
- * another override follows it. */
-static char *find_end(char *text)
-{
-    char *end = strchr(text, ',');
-    while (end != NULL && find_type(end + 1) == NULL) {
-        end = strchr(end + 1, ',');
-    }
-    return end != NULL ? end : text + strlen(text);
-}
-
-static bool read_value(const char *type, char *value, moe_gguf_kv *kv)
-{
-    char *end = value;
-    errno = 0;
-    if (strncmp(type, "str:", 4) == 0) {
-        kv->type = MOE_GGUF_STRING;
-        kv->value.string = (moe_string_view){value, strlen(value)};
-        return true;
-    }
-    if (strncmp(type, "bool:", 5) == 0) {
-        kv->type = MOE_GGUF_BOOL;
-        kv->value.u64 = strcmp(value, "true") == 0;
-        return kv->value.u64 == 1 || strcmp(value, "false") == 0;
-    }
-    if (strncmp(type, "int:", 4) == 0) {
-        kv->type = MOE_GGUF_I64;
-        kv->value.i64 = strtoll(value, &end, 10);
-        return end != value && *end == '\0' && errno == 0;
-    }
-    kv->type = MOE_GGUF_F64;
-    kv->value.f64 = strtod(value, &end);
-    return end != value && *end == '\0' && isfinite(kv->value.f64);
-}
-
 /* Keys that the reader used while it read the file cannot be changed afterwards. */
 static bool is_of_the_reader(const char *key)
 {
     return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;
+}
+
+static int check(const moe_metadata_override *o, size_t at, moe_error *err)
+{
+    if (o->key == NULL || o->key[0] == '\0') {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "options.metadata_overrides[%zu] has no key", at);
+    }
+    if ((int)o->type < MOE_METADATA_INT || o->type > MOE_METADATA_TEXT) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.metadata_overrides: the type of '%s' is %d, which is none of "
+                        "MOE_METADATA_INT, MOE_METADATA_FLOAT, MOE_METADATA_BOOL or "
+                        "MOE_METADATA_TEXT",
+                        o->key, (int)o->type);
+    }
+    if ((o->type == MOE_METADATA_TEXT && o->value.text == NULL) ||
+        (o->type == MOE_METADATA_FLOAT && !isfinite(o->value.real))) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.metadata_overrides: the value of '%s' is %s", o->key,
+                        o->type == MOE_METADATA_TEXT ? "NULL" : "not finite");
+    }
+    return is_of_the_reader(o->key)
+               ? moe_fail(err, MOE_ERR_ARGUMENT,
+                          "key '%s' cannot be overridden: the file was read by it", o->key)
+               : MOE_OK;
+}
+
+static size_t text_bytes(const moe_metadata_override *o)
+{
+    return strlen(o->key) + (o->type == MOE_METADATA_TEXT ? strlen(o->value.text) : 0);
+}
+
+/* Copies a text to *place, and moves that behind it. */
+static moe_string_view copy_text(char **place, const char *text)
+{
+    moe_string_view view = {*place, strlen(text)};
+    memcpy(*place, text, view.size);
+    *place += view.size;
+    return view;
+}
+
+static moe_gguf_kv copy_kv(char **place, const moe_metadata_override *o)
+{
+    moe_gguf_kv kv = {.n_elements = 1, .key = copy_text(place, o->key)};
+    switch (o->type) {
+    case MOE_METADATA_TEXT:
+        kv.type = MOE_GGUF_STRING;
+        kv.value.string = copy_text(place, o->value.text);
+        break;
+    case MOE_METADATA_BOOL:
+        kv.type = MOE_GGUF_BOOL;
+        kv.value.u64 = o->value.flag;
+        break;
+    case MOE_METADATA_FLOAT:
+        kv.type = MOE_GGUF_F64;
+        kv.value.f64 = o->value.real;
+        break;
+    default:
+        kv.type = MOE_GGUF_I64;
+        kv.value.i64 = o->value.integer;
+        break;
+    }
+    return kv;
 }
 
 static int put(moe_gguf_header *header, const moe_gguf_kv *kv, const char *key)
@@ -96,44 +106,33 @@ static int put(moe_gguf_header *header, const moe_gguf_kv *kv, const char *key)
     return MOE_OK;
 }
 
-static int override_one(moe_gguf *gguf, char *text, moe_error *err)
+int moe_gguf_override(moe_gguf *gguf, const moe_metadata_override *overrides, size_t n,
+                      moe_error *err)
 {
-    char *type = find_type(text);
-    moe_gguf_kv kv = {.n_elements = 1};
-    if (type == NULL || type == text + 1 || !read_value(type, strchr(type, ':') + 1, &kv)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "metadata override '%s' must be KEY=TYPE:VALUE, TYPE being int, float, "
-                        "bool (true or false) or str",
-                        text);
-    }
-    type[-1] = '\0';
-    if (is_of_the_reader(text)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "key '%s' cannot be overridden: the file was read by it", text);
-    }
-    kv.key = (moe_string_view){text, strlen(text)};
-    int status = put(&gguf->parts[0].header, &kv, text);
-    return status == MOE_OK
-               ? MOE_OK
-               : moe_fail(err, status, "out of memory for the metadata override of '%s'", text);
-}
-
-int moe_gguf_override(moe_gguf *gguf, const char *overrides, moe_error *err)
-{
+    size_t bytes = 1;
     int status = MOE_OK;
     if (overrides == NULL || gguf->overrides != NULL) {
         return MOE_OK;
     }
-    gguf->overrides = moe_strdup(overrides); /* the values point into it */
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        status = check(&overrides[i], i, err);
+        bytes += status == MOE_OK ? text_bytes(&overrides[i]) : 0;
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    gguf->overrides = moe_calloc(bytes, 1); /* keys and values point into it */
     if (gguf->overrides == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the metadata overrides");
     }
-    for (char *text = gguf->overrides; text != NULL && status == MOE_OK;) {
-        char *end = find_end(text);
-        char *next = *end == ',' ? end + 1 : NULL;
-        *end = '\0';
-        status = override_one(gguf, text, err);
-        text = next;
+    char *place = gguf->overrides;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        moe_gguf_kv kv = copy_kv(&place, &overrides[i]);
+        status = put(&gguf->parts[0].header, &kv, overrides[i].key);
+        if (status != MOE_OK) {
+            moe_fail(err, status, "out of memory for the metadata override of '%s'",
+                     overrides[i].key);
+        }
     }
     return status;
 }

@@ -137,12 +137,65 @@ static void lossy(void **state)
     }
 }
 
+static cli_overrides overrides;
+
+static int read_overrides(const char *text)
+{
+    cli_text_list given = {""};
+    snprintf(given.text, sizeof given.text, "%s", text);
+    return cli_overrides_read(&overrides, &given);
+}
+
+static void metadata(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "key",         "key=",          "key=int:",   "key=int:1x",
+        "=int:1",      "key=bool:1",    "key=uint:1", "key=float:nan",
+        "key:int=1",   "a=int:1,b",     "a=int:1,",   "key=int:99999999999999999999",
+        "key=float:x", "key=bool:True", ",a=int:1",   "key=float:",
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (read_overrides(refused[i]) != CLI_EXIT_USAGE) {
+            fail_msg("'%s' is accepted", refused[i]);
+        }
+    }
+    assert_int_equal(read_overrides(""), CLI_EXIT_OK);
+    assert_int_equal(overrides.n, 0);
+    assert_int_equal(read_overrides("a.b=int:-99,c=str:a,b=c,d,e=float:-2.5e3,f=bool:true,g=str:"),
+                     CLI_EXIT_OK);
+    const moe_metadata_override *list = overrides.list;
+    assert_int_equal(overrides.n, 5);
+    assert_string_equal(list[0].key, "a.b");
+    assert_int_equal(list[0].type, MOE_METADATA_INT);
+    assert_int_equal(list[0].value.integer, -99);
+    assert_string_equal(list[1].key, "c");
+    assert_int_equal(list[1].type, MOE_METADATA_TEXT);
+    assert_string_equal(list[1].value.text, "a,b=c,d");
+    assert_int_equal(list[2].type, MOE_METADATA_FLOAT);
+    assert_true(list[2].value.real == -2500);
+    assert_int_equal(list[3].type, MOE_METADATA_BOOL);
+    assert_true(list[3].value.flag);
+    assert_string_equal(list[4].value.text, "");
+    /* As many as the option's text can hold. */
+    char many[sizeof overrides.text.text] = "";
+    size_t size = 0;
+    uint32_t n = 0;
+    for (; size + 8 < sizeof many; n++) {
+        size += (size_t)snprintf(many + size, sizeof many - size, "%sk=str:", n > 0 ? "," : "");
+    }
+    assert_int_equal(read_overrides(many), CLI_EXIT_OK);
+    assert_int_equal(overrides.n, n);
+    assert_true(n < CLI_MOST_OVERRIDES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths),
         cmocka_unit_test(words),
         cmocka_unit_test(lossy),
+        cmocka_unit_test(metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
  * say. */
 #include "tests/model/config_fixture.h"
 
+#include <math.h>
+
 #include "runtime/model/metadata_keys.h"
 #include "tests/test_size.h"
 
@@ -383,13 +385,14 @@ static void test_gate_that_is_not_said(void **state)
 }
 
 /* A parsed model with overrides; NULL: they are refused, and *err says why. */
-static moe_gguf *overridden(gguf_builder *b, const char *overrides, moe_error *err)
+static moe_gguf *overridden(gguf_builder *b, const moe_metadata_override *overrides, size_t n,
+                            moe_error *err)
 {
     moe_gguf *gguf = NULL;
     size_t size;
     const uint8_t *bytes = gb_finish(b, &size);
     assert_int_equal(moe_gguf_parse(&gguf, bytes, size, NULL), MOE_OK);
-    int status = moe_gguf_override(gguf, overrides, err);
+    int status = moe_gguf_override(gguf, overrides, n, err);
     if (status != MOE_OK) {
         assert_int_equal(status, MOE_ERR_ARGUMENT);
         moe_gguf_close(&gguf);
@@ -402,17 +405,24 @@ static void test_overrides(void **state)
     (void)state;
     moe_error err = {""};
     gguf_builder *b = preset("olmoe");
-    moe_gguf *gguf =
-        overridden(b,
-                   "olmoe.context_length=int:99,new.text=str:a,b=c,d,"
-                   "new.number=float:-2.5e3,olmoe.block_count=int:-1,new.flag=bool:true,"
-                   "new.empty=str:",
-                   &err);
+    char text[] = "a,b=c,d";
+    char key[] = "new.text";
+    const moe_metadata_override given[] = {
+        {"olmoe.context_length", MOE_METADATA_INT, {.integer = 99}},
+        {key, MOE_METADATA_TEXT, {.text = text}},
+        {"new.number", MOE_METADATA_FLOAT, {.real = -2.5e3}},
+        {"olmoe.block_count", MOE_METADATA_INT, {.integer = -1}},
+        {"new.flag", MOE_METADATA_BOOL, {.flag = true}},
+        {"new.empty", MOE_METADATA_TEXT, {.text = ""}},
+    };
+    moe_gguf *gguf = overridden(b, given, sizeof given / sizeof given[0], &err);
+    memset(text, '-', sizeof text - 1); /* the strings have been copied */
+    memset(key, '-', sizeof key - 1);
     assert_non_null(gguf);
     uint32_t number = 0;
     float real = 0;
     bool flag = false;
-    moe_string_view text = {0};
+    moe_string_view found = {0};
     assert_int_equal(moe_gguf_get_u32(gguf, "olmoe.context_length", &number, NULL), MOE_OK);
     assert_int_equal(number, 99);
     assert_int_equal(moe_gguf_get_u32(gguf, "olmoe.embedding_length", &number, NULL), MOE_OK);
@@ -422,33 +432,28 @@ static void test_overrides(void **state)
     assert_true(real == -2500);
     assert_int_equal(moe_gguf_get_bool(gguf, "new.flag", &flag, NULL), MOE_OK);
     assert_true(flag);
-    assert_int_equal(moe_gguf_get_string(gguf, "new.text", &text, NULL), MOE_OK);
-    assert_int_equal(text.size, 7);
-    assert_memory_equal(text.data, "a,b=c,d", 7);
-    assert_int_equal(moe_gguf_get_string(gguf, "new.empty", &text, NULL), MOE_OK);
-    assert_int_equal(text.size, 0);
+    assert_int_equal(moe_gguf_get_string(gguf, "new.text", &found, NULL), MOE_OK);
+    assert_int_equal(found.size, 7);
+    assert_memory_equal(found.data, "a,b=c,d", 7);
+    assert_int_equal(moe_gguf_get_string(gguf, "new.empty", &found, NULL), MOE_OK);
+    assert_int_equal(found.size, 0);
     moe_gguf_close(&gguf);
 
-    static const char *const wrong[] = {
-        "",
-        "key",
-        "key=",
-        "key=int:",
-        "key=int:1x",
-        "=int:1",
-        "key=bool:1",
-        "key=float:nan",
-        "key=uint:1",
-        "key=int:99999999999999999999",
-        "key:int=1",
-        "a=int:1,b",
-        "a=int:1,",
-        "split.no=int:1",
-        "general.alignment=int:64",
+    const moe_metadata_override wrong[] = {
+        {NULL, MOE_METADATA_INT, {.integer = 1}},
+        {"", MOE_METADATA_INT, {.integer = 1}},
+        {"key", (moe_metadata_type)(MOE_METADATA_TEXT + 1), {.integer = 1}},
+        {"key", (moe_metadata_type)-1, {.integer = 1}},
+        {"key", MOE_METADATA_TEXT, {.text = NULL}},
+        {"key", MOE_METADATA_FLOAT, {.real = NAN}},
+        {"key", MOE_METADATA_FLOAT, {.real = INFINITY}},
+        {"split.no", MOE_METADATA_INT, {.integer = 1}},
+        {"general.alignment", MOE_METADATA_INT, {.integer = 64}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        if (overridden(b, wrong[i], &err) != NULL) {
-            fail_msg("'%s' is taken", wrong[i]);
+        const moe_metadata_override both[] = {given[0], wrong[i]};
+        if (overridden(b, both, 2, &err) != NULL) {
+            fail_msg("override %zu is accepted", i);
         }
         assert_non_null(strstr(err.message, "overrid"));
     }
@@ -459,13 +464,14 @@ static void test_overrides(void **state)
 static void test_many_overrides(void **state)
 {
     (void)state;
-    char list[8192] = "";
+    char keys[200][16];
+    moe_metadata_override list[200];
     gguf_builder *b = preset("olmoe");
     for (int i = 0; i < 200; i++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%snew.key%d=int:%d", i == 0 ? "" : ",", i, i);
+        snprintf(keys[i], sizeof keys[i], "new.key%d", i);
+        list[i] = (moe_metadata_override){keys[i], MOE_METADATA_INT, {.integer = i}};
     }
-    moe_gguf *gguf = overridden(b, list, NULL);
+    moe_gguf *gguf = overridden(b, list, 200, NULL);
     assert_non_null(gguf);
     for (uint32_t i = 0; i < 200; i++) {
         char key[32];

@@ -136,6 +136,26 @@ typedef enum moe_acceptance {
     MOE_ACCEPTANCE_REJECTION = 1
 } moe_acceptance;
 
+typedef enum moe_metadata_type {
+    MOE_METADATA_INT,
+    MOE_METADATA_FLOAT,
+    MOE_METADATA_BOOL,
+    MOE_METADATA_TEXT
+} moe_metadata_type;
+
+/* One key of a file's metadata and the value that it shall have. */
+typedef struct moe_metadata_override {
+    const char *key; /* "olmoe.rope.freq_base"; not "split.*" or "general.alignment", by which the
+                        file is read */
+    moe_metadata_type type;
+    union {
+        int64_t integer; /* of MOE_METADATA_INT */
+        double real;     /* of MOE_METADATA_FLOAT; finite */
+        bool flag;       /* of MOE_METADATA_BOOL */
+        const char *text;
+    } value;
+} moe_metadata_override;
+
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
@@ -214,10 +234,11 @@ typedef struct moe_engine_options {
      * MOE_ERR_UNSUPPORTED. Of the other options only model_path, metadata_overrides, io_timeout and
      * the callbacks have an effect. */
     bool vocabulary_only;
-    /* Metadata that replace the file's, or are added to them: "KEY=TYPE:VALUE", several with commas
-     * between; TYPE is int, float, bool or str. NULL: none. Sessions saved and calibrations made
-     * without them belong to another model. */
-    const char *metadata_overrides;
+    /* [n_metadata_overrides] Metadata that replace the file's, or are added to them; NULL: none.
+     * The library copies them, strings included, before the call returns. Sessions saved and
+     * calibrations made without them belong to another model. */
+    const moe_metadata_override *metadata_overrides;
+    size_t n_metadata_overrides;
 
     /* Modes that change the text (moe/lossy_modes.h); NULL: none. */
     const struct moe_lossy_options *lossy;
