@@ -17,7 +17,7 @@
 
 static int fail_unknown(moe_string_view architecture, moe_error *err)
 {
-    char known[480] = "";
+    char known[640] = "";
     char shown[MOE_GGUF_SHOWN];
     for (size_t i = 0; i < moe_family_count(); i++) {
         size_t used = strlen(known);

@@ -33,6 +33,9 @@ static const struct {
     {"deepseek", "deepseek_moe.py"},
     {"bailingmoe", "bailing_moe.py"},
     {"bailingmoe2", "bailing_moe.py"},
+    {"smallthinker", "plain_moe.py"},
+    {"grok", "plain_moe.py"},
+    {"arctic", "plain_moe.py"},
 };
 
 static const char *source;

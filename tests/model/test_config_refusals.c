@@ -21,7 +21,7 @@ static const refusal refusals[] = {
      "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, "
      "bailingmoe2, dots1, "
      "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, afmoe, "
-     "dbrx"},
+     "dbrx, smallthinker, grok, arctic"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,
      "this 'llama' model has no experts"},

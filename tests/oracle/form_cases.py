@@ -11,6 +11,7 @@ from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
 
 import family_cases
+import plain_moe
 from family_cases import FamilyCase, ONE, TIED, WIDE, rope
 
 CONTEXT = 256
@@ -54,6 +55,7 @@ def longrope(factors, original):
                 long_mscale=scale, original_max_position_embeddings=original)
 
 
+PLAIN = dict(intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8, rope_theta=1e4)
 FAMILIES = {
     "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM, dict(
         intermediate_size=24, moe_intermediate_size=16, num_experts=6, top_k_experts=2, head_dim=8,
@@ -78,6 +80,11 @@ FAMILIES = {
         | rope(1e4)),
     "dbrx": (dbrx_config, Dbrx, dict(intermediate_size=16, num_experts=6, num_experts_per_tok=2,
                                      clip_qkv=1.5, rope_theta=5e5)),
+    "smallthinker": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(
+        kind="smallthinker", num_hidden_layers=5, sliding_window=16, rope_theta=1.5e6)),
+    "grok": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(
+        kind="grok", attention_cap=3.0, router_cap=2.0, embedding_scale=6.0, logit_scale=0.5)),
+    "arctic": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(kind="arctic", dense_size=32)),
 }
 
 LONG = [1.0, 1.5, 2.0, 4.0]
@@ -120,6 +127,22 @@ CASES = [
         clip_qkv=0.6, num_hidden_layers=1), 452),
     FamilyCase("dbrx-wide", "dbrx", "dbrx", dict(
         num_key_value_heads=4, num_experts_per_tok=1, clip_qkv=8.0, rope_theta=1e4), 453),
+    FamilyCase("smallthinker", "smallthinker", "smallthinker", {}, 461),
+    FamilyCase("smallthinker-page", "smallthinker", "smallthinker", WIDE | TIED | dict(
+        sliding_window=70, num_experts=9, num_experts_per_tok=3, num_hidden_layers=2), 462),
+    FamilyCase("smallthinker-full", "smallthinker", "smallthinker", dict(
+        sliding_window=0, sigmoid=True, head_dim=16, num_hidden_layers=2), 463),
+    FamilyCase("grok", "grok", "grok", {}, 471),
+    FamilyCase("grok-dense", "grok", "grok", WIDE | dict(
+        dense_size=24, logit_cap=4.0, num_experts=9, num_experts_per_tok=3, attention_scale=0.3,
+        head_dim=8, num_hidden_layers=1), 472),
+    FamilyCase("grok-tied", "grok", "grok", TIED | dict(
+        attention_cap=30.0, router_cap=30.0, head_dim=16, embedding_scale=1.0), 473),
+    FamilyCase("arctic", "arctic", "arctic", {}, 481),
+    FamilyCase("arctic-heads", "arctic", "arctic", WIDE | dict(
+        hidden_size=48, dense_size=48, num_experts=9, num_experts_per_tok=1, num_hidden_layers=1), 482),
+    FamilyCase("arctic-tied", "arctic", "arctic", TIED | dict(
+        num_key_value_heads=4, num_experts=5, num_experts_per_tok=3), 483),
 ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 import family_gguf
 from form_cases import FULL, SLIDING
+from oracle_gguf import permute_rows
 
 ATTENTION = {f"self_attn.{p}_proj": n for p, n in
              (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output"))} | {
@@ -38,6 +39,9 @@ NAMES = {
         "norm_attn_norm.attn.Wqkv": "attn_qkv", "norm_attn_norm.attn.out_proj": "attn_output",
         "ffn.router.layer": "ffn_gate_inp"},
 }
+PLAIN = ATTENTION | DENSE | {"router": "ffn_gate_inp", "ffn_norm": "ffn_norm"}
+NAMES |= {"smallthinker": PLAIN, "arctic": PLAIN | {"experts_norm": "ffn_norm_exps"},
+          "grok": PLAIN | {"attn_post_norm": "attn_output_norm", "ffn_post_norm": "post_ffw_norm"}}
 GLOBALS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
            "model.norm.bias": "output_norm.bias", "lm_head.weight": "output.weight",
            "lm_head.bias": "output.bias", "transformer.wte.weight": "token_embd.weight",
@@ -63,6 +67,8 @@ def layer_tensors(name, weight, case, c):
     if name in names:
         return {names[name]: weight}
     stem, kind = name.rsplit(".", 1)
+    if case.arch == "arctic" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+        weight = permute_rows(weight, c.num_attention_heads if "q_proj" in stem else c.num_key_value_heads)
     return {f"{names[stem]}.{kind}": weight}
 
 
@@ -194,6 +200,44 @@ def add_dbrx(writer, c):
     writer.add_expert_count(c.ffn_config.moe_num_experts)
     writer.add_expert_used_count(c.ffn_config.moe_top_k)
     writer.add_layer_norm_eps(1e-5)
+
+
+def add_plain(writer, c):
+    writer.add_head_count(c.num_attention_heads)
+    writer.add_head_count_kv(c.num_key_value_heads)
+    writer.add_key_length(c.head_dim)
+    writer.add_value_length(c.head_dim)
+    writer.add_rope_dimension_count(c.head_dim)
+    writer.add_rope_freq_base(c.rope_theta)
+    dense = c.dense_size if c.kind == "grok" else 0
+    writer.add_feed_forward_length(dense or c.intermediate_size)
+    writer.add_expert_count(c.num_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+
+
+add_arctic = add_plain
+
+
+def add_smallthinker(writer, c):
+    add_plain(writer, c)
+    kinds = gguf.ExpertGatingFuncType
+    writer.add_expert_feed_forward_length(c.intermediate_size)
+    writer.add_expert_gating_func(kinds.SIGMOID if c.sigmoid else kinds.SOFTMAX)
+    if c.sliding_window:
+        writer.add_sliding_window(c.sliding_window)
+
+
+def add_grok(writer, c):
+    add_plain(writer, c)
+    if c.dense_size:
+        writer.add_expert_feed_forward_length(c.intermediate_size)
+    writer.add_attn_logit_softcapping(c.attention_cap)
+    writer.add_router_logit_softcapping(c.router_cap)
+    if c.logit_cap:
+        writer.add_final_logit_softcapping(c.logit_cap)
+    writer.add_attn_output_scale(c.attention_scale or c.head_dim ** -0.5)
+    writer.add_embedding_scale(c.embedding_scale)
+    writer.add_logit_scale(c.logit_scale)
 
 
 def write(path, model, case):
