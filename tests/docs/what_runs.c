@@ -30,12 +30,9 @@ typedef struct oracle {
 static const struct {
     const char *architecture, *reference;
 } described[] = {
-    {"deepseek", "deepseek_moe.py"},
-    {"bailingmoe", "bailing_moe.py"},
-    {"bailingmoe2", "bailing_moe.py"},
-    {"smallthinker", "plain_moe.py"},
-    {"grok", "plain_moe.py"},
-    {"arctic", "plain_moe.py"},
+    {"deepseek", "deepseek_moe.py"},   {"bailingmoe", "bailing_moe.py"},
+    {"bailingmoe2", "bailing_moe.py"}, {"smallthinker", "plain_moe.py"},
+    {"grok", "plain_moe.py"},          {"arctic", "plain_moe.py"},
 };
 
 static const char *source;
