@@ -50,19 +50,15 @@ size_t moe_session_take_reports(moe_session *session, moe_token_report *reports,
 
 /* ---- Grammars ---- */
 
-static const char *token_text(const void *user, int32_t token, size_t *size, bool *is_control,
-                              bool *is_end)
+static moe_token_text token_text(const void *user, int32_t token)
 {
     const moe_tokenizer *tokenizer = user;
     if ((uint32_t)token >= moe_tokenizer_n_tokens(tokenizer)) {
-        *size = 0;
-        return "";
+        return (moe_token_text){.data = ""};
     }
-    *is_control = moe_tokenizer_is_control(tokenizer, token);
-    *is_end = moe_tokenizer_is_end(tokenizer, token);
     moe_string_view piece = moe_tokenizer_piece(tokenizer, token, false);
-    *size = piece.size;
-    return piece.data;
+    return (moe_token_text){piece.data, piece.size, moe_tokenizer_is_control(tokenizer, token),
+                            moe_tokenizer_is_end(tokenizer, token)};
 }
 
 int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err)

@@ -19,10 +19,10 @@ typedef struct entry {
 const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
                              uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size)
 {
-    bool is_control = false, is_end = false;
-    const char *text = source->text(source->user, token, size, &is_control, &is_end);
-    if (!is_control) {
-        return (const uint8_t *)text;
+    moe_token_text text = source->text(source->user, token);
+    if (!text.is_control) {
+        *size = text.size;
+        return (const uint8_t *)text.data;
     }
     control[0] = MOE_GRAMMAR_CONTROL;
     control[1] = (uint8_t)((uint32_t)token >> 16);
@@ -61,10 +61,8 @@ static void collect(moe_token_keys *k, entry *entries)
 {
     for (uint32_t t = 0; t < k->source.n_vocab; t++) {
         size_t size = 0;
-        bool is_control = false, is_end = false;
         entry *e = &entries[k->n];
-        (void)k->source.text(k->source.user, (int32_t)t, &size, &is_control, &is_end);
-        if (is_end) {
+        if (k->source.text(k->source.user, (int32_t)t).is_end) {
             k->ends[k->n_ends++] = (int32_t)t;
         }
         e->token = (int32_t)t;

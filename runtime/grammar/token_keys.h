@@ -7,11 +7,16 @@
 
 #include "runtime/grammar/grammar_matcher.h"
 
+typedef struct moe_token_text {
+    const char *data; /* lives as long as the source; a control token's is ignored */
+    size_t size;
+    bool is_control;
+    bool is_end;
+} moe_token_text;
+
 typedef struct moe_token_source {
     uint32_t n_vocab;
-    /* The bytes of a token, which live as long as the source; a control token's are ignored. */
-    const char *(*text)(const void *user, int32_t token, size_t *size, bool *is_control,
-                        bool *is_end);
+    moe_token_text (*text)(const void *user, int32_t token);
     const void *user;
 } moe_token_source;
 

@@ -333,12 +333,11 @@ static void sampled(void **state)
     }
 }
 
-static const char *text_of(const void *user, int32_t token, size_t *size, bool *is_control,
-                           bool *is_end)
+static moe_token_text text_of(const void *user, int32_t token)
 {
-    *is_control = false;
-    *is_end = moe_token_is_end(user, token);
-    return moe_token_piece(user, token, false, size);
+    moe_token_text text = {.is_end = moe_token_is_end(user, token)};
+    text.data = moe_token_piece(user, token, false, &text.size);
+    return text;
 }
 
 /* The walk through the trie allows what trying each token by itself allows. */
