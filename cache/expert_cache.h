@@ -76,7 +76,7 @@ bool moe_policy_looks_ahead(const moe_policy *policy);
 void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
 
-/* ---- The border between expert slots and other uses of memory (expert_cache_border.c) ---- */
+/* ---- The border between expert slots and other uses of memory ---- */
 
 /* A domain: slots of one size that its keys share, governed by one policy object. */
 typedef struct moe_cache_domain_size {

@@ -30,7 +30,7 @@ typedef struct moe_cache_domain {
     uint32_t n_layers;
     uint32_t first_slot;
     uint32_t n_slots;
-    uint32_t n_open;   /* slots that are not closed (expert_cache_border.c) */
+    uint32_t n_open;   /* slots that are not closed (moe_expert_cache_close()) */
     uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
     uint32_t n_pinned; /* keys with pins */
 } moe_cache_domain;
@@ -71,8 +71,5 @@ static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cach
  * moe_expert_cache_is_sane() checks the whole cache. */
 bool moe_cache_domain_counts_are_sane(const moe_expert_cache *cache,
                                       const moe_cache_domain *domain);
-
-/* Takes the key out of its slot and puts the slot on its domain's free stack. */
-void moe_cache_make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key);
 
 #endif

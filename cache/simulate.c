@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Replays a trace through a cache. layer_access.c decides which expert is accessed when, here and
- * in the engine; this file adds the clock:
+/* Replays a trace through a cache. moe_layer_access_wave() decides which expert is accessed when,
+ * here and in the engine; this file adds the clock:
  *
  *    disk     |--- misses of l ---|- prefetches for l+1 -|      |- misses of l+1 -|
  *    compute  |- resident of l -|  (stall)  |- rest of l -|- resident of l+1 - ...

@@ -15,25 +15,6 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* The slots of one tier. */
-typedef struct slot_tier {
-    const moe_slot_arena *arena;
-    moe_expert_cache *cache;
-} slot_tier;
-
-static slot_tier device_tier(const moe_expert_store *store)
-{
-    return (slot_tier){&store->arena, store->cache};
-}
-
-/* The tier that files are read into. */
-static slot_tier ram_tier(const moe_expert_store *store)
-{
-    return store->host == NULL
-               ? device_tier(store)
-               : (slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)};
-}
-
 /* How many slots of a domain may be closed. */
 static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain_size *d)
 {
@@ -45,7 +26,7 @@ static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain
 
 /* Finds the fullest domain of which a run may be closed; false if there is none. n_run: by size
  * class. */
-static bool fullest_domain(const moe_expert_store *store, const slot_tier *tier,
+static bool fullest_domain(const moe_expert_store *store, const moe_slot_tier *tier,
                            const uint32_t *n_run, uint32_t *fullest)
 {
     double most = -1.0;
@@ -63,7 +44,7 @@ static bool fullest_domain(const moe_expert_store *store, const slot_tier *tier,
 
 /* ---- RAM ---- */
 
-static uint64_t spare_bytes(const moe_expert_store *store, const slot_tier *tier)
+static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *tier)
 {
     uint64_t bytes = 0;
     uint8_t *memory;
@@ -77,11 +58,11 @@ static uint64_t spare_bytes(const moe_expert_store *store, const slot_tier *tier
 
 uint64_t moe_expert_store_spare(const moe_expert_store *store)
 {
-    slot_tier tier = ram_tier(store);
+    moe_slot_tier tier = store->ram;
     return moe_slot_arena_shrinks(tier.arena) ? spare_bytes(store, &tier) : 0;
 }
 
-static void open_slot(moe_expert_store *store, const slot_tier *tier, uint32_t slot)
+static void open_slot(moe_expert_store *store, const moe_slot_tier *tier, uint32_t slot)
 {
     uint8_t *memory;
     size_t bytes = moe_slot_arena_pages(tier->arena, slot, &memory);
@@ -91,7 +72,7 @@ static void open_slot(moe_expert_store *store, const slot_tier *tier, uint32_t s
 }
 
 /* Closes one slot and returns its bytes, or 0 when no slot can be closed. */
-static uint64_t give_up_one(moe_expert_store *store, const slot_tier *tier)
+static uint64_t give_up_one(moe_expert_store *store, const moe_slot_tier *tier)
 {
     uint32_t domain = 0;
     uint32_t slot;
@@ -123,7 +104,7 @@ static int refuse(uint64_t bytes, uint64_t spare, moe_error *err)
 }
 
 /* Waits until nothing is under way, and drops pins that only serve speed if they are in the way. */
-static int make_closable(moe_expert_store *store, const slot_tier *tier, uint64_t bytes,
+static int make_closable(moe_expert_store *store, const moe_slot_tier *tier, uint64_t bytes,
                          moe_error *err)
 {
     moe_store_stop_warming(store);
@@ -138,7 +119,7 @@ static int make_closable(moe_expert_store *store, const slot_tier *tier, uint64_
 int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *freed,
                              moe_error *err)
 {
-    slot_tier tier = ram_tier(store);
+    moe_slot_tier tier = store->ram;
     *freed = 0;
     int status = make_closable(store, &tier, bytes, err);
     if (status != MOE_OK) {
@@ -160,7 +141,7 @@ int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *
 }
 
 /* Finds a closed slot of the emptiest domain; MOE_SLOT_NONE when all are open. */
-static uint32_t find_closed(const slot_tier *tier)
+static uint32_t find_closed(const moe_slot_tier *tier)
 {
     uint32_t found = MOE_SLOT_NONE;
     uint32_t first = 0;
@@ -182,7 +163,7 @@ static uint32_t find_closed(const slot_tier *tier)
 
 uint64_t moe_expert_store_take_back(moe_expert_store *store, uint64_t bytes)
 {
-    slot_tier tier = ram_tier(store);
+    moe_slot_tier tier = store->ram;
     uint64_t taken = 0;
     uint8_t *memory;
     for (uint32_t slot; (slot = find_closed(&tier)) != MOE_SLOT_NONE;) {
@@ -199,7 +180,7 @@ uint64_t moe_expert_store_take_back(moe_expert_store *store, uint64_t bytes)
 
 uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store)
 {
-    slot_tier tier = ram_tier(store);
+    moe_slot_tier tier = store->ram;
     uint64_t bytes = 0;
     uint8_t *memory;
     for (uint32_t slot = 0; slot < tier.arena->n_slots; slot++) {
@@ -272,7 +253,7 @@ static int grow_loans(moe_expert_store *store, moe_error *err)
 /* Closes a run and makes it a loan, of which no part is used yet. */
 static int open_loan(moe_expert_store *store, size_t bytes, moe_error *err)
 {
-    slot_tier tier = device_tier(store);
+    moe_slot_tier tier = {&store->arena, store->cache};
     uint32_t *n_run = moe_calloc(store->arena.n_classes, sizeof *n_run);
     if (n_run == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a loan");
@@ -311,7 +292,7 @@ int moe_expert_store_lend(moe_expert_store *store, size_t bytes, void **memory, 
     if (*memory != NULL) {
         return MOE_OK;
     }
-    slot_tier tier = device_tier(store);
+    moe_slot_tier tier = {&store->arena, store->cache};
     int status = make_closable(store, &tier, bytes, err);
     if (status == MOE_OK) {
         status = grow_loans(store, err);

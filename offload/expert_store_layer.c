@@ -37,6 +37,13 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
     }
 }
 
+uint64_t moe_expert_store_wait_ns(moe_expert_store *store)
+{
+    moe_mover_stats moves;
+    moe_mover_get_stats(store->mover, &moves);
+    return moves.wait_ns + store->used_wait_ns;
+}
+
 void moe_expert_store_note_cancel(moe_expert_store *store)
 {
     moe_mover_abandon(store->mover);
@@ -79,11 +86,45 @@ static void end_wave(moe_expert_store *store)
     MOE_ASSERT(store->n_host <= store->request.n);
 }
 
+static bool is_named(const moe_layer_request *request, uint32_t expert)
+{
+    for (uint32_t i = 0; i < request->n_keep; i++) {
+        if (request->keep[i] == expert) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only experts that are ready are kept; one that failed to arrive has no bytes to keep. */
+static void update_kept(moe_expert_store *store)
+{
+    const moe_layer_request *request = &store->request;
+    uint32_t slot;
+    if (request->keep == NULL || request->n == 0) {
+        return;
+    }
+    for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
+        uint32_t key = moe_store_key(store, request->layer, e);
+        bool keep = is_named(request, e) && moe_store_is_ready(store, key, &slot);
+        if (keep && !store->is_kept[key]) {
+            moe_expert_cache_pin(store->cache, key);
+        } else if (!keep && store->is_kept[key]) {
+            moe_expert_cache_unpin(store->cache, key);
+            if (store->options.keep_nothing && moe_store_is_ready(store, key, &slot)) {
+                moe_mover_reset(store->mover, slot);
+                moe_expert_cache_drop(store->cache, key);
+            }
+        }
+        store->is_kept[key] = keep;
+    }
+}
+
 static void end_layer(moe_expert_store *store)
 {
     end_wave(store);
     moe_store_settle_prefetches(store);
-    moe_store_update_kept(store);
+    update_kept(store);
     for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
         bool keep = store->is_kept[store->keys[i]];
@@ -106,6 +147,40 @@ static bool submit_demand(moe_expert_store *store, const moe_layer_access *acces
 {
     return moe_store_submit(store, store->keys[access->position], access->slot,
                             &store->accesses[access->position], MOE_CAUSE_DEMAND);
+}
+
+static uint64_t expert_bytes(const moe_expert_store *store, uint32_t key)
+{
+    const moe_tensor_map *map = store->options.map;
+    return moe_expert_ref_bytes(&map->layers[key / map->n_expert].experts[key % map->n_expert]);
+}
+
+/* How far an expert of a verification was when it was asked for. */
+static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access,
+                                 uint32_t key)
+{
+    if (!access->hit) {
+        return MOE_VERIFY_MISSED;
+    }
+    if (store->brought_by[key] == MOE_CAUSE_PREFETCH) {
+        return MOE_VERIFY_PREDICTED;
+    }
+    moe_slot_state state = moe_mover_state(store->mover, access->slot);
+    return state == MOE_SLOT_READY    ? MOE_VERIFY_READY
+           : state == MOE_SLOT_QUEUED ? MOE_VERIFY_QUEUED
+                                      : MOE_VERIFY_LOADING;
+}
+
+static void count_verified(moe_expert_store *store)
+{
+    for (uint32_t i = 0; i < store->n_wave && store->request.verifies; i++) {
+        const moe_layer_access *access = &store->wave[i];
+        uint32_t key = store->keys[access->position];
+        /* An expert that was brought for an earlier pass, and has stayed, was resident. */
+        if (!access->hit || store->brought_pass[key] == store->request.pass + 1) {
+            store->bytes_verify[state_of(store, access, key)] += expert_bytes(store, key);
+        }
+    }
 }
 
 /* Requests the next wave's missing experts from the mover; 0 when the layer is done. */
@@ -131,7 +206,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     if (store->n_wave == 0) {
         return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned between two waves");
     }
-    moe_store_count_verified(store);
+    count_verified(store);
     store->wave_ns = moe_now_ns();
     for (uint32_t i = 0; i < store->n_wave; i++) {
         const moe_layer_access *access = &store->wave[i];
@@ -343,6 +418,21 @@ uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store)
 void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns)
 {
     store->used_wait_ns += ns;
+}
+
+void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,
+                           uint32_t n, moe_expert_view *views)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = moe_store_key(store, layer, experts[i]);
+        uint32_t slot = moe_expert_cache_find(store->cache, key);
+        MOE_ASSERT(slot != MOE_SLOT_NONE);
+        const uint8_t *data[MOE_EXPERT_PARTS];
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            data[p] = moe_mover_data(store->mover, slot, p);
+        }
+        moe_store_fill_view(store, key, data, &views[i]);
+    }
 }
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass)

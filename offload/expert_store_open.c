@@ -150,8 +150,7 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
  * once, and registration would cost what pinning its pages for that one read costs. */
 static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
 {
-    const moe_slot_arena *arena =
-        store->host != NULL ? moe_host_tier_arena(store->host) : &store->arena;
+    const moe_slot_arena *arena = store->ram.arena;
     if (arena->bytes < moe_slot_arena_full_bytes(arena)) {
         moe_range_reader_use_arena(reader, arena->memory, arena->bytes);
     }
@@ -183,6 +182,9 @@ static int open_parts(moe_expert_store *store, moe_error *err)
         moe_range_reader_close(&reader);
         return status;
     }
+    store->ram =
+        linked ? (moe_slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)}
+               : (moe_slot_tier){&store->arena, store->cache};
     use_arena(store, reader);
     moe_mover_options options = {.reader = reader,
                                  .device = linked ? o->device : NULL,
@@ -303,13 +305,6 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
             store->host != NULL ? moe_expert_cache_n_closed(moe_host_tier_cache(store->host)) : 0,
     };
     memcpy(stats->bytes_verify, store->bytes_verify, sizeof stats->bytes_verify);
-}
-
-uint64_t moe_expert_store_wait_ns(moe_expert_store *store)
-{
-    moe_mover_stats moves;
-    moe_mover_get_stats(store->mover, &moves);
-    return moves.wait_ns + store->used_wait_ns;
 }
 
 void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size)

@@ -65,6 +65,32 @@ void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
     moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
 }
 
+void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < store->n_protected; i++) {
+        uint32_t key = store->protected_keys[i];
+        if (layer == MOE_ALL_LAYERS || key / store->options.map->n_expert == layer) {
+            store->is_protected[key] = false;
+            moe_expert_cache_unpin(store->cache, key);
+        } else {
+            store->protected_keys[n_left++] = key;
+        }
+    }
+    store->n_protected = n_left;
+}
+
+void moe_store_release_kept(moe_expert_store *store)
+{
+    uint32_t n_keys = store->options.map->n_layer * store->options.map->n_expert;
+    for (uint32_t key = 0; key < n_keys && store->options.n_kept == 0; key++) {
+        if (store->is_kept[key]) {
+            store->is_kept[key] = false;
+            moe_expert_cache_unpin(store->cache, key);
+        }
+    }
+}
+
 void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
 {
     for (uint32_t i = 0; store->is_protected[key] && i < store->n_protected; i++) {
@@ -93,6 +119,12 @@ void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass
 {
     store->brought_pass[key] = pass + 1;
     store->brought_by[key] = cause;
+}
+
+bool moe_store_is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot)
+{
+    *slot = moe_expert_cache_find(store->cache, key);
+    return *slot != MOE_SLOT_NONE && moe_mover_state(store->mover, *slot) == MOE_SLOT_READY;
 }
 
 /* ---- Prefetches ---- */
@@ -183,4 +215,12 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err)
     }
     MOE_ASSERT(status != MOE_OK || store->n_prefetching == 0);
     return status;
+}
+
+void moe_store_stop_warming(moe_expert_store *store)
+{
+    if (store->warming) {
+        store->warming = false;
+        moe_store_cancel_prefetches(store);
+    }
 }

@@ -23,12 +23,19 @@ typedef struct moe_slot_loan {
     uint64_t used;    /* a bit for each part */
 } moe_slot_loan;
 
+/* Slots' memory and who has it. */
+typedef struct moe_slot_tier {
+    const moe_slot_arena *arena;
+    moe_expert_cache *cache;
+} moe_slot_tier;
+
 struct moe_expert_store {
     /* Set at open, never changed. */
     moe_expert_store_options options;
     moe_slot_arena arena; /* of the device's slots */
     moe_host_tier *host;  /* NULL: the device has no link, and the disk reads into its slots */
     moe_expert_cache *cache;
+    moe_slot_tier ram; /* the slots that files are read into: the device's, or the host tier's */
     moe_mover *mover;
     moe_range_file *files;
 
@@ -94,6 +101,8 @@ static inline bool moe_store_is_settled(moe_slot_state state)
 /* Fills in the view of an expert whose parts are at data. */
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view);
+/* Whether a key's bytes are on the device; *slot: where, or MOE_SLOT_NONE. */
+bool moe_store_is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot);
 /* Requests the move of a key into its slot. False, without a request, when that needs a slot of the
  * host tier and all of those are in use. */
 bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
@@ -121,8 +130,6 @@ void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
 /* Notes that a key is being brought ahead of need, for a pass. */
 void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
                             moe_move_cause cause);
-/* Counts how far each expert of a verification's wave is, before its moves are raised. */
-void moe_store_count_verified(moe_expert_store *store);
 /* Unpins prefetches that have settled, and drops those that failed. */
 void moe_store_settle_prefetches(moe_expert_store *store);
 /* Does the same, and cancels those that have not begun. */
@@ -133,8 +140,6 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err);
 void moe_store_release_kept(moe_expert_store *store);
 /* Cancels the reads of a warm start that have not begun, because something is requested. */
 void moe_store_stop_warming(moe_expert_store *store);
-/* Carries out request.keep, at the end of its layer. */
-void moe_store_update_kept(moe_expert_store *store);
 int moe_store_init_draft(moe_expert_store *store, moe_error *err);
 void moe_store_free_draft(moe_expert_store *store);
 /* Decides which experts of the request the host computes, and marks them handled. */

@@ -152,6 +152,8 @@ void moe_engine_release(const moe_engine *engine);
 
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
+/* Makes room for the places of `needed` sampled tokens in all. */
+int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
 /* Appends one token that the sampler chose. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
 

@@ -98,92 +98,6 @@ void moe_session_close(moe_session **session_ptr)
     *session_ptr = NULL;
 }
 
-/* Makes room for `needed` elements of 4 bytes and returns the array, which may have moved. Without
- * memory returns NULL and changes nothing. */
-static void *grown(void *array, uint32_t *capacity, uint64_t needed, moe_error *err)
-{
-    if (array != NULL && needed <= *capacity) {
-        return array;
-    }
-    uint64_t size = needed + needed / 2 + 64;
-    void *bigger = size <= UINT32_MAX ? moe_realloc_array(array, size, 4) : NULL;
-    if (bigger == NULL) {
-        moe_fail(err, MOE_ERR_MEMORY, "no memory for a timeline of %llu tokens",
-                 (unsigned long long)needed);
-        return NULL;
-    }
-    *capacity = (uint32_t)size;
-    return bigger;
-}
-
-static int grow_tokens(moe_session *session, uint64_t needed, moe_error *err)
-{
-    int32_t *tokens = grown(session->tokens, &session->n_tokens_capacity, needed, err);
-    session->tokens = tokens != NULL ? tokens : session->tokens;
-    return tokens != NULL ? MOE_OK : MOE_ERR_MEMORY;
-}
-
-static int grow_sampled(moe_session *session, uint64_t needed, moe_error *err)
-{
-    uint32_t *sampled = grown(session->sampled, &session->n_sampled_capacity, needed, err);
-    session->sampled = sampled != NULL ? sampled : session->sampled;
-    return sampled != NULL ? MOE_OK : MOE_ERR_MEMORY;
-}
-
-int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
-{
-    if (session == NULL || (tokens == NULL && n > 0)) {
-        return moe_fail_null(err, "moe_session_feed", "session or tokens");
-    }
-    const moe_engine *engine = session->engine;
-    if (n > engine->context - session->n_tokens) {
-        return moe_fail(err, MOE_ERR_CONTEXT_FULL,
-                        "%zu more tokens after %u do not fit a context of %u; shorten the text or "
-                        "open the model with a larger context",
-                        n, session->n_tokens, engine->context);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= engine->config.n_vocab) {
-            return moe_fail(err, MOE_ERR_ARGUMENT, "token %d is outside the vocabulary of %u",
-                            tokens[i], engine->config.n_vocab);
-        }
-    }
-    uint32_t end = session->n_tokens + (uint32_t)n;
-    int status = moe_session_grant(session, end, end, err);
-    if (status == MOE_OK) {
-        status = grow_tokens(session, end, err);
-    }
-    if (status == MOE_OK && n > 0) {
-        memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
-        session->n_tokens += (uint32_t)n;
-        session->states.begins_turn |= n > 1;
-    }
-    return status;
-}
-
-int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
-{
-    uint32_t end = session->n_tokens;
-    int status = moe_session_grant(session, (uint64_t)end + n, end, err);
-    if (status == MOE_OK) {
-        status = grow_sampled(session, (uint64_t)session->n_sampled + n, err);
-    }
-    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
-}
-
-int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)
-{
-    int status = grow_sampled(session, session->n_sampled + 1u, err);
-    if (status == MOE_OK) {
-        status = moe_session_feed(session, &token, 1, err);
-    }
-    if (status == MOE_OK) {
-        session->sampled[session->n_sampled++] = session->n_tokens - 1;
-        session->n_sampled_pending = 1;
-    }
-    return status;
-}
-
 size_t moe_session_take(moe_session *session, int32_t *tokens, size_t capacity)
 {
     if (session == NULL || tokens == NULL) {
@@ -220,11 +134,6 @@ size_t moe_session_n_pending(const moe_session *session)
 const int32_t *moe_session_tokens(const moe_session *session)
 {
     return session != NULL ? session->tokens : NULL;
-}
-
-bool moe_session_is_full(const moe_session *session)
-{
-    return session != NULL && session->n_tokens >= session->engine->context;
 }
 
 const float *moe_session_logits(const moe_session *session)
@@ -301,7 +210,7 @@ static int copy_timeline(moe_session *fork, const moe_session *session, moe_erro
 {
     int status = moe_session_feed(fork, session->tokens, session->n_tokens, err);
     if (status == MOE_OK) {
-        status = grow_sampled(fork, session->n_sampled, err);
+        status = moe_session_grow_sampled(fork, session->n_sampled, err);
     }
     if (status == MOE_OK && session->n_sampled > 0) {
         memcpy(fork->sampled, session->sampled, session->n_sampled * sizeof *fork->sampled);

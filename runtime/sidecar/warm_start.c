@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Orders the experts by the sidecar's hotness, over all layers together: every pass goes through
- * all of them. offload's expert_store_warm.c fills the slots. */
+ * all of them. offload's expert_store_fill.c fills the slots. */
 #include "runtime/sidecar/warm_start.h"
 
 #include <stdlib.h>
