@@ -168,6 +168,7 @@ static const moe_device_ops cpu_ops = {
     .gate = moe_cpu_gate,
     .layer_norm = moe_cpu_layer_norm,
     .soft_cap = moe_cpu_soft_cap,
+    .delta_rule = moe_cpu_delta_rule,
     .greatest = moe_cpu_greatest,
 };
 
@@ -178,12 +179,12 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
     if (cpu == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the CPU device");
     }
-    cpu->base =
-        (moe_device){.ops = &cpu_ops,
-                     .name = "cpu",
-                     .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
-                                 MOE_DEVICE_READABLE | MOE_DEVICE_SMALL_KV | MOE_DEVICE_EVERY_TYPE |
-                                 MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_SCALED_WEIGHTS};
+    cpu->base = (moe_device){.ops = &cpu_ops,
+                             .name = "cpu",
+                             .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
+                                         MOE_DEVICE_READABLE | MOE_DEVICE_SMALL_KV |
+                                         MOE_DEVICE_EVERY_TYPE | MOE_DEVICE_LAYER_FORMS |
+                                         MOE_DEVICE_SCALED_WEIGHTS | MOE_DEVICE_DELTA_RULE};
     cpu->team = options->team;
     if (options->blas_prefill) {
         int status = moe_blas_load(&cpu->blas, err);

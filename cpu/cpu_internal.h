@@ -107,6 +107,7 @@ int moe_cpu_layer_norm(moe_device *device, const float *x, const float *weight, 
                        float *y, uint32_t n_rows, uint32_t n, size_t x_stride, float eps,
                        moe_error *err);
 int moe_cpu_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
+int moe_cpu_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                      moe_greatest *out, moe_error *err);
 

@@ -318,6 +318,7 @@ int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t
 int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                               uint32_t n, moe_error *err);
 int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
+int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                          moe_greatest *out, moe_error *err);
 

@@ -188,6 +188,7 @@ static const moe_device_ops cuda_ops = {
     .combine = moe_cuda_op_combine,
     .sigmoid_scale = moe_cuda_op_sigmoid_scale,
     .gate = moe_cuda_op_gate,
+    .delta_rule = moe_cuda_op_delta_rule,
     .greatest = moe_cuda_op_greatest,
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
+#include "runtime/base/error.h"
 
 int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                        uint32_t n_rows, float *out, moe_error *err)
@@ -262,6 +263,14 @@ int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows
     }
     moe_cuda_gate(cuda->stream, gating, n_rows);
     return moe_cuda_launched(cuda, "a gate", err);
+}
+
+/* Not offered (moe_device.features). */
+int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err)
+{
+    (void)device;
+    (void)rule;
+    return moe_fail(err, MOE_ERR_UNSUPPORTED, "recurrent layers do not run on GPUs");
 }
 
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,

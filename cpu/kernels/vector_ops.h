@@ -18,6 +18,7 @@
 #ifndef MOE_CPU_VECTOR_OPS_H
 #define MOE_CPU_VECTOR_OPS_H
 
+#include "cpu/kernels/delta_rule.h"
 #include "cpu/kernels/router_select.h"
 
 #include <stddef.h>
@@ -153,6 +154,8 @@ typedef struct moe_vector_kernels {
      * -infinity); sum = fmaf(sum_a, ca, sum_b * cb); out = fmaf(out_a, ca, out_b * cb). */
     void (*attend_merge)(float *max, float *sum, float *out, float page_max, float page_sum,
                          const float *page_out, uint32_t v_dim);
+    moe_conv_silu_fn conv_silu;
+    moe_delta_columns_fn delta_columns;
     moe_router_select_fn router_select;
 } moe_vector_kernels;
 

@@ -138,6 +138,8 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .kv_load = moe_kv_load_c,
         .attend_page = moe_attend_page_c,
         .attend_merge = moe_attend_merge_c,
+        .conv_silu = moe_conv_silu_c,
+        .delta_columns = moe_delta_columns_c,
         .router_select = moe_router_select_c,
     };
 }

@@ -7,6 +7,8 @@
 
 void moe_vector_kernels_init_avx2(moe_vector_kernels *kernels);
 void moe_vector_kernels_init_avx512(moe_vector_kernels *kernels);
+void moe_delta_init_avx2(moe_vector_kernels *kernels);
+void moe_delta_init_avx512(moe_vector_kernels *kernels);
 void moe_attend_page_avx2(const moe_attend_args *args);
 void moe_attend_page_avx512(const moe_attend_args *args);
 

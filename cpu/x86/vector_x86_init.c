@@ -10,7 +10,9 @@ void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_feat
     if ((cpu_features & MOE_CPU_AVX2) == 0)
         return;
     moe_vector_kernels_init_avx2(kernels);
+    moe_delta_init_avx2(kernels);
     if ((cpu_features & MOE_CPU_AVX512) == 0)
         return;
     moe_vector_kernels_init_avx512(kernels);
+    moe_delta_init_avx512(kernels);
 }

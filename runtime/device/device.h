@@ -24,6 +24,7 @@
 #include <moe/status.h>
 
 #include "runtime/base/dtype.h"
+#include "runtime/device/delta_ops.h"
 
 typedef struct moe_device moe_device;
 
@@ -278,6 +279,7 @@ typedef enum moe_device_feature {
     MOE_DEVICE_READABLE = 1 << 2,
     /* Keys and values as Q4_0 and F8. */
     MOE_DEVICE_SMALL_KV = 1 << 3,
+    MOE_DEVICE_DELTA_RULE = 1 << 4, /* delta_rule() */
     /* Weights of types with moe_dtype_info.cpu_only. */
     MOE_DEVICE_EVERY_TYPE = 1 << 6,
     /* layer_norm(), soft_cap(), expert_scales of moe_route, and
@@ -363,6 +365,7 @@ typedef struct moe_device_ops {
                       moe_error *err);
     /* x = cap * tanh(x / cap) */
     int (*soft_cap)(moe_device *device, float cap, float *x, size_t n, moe_error *err);
+    int (*delta_rule)(moe_device *device, const moe_delta_rule *rule, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);

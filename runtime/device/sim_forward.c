@@ -133,6 +133,12 @@ static int sim_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_e
     return inner->ops->soft_cap(inner, cap, x, n, err);
 }
 
+static int sim_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->delta_rule(inner, rule, err);
+}
+
 static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                         moe_greatest *out, moe_error *err)
 {
@@ -186,6 +192,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->gate = sim_gate;
     ops->layer_norm = sim_layer_norm;
     ops->soft_cap = sim_soft_cap;
+    ops->delta_rule = sim_delta_rule;
     ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;

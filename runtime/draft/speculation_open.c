@@ -340,6 +340,8 @@ static int open_costs(moe_speculation *s, const moe_engine_options *o, moe_error
     return moe_miss_model_open(&s->misses, &options, err);
 }
 
+_Static_assert(MOE_MOST_DRAFT + 1 <= MOE_MOST_LOGGED, "a chain and its root have room in a log");
+
 uint32_t moe_speculation_chain_rows(const moe_engine_options *o)
 {
     return is_off(o) ? 0 : 1 + (o->draft_max != 0 ? o->draft_max : DEFAULT_DRAFT_MAX);

@@ -55,6 +55,28 @@ static int open_simulated(moe_device **out, const moe_device_choice *choice, moe
     return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
+/* What the device lacks, for people. */
+static const char *name_lacks(unsigned lacks, char *text, size_t size)
+{
+    static const struct {
+        unsigned feature;
+        const char *name;
+    } names[] = {
+        {MOE_DEVICE_MASKED_ATTENTION, "attention with windows, sinks or soft caps"},
+        {MOE_DEVICE_EXPERT_FORMS, "experts with biases or other activations than SiLU"},
+        {MOE_DEVICE_LAYER_FORMS, "layers with other norms, gates, scales or inputs of experts"},
+        {MOE_DEVICE_DELTA_RULE, "recurrent layers"},
+    };
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        size_t used = strlen(text);
+        if ((lacks & names[i].feature) != 0) {
+            snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", names[i].name);
+        }
+    }
+    return text;
+}
+
 static int fail_features(const moe_device *device, const moe_device_choice *choice, unsigned lacks,
                          moe_error *err)
 {
@@ -75,16 +97,10 @@ static int fail_features(const moe_device *device, const moe_device_choice *choi
                         "or the CPU",
                         device->name);
     }
-    bool attention = (lacks & MOE_DEVICE_MASKED_ATTENTION) != 0;
-    bool experts = (lacks & MOE_DEVICE_EXPERT_FORMS) != 0;
-    bool layers = (lacks & MOE_DEVICE_LAYER_FORMS) != 0;
+    char text[240];
     return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "the device %s does not have what this model needs: %s%s%s%s%s; the CPU does",
-                    device->name, attention ? "attention with windows, sinks or soft caps" : "",
-                    attention && (experts || layers) ? ", " : "",
-                    experts ? "experts with biases or other activations than SiLU" : "",
-                    experts && layers ? ", " : "",
-                    layers ? "layers with other norms, gates, scales or inputs of experts" : "");
+                    "the device %s does not have what this model needs: %s; the CPU does",
+                    device->name, name_lacks(lacks, text, sizeof text));
 }
 
 static int check_features(moe_device **device, const moe_device_choice *choice, moe_error *err)

@@ -122,6 +122,7 @@ static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
         bool masked = layer->window > 0 || layer->chunk > 0 || layer->scales_queries;
         needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
         limited = limited || layer->expert_limit != 0.0f || layer->shared_limit != 0.0f;
+        needs |= layer->mixer == MOE_MIXER_RECURRENT ? MOE_DEVICE_DELTA_RULE : 0;
     }
     bool forms = c->expert_biases || c->activation != MOE_FF_SILU || c->gate_scales_input;
     needs |= forms || limited ? MOE_DEVICE_EXPERT_FORMS : 0;

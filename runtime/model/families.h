@@ -43,7 +43,9 @@ typedef enum moe_family_keys {
     MOE_KEY_WINDOW_HEADS = 1 << 10,
     MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
     MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
-    MOE_KEY_LIMITS = 1 << 13        /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    MOE_KEY_DELTA = 1 << 14 /* ssm.*, full_attention_interval, attention.recurrent_layers: layers
+                             * with a gated delta rule */
 } moe_family_keys;
 
 typedef struct moe_family {
@@ -68,6 +70,7 @@ typedef struct moe_family {
     bool attention_sinks;
     moe_attention_gate attention_gate;
     bool sinks_optional;
+    bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
     moe_rope_kind rope;
     bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */
     bool yarn_fractions;

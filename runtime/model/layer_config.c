@@ -82,12 +82,38 @@ static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer
     return limit;
 }
 
+/* Whether the layer has a state in place of keys and values: a list tells, or a period, whose last
+ * layer has attention. */
+static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval)
+{
+    const moe_gguf_kv *list = moe_config_find(r, "attention.recurrent_layers");
+    int64_t value = 0;
+    if (list == NULL || list->type != MOE_GGUF_ARRAY) {
+        return (layer + 1) % interval != 0;
+    }
+    if (moe_gguf_array_i64(list, layer, &value) != MOE_OK) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "key '%s' has no number for layer %" PRIu32
+                             ": it is a list with 0 or 1 for each layer",
+                             r->key, layer);
+    }
+    return value != 0;
+}
+
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
 {
     bool latent = config->attention == MOE_ATTENTION_MLA;
+    bool delta = (r->family->keys & MOE_KEY_DELTA) != 0;
+    uint32_t interval = delta ? moe_config_u32(r, "full_attention_interval", 4) : 0;
+    if (r->status == MOE_OK && delta && interval == 0) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is 0", r->key);
+    }
     for (uint32_t l = 0; l < config->n_layer && r->status == MOE_OK; l++) {
         moe_layer_kind *layer = &config->layers[l];
-        layer->mixer = latent ? MOE_MIXER_LATENT : MOE_MIXER_ATTENTION;
+        bool recurrent = delta && is_recurrent(r, l, interval);
+        layer->mixer = recurrent ? MOE_MIXER_RECURRENT
+                       : latent  ? MOE_MIXER_LATENT
+                                 : MOE_MIXER_ATTENTION;
         layer->feed_forward = feed_forward_of(config, l);
         bool windows = config->attention_window > 0;
         bool inside = windows && has_window(r, l);

@@ -64,7 +64,14 @@ typedef struct moe_recurrence {
     uint32_t conv_kernel;
     uint32_t conv_channels;
     uint32_t n_gates;
+    uint32_t n_key_head; /* head h has key head h / (n_head / n_key_head) */
+    bool tiled;          /* ... or h % n_key_head */
+    bool in_groups; /* older files: one projection, in an order of its own (MOE_LAYER_DELTA_QKV) */
 } moe_recurrence;
+
+/* The largest sizes that devices support. */
+#define MOE_RECURRENCE_MAX_DIM    256u /* of key_dim and value_dim */
+#define MOE_RECURRENCE_MAX_KERNEL 8u
 
 static inline size_t moe_recurrence_state_floats(const moe_recurrence *r)
 {

@@ -146,8 +146,9 @@ static const key_row rows[] = {
     ROW("attention.value_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
         "attention.value_length", "other widths in layers with a window"),
     ZERO("attention.shared_kv_layers", "layers that share keys and values"),
-    ZERO("attention.recurrent_layers", "layers without attention"),
-    ZERO_OR_ONE("full_attention_interval", "layers without attention"),
+    READ_BY("attention.recurrent_layers", MOE_KEY_DELTA, KEY_NEUTRAL, 0,
+            "layers without attention"),
+    READ_BY("full_attention_interval", MOE_KEY_DELTA, KEY_NEUTRAL, 1, "layers without attention"),
     READ_BY("attention.indexer.*", MOE_KEY_INDEXER, KEY_NEUTRAL, 0,
             "attention to chosen positions only"),
     ZERO("attention.compress_*", "compressed attention"),
@@ -180,6 +181,11 @@ static const key_row rows[] = {
     HARMLESS("rope.scaling.finetuned", "it says how the model was trained, and asks for nothing"),
 
     /* Other kinds of model, whose tensors would be refused, too. */
+    READ_BY("ssm.conv_kernel", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.state_size", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.group_count", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.time_step_rank", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.inner_size", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("ssm.*", "recurrent layers"),
     ZERO("kda.*", "recurrent layers"),
     ZERO("wkv.*", "recurrent layers"),

@@ -399,6 +399,7 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     read_attention(&r, config);
     read_rope(&r, config);
     moe_config_read_experts(&r, config);
+    moe_config_read_recurrence(&r, config);
     moe_metadata_refuse_keys(&r);
     status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
     if (status != MOE_OK) {

@@ -17,7 +17,8 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                                MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
     [MOE_LAYER_ATTN_V_BIAS] = {"attn_v.bias", MOE_DIM_VALUES, MOE_DIM_NONE,
                                MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
-    [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD, 0},
+    [MOE_LAYER_ATTN_OUT] = {"attn_output.weight", MOE_DIM_ATTENDED, MOE_DIM_EMBD,
+                            MOE_TRAIT_ATTENTION},
     [MOE_LAYER_ATTN_OUT_BIAS] = {"attn_output.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_GQA | MOE_TRAIT_OPTIONAL},
     [MOE_LAYER_ATTN_GATE] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_GATES, MOE_TRAIT_GATE},
@@ -40,6 +41,23 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                             MOE_TRAIT_KV_SPLIT},
     [MOE_LAYER_ATTN_V_B] = {"attn_v_b.weight", MOE_DIM_KV_RANK, MOE_DIM_HEADS_V,
                             MOE_TRAIT_KV_SPLIT},
+    [MOE_LAYER_DELTA_QKV] = {"attn_qkv.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_PROJECTED,
+                             MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_Z] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_INNER,
+                           MOE_TRAIT_DELTA_SPLIT},
+    [MOE_LAYER_DELTA_BA] = {"ssm_ba.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_GATES,
+                            MOE_TRAIT_DELTA_GROUPED},
+    [MOE_LAYER_DELTA_BETA] = {"ssm_beta.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_HEADS,
+                              MOE_TRAIT_DELTA_TILED},
+    [MOE_LAYER_DELTA_ALPHA] = {"ssm_alpha.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_HEADS,
+                               MOE_TRAIT_DELTA_TILED},
+    [MOE_LAYER_DELTA_CONV] = {"ssm_conv1d.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_CHANNELS,
+                              MOE_TRAIT_DELTA | MOE_TRAIT_F32},
+    [MOE_LAYER_DELTA_DECAY] = {"ssm_a", MOE_DIM_DELTA_HEADS, MOE_DIM_NONE, MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_DT_BIAS] = {"ssm_dt.bias", MOE_DIM_DELTA_HEADS, MOE_DIM_NONE, MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_NORM] = {"ssm_norm.weight", MOE_DIM_DELTA_VALUE, MOE_DIM_NONE,
+                              MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_OUT] = {"ssm_out.weight", MOE_DIM_DELTA_INNER, MOE_DIM_EMBD, MOE_TRAIT_DELTA},
     [MOE_LAYER_FFN_NORM] = {"ffn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_FFN_NORM},
     [MOE_LAYER_FFN_NORM_BIAS] = {"ffn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_FFN_NORM | MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
@@ -97,6 +115,8 @@ const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor ten
         return config->experts_norm_tensor;
     case MOE_LAYER_ROUTER_SELECTION_BIAS:
         return config->gate_bias_tensor;
+    case MOE_LAYER_DELTA_QKV:
+        return config->recurrence.in_groups ? "ssm_in.weight" : moe_tensor_rows[tensor].name;
     default:
         return dense != NULL ? dense : moe_tensor_rows[tensor].name;
     }
@@ -147,12 +167,26 @@ void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t di
     dims[MOE_DIM_EXPERTS] = config->n_expert;
     dims[MOE_DIM_HEADS] = n_head;
     dims[MOE_DIM_FF_EXPERT] = config->n_ff_expert;
+    const moe_recurrence *delta = &config->recurrence;
+    uint64_t inner = (uint64_t)delta->n_head * delta->value_dim;
+    dims[MOE_DIM_DELTA_CHANNELS] = delta->conv_channels;
+    dims[MOE_DIM_DELTA_INNER] = inner;
+    dims[MOE_DIM_DELTA_PROJECTED] = delta->conv_channels + (delta->in_groups ? inner : 0);
+    dims[MOE_DIM_DELTA_GATES] = delta->n_gates;
+    dims[MOE_DIM_DELTA_HEADS] = delta->n_head;
+    dims[MOE_DIM_DELTA_VALUE] = delta->value_dim;
+    dims[MOE_DIM_DELTA_KERNEL] = delta->conv_kernel;
 }
 
 static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
 {
     bool mla = mixer == MOE_MIXER_LATENT;
-    unsigned traits = mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA;
+    if (mixer == MOE_MIXER_RECURRENT) {
+        const moe_recurrence *c = &config->recurrence;
+        return MOE_TRAIT_DELTA | (c->tiled ? MOE_TRAIT_DELTA_TILED : MOE_TRAIT_DELTA_GROUPED) |
+               (c->in_groups ? 0 : MOE_TRAIT_DELTA_SPLIT);
+    }
+    unsigned traits = MOE_TRAIT_ATTENTION | (mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA);
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
     traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
     traits |= config->attention_gate >= MOE_ATTENTION_GATE_OWN ? MOE_TRAIT_GATE : 0;

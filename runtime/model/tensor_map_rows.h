@@ -29,6 +29,13 @@ typedef enum moe_dim {
     MOE_DIM_HEADS,
     MOE_DIM_FF_EXPERT,
     MOE_DIM_GATES,
+    MOE_DIM_DELTA_CHANNELS,
+    MOE_DIM_DELTA_INNER, /* values of all recurrent heads */
+    MOE_DIM_DELTA_PROJECTED,
+    MOE_DIM_DELTA_GATES,
+    MOE_DIM_DELTA_HEADS,
+    MOE_DIM_DELTA_VALUE,
+    MOE_DIM_DELTA_KERNEL,
     MOE_DIM_COUNT
 } moe_dim;
 
@@ -59,7 +66,12 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_BRANCH_NORMS = 1 << 22,
     MOE_TRAIT_LAYER_SCALE = 1 << 23,
     MOE_TRAIT_ROUTER_NORM = 1 << 24,
-    MOE_TRAIT_EXPERT_SCALES = 1 << 25
+    MOE_TRAIT_EXPERT_SCALES = 1 << 25,
+    MOE_TRAIT_ATTENTION = 1 << 26,
+    MOE_TRAIT_DELTA = 1 << 27,
+    MOE_TRAIT_DELTA_SPLIT = 1 << 28, /* the output's gate has a matrix of its own */
+    MOE_TRAIT_DELTA_TILED = 1 << 29,
+    MOE_TRAIT_DELTA_GROUPED = 1 << 30
 } moe_layer_trait;
 
 typedef struct moe_tensor_row {

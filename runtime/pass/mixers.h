@@ -15,7 +15,7 @@ typedef struct moe_mixer {
     int (*advance)(moe_runner *runner, const moe_state_run *run, uint32_t layer, moe_error *err);
 } moe_mixer;
 
-/* Never NULL. The mixer of a kind that no family has fails with MOE_ERR_UNSUPPORTED. */
+/* Never NULL. */
 const moe_mixer *moe_mixer_of(moe_mixer_kind kind);
 
 #endif

@@ -15,23 +15,32 @@
 
 /* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
+/* A log of recurrent layers' inputs has at most so many rows (moe_state_run). */
+#define MOE_MOST_LOGGED 64u
 
 /* Device and host memory of a pass, sized once for the largest one. */
 typedef struct moe_pass_buffers {
     uint32_t max_rows;
     uint8_t *arena; /* device */
     size_t arena_bytes;
-    float *x;             /* [rows][n_embd]: the residual stream */
-    float *norm;          /* [rows][n_embd] */
-    float *q;             /* [rows][n_head][q dim] */
-    float *q_latent;      /* MLA: [rows][n_head][head_dim_k], else q */
-    float *q_a;           /* MLA with q_lora: [rows][q_lora_rank] */
-    float *k;             /* [rows][n_head_kv][head_dim_k] */
-    float *v;             /* [rows][n_head_kv][head_dim_v] */
-    float *attention;     /* [rows][n_head][head_dim_v] */
-    float *values;        /* MLA: [rows][n_head][v_head_dim], else attention */
-    float *gate;          /* [rows][n_head][head_dim_v] of attention's output; joined: before each
-                           * head's gate is its query */
+    float *x;         /* [rows][n_embd]: the residual stream */
+    float *norm;      /* [rows][n_embd] */
+    float *q;         /* [rows][n_head][q dim] */
+    float *q_latent;  /* MLA: [rows][n_head][head_dim_k], else q */
+    float *q_a;       /* MLA with q_lora: [rows][q_lora_rank] */
+    float *k;         /* [rows][n_head_kv][head_dim_k] */
+    float *v;         /* [rows][n_head_kv][head_dim_v] */
+    float *attention; /* [rows][n_head][head_dim_v] */
+    float *values;    /* MLA: [rows][n_head][v_head_dim], else attention */
+    float *gate;      /* [rows][n_head][head_dim_v] of attention's output; joined: before each
+                       * head's gate is its query */
+    /* Recurrent layers (moe_delta_rule): */
+    float *mixed;         /* [rows][conv_channels] */
+    float *convolved;     /* likewise; a pass and its drafts' ancestors take turns */
+    float *delta_gates;   /* [rows][n_gates] */
+    float *delta_z;       /* [rows][n_head * value_dim]: gate of the output */
+    float *delta_out;     /* likewise */
+    float *delta_parts;   /* [rows][..]: projections that are not in order yet */
     float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
     float *layer_norm;    /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
     float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
@@ -74,6 +83,12 @@ typedef struct moe_pass_buffers {
     uint32_t *host_positions;      /* [n_expert]: what the host computes of the current layer */
     struct moe_expert_view *host_views;
 } moe_pass_buffers;
+
+/* Rows that buffers->convolved has room for: all of a pass, or one draft with its ancestors. */
+static inline size_t moe_delta_scratch_rows(const moe_pass_buffers *buffers)
+{
+    return buffers->max_rows > MOE_MOST_LOGGED ? buffers->max_rows : MOE_MOST_LOGGED;
+}
 
 /* Called with the logits of each row that wants them, in row order. False ends the pass's output
  * (the pass itself has been computed). */

@@ -67,6 +67,7 @@ void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_de
     bool mla = c->attention == MOE_ATTENTION_MLA;
     uint32_t out_dim = mla ? c->n_head * c->v_head_dim : (uint32_t)most_floats(c).out;
     uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
+    longest = max_u32(longest, c->recurrence.n_head * c->recurrence.value_dim);
     *limits = (moe_device_limits){
         .linear = {max_rows, longest},
         .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
@@ -83,7 +84,22 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 23
+#define MAX_REGIONS 29
+
+static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
+{
+    size_t rows = b->max_rows;
+    size_t inner = (size_t)c->n_head * c->value_dim;
+    size_t n = 0;
+    regions[n++] = (region){&b->mixed, rows * c->conv_channels};
+    regions[n++] = (region){&b->convolved, moe_delta_scratch_rows(b) * c->conv_channels};
+    regions[n++] = (region){&b->delta_gates, rows * c->n_gates};
+    regions[n++] = (region){&b->delta_z, rows * inner};
+    regions[n++] = (region){&b->delta_out, rows * inner};
+    regions[n++] =
+        (region){&b->delta_parts, rows * (c->in_groups ? c->conv_channels + inner : c->n_gates)};
+    return n;
+}
 
 /* Rows of logits at a time. */
 static size_t logit_rows(uint32_t max_rows)
@@ -119,6 +135,9 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     }
     if (needs_ones(c)) {
         regions[n++] = (region){&b->ones, c->head_dim_k};
+    }
+    if (moe_count_mixers(c, MOE_MIXER_RECURRENT) > 0) {
+        n += list_delta_regions(b, &c->recurrence, regions + n);
     }
     regions[n++] = (region){&b->branch, rows * c->n_embd};
     regions[n++] = (region){&b->shared, rows * c->n_embd};

@@ -189,6 +189,49 @@ static void test_window_is_a_mask(void **state)
     assert_non_null(strstr(err.message, "layer 1"));
 }
 
+/* Sizes that no recurrent layer can have are refused with the name of the key; a list of layers
+ * says the same as the period it follows. */
+static void test_sizes_of_recurrent_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting, *says;
+    } cases[] = {
+        {"qwen35moe.ssm.conv_kernel=u32:0", "ssm.conv_kernel' is 0"},
+        {"qwen35moe.ssm.conv_kernel=u32:9", "ssm.conv_kernel' is 9"},
+        {"qwen35moe.ssm.state_size=u32:257", "ssm.state_size' is 257"},
+        {"qwen35moe.ssm.group_count=u32:3", "'.group_count' (3)"},
+        {"qwen35moe.ssm.group_count=u32:0", "ssm.group_count' is 0"},
+        {"qwen35moe.ssm.time_step_rank=u32:5", "'.time_step_rank' (5)"},
+        {"qwen35moe.ssm.time_step_rank=u32:4294967295", "ssm.time_step_rank' is 4294967295"},
+        {"qwen35moe.ssm.inner_size=u32:2", "ssm.inner_size' (2)"},
+        {"qwen35moe.ssm.inner_size=u32:2048", "ssm.inner_size' (2048)"},
+        {"qwen35moe.full_attention_interval=u32:0", "full_attention_interval' is 0"},
+        {"qwen35moe.full_attention_interval=u32:3", "blk.2.attn_qkv.weight' has shape"},
+        {"qwen35moe.attention.value_length=u32:8", "a head's gate is as wide as its query"},
+    };
+    notes told;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_engine *engine = NULL;
+        moe_error err = {""};
+        char gone[64];
+        snprintf(gone, sizeof gone, "-%.*s", (int)strcspn(cases[i].setting, "="), cases[i].setting);
+        const char *path = EDITED("qwen35moe", gone, cases[i].setting);
+        assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+        if (strstr(err.message, cases[i].says) == NULL) {
+            fail_msg("%s: %s", cases[i].setting, err.message);
+        }
+    }
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    const char *list = "qwen35moe.attention.recurrent_layers=u32s:1,1";
+    assert_int_equal(open_with(&engine, EDITED("qwen35moe", list), 0, &told, &err), MOE_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "has no number for layer 2"));
+    list = "qwen35moe.attention.recurrent_layers=u32s:1,1,1,0,0";
+    assert_int_equal(open_with(&engine, EDITED("qwen35moe", list), 0, &told, NULL), MOE_OK);
+    moe_engine_close(&engine);
+}
+
 static void test_unknown_keys_are_told_once(void **state)
 {
     (void)state;
@@ -220,6 +263,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_yarn_attention_factor),
         cmocka_unit_test(test_gate_that_is_not_said),
         cmocka_unit_test(test_window_is_a_mask),
+        cmocka_unit_test(test_sizes_of_recurrent_layers),
         cmocka_unit_test(test_unknown_keys_are_told_once),
     };
     if (argc < 2 || mkdtemp(folder) == NULL) {

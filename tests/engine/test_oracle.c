@@ -137,8 +137,10 @@ static void check_greedy(moe_engine *engine, const char *name, int number, const
     assert_int_equal(moe_session_create(&session, engine, &options, &error), MOE_OK);
     assert_int_equal(moe_session_feed(session, prompt, n_prompt, &error), MOE_OK);
     for (size_t i = 0; i < n_expected; i++) {
-        assert_int_equal(moe_step(engine, &session, 1, &error), MOE_OK);
         int32_t token;
+        do { /* a long prompt takes several steps */
+            assert_int_equal(moe_step(engine, &session, 1, &error), MOE_OK);
+        } while (moe_session_n_pending(session) > 0);
         assert_int_equal(moe_session_take(session, &token, 1), 1);
         assert_int_equal(token, expected[i]);
     }

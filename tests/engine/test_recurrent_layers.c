@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers with a state of fixed size, shown by a toy (toy_recurrence.h): whatever is done to a
- * session, its states are those of the tokens on its timeline, the logits have the bits of a plain
- * evaluation, and the memory is what the plan says. Usage: test_recurrent_layers ORACLE-FOLDER. */
+/* Layers with a state of fixed size, shown by a toy or by the product's own (toy_recurrence.h):
+ * whatever is done to a session, its states are those of the tokens on its timeline, the logits
+ * have the bits of a plain evaluation, and the memory is what the plan says. Usage:
+ * test_recurrent_layers ORACLE-FOLDER. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ static float *logits[N_TEXTS]; /* [N_TEXT][n_vocab]: by one thread, token by tok
 
 static moe_engine_options toy_options(uint32_t chunk, uint32_t n_threads)
 {
-    moe_engine_options options = oracle_options(path, folder, "olmoe");
+    moe_engine_options options = oracle_options(path, folder, toy_model(toy_layers == ALL_LAYERS));
     options.context = CONTEXT;
     options.prefill_chunk = chunk;
     options.n_threads = n_threads;
@@ -147,6 +148,29 @@ static void chunks_and_threads(void **state)
         assert_int_equal(moe_session_score(session, texts[0], N_TEXT, compare_row, NULL, NULL),
                          MOE_OK);
         toy_check_states(session);
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+}
+
+/* The slots do not hold all experts, the state is in another device's memory, and the kernels are
+ * in portable C. */
+static void caches_and_devices(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "sim:memory=64M,link=4GB/s,latency=20us"};
+    if (!toy_is_real) {
+        skip(); /* the toy works on the CPU alone */
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        moe_engine_options options = toy_options(i < 2 ? 96 : 5, 2);
+        options.device = devices[i % 2];
+        options.expert_cache_share = 0.5;
+        lab_of(&options)->kernels = i < 2 ? MOE_KERNELS_REFERENCE : MOE_KERNELS_NATIVE;
+        moe_engine *engine = open_engine(&options);
+        moe_session *session = reading_session(engine);
+        assert_int_equal(moe_session_score(session, texts[0], N_TEXT, compare_row, NULL, NULL),
+                         MOE_OK);
         moe_session_close(&session);
         moe_engine_close(&engine);
     }
@@ -330,6 +354,9 @@ static void scoring_that_is_stopped(void **state)
 static void passes_that_fail(void **state)
 {
     (void)state;
+    if (toy_is_real) {
+        skip();
+    }
     moe_engine *engine = open_toy(64, 1);
     moe_session *session = reading_session(engine);
     for (uint32_t n = 0; n < 120; n += 10) {
@@ -369,7 +396,7 @@ static void check_drafts(moe_speculate speculate, double share, const int32_t *e
 {
     char draft[1100];
     moe_engine_options options = toy_options(64, 2);
-    snprintf(draft, sizeof draft, "%s/qwen3moe/model.gguf", folder);
+    snprintf(draft, sizeof draft, "%s/%s/model.gguf", folder, toy_draft_model());
     options.speculate = speculate;
     options.draft_model = speculate == MOE_SPECULATE_MODEL ? draft : NULL;
     lab_of(&options)->length_control = MOE_LENGTH_STATIC;
@@ -516,6 +543,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(scoring_that_is_stopped), cmocka_unit_test(passes_that_fail),
         cmocka_unit_test(rejected_drafts),         cmocka_unit_test(trees_are_refused),
         cmocka_unit_test(memory_as_planned),       cmocka_unit_test(snapshots_shorten_replays),
+        cmocka_unit_test(caches_and_devices),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: %s ORACLE-FOLDER\n", argv[0]);

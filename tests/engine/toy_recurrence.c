@@ -22,6 +22,7 @@
 #define FLOATS   (STATE + TAIL * CHANNELS)
 #define MODULUS  65521.0f
 
+const bool toy_is_real = false;
 uint32_t toy_layers;
 uint32_t toy_fails_in;
 
@@ -31,6 +32,17 @@ int __real_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, c
                                 moe_error *err);
 int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
                                 moe_error *err);
+
+const char *toy_model(bool all_layers)
+{
+    (void)all_layers;
+    return "olmoe";
+}
+
+const char *toy_draft_model(void)
+{
+    return "qwen3moe";
+}
 
 /* Every operation is exact (the first two) or rounds in a stated order. */
 static float next_checksum(float checksum, float token)
@@ -153,7 +165,12 @@ int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, c
     for (uint32_t l = 0; status == MOE_OK && l < config->n_layer; l++) {
         if ((toy_layers >> l & 1) != 0) {
             config->layers[l].mixer = MOE_MIXER_RECURRENT;
-            config->recurrence = (moe_recurrence){2, 3, 4, TAIL + 1, CHANNELS, GATES};
+            config->recurrence = (moe_recurrence){.n_head = 2,
+                                                  .key_dim = 3,
+                                                  .value_dim = 4,
+                                                  .conv_kernel = TAIL + 1,
+                                                  .conv_channels = CHANNELS,
+                                                  .n_gates = GATES};
         }
     }
     return status;

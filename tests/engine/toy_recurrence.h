@@ -10,6 +10,12 @@
 
 #include "runtime/engine/engine_state.h"
 
+/* real_recurrence.c has the product's own layers in its place, and nothing of it fails on request.
+ */
+const char *toy_model(bool all_layers); /* a folder of tests/oracle */
+const char *toy_draft_model(void);      /* ... with the same vocabulary */
+extern const bool toy_is_real;
+
 extern uint32_t toy_layers;   /* bit l: layer l is recurrent */
 extern uint32_t toy_fails_in; /* calls until the mixer fails once; 0: never */
 

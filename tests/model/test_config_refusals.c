@@ -17,7 +17,8 @@ typedef struct refusal {
 static const refusal refusals[] = {
     {"olmoe", "general.architecture", GONE, 0, MOE_ERR_FORMAT, "'general.architecture' is missing"},
     {"olmoe", "general.architecture", TEXT, 0, MOE_ERR_UNSUPPORTED,
-     "supported are llama, olmoe, qwen2moe, qwen3moe, deepseek, deepseek2, deepseek32, glm-dsa, "
+     "supported are llama, olmoe, qwen2moe, qwen3moe, qwen3next, qwen35moe, deepseek, "
+     "deepseek2, deepseek32, glm-dsa, "
      "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, "
      "bailingmoe2, dots1, "
      "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, afmoe, "

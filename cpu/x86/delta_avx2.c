@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#include "cpu/x86/lanes16_avx2.h"
+#include "cpu/x86/delta_lanes.h"
+#include "cpu/x86/vector_x86.h"
+
+void moe_delta_init_avx2(moe_vector_kernels *kernels)
+{
+    kernels->conv_silu = conv_silu_lanes;
+    kernels->delta_columns = delta_columns_lanes;
+}

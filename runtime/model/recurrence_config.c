@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* The sizes of layers with a gated delta rule. Their keys are those of Mamba: state_size is the
+ * width of a head's keys, group_count the number of key heads, time_step_rank that of heads, and
+ * inner_size what all heads' values take. */
+#include <inttypes.h>
+
+#include "runtime/base/error.h"
+#include "runtime/model/config_reader.h"
+
+static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t most)
+{
+    uint32_t value = moe_config_need_u32(r, suffix);
+    if (r->status == MOE_OK && (value == 0 || value > most)) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                     "key '%s' is %" PRIu32 "; supported are 1 to %" PRIu32, r->key, value, most);
+    }
+    return value;
+}
+
+void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
+{
+    moe_recurrence *c = &config->recurrence;
+    if ((r->family->keys & MOE_KEY_DELTA) == 0) {
+        return;
+    }
+    c->conv_kernel = read_size(r, "ssm.conv_kernel", MOE_RECURRENCE_MAX_KERNEL);
+    c->key_dim = read_size(r, "ssm.state_size", MOE_RECURRENCE_MAX_DIM);
+    c->n_key_head = read_size(r, "ssm.group_count", MOE_CONFIG_MAX_HEADS);
+    c->n_head = read_size(r, "ssm.time_step_rank", MOE_CONFIG_MAX_HEADS);
+    uint32_t inner = read_size(r, "ssm.inner_size", MOE_CONFIG_MAX_DIMENSION);
+    if (r->status != MOE_OK) {
+        return;
+    }
+    c->value_dim = inner / c->n_head;
+    if (c->n_head % c->n_key_head != 0 || inner % c->n_head != 0 || c->value_dim == 0 ||
+        c->value_dim > MOE_RECURRENCE_MAX_DIM) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "keys '%s.ssm.inner_size' (%" PRIu32 "), '.time_step_rank' (%" PRIu32
+                             ") and '.group_count' (%" PRIu32 ") do not make heads of 1 to %u "
+                             "elements in equal groups",
+                             r->family->architecture, inner, c->n_head, c->n_key_head,
+                             MOE_RECURRENCE_MAX_DIM);
+        return;
+    }
+    c->conv_channels = 2 * c->n_key_head * c->key_dim + inner;
+    c->n_gates = 2 * c->n_head;
+    c->tiled = r->family->heads_tiled;
+    c->in_groups = moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* The gated delta rule of every device that has it: the bits of the first device, the CPU; the same
+ * bits when tokens come in several calls, with and without output; a state is not written to by
+ * what starts from it. A device without it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device_fixture.h"
+
+#define HEADS     4u
+#define KEY_HEADS 2u
+#define KEY       20u
+#define VALUE     72u /* more than a block of columns */
+#define KERNEL    4u
+#define CHANNELS  (2 * KEY_HEADS * KEY + HEADS * VALUE)
+#define GATES     (2 * HEADS)
+#define TOKENS    70u /* more than gates are computed for at once */
+#define INNER     (HEADS * VALUE)
+#define STATE     (HEADS * KEY * VALUE + (KERNEL - 1) * CHANNELS)
+#define FIRST     3u
+
+typedef struct delta_memory {
+    float *mixed, *gates, *conv, *decay, *dt_bias, *convolved, *out, *states[3];
+} delta_memory;
+
+static float *upload_values(moe_device *device, size_t n, uint32_t seed, float scale, float shift)
+{
+    static float values[TOKENS * CHANNELS];
+    assert_true(n <= TOKENS * CHANNELS);
+    fill_values(values, n, seed);
+    for (size_t i = 0; i < n; i++) {
+        values[i] = shift + scale * values[i];
+    }
+    return device_upload(device, values, n * sizeof *values);
+}
+
+static delta_memory make_memory(moe_device *device)
+{
+    delta_memory m = {.mixed = upload_values(device, TOKENS * CHANNELS, 1, 4, 0),
+                      .gates = upload_values(device, TOKENS * GATES, 2, 8, 0),
+                      .conv = upload_values(device, CHANNELS * KERNEL, 3, 2, 0),
+                      .decay = upload_values(device, HEADS, 4, 1, -0.6f),
+                      .dt_bias = upload_values(device, HEADS, 5, 1, 0),
+                      .convolved = device_alloc(device, TOKENS * CHANNELS * sizeof(float)),
+                      .out = device_alloc(device, TOKENS * INNER * sizeof(float))};
+    for (int i = 0; i < 3; i++) {
+        m.states[i] = device_alloc(device, STATE * sizeof(float));
+    }
+    return m;
+}
+
+static void free_memory(moe_device *device, delta_memory *m)
+{
+    void (*release)(moe_device *, void *, size_t) = device->ops->free;
+    release(device, m->mixed, TOKENS * CHANNELS * sizeof(float));
+    release(device, m->gates, TOKENS * GATES * sizeof(float));
+    release(device, m->conv, CHANNELS * KERNEL * sizeof(float));
+    release(device, m->decay, HEADS * sizeof(float));
+    release(device, m->dt_bias, HEADS * sizeof(float));
+    release(device, m->convolved, TOKENS * CHANNELS * sizeof(float));
+    release(device, m->out, TOKENS * INNER * sizeof(float));
+    for (int i = 0; i < 3; i++) {
+        release(device, m->states[i], STATE * sizeof(float));
+    }
+}
+
+/* Tokens begin .. begin + n - 1, of which the first n_silent have no output. */
+static int run(moe_device *device, const delta_memory *m, uint32_t begin, uint32_t n,
+               uint32_t n_silent, const float *from, float *to)
+{
+    moe_delta_sequence s = {.mixed = m->mixed + (size_t)begin * CHANNELS,
+                            .mixed_stride = CHANNELS,
+                            .gates = m->gates + (size_t)begin * GATES,
+                            .gates_stride = GATES,
+                            .n_tokens = n,
+                            .n_silent = n_silent,
+                            .from = from,
+                            .to = to,
+                            .out = m->out + (size_t)(begin + n_silent) * INNER};
+    moe_delta_rule rule = {.n_head = HEADS,
+                           .n_key_head = KEY_HEADS,
+                           .key_dim = KEY,
+                           .value_dim = VALUE,
+                           .conv_kernel = KERNEL,
+                           .gate_group = HEADS / KEY_HEADS,
+                           .conv = m->conv,
+                           .decay = m->decay,
+                           .dt_bias = m->dt_bias,
+                           .convolved = m->convolved,
+                           .sequences = &s,
+                           .n_sequences = 1};
+    return device->ops->delta_rule(device, &rule, NULL);
+}
+
+typedef struct delta_outcome {
+    float out[TOKENS * INNER], state[STATE];
+} delta_outcome;
+
+static void take_outcome(moe_device *device, const delta_memory *m, const float *state,
+                         delta_outcome *o)
+{
+    assert_int_equal(device->ops->download(device, o->out, m->out, sizeof o->out, NULL), MOE_OK);
+    assert_int_equal(device->ops->download(device, o->state, state, sizeof o->state, NULL), MOE_OK);
+}
+
+static void in_parts(moe_device *device, const delta_memory *m, const delta_outcome *whole)
+{
+    static delta_outcome parts;
+    static float before[STATE], after[STATE], zeros[TOKENS * INNER];
+    assert_int_equal(device->ops->upload(device, m->out, zeros, sizeof zeros, NULL), MOE_OK);
+    assert_int_equal(run(device, m, 0, FIRST - 1, 0, NULL, m->states[0]), MOE_OK);
+    assert_int_equal(run(device, m, FIRST - 1, 1, 0, m->states[0], m->states[1]), MOE_OK);
+    device->ops->download(device, before, m->states[1], sizeof before, NULL);
+    /* A draft writes no state; what stands after it begins with its tokens, and skips their output.
+     */
+    assert_int_equal(run(device, m, FIRST, 9, 4, m->states[1], NULL), MOE_OK);
+    assert_int_equal(run(device, m, FIRST, 4, 4, m->states[1], m->states[2]), MOE_OK);
+    assert_int_equal(run(device, m, FIRST, 4, 0, m->states[1], NULL), MOE_OK);
+    assert_int_equal(run(device, m, FIRST + 4, TOKENS - FIRST - 4, 2, m->states[2], m->states[0]),
+                     MOE_OK);
+    device->ops->download(device, after, m->states[1], sizeof after, NULL);
+    assert_memory_equal(before, after, sizeof before);
+    take_outcome(device, m, m->states[0], &parts);
+    assert_memory_equal(parts.out, whole->out, sizeof parts.out);
+    assert_memory_equal(parts.state, whole->state, sizeof parts.state);
+}
+
+static void same_on_every_device(void **state)
+{
+    (void)state;
+    static delta_outcome expected, got;
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        moe_device *device = fixture.device;
+        delta_memory m = make_memory(device);
+        int status = run(device, &m, 0, TOKENS, 0, NULL, m.states[2]);
+        if ((device->features & MOE_DEVICE_DELTA_RULE) == 0) {
+            assert_int_equal(status, MOE_ERR_UNSUPPORTED);
+        } else {
+            assert_int_equal(status, MOE_OK);
+            take_outcome(device, &m, m.states[2], i == 0 ? &expected : &got);
+            assert_true(i == 0 || memcmp(&expected, &got, sizeof got) == 0);
+            in_parts(device, &m, &expected);
+        }
+        free_memory(device, &m);
+        close_device(&fixture);
+    }
+    assert_true(expected.out[0] != 0.0f && expected.out[0] != expected.out[TOKENS * INNER - 1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_on_every_device)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* The short convolution and the gated delta rule: every instruction set against the reference bit
+ * by bit, the reference against double precision, and tokens taken together against tokens taken
+ * one by one. With --bench: time of a token. */
+#include "cpu/kernels/delta_rule.h"
+#include "vector_test_util.h"
+
+#define MAX_TOKENS 9
+#define ROUNDS     300
+#define GUARD      16
+
+typedef struct delta_case {
+    moe_delta_args args;
+    float q[MAX_TOKENS][MOE_DELTA_MAX_KEY_DIM], k[MAX_TOKENS][MOE_DELTA_MAX_KEY_DIM];
+    float v[MAX_TOKENS][MOE_DELTA_COLUMNS];
+    float decay[MAX_TOKENS], beta[MAX_TOKENS];
+    float state[MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS];
+} delta_case;
+
+typedef struct delta_result {
+    float state[MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS + GUARD];
+    float out[MAX_TOKENS * MOE_DELTA_COLUMNS + GUARD];
+} delta_result;
+
+static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
+{
+    c->args = (moe_delta_args){.key_dim = 1 + test_below(seed, MOE_DELTA_MAX_KEY_DIM),
+                               .n = 1 + test_below(seed, MOE_DELTA_COLUMNS),
+                               .n_tokens = 1 + test_below(seed, MAX_TOKENS),
+                               .q = c->q[0],
+                               .k = c->k[0],
+                               .qk_stride = MOE_DELTA_MAX_KEY_DIM,
+                               .v = c->v[0],
+                               .v_stride = MOE_DELTA_COLUMNS,
+                               .decay = c->decay,
+                               .beta = c->beta,
+                               .out_stride = MOE_DELTA_COLUMNS};
+    if (test_below(seed, 3) == 0)
+        c->args.n = MOE_DELTA_COLUMNS;
+    c->args.n_silent = test_below(seed, c->args.n_tokens + 1);
+    test_fill(seed, kind, c->q[0], MAX_TOKENS * MOE_DELTA_MAX_KEY_DIM);
+    test_fill(seed, kind, c->k[0], MAX_TOKENS * MOE_DELTA_MAX_KEY_DIM);
+    test_fill(seed, kind, c->v[0], MAX_TOKENS * MOE_DELTA_COLUMNS);
+    test_fill(seed, kind, c->state, MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS);
+    for (uint32_t t = 0; t < MAX_TOKENS; t++) {
+        c->decay[t] = 0.5f + 0.5f * test_unit(seed);
+        c->beta[t] = 0.5f + 0.5f * test_unit(seed);
+    }
+    /* Keys are of length 1, so the state stays in bounds. */
+    for (uint32_t t = 0; kind == TEST_PLAIN && t < MAX_TOKENS; t++) {
+        float sum = 0.0f;
+        for (uint32_t i = 0; i < c->args.key_dim; i++)
+            sum += c->k[t][i] * c->k[t][i];
+        for (uint32_t i = 0; i < c->args.key_dim; i++)
+            c->k[t][i] /= sqrtf(sum);
+    }
+}
+
+static void run_case(const moe_vector_kernels *k, const delta_case *c, delta_result *r)
+{
+    moe_delta_args args = c->args;
+    memset(r, 0x55, sizeof *r);
+    memcpy(r->state, c->state, (size_t)args.key_dim * args.n * sizeof(float));
+    args.state = r->state;
+    args.out = r->out;
+    k->delta_columns(&args);
+}
+
+static void assert_same_results(const char *level, const delta_case *c, const delta_result *a,
+                                const delta_result *b)
+{
+    uint32_t n = c->args.n, n_state = c->args.key_dim * n;
+    uint32_t n_out = (c->args.n_tokens - c->args.n_silent) * MOE_DELTA_COLUMNS;
+    test_assert_same("state", level, a->state, b->state, n_state + GUARD);
+    test_assert_same("out", level, a->out, b->out, n_out + GUARD);
+}
+
+static void delta_of_every_level(void **state)
+{
+    (void)state;
+    static delta_case c;
+    static delta_result expected, got;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    uint64_t seed = 41;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        make_case(&c, &seed, (test_kind)(round % TEST_KINDS));
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            run_case(&k, &c, l == 0 ? &expected : &got);
+            if (l > 0)
+                assert_same_results(levels[l].name, &c, &expected, &got);
+        }
+    }
+}
+
+static void tokens_one_by_one(void **state)
+{
+    (void)state;
+    static delta_case c;
+    static delta_result expected, got;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, moe_cpu_features());
+    uint64_t seed = 43;
+    for (uint32_t round = 0; round < 50; round++) {
+        make_case(&c, &seed, TEST_PLAIN);
+        run_case(&k, &c, &expected);
+        memset(&got, 0x55, sizeof got);
+        memcpy(got.state, c.state, (size_t)c.args.key_dim * c.args.n * sizeof(float));
+        for (uint32_t t = 0; t < c.args.n_tokens; t++) {
+            moe_delta_args one = c.args;
+            one.n_tokens = 1;
+            one.n_silent = t < c.args.n_silent;
+            one.q = c.q[t];
+            one.k = c.k[t];
+            one.v = c.v[t];
+            one.decay = &c.decay[t];
+            one.beta = &c.beta[t];
+            one.state = got.state;
+            one.out = got.out + (one.n_silent ? 0 : t - c.args.n_silent) * MOE_DELTA_COLUMNS;
+            k.delta_columns(&one);
+        }
+        assert_same_results("one by one", &c, &expected, &got);
+    }
+}
+
+/* The rule as the models define it, in double precision. */
+static void reference_is_right(void **state)
+{
+    (void)state;
+    static delta_case c;
+    static delta_result got;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    uint64_t seed = 47;
+    for (uint32_t round = 0; round < 30; round++) {
+        make_case(&c, &seed, TEST_PLAIN);
+        c.args.n_silent = 0;
+        run_case(&k, &c, &got);
+        for (uint32_t column = 0; column < c.args.n; column++) {
+            double s[MOE_DELTA_MAX_KEY_DIM];
+            for (uint32_t i = 0; i < c.args.key_dim; i++)
+                s[i] = c.state[i * c.args.n + column];
+            for (uint32_t t = 0; t < c.args.n_tokens; t++) {
+                double memory = 0.0, out = 0.0;
+                for (uint32_t i = 0; i < c.args.key_dim; i++)
+                    memory += (s[i] *= c.decay[t]) * c.k[t][i];
+                for (uint32_t i = 0; i < c.args.key_dim; i++) {
+                    s[i] += c.k[t][i] * (c.v[t][column] - memory) * c.beta[t];
+                    out += s[i] * c.q[t][i];
+                }
+                test_assert_near("out", out, got.out[t * MOE_DELTA_COLUMNS + column], 1e-4, 1e-3);
+            }
+        }
+    }
+}
+
+static void convolution(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    static float x[MOE_DELTA_MAX_TAPS][N], w[MOE_DELTA_MAX_TAPS * N], y[2][N + GUARD];
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    uint64_t seed = 53;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t n = test_below(&seed, N + 1), n_taps = 1 + test_below(&seed, MOE_DELTA_MAX_TAPS);
+        const float *taps[MOE_DELTA_MAX_TAPS];
+        for (uint32_t t = 0; t < MOE_DELTA_MAX_TAPS; t++)
+            taps[t] = x[(t + round) % MOE_DELTA_MAX_TAPS];
+        test_fill(&seed, (test_kind)(round % TEST_KINDS), x[0], MOE_DELTA_MAX_TAPS * N);
+        test_fill(&seed, TEST_PLAIN, w, MOE_DELTA_MAX_TAPS * N);
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            memset(y[l > 0], 0x55, sizeof y[0]);
+            k.conv_silu(taps, w, n_taps, y[l > 0], n);
+            if (l > 0)
+                test_assert_same("conv_silu", levels[l].name, y[0], y[1], n + GUARD);
+        }
+        for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
+            double c = 0.0;
+            for (uint32_t t = 0; t < n_taps; t++)
+                c += (double)w[t * n + i] * taps[t][i];
+            test_assert_near("conv_silu", c / (1.0 + exp(-c)), y[0][i], 1e-5, 1e-4);
+        }
+    }
+}
+
+static void softplus(void **state)
+{
+    (void)state;
+    for (float x = -100.0f; x < 100.0f; x += 0.0137f)
+        test_assert_near("softplus", x > 30.0f ? (double)x : log1p(exp((double)x)), moe_softplus(x),
+                         3e-7, 2e-38);
+    assert_true(isnan(moe_softplus(NAN)));
+    assert_true(moe_softplus(-INFINITY) == 0.0f);
+    assert_true(moe_softplus(INFINITY) == INFINITY);
+}
+
+static void bench(void)
+{
+    enum { DIM = 128, HEADS = 32, TOKENS = 8, REPEATS = 200 };
+    static delta_case c;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    uint64_t seed = 59;
+    make_case(&c, &seed, TEST_PLAIN);
+    c.args.key_dim = DIM;
+    c.args.n = MOE_DELTA_COLUMNS;
+    c.args.n_tokens = TOKENS;
+    c.args.n_silent = 0;
+    for (uint32_t l = 0; l < n_levels; l++) {
+        static delta_result r;
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        uint64_t begin = test_cpu_ns();
+        for (uint32_t i = 0; i < REPEATS; i++)
+            run_case(&k, &c, &r);
+        double ns = (double)(test_cpu_ns() - begin) / (REPEATS * TOKENS);
+        printf("%-10s %8.0f ns a token and block of %u x %u; %u heads of %u: %.1f us\n",
+               levels[l].name, ns, DIM, MOE_DELTA_COLUMNS, HEADS, DIM,
+               ns * HEADS * DIM / MOE_DELTA_COLUMNS / 1000.0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bench();
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(delta_of_every_level),
+        cmocka_unit_test(tokens_one_by_one),
+        cmocka_unit_test(reference_is_right),
+        cmocka_unit_test(convolution),
+        cmocka_unit_test(softplus),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

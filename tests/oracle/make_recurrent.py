@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Writes the oracles of recurrent_cases.py, as make_families.py does its own; of a long prompt only the
+logits of every eighth position and of the last four are kept.
+
+    python3 make_recurrent.py [--only NAME...] [--out DIRECTORY]
+"""
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import make_families
+import recurrent_gguf
+from make_oracles import ids_line
+from recurrent_cases import CASES, build, prompt_lengths
+
+KEPT_WHOLE = 256
+
+
+def thin_out(out):
+    """Of prompts that are too long keeps some positions' logits."""
+    for path in out.glob("?.logits.npy"):
+        logits = np.load(path)
+        n = len(logits)
+        if n > KEPT_WHOLE:
+            kept = [i for i in range(n) if i % 8 == 0 or i >= n - 4]
+            np.save(path, logits[kept])
+            (out / path.name.replace("logits.npy", "positions.txt")).write_text(ids_line(kept))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for case in CASES:
+        if options.only is None or case.name in options.only:
+            make_families.PROMPT_LENGTHS = prompt_lengths(case)
+            model, out = build(case), options.out / case.name
+            out.mkdir(parents=True, exist_ok=True)
+            recurrent_gguf.write(out / "model.gguf", model, case)
+            make_families.write_prompts(out, model, case)
+            thin_out(out)
+
+
+if __name__ == "__main__":
+    main()
