@@ -4,6 +4,8 @@
 #ifndef MOE_MODEL_GGUF_INTERNAL_H
 #define MOE_MODEL_GGUF_INTERNAL_H
 
+#include <string.h>
+
 #include "runtime/model/gguf.h"
 
 /* Open addressing over positions in a table; slots hold position + 1, 0 is free. */
@@ -79,6 +81,11 @@ const moe_gguf_kv *moe_gguf_header_find(const moe_gguf_header *header, const cha
 /* Bytes of a number or bool; 0 for strings, arrays and unknown types. */
 size_t moe_gguf_scalar_size(uint32_t type);
 const char *moe_gguf_type_name(uint32_t type);
+/* Keys that the reader used while it read the file; they cannot be changed afterwards. */
+static inline bool moe_gguf_key_is_of_the_reader(const char *key)
+{
+    return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;
+}
 
 /* The integer of a scalar of an integer type or a bool; false for another type. */
 bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value);

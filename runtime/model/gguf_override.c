@@ -8,12 +8,6 @@
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_internal.h"
 
-/* Keys that the reader used while it read the file cannot be changed afterwards. */
-static bool is_of_the_reader(const char *key)
-{
-    return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;
-}
-
 static int check(const moe_metadata_override *o, size_t at, moe_error *err)
 {
     if (o->key == NULL || o->key[0] == '\0') {
@@ -32,7 +26,7 @@ static int check(const moe_metadata_override *o, size_t at, moe_error *err)
                         "options.metadata_overrides: the value of '%s' is %s", o->key,
                         o->type == MOE_METADATA_TEXT ? "NULL" : "not finite");
     }
-    return is_of_the_reader(o->key)
+    return moe_gguf_key_is_of_the_reader(o->key)
                ? moe_fail(err, MOE_ERR_ARGUMENT,
                           "key '%s' cannot be overridden: the file was read by it", o->key)
                : MOE_OK;

@@ -33,10 +33,17 @@ bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value)
     return false;
 }
 
-static int fail_type(const char *key, const moe_gguf_kv *kv, const char *expected, moe_error *err)
+/* override_type: what a metadata override calls the expected type. */
+static int fail_type(const char *key, const moe_gguf_kv *kv, const char *expected,
+                     const char *override_type, moe_error *err)
 {
-    return moe_fail(err, MOE_ERR_FORMAT, "key '%s' is %s, not %s", key,
-                    moe_gguf_type_name(kv->type), expected);
+    if (moe_gguf_key_is_of_the_reader(key)) {
+        return moe_fail(err, MOE_ERR_FORMAT, "key '%s' is %s, not %s", key,
+                        moe_gguf_type_name(kv->type), expected);
+    }
+    return moe_fail(err, MOE_ERR_FORMAT,
+                    "key '%s' is %s, not %s; options.metadata_overrides can give it (%s=%s:VALUE)",
+                    key, moe_gguf_type_name(kv->type), expected, key, override_type);
 }
 
 int moe_gguf_get_u32(const moe_gguf *gguf, const char *key, uint32_t *value, moe_error *err)
@@ -47,7 +54,7 @@ int moe_gguf_get_u32(const moe_gguf *gguf, const char *key, uint32_t *value, moe
         return MOE_OK;
     }
     if (!is_signed(kv->type) && !is_unsigned(kv->type)) {
-        return fail_type(key, kv, "an integer", err);
+        return fail_type(key, kv, "an integer", "int", err);
     }
     if (!moe_gguf_scalar_u64(kv, &wide)) {
         return moe_fail(err, MOE_ERR_FORMAT, "key '%s' is negative (%" PRId64 ")", key,
@@ -74,7 +81,7 @@ int moe_gguf_get_f32(const moe_gguf *gguf, const char *key, float *value, moe_er
     } else if (is_unsigned(kv->type)) {
         wide = (double)kv->value.u64;
     } else {
-        return fail_type(key, kv, "a number", err);
+        return fail_type(key, kv, "a number", "float", err);
     }
     if (!isfinite((float)wide)) {
         return moe_fail(err, MOE_ERR_FORMAT, "key '%s' is out of range (%g)", key, wide);
@@ -106,7 +113,7 @@ int moe_gguf_get_string(const moe_gguf *gguf, const char *key, moe_string_view *
         return MOE_OK;
     }
     if (kv->type != MOE_GGUF_STRING) {
-        return fail_type(key, kv, "a string", err);
+        return fail_type(key, kv, "a string", "str", err);
     }
     *value = kv->value.string;
     return MOE_OK;

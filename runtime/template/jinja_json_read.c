@@ -12,7 +12,7 @@ typedef struct reader {
 
 __attribute__((noreturn)) static void fail(const reader *r)
 {
-    jinja_fail(r->c, MOE_ERR_ARGUMENT, "%.60s is no JSON (at byte %zu)", r->what,
+    jinja_fail(r->c, MOE_ERR_ARGUMENT, "%.60s: no valid JSON at byte %zu", r->what,
                (size_t)(r->at - r->start));
 }
 

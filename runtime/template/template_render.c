@@ -17,7 +17,8 @@ static void set_more_variables(jinja_context *c)
     const char *text = c->input->more_variables;
     jinja_value more = jinja_read_json(c, "the arguments", text, strlen(text));
     if (more.kind != JINJA_DICT) {
-        jinja_fail(c, MOE_ERR_ARGUMENT, "the arguments are no JSON object");
+        jinja_fail(c, MOE_ERR_ARGUMENT,
+                   "the arguments are no JSON object, such as {\"enable_thinking\": false}");
     }
     for (size_t i = 0; i < more.dict->n; i++) {
         jinja_text key = *more.dict->entries[i].key.text;

@@ -287,7 +287,7 @@ static void test_arguments(void **state)
     moe_chat_input input = input_of("chatml", "[{\"role\":\"tool\",\"content\":\"x\"}]");
     refused(tokenizer, &input, MOE_ERR_ARGUMENT, "the role \"tool\"");
     input.messages = "[{\"role\":";
-    refused(tokenizer, &input, MOE_ERR_ARGUMENT, "messages is no JSON (at byte 9)");
+    refused(tokenizer, &input, MOE_ERR_ARGUMENT, "messages: no valid JSON at byte 9");
     input.messages = "{}";
     refused(tokenizer, &input, MOE_ERR_ARGUMENT, "messages must be a list");
     input.messages = "[1]";
