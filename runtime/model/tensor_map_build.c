@@ -160,12 +160,14 @@ static int take_scale(builder *b, const char *name, const shape *expected, moe_t
     return MOE_OK;
 }
 
-/* Like take(); with the matrix's scales, if it has some. */
+/* Like take(); with the matrix's scales, if it has some. A family with factors of experts' weights
+ * has them under the name of the down matrices' scales. */
 static int take_scaled(builder *b, const char *name, const shape *expected, moe_tensor_ref *ref,
                        bool *found)
 {
     int status = take(b, name, expected, ref, found);
-    return status == MOE_OK && *found && moe_tensor_may_be_scaled(name)
+    bool taken = b->config->expert_scales && strstr(name, ".ffn_down_exps.") != NULL;
+    return status == MOE_OK && *found && !taken && moe_tensor_may_be_scaled(name)
                ? take_scale(b, name, expected, ref)
                : status;
 }
