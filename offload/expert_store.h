@@ -138,6 +138,8 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
                           uint32_t *n, moe_error *err);
 /* How long next() would probably wait now; 0: not at all, or not known. */
 uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store);
+/* How long one expert takes to arrive while the disk is busy, an average; 0: not known. */
+uint64_t moe_expert_store_read_ns(const moe_expert_store *store);
 /* Counts time as waiting that the caller used for something else while next() would have waited. */
 void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns);
 /* Hands over the layer's experts that the host is to compute, like next(), with views of host

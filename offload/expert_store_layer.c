@@ -415,6 +415,11 @@ uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store)
     return n > 0 ? moe_mover_expected_ns(store->mover, n, store->wave_ns) : 0;
 }
 
+uint64_t moe_expert_store_read_ns(const moe_expert_store *store)
+{
+    return moe_mover_read_ns(store->mover);
+}
+
 void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns)
 {
     store->used_wait_ns += ns;

@@ -128,6 +128,8 @@ typedef struct moe_wait_cancel {
  * stay so. */
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
+/* The time between two experts that are read together, an average; 0: not known. */
+uint64_t moe_mover_read_ns(const moe_mover *mover);
 /* How long it will probably take until the last of n requests is READY that were submitted at
  * begin_ns; 0: not known. */
 uint64_t moe_mover_expected_ns(const moe_mover *mover, uint32_t n, uint64_t begin_ns);

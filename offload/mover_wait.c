@@ -116,9 +116,14 @@ int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
     return status;
 }
 
+uint64_t moe_mover_read_ns(const moe_mover *mover)
+{
+    return atomic_load_explicit(&mover->read_interval_ns, memory_order_relaxed);
+}
+
 uint64_t moe_mover_expected_ns(const moe_mover *mover, uint32_t n, uint64_t begin_ns)
 {
-    uint64_t interval = atomic_load_explicit(&mover->read_interval_ns, memory_order_relaxed);
+    uint64_t interval = moe_mover_read_ns(mover);
     uint64_t last = atomic_load_explicit(&mover->last_read_ns, memory_order_relaxed);
     uint64_t since = moe_now_ns() - (last > begin_ns ? last : begin_ns);
     return n * interval - (since < interval ? since : interval);

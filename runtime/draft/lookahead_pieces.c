@@ -15,7 +15,13 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/draft/lookahead.h"
 
-#define WEIGHT 0.1 /* of the newest piece in the average of their times */
+#define WEIGHT 0.2 /* of the newest piece in the average of their times */
+/* An average that keeps pieces from being run comes down, in case it was an outlier. */
+#define FORGET 0.995
+#define CLIP   3.0
+/* Nothing is drafted where an expert arrives within the time of so many layers: the processors
+ * that draft then slow down the reads, and waits are too short. */
+#define LAYERS_PER_READ 1.0
 
 int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_error *err)
 {
@@ -138,6 +144,13 @@ static void drop(moe_speculation *s)
     }
 }
 
+static void note_time(double *average, double ns)
+{
+    double most = CLIP * *average;
+    ns = *average > 0 && ns > most ? most : ns;
+    *average += (*average == 0 ? 1 : WEIGHT) * (ns - *average);
+}
+
 static bool any_tree(const moe_lookahead *a)
 {
     bool any = false;
@@ -160,7 +173,10 @@ bool moe_ahead_pieces_run(moe_speculation *s, uint64_t expected_ns)
         return false;
     }
     double *expected = p->layer < n_layer ? &p->layer_ns : &p->logits_ns;
-    if (*expected > (double)expected_ns) {
+    if (*expected > (double)expected_ns ||
+        LAYERS_PER_READ * p->layer_ns > (double)moe_expert_store_read_ns(s->runner->experts)) {
+        p->layer_ns *= FORGET;
+        p->logits_ns *= FORGET;
         return false;
     }
     moe_error err;
@@ -170,7 +186,7 @@ bool moe_ahead_pieces_run(moe_speculation *s, uint64_t expected_ns)
     a->drafts = false;
     a->has_news = true;
     uint64_t ns = moe_now_ns() - begun;
-    *expected += (*expected == 0 ? 1 : WEIGHT) * ((double)ns - *expected);
+    note_time(expected, (double)ns);
     s->stats.lookahead_ns += ns;
     s->stats.lookahead_hidden_ns += ns < expected_ns ? ns : expected_ns;
     if (status != MOE_OK) {
