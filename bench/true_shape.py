@@ -5,7 +5,7 @@
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
                           [--layers N] [--vocabulary N]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -34,6 +34,11 @@ TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q4_K": (
 ALIGNMENT = 32
 COLUMNS = 32        # of embeddings and routers that are not zero
 
+# Layers with a gated delta rule, but every fourth: heads, key heads, elements of each, convolution.
+DELTA = dict(heads=32, key_heads=16, dim=128, kernel=4, interval=4)
+DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "ssm.time_step_rank": 32,
+              "ssm.inner_size": 4096, "full_attention_interval": 4}
+
 SHAPES = {
     "kimi-k2": dict(
         arch="deepseek2", layers=61, embd=7168, vocab=163840, context=262144, pre="kimi-k2",
@@ -58,6 +63,17 @@ SHAPES = {
         ff=1536, dense=0, experts=256, used=8, ff_exp=1536, shared=0, heads=48, kv_heads=8,
         head=128, rot=64, qk_norm_full=True, bias=True,
         keys={"rope.freq_base": 5e6, "expert_gating_func": 2}),
+    "qwen3.5-35b": dict(
+        arch="qwen35moe", layers=40, embd=2048, vocab=248320, context=262144, pre="qwen35",
+        ff=512, dense=0, experts=256, used=8, ff_exp=512, shared=512, heads=16, kv_heads=2,
+        head=256, rot=64, qk_norm=True, ffn_norm="post_attention_norm", shared_gate=True, delta=DELTA,
+        keys={"rope.freq_base": 1e7, "rope.dimension_sections": [11, 11, 10, 0],
+              "expert_shared_feed_forward_length": 512} | DELTA_KEYS),
+    "qwen3-next-80b": dict(
+        arch="qwen3next", layers=48, embd=2048, vocab=151936, context=262144, pre="qwen2",
+        ff=5120, dense=0, experts=512, used=10, ff_exp=512, shared=512, heads=16, kv_heads=2,
+        head=256, rot=64, qk_norm=True, ffn_norm="post_attention_norm", shared_gate=True, delta=DELTA,
+        keys={"rope.freq_base": 1e7, "expert_shared_feed_forward_length": 512} | DELTA_KEYS),
 }
 
 
@@ -110,7 +126,8 @@ def vocabulary(size: int) -> tuple[list[str], list[str]]:
 class Shape:
     def __init__(self, name: str, options: argparse.Namespace):
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
-                                  qkv_bias=False, bias=False, ffn_norm="ffn_norm") | SHAPES[name])
+                                  qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
+                                  delta=None) | SHAPES[name])
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
@@ -163,12 +180,29 @@ class Shape:
             self.add(at + "attn_output.weight", self.heads * self.v_dim, self.embd)
             return
         for part, heads in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)):
-            self.add(f"{at}attn_{part}.weight", self.embd, heads * self.head)
+            gates = 2 if part == "q" and self.delta else 1
+            self.add(f"{at}attn_{part}.weight", self.embd, heads * self.head * gates)
             if self.qkv_bias:
                 self.add(f"{at}attn_{part}.bias", heads * self.head)
             if part != "v" and (self.qk_norm or self.qk_norm_full):
                 self.add(f"{at}attn_{part}_norm.weight", self.head * (heads if self.qk_norm_full else 1))
         self.add(at + "attn_output.weight", self.heads * self.head, self.embd)
+
+    def list_delta(self, at: str) -> None:
+        d = self.delta
+        inner, channels = d["heads"] * d["dim"], (d["heads"] + 2 * d["key_heads"]) * d["dim"]
+        self.add(at + "attn_qkv.weight", self.embd, channels)
+        self.add(at + "attn_gate.weight", self.embd, inner)
+        if self.arch == "qwen35moe":
+            self.add(at + "ssm_beta.weight", self.embd, d["heads"])
+            self.add(at + "ssm_alpha.weight", self.embd, d["heads"])
+        else:
+            self.add(at + "ssm_ba.weight", self.embd, 2 * d["heads"])
+        self.add(at + "ssm_conv1d.weight", d["kernel"], channels, kind="F32")
+        self.add(at + "ssm_a", d["heads"])
+        self.add(at + "ssm_dt.bias", d["heads"])
+        self.add(at + "ssm_norm.weight", d["dim"])
+        self.add(at + "ssm_out.weight", inner, self.embd)
 
     def list_tensors(self) -> None:
         self.add("token_embd.weight", self.embd, self.vocab, kind="Q8_0")
@@ -177,7 +211,10 @@ class Shape:
         for i in range(self.layers):
             at = f"blk.{i}."
             self.add(at + "attn_norm.weight", self.embd)
-            self.list_attention(at)
+            if self.delta and (i + 1) % self.delta["interval"] != 0:
+                self.list_delta(at)
+            else:
+                self.list_attention(at)
             self.add(at + self.ffn_norm + ".weight", self.embd)
             if i < self.dense:
                 for part in ("gate", "up", "down"):
@@ -186,6 +223,8 @@ class Shape:
             self.add(at + "ffn_gate_inp.weight", self.embd, self.experts, kind="F32")
             if self.bias:
                 self.add(at + "exp_probs_b.bias", self.experts)
+            if self.shared_gate:
+                self.add(at + "ffn_gate_inp_shexp.weight", self.embd)
             for part in ("gate", "up", "down"):
                 self.add(f"{at}ffn_{part}_exps.weight", *self.part(part, self.ff_exp), self.experts,
                          kind=self.experts_type)
