@@ -40,7 +40,8 @@ static void open_one(const char *path)
         if (drafts || strstr(name, ".indexer.") != NULL) {
             continue; /* known, and not run */
         }
-        if (kind != NULL && (strcmp(kind, ".scale") == 0 || strcmp(kind, ".input_scale") == 0)) {
+        if (!config.expert_scales && kind != NULL &&
+            (strcmp(kind, ".scale") == 0 || strcmp(kind, ".input_scale") == 0)) {
             continue; /* read beside the weights */
         }
         file_bytes += tensor->size;
