@@ -397,9 +397,10 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_FLAG, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
     {{"--prefetch"}, "LIST", "auto, on, off (default auto)", .offset = AT(prefetches),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD, .subject = SUBJECT_MEMORY},
-    {{"--suite"}, "FILES", "judge speculation on these texts, commas between: sampled at temperature "
-     "0.7 and 1, forced, and greedy, by bytes, modelled costs and the clock; changes the defaults "
-     "of --configs, --parallel (1,8) and --expert-cache (10%,25%,50%)", .offset = AT(suite),
+    {{"--suite"}, "FILES", "judge speculation on these texts, commas between: sampled at "
+     "temperature 0.7 and 1, forced, and greedy, by bytes, modelled costs and the clock; changes "
+     "the defaults of --configs, --parallel (1,8) and --expert-cache (10%,25%,50%)",
+     .offset = AT(suite),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
     {{"--configs"}, "LIST", "configurations between semicolons; the others are compared with the "
      "first (default \"off; auto; ngram; self\")", .offset = AT(configs),

@@ -194,3 +194,12 @@ bool moe_ahead_pieces_run(moe_speculation *s, uint64_t expected_ns)
     }
     return status == MOE_OK;
 }
+
+uint32_t moe_speculation_piece_rows(const moe_engine_options *o, const moe_device *device)
+{
+    moe_switch overlap = o->lab->lookahead_overlap;
+    bool repeatable = o->lab->cost_by_bytes || o->lab->trace_path != NULL;
+    bool overlaps = o->lookahead > 0 && device->link == NULL && !device->queues &&
+                    (overlap == MOE_SWITCH_ON || (overlap == MOE_SWITCH_AUTO && !repeatable));
+    return overlaps ? MOE_AHEAD_PIECE_ROWS : 0;
+}

@@ -100,15 +100,6 @@ static int check_lookahead(const moe_engine_options *o, moe_error *err)
     return MOE_OK;
 }
 
-uint32_t moe_speculation_piece_rows(const moe_engine_options *o, const moe_device *device)
-{
-    moe_switch overlap = o->lab->lookahead_overlap;
-    bool repeatable = moe_speculation_by_bytes(o) || o->lab->trace_path != NULL;
-    bool overlaps = o->lookahead > 0 && device->link == NULL && !device->queues &&
-                    (overlap == MOE_SWITCH_ON || (overlap == MOE_SWITCH_AUTO && !repeatable));
-    return overlaps ? MOE_AHEAD_PIECE_ROWS : 0;
-}
-
 int moe_speculation_check_policy(const moe_engine_options *o, const moe_policy *policy,
                                  moe_error *err)
 {
