@@ -122,7 +122,7 @@ static void large_launches_equal_small_ones(void **state)
     for (uint32_t i = 0; i < 2 * N_OUT; i++)
         expected[i] = expected[i] + bias[i % N_OUT];
     moe_linear linear = {
-        .weight = {MOE_DTYPE_Q5_1, weights, N_IN, N_OUT, row_bytes}, .bias = bias, .out = got};
+        .weight = {MOE_DTYPE_Q5_1, weights, N_IN, N_OUT, row_bytes, 0}, .bias = bias, .out = got};
     moe_cuda_linear(NULL, &linear, x, &x_q8, 2);
     check_same("linear", MOE_DTYPE_Q5_1, expected, got, 2 * N_OUT);
     free(weights);
@@ -267,7 +267,7 @@ static void heads_equal_the_reference(void **state)
                                                           .out = expected + 11 * h,
                                                           .out_stride = OUT_STRIDE});
         }
-        moe_head_linear linear = {.weight = {types[i], weights, N_IN, HEADS * OUT, row_bytes},
+        moe_head_linear linear = {.weight = {types[i], weights, N_IN, HEADS * OUT, row_bytes, 0},
                                   .n_head = HEADS,
                                   .x = x,
                                   .x_row_stride = X_STRIDE,

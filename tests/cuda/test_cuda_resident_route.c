@@ -74,7 +74,7 @@ static moe_route_edit host_edit(routing *r)
                             .weights = r->weights,
                             .probs = r->probs,
                             .resident = r->resident,
-                            .mixing = {r->renormalise, r->scale, r->biased ? r->bias : NULL}};
+                            .mixing = {r->renormalise, r->scale, r->biased ? r->bias : NULL, NULL}};
 }
 
 static moe_cuda_route_edit device_edit(routing *r)

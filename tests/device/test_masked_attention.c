@@ -240,9 +240,9 @@ static void check_expert(moe_device *device, bool clamped, bool scaled)
         m[i] = device_upload(device, matrices[i], sizeof matrices[i]);
         b[i] = device_upload(device, biases[i], sizeof biases[i]);
     }
-    moe_expert_work work = {.gate = {MOE_DTYPE_F32, m[0], N_IN, N_FF, N_IN * sizeof(float)},
-                            .up = {MOE_DTYPE_F32, m[1], N_IN, N_FF, N_IN * sizeof(float)},
-                            .down = {MOE_DTYPE_F32, m[2], N_FF, N_IN, N_FF * sizeof(float)},
+    moe_expert_work work = {.gate = {MOE_DTYPE_F32, m[0], N_IN, N_FF, N_IN * sizeof(float), 0},
+                            .up = {MOE_DTYPE_F32, m[1], N_IN, N_FF, N_IN * sizeof(float), 0},
+                            .down = {MOE_DTYPE_F32, m[2], N_FF, N_IN, N_FF * sizeof(float), 0},
                             .gate_bias = clamped ? b[0] : NULL,
                             .up_bias = clamped ? b[1] : NULL,
                             .down_bias = clamped ? b[2] : NULL,
