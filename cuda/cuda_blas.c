@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "cuda/cuda_blas_load.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

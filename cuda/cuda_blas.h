@@ -2,8 +2,7 @@
 /* Float products by cuBLAS, on request (--float-gemm blas). Like OpenBLAS on the CPU they leave the
  * contract of exact arithmetic, and serve weights of F32, F16 and BF16 that many rows share.
  *
- * cuBLAS is loaded when a device with the option opens, and the build does not need it: its few
- * functions are declared here, by the binary interface that it has kept since CUDA 4. */
+ * cuBLAS is loaded when a device with the option opens (cuda_blas_load.h). */
 #ifndef MOE_CUDA_BLAS_H
 #define MOE_CUDA_BLAS_H
 
@@ -17,28 +16,6 @@ extern "C" {
 
 /* cuBLAS takes products of this many rows and more; OpenBLAS has the same limit. */
 #define MOE_CUDA_BLAS_ROWS 16u
-
-#define MOE_CUBLAS_N 0 /* CUBLAS_OP_N */
-#define MOE_CUBLAS_T 1 /* CUBLAS_OP_T */
-
-/* Functions of cuBLAS. They return 0 or a cublasStatus_t. */
-typedef struct moe_cuda_blas_api {
-    int (*create)(void **handle);
-    int (*destroy)(void *handle);
-    int (*set_stream)(void *handle, cudaStream_t stream);
-    /* Matrices by columns: c (m x n) = alpha * op(a) (m x k) * op(b) (k x n) + beta * c; alpha and
-     * beta are host memory, read before the call returns. */
-    int (*sgemm)(void *handle, int op_a, int op_b, int m, int n, int k, const float *alpha,
-                 const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
-                 int ldc);
-} moe_cuda_blas_api;
-
-/* Finds and loads cuBLAS, which stays loaded. MOE_ERR_UNSUPPORTED, with a remedy, if there is none.
- */
-int moe_cuda_blas_load(moe_cuda_blas_api *out, moe_error *err);
-/* Does so with the first of these files that can be opened. */
-int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, size_t n,
-                            moe_error *err);
 
 typedef struct moe_cuda_blas moe_cuda_blas;
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/cuda_blas.h"
+#include "cuda/cuda_blas_load.h"
 
 static const char *whole;
 static const char *other;

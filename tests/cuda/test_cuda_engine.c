@@ -248,7 +248,8 @@ static void model_that_needs_more(void **state)
     moe_engine *engine = NULL;
     moe_error err = {""};
     assert_int_equal(moe_engine_open(&engine, &options, &err), MOE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.message, "attention with windows or sinks, experts with biases"));
+    assert_non_null(strstr(err.message, "attention with windows, sinks or soft caps, experts with "
+                                        "biases"));
     assert_nothing_left(&fake);
     options.device = NULL;
     options.log = keep_line;
