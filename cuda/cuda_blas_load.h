@@ -5,6 +5,7 @@
 #define MOE_CUDA_BLAS_LOAD_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/base/error.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Stands in for cuBLAS: one product, in plain loops on the stream. Sums are doubles, so that its
  * results are close to those of the exact kernels and seldom their bits, as cuBLAS's are. */
-#include "cuda/cuda_blas.h"
+#include "cuda/cuda_blas_load.h"
 #include "fake_blas.h"
 
 namespace
