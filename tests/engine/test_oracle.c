@@ -17,6 +17,7 @@
 #include <moe/moe.h>
 
 #include "npy_file.h"
+#include "tests/test_size.h"
 
 #define TOLERANCE       1e-4
 #define ROUGH_TOLERANCE 3e-2
@@ -205,9 +206,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s holds %zu models, not %d or more\n", oracle_folder, n, LEAST_MODELS);
         return 1;
     }
+    size_t n_tests = 0;
     for (size_t i = 0; i < n; i++) {
-        tests[i] = (struct CMUnitTest){
+        if (test_leaves_out((uint32_t)i, 3)) {
+            continue;
+        }
+        tests[n_tests++] = (struct CMUnitTest){
             .name = names[i], .test_func = test_model, .initial_state = names[i]};
     }
-    return _cmocka_run_group_tests("oracle", tests, n, NULL, NULL);
+    return _cmocka_run_group_tests("oracle", tests, n_tests, NULL, NULL);
 }
