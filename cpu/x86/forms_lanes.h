@@ -6,6 +6,7 @@
 #define MOE_X86_FORMS_LANES_H
 
 #include "cpu/kernels/vector_ops.h"
+#include "cpu/x86/pairs_lanes.h"
 #include "cpu/x86/tanh_lanes.h"
 
 static float sum_lanes(const float *x, uint32_t n)
@@ -52,8 +53,9 @@ static void layer_norm_lanes(const float *x, const float *w, const float *b, flo
     }
 }
 
-static inline l16 gelu_mul_of(l16 g, l16 u)
+static inline l16 gelu_mul_of(l16 g, l16 u, const l16 *p)
 {
+    (void)p;
     l16 t = l16_fma(l16_set(MOE_GELU_B), l16_mul(g, g), l16_set(MOE_GELU_A));
     l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(l16_mul(g, t))));
     return l16_mul(l16_div(g, divisor), u);
@@ -61,43 +63,31 @@ static inline l16 gelu_mul_of(l16 g, l16 u)
 
 static void gelu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, gelu_mul_of(l16_load(g + i), l16_load(u + i)));
-    if (rest > 0) {
-        l16 part = gelu_mul_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest));
-        l16_store_part(y + whole, part, rest);
-    }
+    pairs_lanes(g, u, y, n, gelu_mul_of, NULL);
+}
+
+static inline l16 relu_mul_of(l16 g, l16 u, const l16 *p)
+{
+    (void)p;
+    return l16_mul(l16_max(l16_zero(), g), u);
 }
 
 static void relu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, l16_mul(l16_max(l16_zero(), l16_load(g + i)), l16_load(u + i)));
-    if (rest > 0) {
-        l16 part = l16_max(l16_zero(), l16_load_part(g + whole, rest));
-        l16_store_part(y + whole, l16_mul(part, l16_load_part(u + whole, rest)), rest);
-    }
+    pairs_lanes(g, u, y, n, relu_mul_of, NULL);
 }
 
-static inline l16 silu_limited_of(l16 g, l16 u, l16 limit, l16 low)
+/* p: limit, -limit */
+static inline l16 silu_limited_of(l16 g, l16 u, const l16 *p)
 {
     l16 a = l16_div(g, l16_add(l16_set(1.0f), l16_exp(l16_negate(g))));
-    return l16_mul(l16_min(limit, a), l16_max(low, l16_min(limit, u)));
+    return l16_mul(l16_min(p[0], a), l16_max(p[1], l16_min(p[0], u)));
 }
 
 static void silu_limited_lanes(const float *g, const float *u, float *y, uint32_t n, float limit)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    l16 high = l16_set(limit), low = l16_set(-limit);
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, silu_limited_of(l16_load(g + i), l16_load(u + i), high, low));
-    if (rest > 0) {
-        l16 part = silu_limited_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest),
-                                   high, low);
-        l16_store_part(y + whole, part, rest);
-    }
+    const l16 p[] = {l16_set(limit), l16_set(-limit)};
+    pairs_lanes(g, u, y, n, silu_limited_of, p);
 }
 
 static void soft_cap_lanes(float cap, float *x, uint32_t n)

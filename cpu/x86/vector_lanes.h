@@ -10,6 +10,7 @@
 #include "cpu/kernels/kv_half.h"
 #include "cpu/kernels/vector_ops.h"
 #include "cpu/kernels/vector_reference.h"
+#include "cpu/x86/pairs_lanes.h"
 
 static float dot_lanes(const float *a, const float *b, uint32_t n)
 {
@@ -70,8 +71,9 @@ static inline l16 sigmoid_of(l16 x)
     return l16_div(l16_set(1.0f), l16_add(l16_set(1.0f), l16_exp(l16_negate(x))));
 }
 
-static inline l16 silu_mul_of(l16 g, l16 u)
+static inline l16 silu_mul_of(l16 g, l16 u, const l16 *p)
 {
+    (void)p;
     l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(g)));
     return l16_mul(l16_div(g, divisor), u);
 }
@@ -83,45 +85,33 @@ static inline l16 clamp_of(l16 x, l16 limit, l16 low)
 
 static void silu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, silu_mul_of(l16_load(g + i), l16_load(u + i)));
-    if (rest > 0) {
-        l16 part = silu_mul_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest));
-        l16_store_part(y + whole, part, rest);
-    }
+    pairs_lanes(g, u, y, n, silu_mul_of, NULL);
+}
+
+static inline l16 sigmoid_mul_of(l16 g, l16 x, const l16 *p)
+{
+    (void)p;
+    return l16_mul(sigmoid_of(g), x);
 }
 
 static void sigmoid_mul_lanes(const float *g, const float *x, float *y, uint32_t n)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, l16_mul(sigmoid_of(l16_load(g + i)), l16_load(x + i)));
-    if (rest > 0) {
-        l16 gates = sigmoid_of(l16_load_part(g + whole, rest));
-        l16_store_part(y + whole, l16_mul(gates, l16_load_part(x + whole, rest)), rest);
-    }
+    pairs_lanes(g, x, y, n, sigmoid_mul_of, NULL);
 }
 
-static inline l16 swiglu_clamped_of(l16 g, l16 u, l16 alpha, l16 limit, l16 low)
+/* p: alpha, limit, -limit */
+static inline l16 swiglu_clamped_of(l16 g, l16 u, const l16 *p)
 {
-    l16 a = l16_min(limit, g);
-    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(l16_mul(alpha, a))));
-    return l16_mul(l16_div(a, divisor), l16_add(clamp_of(u, limit, low), l16_set(1.0f)));
+    l16 a = l16_min(p[1], g);
+    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(l16_mul(p[0], a))));
+    return l16_mul(l16_div(a, divisor), l16_add(clamp_of(u, p[1], p[2]), l16_set(1.0f)));
 }
 
 static void swiglu_clamped_lanes(const float *g, const float *u, float *y, uint32_t n, float alpha,
                                  float limit)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    l16 a = l16_set(alpha), high = l16_set(limit), low = l16_set(-limit);
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, swiglu_clamped_of(l16_load(g + i), l16_load(u + i), a, high, low));
-    if (rest > 0) {
-        l16 part = swiglu_clamped_of(l16_load_part(g + whole, rest), l16_load_part(u + whole, rest),
-                                     a, high, low);
-        l16_store_part(y + whole, part, rest);
-    }
+    const l16 p[] = {l16_set(alpha), l16_set(limit), l16_set(-limit)};
+    pairs_lanes(g, u, y, n, swiglu_clamped_of, p);
 }
 
 static void sigmoid_lanes(float *x, uint32_t n)
@@ -133,15 +123,15 @@ static void sigmoid_lanes(float *x, uint32_t n)
         l16_store_part(x + whole, sigmoid_of(l16_load_part(x + whole, rest)), rest);
 }
 
+static inline l16 add_of(l16 a, l16 b, const l16 *p)
+{
+    (void)p;
+    return l16_add(a, b);
+}
+
 static void add_lanes(const float *a, const float *b, float *y, uint32_t n)
 {
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(y + i, l16_add(l16_load(a + i), l16_load(b + i)));
-    if (rest > 0)
-        l16_store_part(y + whole,
-                       l16_add(l16_load_part(a + whole, rest), l16_load_part(b + whole, rest)),
-                       rest);
+    pairs_lanes(a, b, y, n, add_of, NULL);
 }
 
 static void axpy_lanes(float w, const float *x, float *acc, uint32_t n)
