@@ -338,7 +338,7 @@ static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_do
     return 0;
 }
 
-/* The run of the expert that the policy nominates. */
+/* Asks the policy for a victim, and returns the run of slots that holds it. */
 static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *domain, run_search *s)
 {
     if (find_run(s, false) == MOE_SLOT_NONE) {

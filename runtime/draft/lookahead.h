@@ -43,7 +43,8 @@ struct moe_ahead_line {
     bool has_wrong;
     int32_t next; /* what the draft expects after tokens[n - 1] */
     float next_confidence;
-    uint64_t running;                  /* the draft in pieces that tokens[n] is a row of; 0: none */
+    /* The number of the draft pass under way that computes tokens[n]; 0: none does. */
+    uint64_t running;
     uint32_t path[MOE_MOST_AHEAD + 1]; /* where tokens[i] is stored */
 };
 

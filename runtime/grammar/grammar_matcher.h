@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct moe_match_place {
-    uint32_t code;  /* of an instruction BYTE; UINT32_MAX: the text is complete */
+    uint32_t code;  /* the index of a BYTE instruction; UINT32_MAX: the text is complete */
     uint32_t stack; /* 0: empty */
 } moe_match_place;
 

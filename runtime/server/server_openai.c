@@ -11,7 +11,7 @@ static bool is_chat(const server_reply *reply)
     return reply->endpoint == SERVER_CHAT;
 }
 
-/* The object with what all of them begin with. */
+/* Makes an answer and fills in the fields that every kind of answer begins with. */
 static struct json_object *new_answer(const server_reply *reply, const char *kind)
 {
     struct json_object *answer = json_object_new_object();
