@@ -4,12 +4,13 @@
 
     python3 auto_worst.py COMMAND MODEL [--config auto] [--texts A,B,...] [--temps 0.7,1,0]
                           [--caches 15%,25%,50%,75%,100%] [--shapes 64x32x3,64x64x3,64x200x1]
-                          [--parallel 1]
+                          [--parallel 1] [--least 0.99]
 
 Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
 tokens written after it, prompts one after another). Its figure is the modelled cost of plain
 decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
-'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used.
+'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used. With --least the program fails if a
+setting is below that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TREE = Path(__file__).resolve().parent.parent
 TEXTS = ("tests/engine/prose_a.txt", "tests/engine/prose_b.txt", "bench/texts/gsm8k.txt",
          "bench/texts/shakespeare.txt", "ARCHITECTURE.md", "README.md",
          "examples/demo-model/train.py", "examples/demo-model/data.py",
-         "runtime/draft/length_survival.c")
+         "bench/texts/length_survival.c.txt")
 
 
 def run(given, text: str, temp: str, shape: str) -> list[tuple[str, float]]:
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--caches", default="15%,25%,50%,75%,100%")
     parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
     parser.add_argument("--parallel", default="1")
+    parser.add_argument("--least", type=float, default=0.0)
     given = parser.parse_args()
     rows, by = [], {}
     for text in given.texts.split(","):
@@ -78,6 +80,8 @@ def main() -> None:
     print(summary("all", rows))
     for name, ratio in sorted(rows, key=lambda row: row[1])[:5]:
         print(f"{ratio:.4f}  {name}")
+    if min(ratio for _, ratio in rows) < given.least:
+        sys.exit(f"a setting is below {given.least}")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 """Makes a sparse file of a large model's true shape: all of its tensors, hardly any of the disk.
 
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
-                          [--layers N] [--vocabulary N]
+                          [--layers N] [--vocabulary N] [--random]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -14,7 +14,11 @@ embeddings of the 256 bytes are random, and so are those columns of the routers:
 by what it is, in every layer otherwise. Everything else is zero: what a layer adds is zero, all logits
 are equal, and greedy decoding writes token 0 for ever (--temp 1 draws any token at all).
 
-Such a file shows how long a header takes to read, what the plan says, whether a model runs in the memory
+With --random there are no holes: all matrices have random weights of a scale that keeps activations
+finite, and the file takes its whole size of the disk. What such a model writes means nothing; the work of a
+token is that of the real file, so its speed can be compared.
+
+A sparse file shows how long a header takes to read, what the plan says, whether a model runs in the memory
 that it is given, and what it moves. It shows nothing of a disk's speed: holes are not on it.
 """
 
@@ -69,6 +73,12 @@ SHAPES = {
         head=256, rot=64, qk_norm=True, ffn_norm="post_attention_norm", shared_gate=True, delta=DELTA,
         keys={"rope.freq_base": 1e7, "rope.dimension_sections": [11, 11, 10, 0],
               "expert_shared_feed_forward_length": 512} | DELTA_KEYS),
+    "gpt-oss-20b": dict(
+        arch="gpt-oss", layers=24, embd=2880, vocab=201088, context=131072, pre="gpt-4o",
+        ff=2880, dense=0, experts=32, used=4, ff_exp=2880, shared=0, heads=64, kv_heads=8,
+        head=64, rot=64, qkv_bias=True, ffn_norm="post_attention_norm", sinks=True,
+        keys={"rope.freq_base": 150000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+              "rope.scaling.original_context_length": 4096, "attention.sliding_window": 128}),
     "qwen3-next-80b": dict(
         arch="qwen3next", layers=48, embd=2048, vocab=151936, context=262144, pre="qwen2",
         ff=5120, dense=0, experts=512, used=10, ff_exp=512, shared=512, heads=16, kv_heads=2,
@@ -127,7 +137,7 @@ class Shape:
     def __init__(self, name: str, options: argparse.Namespace):
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
-                                  delta=None) | SHAPES[name])
+                                  delta=None, sinks=False) | SHAPES[name])
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
@@ -187,6 +197,12 @@ class Shape:
             if part != "v" and (self.qk_norm or self.qk_norm_full):
                 self.add(f"{at}attn_{part}_norm.weight", self.head * (heads if self.qk_norm_full else 1))
         self.add(at + "attn_output.weight", self.heads * self.head, self.embd)
+        if self.sinks:
+            self.add(at + "attn_output.bias", self.embd)
+            self.add(at + "attn_sinks.weight", self.heads)
+            self.add(at + "ffn_gate_inp.bias", self.experts)
+            for part, width in (("gate", self.ff_exp), ("up", self.ff_exp), ("down", self.embd)):
+                self.add(f"{at}ffn_{part}_exps.bias", width, self.experts, kind="F32")
 
     def list_delta(self, at: str) -> None:
         d = self.delta
@@ -258,7 +274,43 @@ def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random
             os.pwrite(file, floats(COLUMNS), at + expert * dims[0] * 4)
 
 
-def write_part(path: str, keys: dict, tensors: list) -> int:
+# Of a type's block: where its float16 scales are, and their value.
+SCALES = {"Q8_0": ((0,), 2.7e-4), "Q4_K": ((0, 2), 2e-4), "Q6_K": ((208,), 1.5e-5), "Q2_K": ((80, 82), 2e-3)}
+POOL_BLOCKS = 1 << 16
+
+
+def random_blocks(kind: str, rng: random.Random) -> bytes:
+    """Blocks of random weights, about 0.02 large."""
+    if kind == "F32":
+        return struct.pack(f"<{POOL_BLOCKS}f", *(rng.gauss(0, 0.02) for _ in range(POOL_BLOCKS)))
+    size = TYPES[kind][2]
+    pool = bytearray(rng.randbytes(POOL_BLOCKS * size))
+    if kind == "MXFP4":
+        pool[0::size] = bytes([119]) * POOL_BLOCKS
+        return bytes(pool)
+    for at in SCALES[kind][0]:
+        for i, byte in enumerate(struct.pack("<e", SCALES[kind][1])):
+            pool[at + i::size] = bytes([byte]) * POOL_BLOCKS
+    return bytes(pool)
+
+
+def fill_randomly(file, at: int, name: str, dims: tuple[int, ...], kind: str, pools: dict,
+                  rng: random.Random) -> None:
+    if name.endswith("norm.weight"):
+        os.pwrite(file, struct.pack("<f", 1.0) * dims[0], at)
+    elif name.endswith("ssm_a"):  # a state fades: its factor is exp(a * softplus(..))
+        os.pwrite(file, struct.pack("<f", -1.0) * dims[0], at)
+    elif len(dims) > 1 and not name.endswith(".bias"):
+        pool = pools.setdefault(kind, random_blocks(kind, rng))
+        end = at + size_of(dims, kind)
+        begin = rng.randrange(POOL_BLOCKS) * TYPES[kind][2]  # elsewhere for each matrix
+        while at < end:
+            part = pool[begin:begin + end - at]
+            at += os.pwrite(file, part, at)
+            begin = 0
+
+
+def write_part(path: str, keys: dict, tensors: list, is_random: bool) -> int:
     """A file with these tensors; its size."""
     infos, offset = [], 0
     for name, dims, kind in tensors:
@@ -268,28 +320,33 @@ def write_part(path: str, keys: dict, tensors: list) -> int:
     header += b"".join(text(key) + value_of(value) for key, value in keys.items()) + b"".join(infos)
     header += b"\0" * (-len(header) % ALIGNMENT)
     rng = random.Random(path.rsplit("/", 1)[-1])
+    pools: dict[str, bytes] = {}
     with open(path, "wb") as file:
         file.write(header)
         file.truncate(len(header) + offset)
         file.flush()
         at = len(header)
         for name, dims, kind in tensors:
-            fill(file.fileno(), at, name, dims, kind, rng)
+            if is_random:
+                fill_randomly(file.fileno(), at, name, dims, kind, pools, rng)
+            else:
+                fill(file.fileno(), at, name, dims, kind, rng)
             at += -(-size_of(dims, kind) // ALIGNMENT) * ALIGNMENT
     return at
 
 
-def write(shape: Shape, out: str, n_parts: int) -> list[str]:
+def write(shape: Shape, out: str, n_parts: int, is_random: bool) -> list[str]:
     keys = shape.metadata()
     if n_parts == 1:
-        write_part(out, keys, shape.tensors)
+        write_part(out, keys, shape.tensors, is_random)
         return [out]
     paths, n = [], len(shape.tensors)
     for i in range(n_parts):
         path = f"{out.removesuffix('.gguf')}-{i + 1:05d}-of-{n_parts:05d}.gguf"
         split = {"split.no": i, "split.count": n_parts, "split.tensors.count": n}
         tensors = shape.tensors[n * i // n_parts:n * (i + 1) // n_parts]
-        write_part(path, keys | split if i == 0 else {"general.alignment": ALIGNMENT} | split, tensors)
+        write_part(path, keys | split if i == 0 else {"general.alignment": ALIGNMENT} | split, tensors,
+                   is_random)
         paths.append(path)
     return paths
 
@@ -303,9 +360,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, help="fewer tokens than the model has, 257 or more")
     parser.add_argument("--experts-type", choices=TYPES, default="Q4_K")
     parser.add_argument("--type", choices=TYPES, default="Q6_K", help="of the other matrices")
+    parser.add_argument("--random", action="store_true", help="random weights in place of holes")
     options = parser.parse_args()
     shape = Shape(options.shape, options)
-    paths = write(shape, options.out, options.parts)
+    paths = write(shape, options.out, options.parts, options.random)
     size = sum(os.stat(p).st_size for p in paths)
     disk = sum(os.stat(p).st_blocks * 512 for p in paths)
     print(f"{paths[0]}: {size / 1e9:.1f} GB, {disk / 1e6:.1f} MB of them on the disk, "

@@ -244,8 +244,12 @@ static void gate_range(void *context, uint32_t begin, uint32_t end)
         float *x = g->x + r * g->x_stride;
         if (g->kind == MOE_GATING_SILU) {
             job->cpu->vector.silu_mul(gate, x, x, g->n);
-        } else {
+        } else if (g->kind == MOE_GATING_SIGMOID) {
             job->cpu->vector.sigmoid_mul(gate, x, x, g->n);
+        } else {
+            for (uint32_t i = 0; i < g->n; i++) {
+                x[i] *= gate[i];
+            }
         }
     }
 }

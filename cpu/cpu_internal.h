@@ -8,19 +8,23 @@
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/vector_ops.h"
 
+/* The most queries (rows times heads) that attend to a page together. */
+#define MOE_CPU_ATTENTION_TILE 64u
+
 typedef struct moe_cpu_device {
     moe_device base;
     /* Set at open, never changed. */
     moe_team *team;
     moe_blas blas; /* loaded if it multiplies float weights in prefill */
     moe_matmul_kernels matmul;
+    moe_matmul_fn matmul_row[MOE_DTYPE_LIMIT]; /* for one activation row: the same bits */
     moe_vector_kernels vector;
     /* Set by reserve. */
     uint8_t *scratch;
     uint8_t *x_q8_memory;        /* quantised input rows */
     uint8_t *h_q8_memory;        /* quantised inner rows of a feed-forward network */
     float *ff_gate, *ff_up;      /* [rows][n_ff] */
-    float *attention_state;      /* per worker: page_out [max_head_group][max_v_dim] */
+    float *attention_state;      /* per worker: a tile's output of a page, and its queries */
     size_t attention_state_size; /* floats per worker */
 } moe_cpu_device;
 
@@ -107,6 +111,9 @@ int moe_cpu_layer_norm(moe_device *device, const float *x, const float *weight, 
                        float *y, uint32_t n_rows, uint32_t n, size_t x_stride, float eps,
                        moe_error *err);
 int moe_cpu_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
+int moe_cpu_channel_rule(moe_device *device, const moe_channel_rule *rule, moe_error *err);
+int moe_cpu_state_space(moe_device *device, const moe_state_space *space, moe_error *err);
+int moe_cpu_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err);
 int moe_cpu_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                      moe_greatest *out, moe_error *err);

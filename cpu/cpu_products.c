@@ -60,7 +60,8 @@ static void run_product(const products_job *job, const moe_cpu_product *product,
     args.x_q8 = &product->x_q8;
     args.out += first;
     if (!blas_matmul(job->cpu, &args)) {
-        job->cpu->matmul.matmul[weight->type](&args);
+        bool one_row = args.n_rows == 1;
+        (one_row ? job->cpu->matmul_row : job->cpu->matmul.matmul)[weight->type](&args);
     }
     const bool finish = weight->scale != 0.0f || product->bias != NULL;
     for (uint32_t r = 0; finish && r < args.n_rows; r++) {

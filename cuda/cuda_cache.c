@@ -156,35 +156,76 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
     return moe_cuda_launched(cuda, "moving positions of the KV cache", err);
 }
 
+/* Rows' scales depend on their positions, so a recording, which has one array for all of its plays,
+ * cannot have them. */
+static int stage_row_scales(moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
+                            const float **out, moe_error *err)
+{
+    void *staged = NULL;
+    *out = NULL;
+    if (attention->row_scales == NULL) {
+        return MOE_OK;
+    }
+    if (cuda->recording.under_way) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "scales of rows are not recorded");
+    }
+    int status = moe_cuda_stage(cuda, attention->row_scales, n_rows * sizeof(float), &staged, err);
+    *out = staged;
+    return status;
+}
+
+/* The positions that any of the rows sees: first .. last. What a recording plays later is not
+ * known, so it has all. */
+static void find_range(const moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
+                       uint32_t *first, uint32_t *last)
+{
+    *first = UINT32_MAX;
+    *last = 0;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint32_t from = moe_attention_first(attention, attention->rows[r].position);
+        *first = from < *first ? from : *first;
+        *last = max_u32(*last, attention->rows[r].position);
+    }
+    if (cuda->recording.under_way) {
+        *first = 0;
+        *last = cuda->step.at->max_pages * MOE_KV_PAGE - 1;
+    }
+}
+
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_kv_row *staged;
+    const float *row_scales;
     uint32_t n_runs;
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, attention->rows, n_rows, &staged, &n_runs, err);
     }
+    if (status == MOE_OK) {
+        status = stage_row_scales(cuda, attention, n_rows, &row_scales, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
-    uint32_t last = 0;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        last = max_u32(last, attention->rows[r].position);
-    }
-    if (cuda->recording.under_way) {
-        last = cuda->step.at->max_pages * MOE_KV_PAGE - 1;
-    }
+    uint32_t first, last;
+    find_range(cuda, attention, n_rows, &first, &last);
     bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;
     moe_cuda_attention job = {.layout = attention->layout,
                               .rows = staged,
                               .n_rows = n_rows,
                               .n_visible = last + 1,
+                              .first_visible = first,
                               .shared_pages = n_runs <= n_rows / 2,
                               .q = attention->q,
                               .n_head = attention->n_head,
                               .scale = attention->scale,
+                              .cap = attention->cap,
+                              .window = attention->window,
+                              .chunk = attention->chunk,
+                              .sinks = attention->sinks,
+                              .row_scales = row_scales,
                               .out = attention->out,
                               .workspace = has_workspace ? cuda->attention_workspace : NULL,
                               .n_multiprocessors = cuda->n_multiprocessors};

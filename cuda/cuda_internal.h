@@ -94,12 +94,30 @@ typedef struct moe_cuda_recording {
     size_t begin; /* where its arrays begin, among those of recordings */
 } moe_cuda_recording;
 
+/* A piece of a host block. Whoever may need it page-locked asks for that first (moe_cuda_pin()). */
+typedef enum moe_cuda_pin_state {
+    MOE_CUDA_UNTOUCHED, /* nobody has asked */
+    MOE_CUDA_PINNED,
+    MOE_CUDA_REFUSED /* the driver refused; copies go through the ring for unpinned memory */
+} moe_cuda_pin_state;
+
+/* Memory of host_alloc(), in pieces of cuda->pin_bytes (the last may be shorter). */
 typedef struct moe_cuda_host_block {
     struct moe_cuda_host_block *next;
-    void *memory;
+    uint8_t *memory;
     size_t bytes;
-    bool registered; /* mapped here and registered; else from cudaHostAlloc() */
+    bool of_cuda; /* from cudaHostAlloc(): page-locked, as a whole */
+    size_t n_pieces;
+    _Atomic uint8_t pieces[]; /* [n_pieces] moe_cuda_pin_state */
 } moe_cuda_host_block;
+
+/* Page-locked memory through which copies go whose source could not be page-locked. */
+#define MOE_CUDA_UNPINNED_PARTS 2u
+typedef struct moe_cuda_unpinned {
+    uint8_t *parts[MOE_CUDA_UNPINNED_PARTS];
+    cudaEvent_t passed[MOE_CUDA_UNPINNED_PARTS]; /* the copies have passed the part */
+    uint32_t next;
+} moe_cuda_unpinned;
 
 typedef struct moe_cuda_device {
     moe_device base;
@@ -107,6 +125,7 @@ typedef struct moe_cuda_device {
     int index;
     int numa_node; /* -1: not known */
     uint32_t n_multiprocessors;
+    size_t pin_bytes; /* at most so much is page-locked at once */
     char name[192];
     cudaStream_t stream; /* arithmetic */
     cudaStream_t copies; /* the link */
@@ -128,11 +147,15 @@ typedef struct moe_cuda_device {
     void *attention_workspace; /* for values of at most workspace_v_dim */
     uint32_t workspace_v_dim;
 
+    pthread_mutex_t memory_lock;
+    struct moe_cuda_chunk *chunks; /* under it; cuda_memory.c */
+
     /* Under the lock. */
     pthread_mutex_t lock;
     bool failed;       /* for good: only closing is allowed */
     moe_error failure; /* why */
     moe_cuda_host_block *host_blocks;
+    moe_cuda_unpinned unpinned;       /* used by copy_begin() alone */
     moe_cuda_use uses[MOE_CUDA_USES]; /* call u at u % MOE_CUDA_USES */
     uint64_t n_uses;                  /* calls of experts() so far */
     uint64_t n_uses_done;             /* calls that the stream has certainly passed */
@@ -239,19 +262,40 @@ void moe_cuda_recording_close(moe_cuda_steady *steady);
 int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_error *err);
 extern const moe_recording_ops moe_cuda_recording_ops;
 
+/* ---- cuda_memory.c ---- */
+
+int moe_cuda_op_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
+void moe_cuda_op_free(moe_device *device, void *memory, size_t bytes);
+/* Frees what the device's users have not. */
+void moe_cuda_memory_close(moe_cuda_device *cuda);
+
+/* ---- cuda_host_memory.c ---- */
+
+/* Chooses pin_bytes by the device's memory, and makes the ring for unpinned memory. */
+int moe_cuda_host_memory_open(moe_cuda_device *cuda, uint64_t device_bytes, moe_error *err);
+void moe_cuda_host_memory_close(moe_cuda_device *cuda);
+int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
+void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes);
+/* Page-locks these bytes where they lie in memory of host_alloc(), piece by piece, if nobody has
+ * before. */
+void moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);
+/* Whether a transfer may go straight to or from these bytes: they lie in one piece, which is
+ * page-locked now if it was not before. */
+bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
+/* For the device's memory and page-locked memory: parts of either cannot be freed. */
+bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
+void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
+/* Queues the copy of a range on the link's stream, after moe_cuda_pin(). Under the lock. */
+cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *range);
+
 /* ---- cuda_link.c ---- */
 
 int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
 /* Ends the thread after waiting for copies under way. */
 void moe_cuda_link_close(moe_cuda_device *cuda);
-/* Whether these bytes lie in memory of host_alloc(). */
-bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
 /* Notes that experts() has been queued: later copies over the memory that it reads wait for it. */
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err);
-/* For the device's memory and page-locked memory: parts of either cannot be freed. */
-bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
-void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 extern const moe_link_ops moe_cuda_link_ops;
 
 /* ---- cuda_query.c ---- */
@@ -278,6 +322,10 @@ int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, u
 int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
                         const moe_expert_work *works, uint32_t n_works, float *out,
                         size_t out_stride, moe_error *err);
+
+/* cuda_delta.c */
+int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
+int moe_cuda_op_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err);
 
 /* cuda_resident.c */
 int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts *job,
@@ -306,6 +354,10 @@ int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_strid
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weight,
+                           const float *bias, float *y, uint32_t n_rows, uint32_t n,
+                           size_t x_stride, float eps, moe_error *err);
+int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
 int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err);
 int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err);
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
@@ -318,7 +370,6 @@ int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t
 int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                               uint32_t n, moe_error *err);
 int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
-int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                          moe_greatest *out, moe_error *err);
 

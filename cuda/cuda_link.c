@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The link: page-locked host memory, and a queue of copies on a separate stream.
+/* The link: a queue of copies on a separate stream, from memory of cuda_host_memory.c.
  *
  *    copy_begin() -> [copies stream] -> event of the ticket -> waiting thread -> n_done, notify
  *
@@ -11,138 +11,10 @@
 #include <errno.h>
 #include <string.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/host/numa_memory.h"
-
-#define HUGE_PAGE (2u << 20)
-#define MIB       1048576.0
-
-/* ---- Host memory ---- */
-
-/* Maps pages near the GPU, huge if possible, and locks them at one address for host and device, as
- * memory of cudaHostAlloc() always has. NULL when that fails. */
-static void *map_locked(const moe_cuda_device *cuda, size_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-        return NULL;
-    }
-    if (bytes >= HUGE_PAGE) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    }
-    if (cuda->numa_node >= 0) {
-        (void)moe_numa_prefer(memory, bytes, (unsigned)cuda->numa_node);
-    }
-    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
-        cudaSuccess) {
-        (void)cudaGetLastError();
-        munmap(memory, bytes);
-        return NULL;
-    }
-    void *seen = NULL;
-    if (cudaHostGetDevicePointer(&seen, memory, 0) == cudaSuccess && seen == memory) {
-        return memory;
-    }
-    (void)cudaGetLastError();
-    (void)cudaHostUnregister(memory);
-    munmap(memory, bytes);
-    return NULL;
-}
-
-static int link_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
-{
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    size_t size = bytes == 0 ? 1 : bytes;
-    *memory = NULL;
-    int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cuda_host_block *block = moe_calloc(1, sizeof *block);
-    if (block == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a record of host memory");
-    }
-    *block = (moe_cuda_host_block){.memory = map_locked(cuda, size), .bytes = size};
-    block->registered = block->memory != NULL;
-    if (!block->registered) {
-        cudaError_t code = cudaHostAlloc(&block->memory, size, cudaHostAllocPortable);
-        if (code != cudaSuccess) {
-            free(block);
-            (void)cudaGetLastError();
-            return moe_fail(err, MOE_ERR_MEMORY,
-                            "%.1f MiB of host memory cannot be page-locked for the GPU: "
-                            "cudaHostAlloc failed: %s; lower options.host_memory",
-                            (double)bytes / MIB, cudaGetErrorString(code));
-        }
-    }
-    pthread_mutex_lock(&cuda->lock);
-    block->next = cuda->host_blocks;
-    cuda->host_blocks = block;
-    pthread_mutex_unlock(&cuda->lock);
-    *memory = block->memory;
-    return MOE_OK;
-}
-
-bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes)
-{
-    bool has = false;
-    pthread_mutex_lock(&cuda->lock);
-    for (const moe_cuda_host_block *b = cuda->host_blocks; b != NULL && !has; b = b->next) {
-        size_t at = (uintptr_t)memory - (uintptr_t)b->memory; /* beyond the block's end if memory is
-                                                               * below it */
-        has = at <= b->bytes && bytes <= b->bytes - at;
-    }
-    pthread_mutex_unlock(&cuda->lock);
-    return has;
-}
-
-static void link_host_free(moe_device *device, void *memory, size_t bytes)
-{
-    (void)bytes;
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    (void)cudaSetDevice(cuda->index);
-    pthread_mutex_lock(&cuda->lock);
-    moe_cuda_host_block **place = &cuda->host_blocks;
-    while (*place != NULL && (*place)->memory != memory) {
-        place = &(*place)->next;
-    }
-    moe_cuda_host_block *block = *place;
-    if (block != NULL) {
-        *place = block->next;
-    }
-    pthread_mutex_unlock(&cuda->lock);
-    if (block == NULL) {
-        return;
-    }
-    if (block->registered) {
-        (void)cudaHostUnregister(block->memory);
-        munmap(block->memory, block->bytes);
-    } else {
-        (void)cudaFreeHost(block->memory);
-    }
-    (void)cudaGetLastError(); /* otherwise the next launch would report it */
-    free(block);
-}
-
-/* Page-locked memory and device memory can only be freed as a whole. */
-bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes)
-{
-    (void)device;
-    (void)memory;
-    (void)bytes;
-    return false;
-}
-
-void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes)
-{
-    (void)device;
-    (void)memory;
-    (void)bytes;
-}
 
 /* ---- What copies wait for ---- */
 
@@ -236,8 +108,7 @@ static cudaError_t queue_copy(moe_cuda_device *cuda, const moe_copy_range *range
 {
     cudaError_t code = wait_for_uses(cuda, ranges, n_ranges);
     for (uint32_t r = 0; code == cudaSuccess && r < n_ranges; r++) {
-        code = cudaMemcpyAsync(ranges[r].dst, ranges[r].src, ranges[r].bytes,
-                               cudaMemcpyHostToDevice, cuda->copies);
+        code = moe_cuda_send_range(cuda, &ranges[r]);
     }
     if (code == cudaSuccess) {
         code = cudaEventRecord(cuda->copied[cuda->n_begun % MOE_MAX_COPIES], cuda->copies);
@@ -256,6 +127,9 @@ static int link_copy_begin(moe_device *device, const moe_copy_range *ranges, uin
     int status = moe_cuda_enter(cuda, err);
     if (status != MOE_OK) {
         return status;
+    }
+    for (uint32_t r = 0; r < n_ranges; r++) {
+        moe_cuda_pin(cuda, ranges[r].src, ranges[r].bytes);
     }
     pthread_mutex_lock(&cuda->lock);
     if (cuda->n_begun - atomic_load(&cuda->n_done) == MOE_MAX_COPIES) {
@@ -394,14 +268,12 @@ void moe_cuda_link_close(moe_cuda_device *cuda)
         }
         free(cuda->uses[i].spans);
     }
-    while (cuda->host_blocks != NULL) {
-        link_host_free(&cuda->base, cuda->host_blocks->memory, cuda->host_blocks->bytes);
-    }
+    moe_cuda_host_memory_close(cuda);
 }
 
 const moe_link_ops moe_cuda_link_ops = {
-    .host_alloc = link_host_alloc,
-    .host_free = link_host_free,
+    .host_alloc = moe_cuda_host_alloc,
+    .host_free = moe_cuda_host_free,
     .host_give_up = moe_cuda_give_up_part,
     .host_take_back = moe_cuda_take_back_part,
     .copy_begin = link_copy_begin,

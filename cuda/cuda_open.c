@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opens a CUDA device, and manages its memory and scratch. */
+/* Opens a CUDA device, and manages its scratch. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,36 +20,6 @@
 #define TRIED_VALUES  64
 
 /* ---- Memory ---- */
-
-static int device_alloc_memory(moe_device *device, size_t bytes, void **memory, moe_error *err)
-{
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    *memory = NULL;
-    int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    /* Kernels read whole aligned pieces, even where an array ends inside one. */
-    cudaError_t code = cudaMalloc(memory, bytes == 0 ? 1 : moe_align64(bytes));
-    if (code == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        return moe_fail(
-            err, MOE_ERR_MEMORY,
-            "the GPU has no %.1f MiB left (cudaMalloc: %s); lower options.device_memory or "
-            "the context, or end other programs on it",
-            (double)bytes / MIB, cudaGetErrorString(code));
-    }
-    return moe_cuda_check(cuda, code, "cudaMalloc", "device memory", err);
-}
-
-/* cudaFree() waits for all that the device does, so nothing queued can still use the memory. */
-static void device_free_memory(moe_device *device, void *memory, size_t bytes)
-{
-    (void)bytes;
-    (void)cudaSetDevice(moe_cuda_device_of(device)->index);
-    (void)cudaFree(memory);
-    (void)cudaGetLastError(); /* otherwise the next launch would report it */
-}
 
 static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
@@ -108,7 +78,7 @@ static int device_reserve(moe_device *device, const moe_device_limits *limits, m
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     scratch_sizes sizes = measure_scratch(cuda, limits);
     void *memory;
-    int status = device_alloc_memory(device, sizes.total, &memory, err);
+    int status = moe_cuda_op_alloc(device, sizes.total, &memory, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -138,8 +108,9 @@ static void device_close(moe_device *device)
     moe_cuda_step_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {
-        (void)cudaFree(cuda->scratch);
+        moe_cuda_op_free(&cuda->base, cuda->scratch, 0);
     }
+    moe_cuda_memory_close(cuda);
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
     }
@@ -150,6 +121,7 @@ static void device_close(moe_device *device)
     pthread_cond_destroy(&cuda->begun);
     pthread_cond_destroy(&cuda->done);
     pthread_mutex_destroy(&cuda->lock);
+    pthread_mutex_destroy(&cuda->memory_lock);
     pthread_mutex_destroy(&cuda->notify_lock);
     free(cuda->works);
     free(cuda);
@@ -159,8 +131,8 @@ static const moe_device_ops cuda_ops = {
     .close = device_close,
     .reserve = device_reserve,
     .scratch_need = device_scratch_need,
-    .alloc = device_alloc_memory,
-    .free = device_free_memory,
+    .alloc = moe_cuda_op_alloc,
+    .free = moe_cuda_op_free,
     .give_up = moe_cuda_give_up_part,
     .take_back = moe_cuda_take_back_part,
     .upload = moe_cuda_upload,
@@ -174,6 +146,8 @@ static const moe_device_ops cuda_ops = {
     .gather = moe_cuda_op_gather,
     .scatter = moe_cuda_op_scatter,
     .rms_norm = moe_cuda_op_rms_norm,
+    .layer_norm = moe_cuda_op_layer_norm,
+    .soft_cap = moe_cuda_op_soft_cap,
     .linear = moe_cuda_op_linear,
     .head_linear = moe_cuda_op_head_linear,
     .clamp = moe_cuda_op_clamp,
@@ -189,6 +163,7 @@ static const moe_device_ops cuda_ops = {
     .sigmoid_scale = moe_cuda_op_sigmoid_scale,
     .gate = moe_cuda_op_gate,
     .delta_rule = moe_cuda_op_delta_rule,
+    .short_conv = moe_cuda_op_short_conv,
     .greatest = moe_cuda_op_greatest,
 };
 
@@ -331,7 +306,8 @@ static int try_kernel(moe_cuda_device *cuda, moe_error *err)
     return status;
 }
 
-static int open_parts(moe_cuda_device *cuda, bool blas_prefill, moe_error *err)
+static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_prefill,
+                      moe_error *err)
 {
     cudaError_t code = cudaSetDevice(cuda->index);
     if (code != cudaSuccess) {
@@ -345,6 +321,9 @@ static int open_parts(moe_cuda_device *cuda, bool blas_prefill, moe_error *err)
     }
     if (status == MOE_OK) {
         status = moe_cuda_step_open(cuda, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_host_memory_open(cuda, device_bytes, err);
     }
     if (status == MOE_OK) {
         status = moe_cuda_link_open(cuda, err);
@@ -402,12 +381,16 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .name = cuda->name,
                               .link = &moe_cuda_link_ops,
                               .recording = &moe_cuda_recording_ops,
+                              .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
+                                          MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
+                                          MOE_DEVICE_SHORT_CONV,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
+    pthread_mutex_init(&cuda->memory_lock, NULL);
     pthread_mutex_init(&cuda->notify_lock, NULL);
     pthread_cond_init(&cuda->begun, NULL);
     pthread_cond_init(&cuda->done, NULL);
-    status = open_parts(cuda, options->blas_prefill, err);
+    status = open_parts(cuda, info.memory_bytes, options->blas_prefill, err);
     if (status != MOE_OK) {
         device_close(&cuda->base);
         return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Products with weights: linear maps, heads, experts, and the table of embeddings. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/cuda_blas.h"
 #include "cuda/cuda_internal.h"
@@ -105,14 +106,34 @@ static int need_works(moe_cuda_device *cuda, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
+/* The works' x_scales, one after the other; NULL if they have none. */
+static const float *put_scales(moe_cuda_parcel *parcel, const moe_expert_work *works,
+                               uint32_t n_works, uint32_t n_inner)
+{
+    if (works[0].x_scales == NULL) {
+        return NULL;
+    }
+    void *place;
+    const float *scales = moe_cuda_parcel_put(parcel, NULL, n_inner, sizeof(float), &place);
+    float *next = place;
+    for (uint32_t w = 0; w < n_works; w++) {
+        memcpy(next, works[w].x_scales, works[w].n_rows * sizeof *next);
+        next += works[w].n_rows;
+    }
+    return scales;
+}
+
 /* Puts the works with their index lists on the device, with room for the list of products. */
 static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                        moe_cuda_experts *experts, moe_cuda_parcel *parcel, moe_error *err)
 {
     size_t bytes = moe_cuda_parcel_room(3 * (size_t)n_works, sizeof(moe_cuda_product));
+    uint32_t n_inner = 0;
     for (uint32_t w = 0; w < n_works; w++) {
         bytes += 2 * moe_cuda_parcel_room(works[w].n_rows, sizeof(uint32_t));
+        n_inner += works[w].n_rows;
     }
+    bytes += works[0].x_scales != NULL ? moe_cuda_parcel_room(n_inner, sizeof(float)) : 0;
     int status = need_works(cuda, n_works, err);
     if (status == MOE_OK) {
         status = moe_cuda_parcel_begin(cuda, bytes, parcel, err);
@@ -138,6 +159,7 @@ static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint
     }
     experts->works = cuda->works;
     experts->n_works = n_works;
+    experts->x_scales = put_scales(parcel, works, n_works, n_inner);
     return MOE_OK;
 }
 
@@ -146,6 +168,7 @@ static bool is_dense_blas(const moe_cuda_device *cuda, const moe_expert_work *wo
                           uint32_t n_works)
 {
     return n_works == 1 && works->x_index == NULL && works->out_index == NULL &&
+           works->x_scales == NULL &&
            moe_cuda_blas_takes(cuda->blas, &works->gate, works->n_rows) &&
            moe_cuda_blas_takes(cuda->blas, &works->up, works->n_rows) &&
            moe_cuda_blas_takes(cuda->blas, &works->down, works->n_rows);
@@ -155,9 +178,10 @@ static int run_dense_blas(moe_cuda_device *cuda, const float *x, const moe_exper
                           float *out, size_t out_stride, moe_error *err)
 {
     uint32_t n_ff = work->gate.n_out;
-    moe_linear gate = {work->gate, NULL, cuda->ff_gate};
-    moe_linear up = {work->up, NULL, cuda->ff_up};
+    moe_linear gate = {work->gate, work->gate_bias, cuda->ff_gate};
+    moe_linear up = {work->up, work->up_bias, cuda->ff_up};
     moe_cuda_blas_product down = {.weight = &work->down,
+                                  .bias = work->down_bias,
                                   .x = cuda->ff_gate,
                                   .x_stride = n_ff,
                                   .out = out,
@@ -168,8 +192,8 @@ static int run_dense_blas(moe_cuda_device *cuda, const float *x, const moe_exper
         status = blas_linear(cuda, &up, x, work->n_rows, err);
     }
     if (status == MOE_OK) {
-        moe_cuda_silu_mul(cuda->stream, cuda->ff_gate, cuda->ff_up, cuda->ff_gate,
-                          (size_t)work->n_rows * n_ff);
+        moe_cuda_activate(cuda->stream, &work->activation, NULL, cuda->ff_gate, cuda->ff_up,
+                          cuda->ff_gate, work->n_rows, n_ff);
         status = moe_cuda_blas_run(cuda->blas, &down, err);
     }
     return status != MOE_OK ? status : moe_cuda_launched(cuda, "a dense network", err);

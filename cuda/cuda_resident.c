@@ -111,12 +111,17 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                        .gate = job->gate,
                                        .up = job->up,
                                        .down = job->down,
+                                       .activation = job->activation,
                                        .x = job->x,
                                        .list = row.list,
                                        .gate_out = cuda->ff_gate,
                                        .up_out = cuda->ff_up,
                                        .h_q8_memory = cuda->h_q8_memory,
                                        .out = job->outs};
+    for (int p = 0; p < 3; p++) {
+        experts.biases[p] = job->biases[p];
+        experts.bias_stride[p] = job->bias_bytes[p] / sizeof(float);
+    }
     if (moe_cuda_is_quantized(&job->gate) || moe_cuda_is_quantized(&job->up)) {
         moe_cuda_quantize_x(cuda, job->x, 1, job->gate.n_in, &experts.x_q8);
     }

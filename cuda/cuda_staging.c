@@ -286,7 +286,11 @@ int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK && !moe_cuda_has_host_memory(cuda, dst, bytes)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "a download for later needs page-locked memory");
+        if (cuda->recording.under_way) {
+            return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                            "a download to memory that could not be page-locked is not recorded");
+        }
+        return moe_cuda_download(device, dst, src, bytes, err);
     }
     return status != MOE_OK ? status : begin_copy_back(cuda, dst, src, bytes, err);
 }

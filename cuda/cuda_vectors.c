@@ -75,6 +75,30 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
     return moe_cuda_launched(cuda, "a norm", err);
 }
 
+int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weight,
+                           const float *bias, float *y, uint32_t n_rows, uint32_t n,
+                           size_t x_stride, float eps, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_layer_norm(cuda->stream, x, weight, bias, y, n_rows, n, x_stride, eps);
+    return moe_cuda_launched(cuda, "a norm", err);
+}
+
+int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = moe_cuda_enter(cuda, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_soft_cap(cuda->stream, cap, x, n);
+    return moe_cuda_launched(cuda, "a soft cap", err);
+}
+
 int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -132,6 +156,9 @@ int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, 
     if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
         staged.cos = step->cos;
         staged.sin = step->sin;
+    } else if (status == MOE_OK && cuda->recording.under_way) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "a rotary embedding with angles of its own is not recorded");
     } else if (status == MOE_OK) {
         status = stage_angles(cuda, (size_t)n_rows * (rope->n_rot / 2), &staged, err);
     }
@@ -151,7 +178,8 @@ moe_router_gate moe_cuda_gate_of(const moe_route *route)
                              .n_group_used = route->n_group_used,
                              .group_score = (moe_router_group_score)route->group_score,
                              .renormalise = route->renormalise,
-                             .scale = route->scale};
+                             .scale = route->scale,
+                             .expert_scales = route->expert_scales};
 }
 
 /* Bytes of a route's results: experts, weights, probabilities. */
@@ -263,14 +291,6 @@ int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows
     }
     moe_cuda_gate(cuda->stream, gating, n_rows);
     return moe_cuda_launched(cuda, "a gate", err);
-}
-
-/* Not offered (moe_device.features). */
-int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err)
-{
-    (void)device;
-    (void)rule;
-    return moe_fail(err, MOE_ERR_UNSUPPORTED, "recurrent layers do not run on GPUs");
 }
 
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,

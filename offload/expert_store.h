@@ -182,6 +182,8 @@ int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_
 
 /* Sets resident [n_expert]: which experts of a layer are in the device's memory, ready for use. */
 void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident);
+/* Sets tiers [n_layer * n_expert] to moe_tier values (expert_store_tiers.c). */
+void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers);
 /* A number that changes whenever the resident set may have changed. */
 uint64_t moe_expert_store_version(const moe_expert_store *store);
 /* Gives views of a layer's resident experts without a request: counts nothing and tells no policy.
@@ -203,29 +205,6 @@ void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
 typedef bool (*moe_still_foreseen_fn)(uint32_t layer, uint32_t expert, void *user);
 void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user);
 
-/* ---- The border between slots and other uses of memory (expert_store_border.c) ---- */
-
-/* Closes the coldest slots in RAM (the device's if it has no link, else the host tier's) and
- * returns their pages to the system, until *freed is at least `bytes`. No layer may be at work. Of
- * each size, as many slots stay open as a token uses experts in a layer. MOE_ERR_BUDGET when that
- * is impossible, and then nothing has changed. Any other error means that a disk or link hangs. */
-int moe_expert_store_give_up(moe_expert_store *store, uint64_t bytes, uint64_t *freed,
-                             moe_error *err);
-/* What give_up() could free; 0 when the memory is page-locked, since that can only be freed as a
- * whole. */
-uint64_t moe_expert_store_spare(const moe_expert_store *store);
-/* Opens closed slots again, with pages of at most `bytes` in all; returns the bytes of those pages.
- */
-uint64_t moe_expert_store_take_back(moe_expert_store *store, uint64_t bytes);
-/* Lends `bytes` of the device slots' memory, 64-aligned, on a device with a link. All loans are of
- * one size. Closes the coldest slots for it, down to the floor of give_up(): MOE_ERR_BUDGET. */
-int moe_expert_store_lend(moe_expert_store *store, size_t bytes, void **memory, moe_error *err);
-/* How many loans of so many bytes are possible. */
-uint64_t moe_expert_store_n_lendable(const moe_expert_store *store, size_t bytes);
-/* Ends a loan; the device no longer uses it. */
-void moe_expert_store_end_loan(moe_expert_store *store, void *memory);
-/* Pages of the RAM slots that are closed. */
-uint64_t moe_expert_store_closed_bytes(const moe_expert_store *store);
 /* What must hold between two calls: tiers are sane, every pin has an owner, and moves under way are
  * pinned. O(slots + keys). */
 bool moe_expert_store_is_sane(const moe_expert_store *store);
@@ -236,7 +215,7 @@ bool moe_expert_store_is_idle(const moe_expert_store *store);
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
 /* The statistics' wait_ns. */
-uint64_t moe_expert_store_wait_ns(moe_expert_store *store);
+uint64_t moe_expert_store_wait_ns(const moe_expert_store *store);
 /* "io_uring, O_DIRECT, ..." */
 void moe_expert_store_describe(const moe_expert_store *store, char *out, size_t size);
 

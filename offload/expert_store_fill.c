@@ -83,7 +83,7 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         }
     }
     status = status != MOE_OK ? status : await_kept(store, o->n_kept, err);
-    store->options.kept = NULL; /* the caller's, and no longer needed */
+    store->options.kept = NULL; /* the caller may free the list now */
     return status;
 }
 

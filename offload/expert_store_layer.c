@@ -37,11 +37,9 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
     }
 }
 
-uint64_t moe_expert_store_wait_ns(moe_expert_store *store)
+uint64_t moe_expert_store_wait_ns(const moe_expert_store *store)
 {
-    moe_mover_stats moves;
-    moe_mover_get_stats(store->mover, &moves);
-    return moves.wait_ns + store->used_wait_ns;
+    return store->wait_ns;
 }
 
 void moe_expert_store_note_cancel(moe_expert_store *store)
@@ -422,7 +420,7 @@ uint64_t moe_expert_store_read_ns(const moe_expert_store *store)
 
 void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns)
 {
-    store->used_wait_ns += ns;
+    store->wait_ns += ns;
 }
 
 void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,

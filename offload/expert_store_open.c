@@ -147,11 +147,13 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
 }
 
 /* Registers the arena with the reader, unless every expert has a slot. Each is then read at most
- * once, and registration would cost what pinning its pages for that one read costs. */
+ * once, and registration would cost what pinning its pages for that one read costs. Nor is memory
+ * registered that a link page-locks piece by piece: that would take all of it at once. */
 static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
 {
     const moe_slot_arena *arena = store->ram.arena;
-    if (arena->bytes < moe_slot_arena_full_bytes(arena)) {
+    bool locked_in_pieces = arena->on_host && !arena->device->simulated;
+    if (arena->bytes < moe_slot_arena_full_bytes(arena) && !locked_in_pieces) {
         moe_range_reader_use_arena(reader, arena->memory, arena->bytes);
     }
 }
@@ -288,7 +290,7 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .bytes_disk_foresight = moves.bytes_disk[MOE_CAUSE_VERIFY],
         .bytes_disk_prefetch = moves.bytes_disk[MOE_CAUSE_PREFETCH],
         .bytes_read = moves.bytes_read,
-        .wait_ns = moves.wait_ns + store->used_wait_ns,
+        .wait_ns = store->wait_ns,
         .n_retries = moves.n_retries + moves.n_checksum_retries,
         .n_failed = moves.n_failed,
         .n_timeouts = moves.n_timeouts,

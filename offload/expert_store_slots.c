@@ -2,6 +2,7 @@
 /* What all parts of the store do to slots: bring a key into a slot (on demand or ahead), check what
  * became of it, and release it. */
 #include "offload/expert_store_state.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
@@ -17,7 +18,7 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
                                       .data = data[p],
                                       .n_in = (uint32_t)ref->n_in,
                                       .n_out = (uint32_t)ref->n_out,
-                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in),
+                                      .row_bytes = ref->size / ref->n_out,
                                       .scale = moe_tensor_scale_of(map, ref)};
     }
 }
@@ -172,7 +173,9 @@ int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, m
 {
     moe_error reason;
     uint32_t hung;
+    uint64_t begin = moe_now_ns();
     int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
+    store->wait_ns += moe_now_ns() - begin;
     if (status == MOE_ERR_CANCELLED) {
         moe_fail(err, status, "%.480s", reason.message);
     } else if (status != MOE_OK) {
@@ -208,6 +211,7 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
 int moe_store_quiesce(moe_expert_store *store, moe_error *err)
 {
     int status = MOE_OK;
+    store->warming = false;
     moe_store_cancel_prefetches(store);
     while (store->n_prefetching > 0 && status == MOE_OK) {
         status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);

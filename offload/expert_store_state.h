@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the files of the expert store: expert_store_layer.c (layers and prefetches),
  * expert_store_host.c (experts that the host computes), expert_store_open.c and the others of that
- * name. No other file includes it. */
+ * name, and memory_border.c. No other file includes it. */
 #ifndef MOE_OFFLOAD_EXPERT_STORE_STATE_H
 #define MOE_OFFLOAD_EXPERT_STORE_STATE_H
 
@@ -75,13 +75,13 @@ struct moe_expert_store {
     uint32_t *protected_keys; /* [n_slots] */
     uint32_t n_protected;
 
-    /* Runs of the device's slots whose memory is lent (expert_store_border.c). */
+    /* Runs of the device's slots whose memory is lent (memory_border.c). */
     moe_slot_loan *loans;
     uint32_t n_loans;
     uint32_t loan_capacity;
 
-    uint64_t used_wait_ns; /* of waits that were used for something else */
-    bool warming;          /* some prefetches are a warm start's, and no layer has begun since */
+    uint64_t wait_ns; /* of waits for slots, including those that were used for something else */
+    bool warming;     /* some prefetches are a warm start's, and no layer has begun since */
     /* Prefetches under way, pinned until they settle. */
     uint32_t *prefetching; /* [n_slots]: slots */
     uint32_t n_prefetching;
@@ -142,6 +142,12 @@ void moe_store_release_kept(moe_expert_store *store);
 void moe_store_stop_warming(moe_expert_store *store);
 int moe_store_init_draft(moe_expert_store *store, moe_error *err);
 void moe_store_free_draft(moe_expert_store *store);
+/* Lends `bytes` of the device slots' memory, 64-aligned, on a device with a link. All loans are of
+ * one size. Closes the coldest slots for it. MOE_ERR_BUDGET, without a message: none may be closed.
+ */
+int moe_store_lend(moe_expert_store *store, size_t bytes, void **memory, moe_error *err);
+/* Ends a loan; the device no longer uses it. */
+void moe_store_end_loan(moe_expert_store *store, void *memory);
 /* Decides which experts of the request the host computes, and marks them handled. */
 void moe_store_choose_host(moe_expert_store *store);
 

@@ -83,7 +83,6 @@ typedef struct moe_mover_stats {
     uint64_t n_retries;      /* repeated reads, whole or for the rest */
     uint64_t n_timeouts;     /* waits that ended because disk or link gave no sign of life */
     double link_ns_per_byte; /* of copies, moving average; 0 before the first */
-    uint64_t wait_ns;        /* time that callers of moe_mover_wait() spent waiting */
 } moe_mover_stats;
 
 /* Takes over options->reader, also on failure. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the mover's own files. Each calls only those before it: mover_requests.c (requests,
- * queues, ends), mover_link.c (the stage that copies to a device), mover_wait.c (waits),
- * mover_thread.c (the thread, and the stage that reads), mover_open.c. */
+ * queues, ends, waits), mover_link.c (the stage that copies to a device), mover_thread.c (the
+ * thread, and the stage that reads), mover_open.c. */
 #ifndef MOE_OFFLOAD_MOVER_STATE_H
 #define MOE_OFFLOAD_MOVER_STATE_H
 

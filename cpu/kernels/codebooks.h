@@ -57,9 +57,16 @@ extern const uint16_t moe_iq2_xs_points[512];
 extern const uint16_t moe_iq3_xxs_points[256];
 extern const uint16_t moe_iq3_s_points[512];
 
+/* Functions that GPUs share (cuda/kernels/weight_points.cuh). */
+#ifdef __CUDACC__
+#define MOE_ANYWHERE __host__ __device__
+#else
+#define MOE_ANYWHERE
+#endif
+
 /* Expands four groups of seven sign bits, from the lowest on, into four bytes. The eighth bit makes
  * the number of set bits in its byte even. Bits above the 28 are ignored. */
-static inline uint32_t moe_even_signs(uint32_t bits)
+MOE_ANYWHERE static inline uint32_t moe_even_signs(uint32_t bits)
 {
     const uint32_t seven = (bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
                            (bits << 3 & 0x7f000000u);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The arithmetic of layers with a recurrent state: the short convolution and the gated delta rule.
+/* The arithmetic of layers with a recurrent state: the short convolution, the gated delta rule (one
+ * decay for a head, or one for each row of its state), and the state space of Mamba-2.
  *
  * Arithmetic contract, as in vector_ops.h: reference, AVX2, AVX-512 and CUDA give the same bits.
  * Tokens are taken one after the other, and what a token does to a column of the state depends on
@@ -7,6 +8,7 @@
 #ifndef MOE_CPU_DELTA_RULE_H
 #define MOE_CPU_DELTA_RULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,10 +25,24 @@
 #define MOE_SOFTPLUS_TERMS 12
 float moe_softplus(float x);
 
+/* Decays of a state's rows: x = f + dt_bias; u = exp(-|x|); s = u / (2 + u); z = s * s;
+ * p = MOE_DECAY_TERMS terms of z^k / (2 k + 1), one Horner chain by fmaf from the last;
+ * decay = exp(rate * ((x > 0 ? x : 0) + (s + s) * p)), which is exp(rate * softplus(x)). */
+#define MOE_DECAY_TERMS 8
+typedef void (*moe_row_decays_fn)(const float *f, const float *dt_bias, float rate, float *decay,
+                                  uint32_t n);
+void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *decay, uint32_t n);
+
 /* Some columns of one head's state, over some tokens. For each token and column, S being the
- * column, from +0 and i ascending:
- *    r = fmaf(S_i, k_i, r);   d = beta * fmaf(-decay, r, v)
- *    S_i = fmaf(k_i, d, decay * S_i);   o = fmaf(S_i, q_i, o) */
+ * column, r and o from +0 and i ascending:
+ *
+ *    delta_columns:   r = fmaf(S_i, k_i, r);   d = beta * fmaf(-decay, r, v)
+ *                     S_i = fmaf(k_i, d, decay * S_i);   o = fmaf(S_i, q_i, o)
+ *    channel_columns: r = fmaf(decay_i * S_i, k_i, r);   d = beta * (v - r)
+ *                     S_i = fmaf(k_i, d, decay_i * S_i);   o = fmaf(S_i, q_i, o)
+ *    space_columns:   d = beta * v
+ *                     S_i = fmaf(k_i, d, decay * S_i);   o = fmaf(S_i, q_i, o)
+ *                     and in the end o = fmaf(skip, v, o) */
 typedef struct moe_delta_args {
     uint32_t key_dim;
     uint32_t n; /* columns: 1..MOE_DELTA_COLUMNS */
@@ -36,21 +52,33 @@ typedef struct moe_delta_args {
     size_t qk_stride; /* from token to token */
     const float *v;   /* the block's columns */
     size_t v_stride;
-    const float *decay; /* [n_tokens] */
-    const float *beta;  /* [n_tokens] */
-    float *state;       /* [key_dim][n], in place */
-    float *out;         /* of the first token that is not silent */
+    const float *decay;  /* [n_tokens], of channel_columns [n_tokens] rows of key_dim */
+    size_t decay_stride; /* of channel_columns */
+    const float *beta;   /* [n_tokens] */
+    float skip;          /* of space_columns */
+    float *state;        /* [key_dim][n], in place */
+    float *out;          /* of the first token that is not silent */
     size_t out_stride;
 } moe_delta_args;
 
-/* One token of the short convolution, followed by SiLU: c = fmaf(w, x, c) from +0 over the taps,
- * oldest first; y = c / (1 + exp(-c)). taps: [n_taps] vectors of n; weights: [n_taps][n]. */
-typedef void (*moe_conv_silu_fn)(const float *const *taps, const float *weights, uint32_t n_taps,
-                                 float *y, uint32_t n);
+/* One token of the short convolution: c = fmaf(w, x, c) over the taps, oldest first, from the bias
+ * or from +0; y = c, or with silu y = c / (1 + exp(-c)). */
+typedef struct moe_conv_args {
+    const float *const *taps; /* [n_taps] vectors of n */
+    const float *weights;     /* [n_taps][n] */
+    const float *bias;        /* [n], or NULL */
+    uint32_t n_taps;
+    uint32_t n;
+    bool silu;
+    float *y;
+} moe_conv_args;
+
+typedef void (*moe_convolve_fn)(const moe_conv_args *args);
 typedef void (*moe_delta_columns_fn)(const moe_delta_args *args);
 
-void moe_conv_silu_c(const float *const *taps, const float *weights, uint32_t n_taps, float *y,
-                     uint32_t n);
+void moe_convolve_c(const moe_conv_args *args);
 void moe_delta_columns_c(const moe_delta_args *args);
+void moe_channel_columns_c(const moe_delta_args *args);
+void moe_space_columns_c(const moe_delta_args *args);
 
 #endif

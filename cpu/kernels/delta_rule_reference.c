@@ -34,40 +34,111 @@ float moe_softplus(float x)
     return (float)(exponent * LN2 + two_atanh((m - 1.0) / (m + 1.0)));
 }
 
-void moe_conv_silu_c(const float *const *taps, const float *weights, uint32_t n_taps, float *y,
-                     uint32_t n)
+void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *decay, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        float c = 0.0f;
-        for (uint32_t t = 0; t < n_taps; t++)
-            c = fmaf(weights[(size_t)t * n + i], taps[t][i], c);
-        y[i] = c / (1.0f + moe_exp(-c));
+        float x = f[i] + dt_bias[i];
+        float u = moe_exp(-(x > -x ? x : -x));
+        float s = u / (2.0f + u), z = s * s;
+        float p = 1.0f / (2 * MOE_DECAY_TERMS - 1);
+        for (int k = MOE_DECAY_TERMS - 2; k >= 0; k--)
+            p = fmaf(p, z, 1.0f / (float)(2 * k + 1));
+        decay[i] = moe_exp(rate * ((x > 0.0f ? x : 0.0f) + (s + s) * p));
     }
 }
 
-static void take_token(const moe_delta_args *a, uint32_t t, uint32_t column)
+void moe_convolve_c(const moe_conv_args *a)
 {
-    const float *q = a->q + t * a->qk_stride;
-    const float *k = a->k + t * a->qk_stride;
-    float *state = a->state + column;
-    float r = 0.0f;
-    for (uint32_t i = 0; i < a->key_dim; i++)
-        r = fmaf(state[(size_t)i * a->n], k[i], r);
-    float d = a->beta[t] * fmaf(-a->decay[t], r, a->v[t * a->v_stride + column]);
-    float o = 0.0f;
-    for (uint32_t i = 0; i < a->key_dim; i++) {
-        float *s = &state[(size_t)i * a->n];
-        *s = fmaf(k[i], d, a->decay[t] * *s);
-        o = fmaf(*s, q[i], o);
+    for (uint32_t i = 0; i < a->n; i++) {
+        float c = a->bias != NULL ? a->bias[i] : 0.0f;
+        for (uint32_t t = 0; t < a->n_taps; t++)
+            c = fmaf(a->weights[(size_t)t * a->n + i], a->taps[t][i], c);
+        a->y[i] = a->silu ? c / (1.0f + moe_exp(-c)) : c;
     }
+}
+
+/* What a rule takes for a token and a column: the token's numbers, and the column of the state. */
+typedef struct token_column {
+    const float *q, *k;
+    float v;
+    float *state;
+} token_column;
+
+static token_column column_of(const moe_delta_args *a, uint32_t t, uint32_t column)
+{
+    return (token_column){a->q + t * a->qk_stride, a->k + t * a->qk_stride,
+                          a->v[t * a->v_stride + column], a->state + column};
+}
+
+static void put_out(const moe_delta_args *a, uint32_t t, uint32_t column, float o)
+{
     if (t >= a->n_silent)
         a->out[(t - a->n_silent) * a->out_stride + column] = o;
 }
 
-void moe_delta_columns_c(const moe_delta_args *a)
+static float delta_token(const moe_delta_args *a, uint32_t t, const token_column *c)
+{
+    float r = 0.0f, o = 0.0f;
+    for (uint32_t i = 0; i < a->key_dim; i++)
+        r = fmaf(c->state[(size_t)i * a->n], c->k[i], r);
+    float d = a->beta[t] * fmaf(-a->decay[t], r, c->v);
+    for (uint32_t i = 0; i < a->key_dim; i++) {
+        float *s = &c->state[(size_t)i * a->n];
+        *s = fmaf(c->k[i], d, a->decay[t] * *s);
+        o = fmaf(*s, c->q[i], o);
+    }
+    return o;
+}
+
+static float channel_token(const moe_delta_args *a, uint32_t t, const token_column *c)
+{
+    const float *decay = a->decay + t * a->decay_stride;
+    float r = 0.0f, o = 0.0f;
+    for (uint32_t i = 0; i < a->key_dim; i++)
+        r = fmaf(decay[i] * c->state[(size_t)i * a->n], c->k[i], r);
+    float d = a->beta[t] * (c->v - r);
+    for (uint32_t i = 0; i < a->key_dim; i++) {
+        float *s = &c->state[(size_t)i * a->n];
+        *s = fmaf(c->k[i], d, decay[i] * *s);
+        o = fmaf(*s, c->q[i], o);
+    }
+    return o;
+}
+
+static float space_token(const moe_delta_args *a, uint32_t t, const token_column *c)
+{
+    float d = a->beta[t] * c->v, o = 0.0f;
+    for (uint32_t i = 0; i < a->key_dim; i++) {
+        float *s = &c->state[(size_t)i * a->n];
+        *s = fmaf(c->k[i], d, a->decay[t] * *s);
+        o = fmaf(*s, c->q[i], o);
+    }
+    return fmaf(a->skip, c->v, o);
+}
+
+static void take_columns(const moe_delta_args *a,
+                         float (*rule)(const moe_delta_args *, uint32_t, const token_column *))
 {
     MOE_ASSERT(a->n > 0 && a->n <= MOE_DELTA_COLUMNS && a->key_dim <= MOE_DELTA_MAX_KEY_DIM);
-    for (uint32_t t = 0; t < a->n_tokens; t++)
-        for (uint32_t column = 0; column < a->n; column++)
-            take_token(a, t, column);
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        for (uint32_t column = 0; column < a->n; column++) {
+            token_column c = column_of(a, t, column);
+            put_out(a, t, column, rule(a, t, &c));
+        }
+    }
+}
+
+void moe_delta_columns_c(const moe_delta_args *a)
+{
+    take_columns(a, delta_token);
+}
+
+void moe_channel_columns_c(const moe_delta_args *a)
+{
+    take_columns(a, channel_token);
+}
+
+void moe_space_columns_c(const moe_delta_args *a)
+{
+    take_columns(a, space_token);
 }

@@ -154,8 +154,11 @@ typedef struct moe_vector_kernels {
      * -infinity); sum = fmaf(sum_a, ca, sum_b * cb); out = fmaf(out_a, ca, out_b * cb). */
     void (*attend_merge)(float *max, float *sum, float *out, float page_max, float page_sum,
                          const float *page_out, uint32_t v_dim);
-    moe_conv_silu_fn conv_silu;
+    moe_convolve_fn convolve;
+    moe_row_decays_fn row_decays;
     moe_delta_columns_fn delta_columns;
+    moe_delta_columns_fn channel_columns;
+    moe_delta_columns_fn space_columns;
     moe_router_select_fn router_select;
 } moe_vector_kernels;
 

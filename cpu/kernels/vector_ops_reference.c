@@ -138,8 +138,11 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .kv_load = moe_kv_load_c,
         .attend_page = moe_attend_page_c,
         .attend_merge = moe_attend_merge_c,
-        .conv_silu = moe_conv_silu_c,
+        .convolve = moe_convolve_c,
+        .row_decays = moe_row_decays_c,
         .delta_columns = moe_delta_columns_c,
+        .channel_columns = moe_channel_columns_c,
+        .space_columns = moe_space_columns_c,
         .router_select = moe_router_select_c,
     };
 }

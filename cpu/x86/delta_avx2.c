@@ -5,6 +5,9 @@
 
 void moe_delta_init_avx2(moe_vector_kernels *kernels)
 {
-    kernels->conv_silu = conv_silu_lanes;
+    kernels->convolve = convolve_lanes;
+    kernels->row_decays = row_decays_lanes;
     kernels->delta_columns = delta_columns_lanes;
+    kernels->channel_columns = channel_columns_lanes;
+    kernels->space_columns = space_columns_lanes;
 }

@@ -20,16 +20,41 @@ typedef struct moe_attend_job {
     uint32_t n_rows;
     uint32_t n_head;
     float scale;
-    uint32_t group;      /* query heads of a KV head */
-    uint32_t tile_heads; /* ... of a block */
-    uint32_t tile_rows;  /* rows of a block */
-    uint32_t q_stride;   /* floats of a query in shared memory */
-    uint32_t v_bytes;    /* of a position's values */
-    bool wide;           /* four elements of a key or value may be one load */
-    bool split;          /* a block is one page and leaves its part */
-    uint32_t first_page; /* when split: of this wave */
+    float cap;       /* 0: none */
+    uint32_t window; /* 0: none; as moe_attention, these two */
+    uint32_t chunk;
+    const float *sinks;      /* [n_head] or NULL */
+    const float *row_scales; /* [n_rows] or NULL: factors of scale */
+    uint32_t group;          /* query heads of a KV head */
+    uint32_t tile_heads;     /* ... of a block */
+    uint32_t tile_rows;      /* rows of a block */
+    uint32_t q_stride;       /* floats of a query in shared memory */
+    uint32_t v_bytes;        /* of a position's values */
+    bool wide;               /* four elements of a key or value may be one load */
+    bool split;              /* a block is one page and leaves its part */
+    uint32_t first_page;     /* when split: of this wave */
     uint32_t n_pages;
 } moe_attend_job;
+
+/* The first position that a row sees: moe_attention_first() of device.h. */
+__device__ static inline uint32_t moe_attend_first(const moe_attend_job &job, uint32_t position)
+{
+    uint32_t n = position + 1;
+    uint32_t first = job.window > 0 && job.window < n ? n - job.window : 0;
+    uint32_t begin = job.chunk > 0 ? position / job.chunk * job.chunk : 0;
+    return first > begin ? first : begin;
+}
+
+/* The running state before any page: empty, or the head's sink. */
+__device__ static inline float moe_attend_max_before(const moe_attend_job &job, uint32_t head)
+{
+    return job.sinks != NULL ? job.sinks[head] + 0.0f : -MOE_INFINITY;
+}
+
+__device__ static inline float moe_attend_sum_before(const moe_attend_job &job)
+{
+    return job.sinks != NULL ? 1.0f : 0.0f;
+}
 
 /* The part of a row, a head and the wave's page number. */
 __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint32_t row,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Folds the parts that pages left (attend_rows.cu) into the running state of a row and head, in
- * ascending order, and at the end divides by the sum: attend_merge of vector_ops.h.
+ * ascending order from the first page that the row sees, and at the end divides by the sum:
+ * attend_merge of vector_ops.h.
  *
  * The order is fixed, but the factors of a fold depend only on maxima, and a running maximum is
  * exact in any order. A block therefore scans the maxima of 256 pages at once and has their
@@ -59,13 +60,16 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
     __shared__ fold_shared shared;
     uint32_t row = blockIdx.x / job.n_head;
     uint32_t n_pages = job.rows[row].position / MOE_KV_PAGE + 1;
-    if (n_pages <= job.first_page)
+    uint32_t first_page = moe_attend_first(job, job.rows[row].position) / MOE_KV_PAGE;
+    uint32_t begin = first_page > job.first_page ? first_page : job.first_page;
+    if (n_pages <= begin || begin >= job.first_page + job.n_pages)
         return;
-    bool first_wave = job.first_page == 0;
+    bool first_wave = begin == first_page;
     bool last_wave = n_pages - job.first_page <= job.n_pages;
-    uint32_t count = last_wave ? n_pages - job.first_page : job.n_pages;
+    uint32_t count = (last_wave ? n_pages : job.first_page + job.n_pages) - begin;
     uint32_t v_dim = job.layout.v_dim;
-    size_t part = (size_t)blockIdx.x * job.n_pages;
+    size_t part = (size_t)blockIdx.x * job.n_pages + (begin - job.first_page);
+    float max_before = moe_attend_max_before(job, blockIdx.x % job.n_head);
     float *out = job.out + (size_t)blockIdx.x * v_dim;
     float max = -MOE_INFINITY;
     float sum = 0.0f;
@@ -73,8 +77,8 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
         uint32_t column = column0 + threadIdx.x;
         bool valid = column < v_dim;
         float value = valid && !first_wave ? out[column] : 0.0f;
-        max = first_wave ? -MOE_INFINITY : job.state_max[blockIdx.x];
-        sum = first_wave ? 0.0f : job.state_sum[blockIdx.x];
+        max = first_wave ? max_before : job.state_max[blockIdx.x];
+        sum = first_wave ? moe_attend_sum_before(job) : job.state_sum[blockIdx.x];
         for (uint32_t first = 0; first < count; first += THREADS) {
             uint32_t pages = count - first < THREADS ? count - first : THREADS;
             const float *values = job.part_out + (part + first) * v_dim + (valid ? column : 0);

@@ -15,6 +15,9 @@
  * goes. Otherwise (few rows with long contexts) each page is a block of its own and leaves a part,
  * and attend_fold.cu folds the parts in order.
  *
+ * With windows or chunks, a row's first page is seen from the middle on, and its sums begin there;
+ * earlier pages are not touched. A sink is the state before the first page.
+ *
  * Rows of one timeline have the same pages. If all rows of a block find a page in one place, it is
  * read once for all; if they do not (nodes of a tree of tokens), the rows take turns. */
 #include "cuda/kernels/attend_steps.cuh"
@@ -54,7 +57,8 @@ __device__ static inline bool page_is_common(const moe_attend_job &job, const qu
     const void *place = NULL;
     for (uint32_t r = 0; r < tile.n_rows; r++) {
         const moe_cuda_kv_row &row = job.rows[tile.first_row + r];
-        if (row.position < page * MOE_KV_PAGE)
+        if (row.position < page * MOE_KV_PAGE ||
+            moe_attend_first(job, row.position) >= (page + 1) * MOE_KV_PAGE)
             continue;
         if (strays(row, page) || (place != NULL && place != row.pages[page]))
             return tile.n_rows == 1;
@@ -73,7 +77,7 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
     uint32_t position = page * MOE_KV_PAGE + threadIdx.x / SCORE_THREADS;
     for (uint32_t r = first_row; r < end_row; r++) {
         const moe_cuda_kv_row &row = job.rows[tile.first_row + r];
-        if (position > row.position)
+        if (position > row.position || position < moe_attend_first(job, row.position))
             continue;
         uint32_t stored = row.path != NULL && position >= row.path_first
                               ? row.path[position - row.path_first]
@@ -102,12 +106,14 @@ __device__ static inline void attend_turn(const moe_attend_job &job, const query
     if (threadIdx.x < MAX_QUERIES) {
         uint32_t row = threadIdx.x / tile.heads;
         uint32_t n = shared->n_visible[threadIdx.x];
+        uint32_t from = shared->first[threadIdx.x];
         uint32_t first = page * MOE_KV_PAGE;
-        bool sees = row >= first_row && row < end_row && n > first;
-        shared->visible[threadIdx.x] = sees ? smaller(n - first, MOE_KV_PAGE) : 0;
+        bool sees = row >= first_row && row < end_row && n > first && from < first + MOE_KV_PAGE;
+        shared->begin[threadIdx.x] = sees && from > first ? from - first : 0;
+        shared->end[threadIdx.x] = sees ? smaller(n - first, MOE_KV_PAGE) : 0;
     }
     const uint8_t *key = place_position(job, tile, page, first_row, end_row, shared);
-    score_page<TYPE, QUERIES>(job, key, q, weights);
+    score_page<TYPE, QUERIES>(job, shared, key, q, weights);
     __syncthreads();
     if (threadIdx.x / MOE_WARP * 2 < QUERIES)
         weigh_page(job, tile, page, weights, shared);
@@ -134,9 +140,12 @@ __device__ static inline void load_queries(const moe_attend_job &job, const quer
         uint32_t row = tile.first_row + query / tile.heads;
         uint32_t head = tile.first_head + query % tile.heads;
         bool valid = query < tile.n;
-        shared->max[query] = -MOE_INFINITY;
-        shared->sum[query] = 0.0f;
+        shared->max[query] = valid ? moe_attend_max_before(job, head) : -MOE_INFINITY;
+        shared->sum[query] = moe_attend_sum_before(job);
         shared->n_visible[query] = valid ? job.rows[row].position + 1 : 0;
+        shared->first[query] = valid ? moe_attend_first(job, job.rows[row].position) : 0;
+        shared->scale[query] =
+            valid && job.row_scales != NULL ? job.scale * job.row_scales[row] : job.scale;
         size_t place = (size_t)row * job.n_head + head;
         if (job.split)
             shared->out[query] =
@@ -157,12 +166,17 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
     load_queries<QUERIES>(job, tile, q, shared);
     __syncthreads();
     uint32_t n_visible = 0;
+    uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; r < tile.n_rows; r++) {
         uint32_t n = shared->n_visible[r * tile.heads];
         n_visible = n > n_visible ? n : n_visible;
+        first = smaller(first, shared->first[r * tile.heads]);
     }
-    uint32_t page = job.split ? job.first_page + blockIdx.z : 0;
+    first /= MOE_KV_PAGE;
+    uint32_t page = job.split ? job.first_page + blockIdx.z : first;
     uint32_t end = job.split ? page + 1 : n_visible;
+    if (page < first)
+        return;
     for (; page < end && page * MOE_KV_PAGE < n_visible; page++) {
         uint32_t step = page_is_common(job, tile, page) ? tile.n_rows : 1;
         for (uint32_t r = 0; r < tile.n_rows; r += step)
@@ -253,7 +267,7 @@ static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job
     size_t floats = moe_cuda_attention_workspace(attention->n_multiprocessors, job->layout.v_dim) /
                     sizeof(float);
     size_t n_pages = (floats - 2 * heads) / (heads * (job->layout.v_dim + 2));
-    size_t all = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    size_t all = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE - job->first_page;
     n_pages = n_pages < all ? n_pages : all;
     job->n_pages = (uint32_t)(n_pages < MAX_GRID_Z ? n_pages : MAX_GRID_Z);
     job->state_max = (float *)attention->workspace;
@@ -281,17 +295,24 @@ void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
     job.n_rows = attention->n_rows;
     job.n_head = attention->n_head;
     job.scale = attention->scale;
+    job.cap = attention->cap;
+    job.window = attention->window;
+    job.chunk = attention->chunk;
+    job.sinks = attention->sinks;
+    job.row_scales = attention->row_scales;
     job.group = attention->n_head / job.layout.n_head_kv;
     job.q_stride = (job.layout.k_dim + 3) / 4 * 4;
     job.v_bytes = bytes_of(job.layout.type, job.layout.v_dim);
     job.wide = rows_are_wide(&job.layout);
     choose_tile(attention, &job);
-    job.split = attention->workspace != NULL && attention->n_visible > MOE_KV_PAGE &&
+    job.split = attention->workspace != NULL &&
+                attention->n_visible - attention->first_visible > MOE_KV_PAGE &&
                 blocks_a_page(&job) < FEW_BLOCKS * attention->n_multiprocessors;
     if (!job.split) {
         launch_any(stream, job, 1);
         return;
     }
+    job.first_page = attention->first_visible / MOE_KV_PAGE;
     place_parts(attention, &job);
     uint32_t n_pages = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
     for (; job.first_page < n_pages; job.first_page += job.n_pages) {

@@ -17,11 +17,16 @@ typedef struct attend_shared {
     const uint8_t *values[MOE_KV_PAGE]; /* each position's row of values */
     float max[MAX_QUERIES];             /* folded so far */
     float sum[MAX_QUERIES];
-    float keep[MAX_QUERIES];       /* factor of the pages before */
-    float take[MAX_QUERIES];       /* ... of this page */
-    float *out[MAX_QUERIES];       /* where the query's result goes */
-    uint32_t visible[MAX_QUERIES]; /* positions of the page that the query attends to, this turn */
-    uint32_t n_visible[MAX_QUERIES]; /* ... of the whole context; 0: no such query */
+    float keep[MAX_QUERIES]; /* factor of the pages before */
+    float take[MAX_QUERIES]; /* ... of this page */
+    float *out[MAX_QUERIES]; /* where the query's result goes */
+    /* Positions of the page that the query attends to, this turn: begin .. end; none if both are 0.
+     */
+    uint32_t begin[MAX_QUERIES];
+    uint32_t end[MAX_QUERIES];
+    uint32_t first[MAX_QUERIES];     /* of the whole context: first .. n_visible */
+    uint32_t n_visible[MAX_QUERIES]; /* 0: no such query */
+    float scale[MAX_QUERIES];        /* of scores */
 } attend_shared;
 
 /* The block's queries: n of them, query i being head first_head + i % heads of row first_row + i /
@@ -92,8 +97,8 @@ __device__ static inline void fold_pair(float lanes[][4], int distance, bool upp
 
 /* scores[query * WEIGHT_STRIDE + position] of this thread's position. */
 template <int TYPE, int QUERIES>
-__device__ static inline void score_page(const moe_attend_job &job, const uint8_t *key,
-                                         const float *q, float *scores)
+__device__ static inline void score_page(const moe_attend_job &job, const attend_shared *shared,
+                                         const uint8_t *key, const float *q, float *scores)
 {
     uint32_t part = threadIdx.x % SCORE_THREADS;
     uint32_t position = threadIdx.x / SCORE_THREADS;
@@ -111,7 +116,10 @@ __device__ static inline void score_page(const moe_attend_job &job, const uint8_
 #pragma unroll
     for (int n = 0; n < (QUERIES + 3) / 4; n++) {
         float dot = (lanes[n][0] + lanes[n][2]) + (lanes[n][1] + lanes[n][3]);
-        scores[(first + n) * WEIGHT_STRIDE + position] = job.scale * dot;
+        float score = shared->scale[first + n] * dot;
+        if (job.cap != 0.0f)
+            score = job.cap * moe_device_tanh(score / job.cap);
+        scores[(first + n) * WEIGHT_STRIDE + position] = score;
     }
 }
 
@@ -121,8 +129,8 @@ __device__ static inline void weigh_page(const moe_attend_job &job, const query_
 {
     uint32_t query = threadIdx.x / MOE_LANES;
     uint32_t lane = threadIdx.x % MOE_LANES;
-    uint32_t n = shared->visible[query];
-    weights += query * WEIGHT_STRIDE;
+    uint32_t n = shared->end[query] - shared->begin[query];
+    weights += query * WEIGHT_STRIDE + shared->begin[query];
     float max = -MOE_INFINITY;
     for (uint32_t j = lane; j < n; j += MOE_LANES)
         max = moe_greater(weights[j], max);
@@ -151,25 +159,59 @@ __device__ static inline void weigh_page(const moe_attend_job &job, const query_
     shared->sum[query] = fmaf(shared->sum[query], shared->keep[query], sum * shared->take[query]);
 }
 
+/* Adds positions from .. to one by one, each for those queries that attend to it. A position that
+ * none of them attends to may have no place. */
+template <int TYPE, int COUNT>
+__device__ static inline void weigh_some(const attend_shared *shared, const float *weights,
+                                         uint32_t first, uint32_t column, bool two, uint32_t from,
+                                         uint32_t to, float acc[COUNT][2])
+{
+    for (uint32_t j = from; j < to; j++) {
+        bool seen = false;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++)
+            seen = seen || (j >= shared->begin[first + n] && j < shared->end[first + n]);
+        if (!seen)
+            continue;
+        float left = moe_kv_load1<TYPE>(shared->values[j], column);
+        float right = two ? moe_kv_load1<TYPE>(shared->values[j], column + 1) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            if (j >= shared->begin[first + n] && j < shared->end[first + n]) {
+                acc[n][0] = fmaf(weights[n * WEIGHT_STRIDE + j], left, acc[n][0]);
+                acc[n][1] = fmaf(weights[n * WEIGHT_STRIDE + j], right, acc[n][1]);
+            }
+        }
+    }
+}
+
 /* Columns column and column + 1 of the values, weighed, for queries first .. first + COUNT. */
 template <int TYPE, int COUNT>
 __device__ static inline void weigh_values(const moe_attend_job &job, const attend_shared *shared,
                                            const float *weights, uint32_t first, uint32_t column,
                                            float acc[COUNT][2])
 {
+    uint32_t lowest = MOE_KV_PAGE; /* of all begins; ends likewise */
+    uint32_t low = 0;
     uint32_t least = MOE_KV_PAGE;
     uint32_t most = 0;
 #pragma unroll
     for (int n = 0; n < COUNT; n++) {
-        uint32_t visible = shared->visible[first + n];
-        least = smaller(least, visible);
-        most = most > visible ? most : visible;
+        uint32_t begin = shared->begin[first + n];
+        uint32_t end = shared->end[first + n];
+        lowest = smaller(lowest, begin);
+        low = low > begin ? low : begin;
+        least = smaller(least, end);
+        most = most > end ? most : end;
         acc[n][0] = acc[n][1] = 0.0f;
     }
     constexpr uint32_t RUN = 8; /* positions loaded before the first is used */
     bool two = column + 1 < job.layout.v_dim;
     weights += first * WEIGHT_STRIDE;
-    uint32_t j = 0;
+    /* From here on all attend, until `least`: runs of weights are loaded four at a time. */
+    low = smaller((low + 3) / 4 * 4, most);
+    weigh_some<TYPE, COUNT>(shared, weights, first, column, two, lowest, low, acc);
+    uint32_t j = low;
     for (; two && j + RUN <= least; j += RUN) {
         float v[RUN][2];
 #pragma unroll
@@ -186,17 +228,7 @@ __device__ static inline void weigh_values(const moe_attend_job &job, const atte
             }
         }
     }
-    for (; j < most; j++) {
-        float left = moe_kv_load1<TYPE>(shared->values[j], column);
-        float right = two ? moe_kv_load1<TYPE>(shared->values[j], column + 1) : 0.0f;
-#pragma unroll
-        for (int n = 0; n < COUNT; n++) {
-            if (j < shared->visible[first + n]) {
-                acc[n][0] = fmaf(weights[n * WEIGHT_STRIDE + j], left, acc[n][0]);
-                acc[n][1] = fmaf(weights[n * WEIGHT_STRIDE + j], right, acc[n][1]);
-            }
-        }
-    }
+    weigh_some<TYPE, COUNT>(shared, weights, first, column, two, j, most, acc);
 }
 
 /* Stores a page's two columns of one query: in the page's part, or folded into the output. */
@@ -213,7 +245,7 @@ __device__ static inline void deliver(const moe_attend_job &job, const attend_sh
             out[c] = acc[c];
             continue;
         }
-        float before = page == 0 ? 0.0f : out[c];
+        float before = page == shared->first[query] / MOE_KV_PAGE ? 0.0f : out[c];
         float folded = fmaf(before, shared->keep[query], acc[c] * shared->take[query]);
         out[c] = last ? scale * folded : folded;
     }
@@ -238,7 +270,7 @@ __device__ static inline void values_page(const moe_attend_job &job, const atten
             weigh_values<TYPE, COUNT>(job, shared, weights, first, 2 * pair, acc);
 #pragma unroll
             for (int n = 0; n < COUNT; n++)
-                if (shared->visible[first + n] > 0)
+                if (shared->end[first + n] > 0)
                     deliver(job, shared, first + n, page, 2 * pair, acc[n]);
         }
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations of the device contract that work on single elements or rows. */
-#include "cuda/kernels/vector_launch.h"
-#include "cuda/kernels/vector_math.cuh"
+#include "cuda/kernels/activation.cuh"
 
 #define THREADS 256u
 
@@ -35,18 +34,29 @@ __global__ __launch_bounds__(THREADS) void moe_add_elements(const float *a, cons
         y[i] = a[i] + b[i];
 }
 
-__global__ __launch_bounds__(THREADS) void moe_silu_mul_elements(const float *g, const float *u,
-                                                                 float *y, size_t n)
+__global__ __launch_bounds__(THREADS) void moe_soft_cap_elements(float cap, float *x, size_t n)
 {
     size_t i = element();
     if (i < n)
-        y[i] = g[i] / (1.0f + moe_device_exp(-g[i])) * u[i];
+        x[i] = cap * moe_device_tanh(x[i] / cap);
 }
 
 /* In the kernels below, a block is (row, part of it), with as many threads as a short row needs. */
 __device__ static inline uint32_t column(void)
 {
     return blockIdx.y * blockDim.x + threadIdx.x;
+}
+
+__global__ __launch_bounds__(THREADS) void moe_activate_rows(moe_activation activation,
+                                                             const float *scales, const float *g,
+                                                             const float *u, float *y, uint32_t n)
+{
+    uint32_t i = column();
+    if (i >= n)
+        return;
+    size_t at = (size_t)blockIdx.x * n + i;
+    float scale = scales != NULL ? scales[blockIdx.x] : 1.0f;
+    y[at] = moe_device_activate(activation, scale * g[at], scale * u[at]);
 }
 
 __global__ __launch_bounds__(THREADS) void moe_sigmoid_scale_rows(const float *gate, float *x,
@@ -67,7 +77,9 @@ __global__ __launch_bounds__(THREADS) void moe_gate_rows(moe_gating gating)
     float *x = gating.x + blockIdx.x * gating.x_stride;
     float g = gating.gate[blockIdx.x * gating.gate_stride + i];
     if (gating.kind == MOE_GATING_SILU)
-        x[i] = g / (1.0f + moe_device_exp(-g)) * x[i];
+        x[i] = moe_device_silu(g) * x[i];
+    else if (gating.kind == MOE_GATING_PLAIN)
+        x[i] = g * x[i];
     else
         x[i] = moe_device_sigmoid(g) * x[i];
 }
@@ -144,10 +156,19 @@ void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float 
         MOE_LAUNCH(moe_add_elements, blocks_of(n), THREADS, 0, stream, a, b, y, n);
 }
 
-void moe_cuda_silu_mul(moe_cuda_stream stream, const float *g, const float *u, float *y, size_t n)
+void moe_cuda_soft_cap(moe_cuda_stream stream, float cap, float *x, size_t n)
 {
     if (n > 0)
-        MOE_LAUNCH(moe_silu_mul_elements, blocks_of(n), THREADS, 0, stream, g, u, y, n);
+        MOE_LAUNCH(moe_soft_cap_elements, blocks_of(n), THREADS, 0, stream, cap, x, n);
+}
+
+void moe_cuda_activate(moe_cuda_stream stream, const moe_activation *activation,
+                       const float *scales, const float *g, const float *u, float *y,
+                       uint32_t n_rows, uint32_t n)
+{
+    if (n_rows > 0 && n > 0)
+        MOE_LAUNCH(moe_activate_rows, dim3(n_rows, blocks_of(n)), threads_of(n), 0, stream,
+                   *activation, scales, g, u, y, n);
 }
 
 void moe_cuda_sigmoid_scale(moe_cuda_stream stream, const float *gate, float *x, uint32_t n_rows,

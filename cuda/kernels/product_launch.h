@@ -77,7 +77,10 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);
  * r % n_inner * x_stride, in floats; n_inner 0: at x + r * x_stride. */
 typedef struct moe_cuda_quantize {
     const float *x;
-    const float *up; /* not NULL: silu(x) * up is quantised; up lies like x */
+    const float *up; /* not NULL: what the activation makes of x and up is quantised; up lies like
+                      * x */
+    moe_activation activation; /* with up */
+    const float *scales;       /* with up: [n_rows] factors of x and up, or NULL */
     size_t x_stride;
     size_t outer_stride;
     uint32_t n_inner;
@@ -102,7 +105,7 @@ void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const flo
 void moe_cuda_head_linear(moe_cuda_stream stream, const moe_head_linear *linear, uint32_t n_rows,
                           void *q8_memory);
 
-/* moe_device_ops.experts. Works may differ in type, not in shape. */
+/* moe_device_ops.experts. Works may differ in type, not in shape or form. */
 typedef struct moe_cuda_experts {
     const moe_expert_work *works; /* host; their index lists are in device memory */
     uint32_t n_works;
@@ -114,6 +117,7 @@ typedef struct moe_cuda_experts {
     float *gate;                  /* [rows of all works][n_ff], scratch */
     float *up;                    /* likewise */
     void *h_q8_memory;            /* moe_q8_rows_bytes(rows of all works, n_ff), scratch */
+    const float *x_scales;        /* [rows of all works] or NULL: x_scales of the works */
     float *out;
     size_t out_stride;
 } moe_cuda_experts;
@@ -129,13 +133,18 @@ typedef struct moe_cuda_chosen_experts {
     uint32_t n_expert;
     uint32_t n_used;
     moe_weight gate, up, down; /* of all; data of no meaning */
-    const float *x;            /* [n_in] */
-    moe_q8_rows x_q8;          /* of x; read if a gate or an up is quantised */
-    moe_cuda_product *list;    /* [3 * n_used], scratch */
-    float *gate_out;           /* [n_used][n_ff], scratch */
-    float *up_out;             /* likewise */
-    void *h_q8_memory;         /* moe_q8_rows_bytes(n_used, n_ff), scratch */
-    float *out;                /* [n_used][down.n_out] */
+    /* Each [n_expert][n_out of its matrix], bias_stride[..] floats from expert to expert; or NULL.
+     */
+    const float *biases[3];
+    size_t bias_stride[3];
+    moe_activation activation;
+    const float *x;         /* [n_in] */
+    moe_q8_rows x_q8;       /* of x; read if a gate or an up is quantised */
+    moe_cuda_product *list; /* [3 * n_used], scratch */
+    float *gate_out;        /* [n_used][n_ff], scratch */
+    float *up_out;          /* likewise */
+    void *h_q8_memory;      /* moe_q8_rows_bytes(n_used, n_ff), scratch */
+    float *out;             /* [n_used][down.n_out] */
 } moe_cuda_chosen_experts;
 
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);

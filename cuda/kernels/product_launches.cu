@@ -2,7 +2,7 @@
 /* Turns descriptors into launches: products of one type, linear maps, experts.
  *
  * Experts are three steps over all works: gate and up products (the descriptors of all gates, then
- * of all ups), then silu(gate) * up with quantisation, then down products. Inner rows are numbered
+ * of all ups), then the activation with quantisation, then down products. Inner rows are numbered
  * through all works. Neighbouring descriptors of the same type share launches, so a layer of
  * experts in one type takes one launch for each step and class of row counts. */
 #include "cuda/kernels/matrix_product.cuh"
@@ -196,8 +196,10 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
         gate.out = experts->gate + inner;
         gate.x_index = work->x_index;
         gate.n_rows = work->n_rows;
+        gate.bias = work->gate_bias;
         moe_cuda_product up = gate;
         up.weights = work->up.data;
+        up.bias = work->up_bias;
         up.out = experts->up + inner;
         moe_cuda_product down = {};
         down.weights = work->down.data;
@@ -206,6 +208,7 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
         down.out_index = work->out_index;
         down.first_row = first;
         down.n_rows = work->n_rows;
+        down.bias = work->down_bias;
         experts->host_list[w] = gate;
         experts->host_list[experts->n_works + w] = up;
         experts->host_list[2 * experts->n_works + w] = down;
@@ -260,14 +263,16 @@ static void activate(moe_cuda_stream stream, const moe_cuda_experts *experts, ui
         moe_cuda_quantize quantize = {};
         quantize.x = experts->gate;
         quantize.up = experts->up;
+        quantize.activation = experts->works[0].activation;
+        quantize.scales = experts->x_scales;
         quantize.x_stride = n_ff;
         quantize.n_rows = n_inner;
         quantize.out = *h_q8;
         moe_cuda_quantize_rows(stream, &quantize);
     }
     if (floats)
-        moe_cuda_silu_mul(stream, experts->gate, experts->up, experts->gate,
-                          (size_t)n_inner * n_ff);
+        moe_cuda_activate(stream, &experts->works[0].activation, experts->x_scales, experts->gate,
+                          experts->up, experts->gate, n_inner, n_ff);
 }
 
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts)
@@ -302,6 +307,8 @@ __launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_expe
         for (int p = 0; p < 3; p++) {
             products[p].weights = experts.addresses[expert].parts[p];
             products[p].n_rows = 1;
+            if (experts.biases[p] != NULL)
+                products[p].bias = experts.biases[p] + expert * experts.bias_stride[p];
         }
     size_t inner = (size_t)k * experts.gate.n_out;
     products[0].x = products[1].x = experts.x;
@@ -341,13 +348,14 @@ void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_e
     }
     moe_q8_rows h_q8 = {};
     if (is_float(experts->down.type)) {
-        moe_cuda_silu_mul(stream, experts->gate_out, experts->up_out, experts->gate_out,
-                          (size_t)n * n_ff);
+        moe_cuda_activate(stream, &experts->activation, NULL, experts->gate_out, experts->up_out,
+                          experts->gate_out, n, n_ff);
     } else {
         moe_q8_rows_bind(&h_q8, experts->h_q8_memory, n, n_ff);
         moe_cuda_quantize quantize = {};
         quantize.x = experts->gate_out;
         quantize.up = experts->up_out;
+        quantize.activation = experts->activation;
         quantize.x_stride = n_ff;
         quantize.n_rows = n;
         quantize.out = h_q8;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Quantises activation rows to 8 bits by quant_rows.h: a warp for each block of 32, a thread for
  * each element, maxima and sums by shuffles. Maxima and integer sums are the same in any order. */
+#include "cuda/kernels/activation.cuh"
 #include "cuda/kernels/product_launch.h"
-#include "cuda/kernels/vector_math.cuh"
 
 #define WARPS_A_BLOCK 8u
 
@@ -11,7 +11,7 @@ __device__ static inline int add_across(int value, int mask)
     return value + (int)__shfl_xor_sync(MOE_ALL_WARP, (uint32_t)value, mask);
 }
 
-template <bool SILU>
+template <bool ACTIVATED>
 __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda_quantize job)
 {
     uint32_t blocks = job.out.n_in_padded / 32;
@@ -27,8 +27,14 @@ __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda
                         ? row / job.n_inner * job.outer_stride + row % job.n_inner * job.x_stride
                         : row * job.x_stride;
         x = job.x[at + i];
-        if (SILU)
-            x = x / (1.0f + moe_device_exp(-x)) * job.up[at + i];
+        if (ACTIVATED) {
+            float up = job.up[at + i];
+            if (job.scales != NULL) {
+                x = job.scales[row] * x;
+                up = job.scales[row] * up;
+            }
+            x = moe_device_activate(job.activation, x, up);
+        }
     }
     float amax = fmaxf(0.0f, fabsf(x));
     for (int half = 16; half > 0; half /= 2)

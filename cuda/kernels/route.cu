@@ -10,7 +10,8 @@
 
 #define THREADS 256u
 /* Comparisons between two checks of the rank. */
-#define STRETCH 16u
+#define STRETCH    16u
+#define MIXER_NEAR 0.02f /* as in cpu/kernels/router_select_reference.c */
 
 typedef struct route_args {
     moe_router_gate gate;
@@ -117,7 +118,9 @@ __device__ static inline void select_experts(const route_args &args, const float
                                              route_shared *shared)
 {
     const moe_router_gate &gate = args.gate;
-    const float *base = gate.kind == MOE_ROUTER_SOFTMAX_SELECTED ? logits : shared->p;
+    bool by_logits =
+        gate.kind == MOE_ROUTER_SOFTMAX_SELECTED || gate.kind == MOE_ROUTER_SPARSE_MIXER;
+    const float *base = by_logits ? logits : shared->p;
     for (uint32_t e = threadIdx.x; e < gate.n_expert; e += THREADS) {
         float value = args.bias != NULL ? base[e] + args.bias[e] : base[e];
         shared->ranking[e] = value == value ? value : -MOE_INFINITY;
@@ -135,15 +138,37 @@ __device__ static inline void select_experts(const route_args &args, const float
     __syncthreads();
 }
 
+/* SPARSE_MIXER's weight of rank k: the sum over experts that no earlier rank has taken, in order.
+ */
+__device__ static inline float mixer_weight(const moe_router_gate &gate, const float *logits,
+                                            const uint32_t *ids, uint32_t k)
+{
+    float best = logits[ids[k]];
+    float sum = 0.0f;
+    for (uint32_t e = 0; e < gate.n_expert; e++) {
+        bool taken = false;
+        for (uint32_t i = 0; i < k; i++)
+            taken = taken || ids[i] == e;
+        float size = fabsf(logits[e]);
+        float against = size > best ? size : best;
+        if (!taken && !((best - logits[e]) / against > MIXER_NEAR))
+            sum += moe_device_exp(logits[e] - best);
+    }
+    return moe_device_exp(best - best) / sum;
+}
+
 /* Weights of shared->ids, in their order. */
 __device__ static inline void weigh_experts(const moe_router_gate &gate, const float *logits,
                                             route_shared *shared)
 {
     uint32_t n = gate.n_expert_used;
     bool over_selected = gate.kind == MOE_ROUTER_SOFTMAX_SELECTED;
+    bool mixes = gate.kind == MOE_ROUTER_SPARSE_MIXER;
     if (threadIdx.x < n) {
         uint32_t e = shared->ids[threadIdx.x];
-        shared->weights[threadIdx.x] = over_selected ? logits[e] : shared->p[e];
+        shared->weights[threadIdx.x] = mixes ? mixer_weight(gate, logits, shared->ids, threadIdx.x)
+                                       : over_selected ? logits[e]
+                                                       : shared->p[e];
     }
     __syncthreads();
     if (over_selected)
@@ -152,7 +177,8 @@ __device__ static inline void weigh_experts(const moe_router_gate &gate, const f
         float sum = 0.0f;
         for (uint32_t i = 0; i < n; i++)
             sum += shared->weights[i];
-        shared->divisor = !over_selected && gate.renormalise ? sum + 1e-20f : 1.0f;
+        bool divided = !over_selected && !mixes && gate.renormalise;
+        shared->divisor = divided ? sum + 1e-20f : 1.0f;
     }
     __syncthreads();
 }
@@ -170,8 +196,11 @@ __global__ __launch_bounds__(THREADS) void moe_route_rows(route_args args)
     weigh_experts(gate, logits, &shared);
     if (threadIdx.x < gate.n_expert_used) {
         size_t at = (size_t)blockIdx.x * gate.n_expert_used + threadIdx.x;
-        args.experts[at] = shared.ids[threadIdx.x];
-        args.weights[at] = shared.weights[threadIdx.x] / shared.divisor * gate.scale;
+        uint32_t expert = shared.ids[threadIdx.x];
+        float weight = shared.weights[threadIdx.x] / shared.divisor * gate.scale;
+        args.experts[at] = expert;
+        args.weights[at] =
+            gate.expert_scales != NULL ? weight * gate.expert_scales[expert] : weight;
     }
 }
 

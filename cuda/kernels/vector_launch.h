@@ -33,8 +33,18 @@ void moe_cuda_clamp(moe_cuda_stream stream, float limit, float *x, size_t n);
 void moe_cuda_scale(moe_cuda_stream stream, float factor, float *x, size_t n);
 /* y may be a or b. */
 void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float *y, size_t n);
-/* y = silu(g) * u; y may be g or u. */
-void moe_cuda_silu_mul(moe_cuda_stream stream, const float *g, const float *u, float *y, size_t n);
+/* Rows of n: what the activation makes of scales[row] * g and scales[row] * u. scales: [n_rows] or
+ * NULL; y may be g or u. */
+void moe_cuda_activate(moe_cuda_stream stream, const moe_activation *activation,
+                       const float *scales, const float *g, const float *u, float *y,
+                       uint32_t n_rows, uint32_t n);
+/* y = norm(x) * weight + bias, by layer_norm of vector_ops.h; bias may be NULL, else as rms_norm.
+ */
+void moe_cuda_layer_norm(moe_cuda_stream stream, const float *x, const float *weight,
+                         const float *bias, float *y, uint32_t n_rows, uint32_t n, size_t x_stride,
+                         float eps);
+/* x = cap * tanh(x / cap) */
+void moe_cuda_soft_cap(moe_cuda_stream stream, float cap, float *x, size_t n);
 /* x[row][i] *= f(gate[row][i]): moe_device_ops.gate. */
 void moe_cuda_gate(moe_cuda_stream stream, const moe_gating *gating, size_t n_rows);
 /* x[row] *= sigmoid(gate[row]). x: [n_rows][n], gate: [n_rows]. */
@@ -88,12 +98,19 @@ typedef struct moe_cuda_attention {
     uint32_t n_rows;
     uint32_t n_visible; /* the greatest of the rows' positions + 1, or more: a recorded launch has
                          * to know a bound alone */
+    uint32_t
+        first_visible; /* the least position that a row sees, or less; 0 in a recorded launch */
     /* Neighbouring rows mostly have one page table: prompts, trees. Their pages are then read once
      * for several rows. A hint: any value gives the same bits. */
     bool shared_pages;
     const float *q; /* [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
+    /* As in moe_attention, but row_scales is in device memory. */
+    float cap;
+    uint32_t window, chunk;
+    const float *sinks;
+    const float *row_scales;
     float *out; /* [n_rows][n_head][v_dim] */
     /* For pages computed side by side, of moe_cuda_attention_workspace() bytes. NULL: never. */
     void *workspace;
@@ -103,6 +120,12 @@ typedef struct moe_cuda_attention {
 /* Bytes for rows of any number and length, on a device of so many multiprocessors. */
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
 void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
+
+/* As moe_device_ops.delta_rule, the list of sequences in device memory. n_tokens: of all of them;
+ * a sequence without tokens keeps no tail. */
+void moe_cuda_delta_rule(moe_cuda_stream stream, const moe_delta_rule *rule, uint32_t n_tokens);
+/* As moe_device_ops.short_conv, likewise. */
+void moe_cuda_short_conv(moe_cuda_stream stream, const moe_short_conv *conv, uint32_t n_tokens);
 
 /* moe_route_edit of runtime/pass/route_edit.h in device memory. */
 typedef struct moe_cuda_route_edit {
@@ -171,9 +194,12 @@ static_assert(sizeof(moe_cuda_kv_row) == 32 && offsetof(moe_cuda_kv_row, path) =
                   offsetof(moe_cuda_kv_row, path_first) == 16 &&
                   offsetof(moe_cuda_kv_row, stored) == 24,
               "rows of attention");
-static_assert(sizeof(moe_kv_layout) == 56 && offsetof(moe_kv_layout, k_row_bytes) == 16 &&
-                  offsetof(moe_kv_layout, v_in_k) == 48,
+static_assert(sizeof(moe_kv_layout) == 64 && offsetof(moe_kv_layout, k_row_bytes) == 24 &&
+                  offsetof(moe_kv_layout, v_in_k) == 56,
               "layouts of kv_move()");
+static_assert(sizeof(moe_delta_sequence) == 64 && offsetof(moe_delta_sequence, n_tokens) == 32 &&
+                  offsetof(moe_delta_sequence, from) == 40,
+              "sequences of recurrent layers");
 static_assert(sizeof(moe_expert_address) == 24, "the table of a recorded pass");
 static_assert(sizeof(moe_greatest) == 8 && offsetof(moe_greatest, share) == 4,
               "downloaded as they are");

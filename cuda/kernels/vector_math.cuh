@@ -12,6 +12,7 @@
 #define MOE_CUDA_VECTOR_MATH_CUH
 
 #include "cpu/kernels/exp_constants.h"
+#include "cpu/kernels/tanh_constants.h"
 #include "cuda/kernels/device_common.h"
 
 #define MOE_WARP     32u
@@ -44,6 +45,19 @@ __device__ static inline float moe_device_exp(float x)
 __device__ static inline float moe_device_sigmoid(float x)
 {
     return 1.0f / (1.0f + moe_device_exp(-x));
+}
+
+__device__ static inline float moe_device_tanh(float x)
+{
+    float a = x > -x ? x : -x;
+    float z = x * x;
+    float p = fmaf(MOE_TANH_C4, z, MOE_TANH_C3);
+    p = fmaf(p, z, MOE_TANH_C2);
+    p = fmaf(p, z, MOE_TANH_C1);
+    p = fmaf(p, z, MOE_TANH_C0);
+    float small = fmaf(p * z, x, x);
+    float large = 1.0f - 2.0f / (moe_device_exp(a + a) + 1.0f);
+    return a < MOE_TANH_SMALL ? small : x < 0.0f ? -large : large;
 }
 
 /* Ignores NaNs; begin with -infinity. */

@@ -24,7 +24,7 @@ MOE_SLICE(MOE_DTYPE_NVFP4, 2, 0, 0, 0)
 MOE_SLICE_CODES(MOE_DTYPE_IQ2_XXS)
 {
     (void)w;
-    uint32_t i = t / 2, points = word(at, 0), signs = even_signs(word(at, 1)) >> t % 2 * 4;
+    uint32_t i = t / 2, points = word(at, 0), signs = moe_even_signs(word(at, 1)) >> t % 2 * 4;
     *low = signed_word(half_point(book_iq2_xxs, byte_at(points, i), t % 2), signs >> 8 * i);
     *high =
         signed_word(half_point(book_iq2_xxs, byte_at(points, 2 + i), t % 2), signs >> (16 + 8 * i));
@@ -34,7 +34,7 @@ MOE_SLICE_CODES(MOE_DTYPE_IQ2_XXS)
 __device__ static inline uint32_t half_iq2_xs(uint32_t point, uint32_t half)
 {
     return signed_word(half_point(book_iq2_xs, point & 511, half),
-                       even_signs(point >> 9) >> 4 * half);
+                       moe_even_signs(point >> 9) >> 4 * half);
 }
 
 MOE_SLICE_CODES(MOE_DTYPE_IQ2_XS)
@@ -56,7 +56,7 @@ MOE_SLICE_CODES(MOE_DTYPE_IQ2_S)
 
 MOE_SLICE_CODES(MOE_DTYPE_IQ3_XXS)
 {
-    uint32_t signs = even_signs(word(at, 16 + w)) >> 4 * t;
+    uint32_t signs = moe_even_signs(word(at, 16 + w)) >> 4 * t;
     *low = signed_word(book_iq3_xxs[byte_at(word(at, 2 * w), t)], signs);
     *high = signed_word(book_iq3_xxs[byte_at(word(at, 2 * w + 1), t)], signs >> 16);
 }

@@ -26,17 +26,6 @@ __device__ static inline uint32_t byte_at(uint32_t word, uint32_t i)
     return word >> 8 * i & 255;
 }
 
-/* moe_even_signs() of codebooks.h. */
-__device__ static inline uint32_t even_signs(uint32_t bits)
-{
-    uint32_t seven = (bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
-                     (bits << 3 & 0x7f000000u);
-    uint32_t parity = seven ^ seven >> 4;
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    return seven | (parity & 0x01010101u) << 7;
-}
-
 /* Four magnitudes, negative where the lower four bits of signs are set. */
 __device__ static inline uint32_t signed_word(uint32_t magnitudes, uint32_t signs)
 {
@@ -69,7 +58,7 @@ MOE_FORMAT_256(MOE_DTYPE_IQ2_XXS, moe_block_iq2_xxs, 2, false, 0, 0)
     float d = half_at(group) * 0.125f;
     words_at<4>(group + 2 + 16 * t, words);
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t signs = even_signs(words[2 * h + 1]);
+        uint32_t signs = moe_even_signs(words[2 * h + 1]);
         part->scale[h] = odd_scale(d, words[2 * h + 1] >> 28);
         for (uint32_t i = 0; i < 4; i++)
             signed_point(book_iq2_xxs, byte_at(words[2 * h], i), signs >> 8 * i,
@@ -84,7 +73,7 @@ MOE_FORMAT_256(MOE_DTYPE_IQ2_XS, moe_block_iq2_xs, 4, false, 0, 0)
     words_at<4>(group + 2 + 16 * t, words);
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t word = words[i / 2] >> 16 * (i % 2) & 0xffff;
-        signed_point(book_iq2_xs, word & 511, even_signs(word >> 9), part->code + 2 * i);
+        signed_point(book_iq2_xs, word & 511, moe_even_signs(word >> 9), part->code + 2 * i);
     }
     for (uint32_t j = 0; j < 4; j++)
         part->scale[j] = odd_scale(d, group[66 + 2 * t + j / 2] >> 4 * (j % 2) & 15);
@@ -111,7 +100,7 @@ MOE_FORMAT_256(MOE_DTYPE_IQ3_XXS, moe_block_iq3_xxs, 2, false, 0, 0)
     words_at<4>(group + 2 + 16 * t, qs);
     words_at<2>(group + 66 + 8 * t, words);
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t signs = even_signs(words[h]);
+        uint32_t signs = moe_even_signs(words[h]);
         part->scale[h] = odd_scale(d, words[h] >> 28);
         for (uint32_t i = 0; i < 8; i++)
             part->code[8 * h + i] =

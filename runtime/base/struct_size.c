@@ -56,7 +56,7 @@ WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
 WHOLE(engine_stats, passes, policy_faults);
 WITH_RESERVED(memory_plan, budget);
-WHOLE(file_summary, gguf_version, kv_bytes_per_token_f16);
+WHOLE(file_summary, gguf_version, attention_window);
 WITH_RESERVED(file_tensor, name);
 WHOLE(storage_speed, bytes_per_s, how);
 WHOLE(speed_rates, disk_bytes_per_s, compute_s_per_token);

@@ -18,12 +18,14 @@
 #include "cli_format.h"
 #include "cli_generate.h"
 #include "cli_interrupt.h"
+#include "cli_line_reader.h"
 #include "cli_messages.h"
 #include "cli_sampling.h"
 
 typedef struct conversation {
     moe_engine *engine;
-    const cli_options *options;
+    cli_options options;  /* those given, as /think has changed them */
+    moe_grammar *grammar; /* of every answer; NULL: none */
     moe_session_options session_options;
     moe_session *session;
     uint64_t load_ns;
@@ -56,9 +58,8 @@ static int reset(conversation *c)
     if (status != MOE_OK) {
         return cli_report(status, &err);
     }
-    return c->options->system_text == NULL
-               ? CLI_EXIT_OK
-               : add_message(c, "system", c->options->system_text, NULL);
+    return c->options.system_text == NULL ? CLI_EXIT_OK
+                                          : add_message(c, "system", c->options.system_text, NULL);
 }
 
 /* Renders the conversation with the question at its end, and makes the session follow. */
@@ -69,7 +70,7 @@ static int ask(conversation *c, const char *question, moe_chat_prompt **prompt)
     *prompt = NULL;
     int code = add_message(c, "user", question, NULL);
     if (code == CLI_EXIT_OK) {
-        code = cli_render_messages(prompt, c->engine, c->options, &c->chat_template, c->messages,
+        code = cli_render_messages(prompt, c->engine, &c->options, &c->chat_template, c->messages,
                                    false);
     }
     if (code != CLI_EXIT_OK) {
@@ -77,7 +78,8 @@ static int ask(conversation *c, const char *question, moe_chat_prompt **prompt)
     }
     const int32_t *tokens = moe_chat_prompt_tokens(*prompt, &n);
     int status = moe_session_follow(c->session, tokens, n, NULL, &err);
-    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    return status == MOE_OK ? cli_session_hold(c->session, c->engine, c->grammar, *prompt)
+                            : cli_report(status, &err);
 }
 
 static void add_to_total(conversation *c, const cli_answer *answer)
@@ -107,7 +109,7 @@ static int say(conversation *c, const char *question)
     memset(&answer, 0, sizeof answer);
     cli_interrupt_clear();
     cli_interrupt_watch(c->session);
-    code = cli_generate(c->engine, c->session, c->options, prompt, &answer);
+    code = cli_generate(c->engine, c->session, &c->options, prompt, &answer);
     cli_interrupt_watch(NULL);
     cli_interrupt_clear();
     puts("");
@@ -208,10 +210,57 @@ static int command_reset(conversation *c, const char *argument)
     return reset(c);
 }
 
+/* Takes the last question back, and all that followed. */
+static int command_undo(conversation *c, const char *argument)
+{
+    (void)argument;
+    size_t n = json_object_array_length(c->messages);
+    while (n > 0) {
+        struct json_object *message = json_object_array_get_idx(c->messages, --n);
+        struct json_object *role = json_object_object_get(message, "role");
+        const char *name = json_object_get_string(role);
+        if (name != NULL && strcmp(name, "user") == 0) {
+            const char *text = json_object_get_string(json_object_object_get(message, "content"));
+            int size = text == NULL ? 0 : (int)strcspn(text, "\n");
+            fprintf(stderr, "took back: %.*s%s\n", size > 60 ? 60 : size, text == NULL ? "" : text,
+                    text != NULL && (size > 60 || text[size] != '\0') ? "..." : "");
+            forget_messages(c, n);
+            return CLI_EXIT_OK;
+        }
+    }
+    return cli_fail(CLI_EXIT_USAGE, "/undo: nothing has been said that could be taken back");
+}
+
+/* A template without a switch is an error here, not only at the next question. */
+static int command_think(conversation *c, const char *argument)
+{
+    static const char *const words[] = {"auto", "on", "off"};
+    unsigned before = c->options.think;
+    size_t keep = json_object_array_length(c->messages);
+    moe_chat_prompt *prompt = NULL;
+    for (unsigned i = 0; i < 3; i++) {
+        if (strcmp(argument, words[i]) != 0) {
+            continue;
+        }
+        c->options.think = i;
+        int code = add_message(c, "user", "?", NULL);
+        if (code == CLI_EXIT_OK) {
+            code = cli_render_messages(&prompt, c->engine, &c->options, &c->chat_template,
+                                       c->messages, false);
+        }
+        moe_chat_prompt_close(&prompt);
+        forget_messages(c, keep);
+        c->options.think = code == CLI_EXIT_OK ? i : before;
+        return code;
+    }
+    return cli_fail(CLI_EXIT_USAGE, "/think takes auto, on or off, not '%.40s'; it is %s now",
+                    argument, words[before]);
+}
+
 static int command_stats(conversation *c, const char *argument)
 {
     (void)argument;
-    cli_options options = *c->options;
+    cli_options options = c->options;
     options.quiet = false;
     return cli_print_statistics(c->engine, &options, &c->total, c->session_options.sampling.seed,
                                 c->load_ns);
@@ -233,6 +282,8 @@ static const struct {
     const char *help;
 } chat_commands[] = {
     {"/reset", NULL, command_reset, "forget the conversation"},
+    {"/undo", NULL, command_undo, "take the last question and its answer back"},
+    {"/think", "MODE", command_think, "auto, on or off: whether the model reasons first"},
     {"/save", "FILE", save, "keep the conversation in FILE"},
     {"/load", "FILE", load, "go on with the conversation in FILE"},
     {"/learn", NULL, command_learn, "keep which experts were used, for a warm start of later runs"},
@@ -252,7 +303,10 @@ static int command_help(conversation *c, const char *argument)
                 chat_commands[i].argument == NULL ? "" : chat_commands[i].argument,
                 chat_commands[i].help);
     }
-    fputs("Ctrl-C stops an answer; at the prompt it leaves.\n", stderr);
+    fputs(
+        "Ctrl-C stops an answer, twice it leaves. A blank before / makes it a message.\n"
+        "Where lines are edited, Alt-Enter begins a new one, and what is pasted is one message.\n",
+        stderr);
     return CLI_EXIT_OK;
 }
 
@@ -269,40 +323,59 @@ static void run_command(conversation *c, char *line)
             continue;
         }
         if ((chat_commands[i].argument != NULL) != (*argument != '\0')) {
-            cli_fail(CLI_EXIT_USAGE, "%s takes %s", line,
-                     chat_commands[i].argument == NULL ? "no argument" : "a file name");
+            cli_fail(CLI_EXIT_USAGE, "%s takes %s: %s %s", line,
+                     chat_commands[i].argument == NULL ? "no argument" : "an argument", line,
+                     chat_commands[i].argument == NULL ? "" : chat_commands[i].argument);
             return;
         }
         chat_commands[i].run(c, argument);
         return;
     }
-    cli_fail(CLI_EXIT_USAGE, "%s is not a command here: /help lists them", line);
+    cli_fail(CLI_EXIT_USAGE,
+             "%.60s is not a command here: /help lists them, and a blank before it makes it a "
+             "message",
+             line);
+}
+
+/* True: it was a message. */
+static bool take_line(conversation *c, const char *line)
+{
+    bool is_command = line[0] == '/' && strchr(line, '\n') == NULL;
+    bool is_message = !is_command && line[strspn(line, " \t\n")] != '\0';
+    char *words = is_command ? strdup(line) : NULL;
+    if (words != NULL) {
+        run_command(c, words);
+    } else if (is_message) {
+        say(c, line);
+    }
+    free(words);
+    return is_message;
 }
 
 static int converse(conversation *c)
 {
-    char *line = NULL;
-    size_t size = 0;
+    cli_line_reader reader;
+    const char *line;
+    const char *words[N_CHAT_COMMANDS + 1] = {NULL};
+    for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
+        words[i] = chat_commands[i].name;
+    }
     int code = reset(c);
+    cli_line_reader_open(&reader, &c->options, words);
     while (code == CLI_EXIT_OK && !c->leave) {
-        fputs("> ", stdout);
-        fflush(stdout);
         moe_engine_warm(c->engine); /* while the user types */
-        ssize_t length = getline(&line, &size, stdin);
-        if (length < 0) {
-            puts("");
+        cli_line_result result = cli_line_read(&reader, &line);
+        if (result == CLI_LINE_END || result == CLI_LINE_INTERRUPTED) {
             code = cli_interrupted() ? CLI_EXIT_INTERRUPTED : CLI_EXIT_OK;
             break;
         }
-        line[strcspn(line, "\n")] = '\0';
-        if (line[0] == '/') {
-            run_command(c, line);
-        } else if (line[0] != '\0') {
-            say(c, line);
+        if (result == CLI_LINE_READ) {
+            bool said = take_line(c, line);
+            c->leave = c->leave || (said && c->options.single_turn);
         }
         code = cli_interrupt_ends() ? CLI_EXIT_INTERRUPTED : code;
     }
-    free(line);
+    cli_line_reader_close(&reader);
     return code;
 }
 
@@ -311,12 +384,13 @@ static int open_conversation(conversation *c)
     moe_error err = {""};
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(c->engine, &info);
-    int code = cli_chat_template_load(&c->chat_template, c->options);
+    int code = cli_chat_template_load(&c->chat_template, &c->options);
+    code = code == CLI_EXIT_OK ? cli_read_grammar(&c->grammar, &c->options) : code;
     c->messages = json_object_new_array();
     if (code == CLI_EXIT_OK && c->messages == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
     }
-    if (code == CLI_EXIT_OK && !info.has_chat_template && c->options->chat_template == NULL) {
+    if (code == CLI_EXIT_OK && !info.has_chat_template && c->options.chat_template == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE,
                         "this model has no chat template: name one with --chat-template (chatml, "
                         "llama3, ...), or give a prompt with -p, or --raw and standard input");
@@ -324,15 +398,15 @@ static int open_conversation(conversation *c)
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    cli_session_options(&c->session_options, c->options);
+    cli_session_options(&c->session_options, &c->options);
     int status = moe_session_create(&c->session, c->engine, &c->session_options, &err);
-    if (status == MOE_OK && (code = cli_session_biases(c->session, c->options)) != CLI_EXIT_OK) {
+    if (status == MOE_OK && (code = cli_session_biases(c->session, &c->options)) != CLI_EXIT_OK) {
         return code;
     }
     if (status == MOE_OK) {
         status = moe_learn_begin(c->engine, &err);
     }
-    if (status == MOE_OK && !c->options->quiet && !c->options->json) {
+    if (status == MOE_OK && !c->options.quiet && !c->options.json) {
         fprintf(stderr, "%s, context of %u tokens. /help lists commands.\n",
                 info.model_name[0] == '\0' ? info.family : info.model_name, info.context);
     }
@@ -344,7 +418,7 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
     conversation c;
     memset(&c, 0, sizeof c);
     c.engine = engine;
-    c.options = options;
+    c.options = *options;
     c.load_ns = load_ns;
     int code = open_conversation(&c);
     if (code == CLI_EXIT_OK) {
@@ -356,6 +430,7 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
     json_object_put(c.messages);
     cli_chat_template_free(&c.chat_template);
     cli_answer_free(&c.total);
+    moe_grammar_close(&c.grammar);
     moe_session_close(&c.session);
     return code;
 }

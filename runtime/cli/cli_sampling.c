@@ -92,38 +92,57 @@ int cli_session_biases(moe_session *session, const cli_options *options)
     return code;
 }
 
-static int use_grammar(moe_session *session, const char *text, size_t size)
+static int create(moe_grammar **grammar, const char *text, size_t size)
 {
     moe_error err = {""};
-    moe_grammar *grammar;
-    int status = moe_grammar_create(&grammar, text, size, &err);
-    if (status == MOE_OK) {
-        status = moe_session_set_grammar(session, grammar, &err);
-    }
-    moe_grammar_close(&grammar);
+    int status = moe_grammar_create(grammar, text, size, &err);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-int cli_session_grammar(moe_session *session, const cli_options *options)
+int cli_session_hold(moe_session *session, const moe_engine *engine, moe_grammar *grammar,
+                     const moe_chat_prompt *prompt)
 {
+    moe_error err = {""};
+    moe_grammar *reasoned = NULL;
+    int status = MOE_OK;
+    if (grammar == NULL) {
+        return CLI_EXIT_OK;
+    }
+    if (prompt != NULL) {
+        status = moe_chat_grammar_create(&reasoned, engine, prompt, grammar, &err);
+    }
+    if (status == MOE_OK) {
+        status = moe_session_set_grammar(session, reasoned == NULL ? grammar : reasoned, &err);
+    }
+    moe_grammar_close(&reasoned);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+int cli_read_grammar(moe_grammar **grammar, const cli_options *options)
+{
+    *grammar = NULL;
     cli_buffer file = {NULL, 0, 0};
     char *text = NULL;
     moe_error err = {""};
     if (options->grammar == NULL && options->json_schema == NULL) {
         return CLI_EXIT_OK;
     }
-    if (options->grammar != NULL && options->json_schema != NULL) {
-        return cli_fail(CLI_EXIT_USAGE, "give one of --grammar and --json-schema");
-    }
     bool is_schema = options->grammar == NULL;
-    int code = cli_read_file(&file, is_schema ? options->json_schema : options->grammar);
+    const char *given = is_schema ? options->json_schema : options->grammar;
+    bool is_text =
+        is_schema ? given[strspn(given, " \t\r\n")] == '{' : strstr(given, "::=") != NULL;
+    int code = CLI_EXIT_OK;
+    if (!is_text) {
+        code = cli_read_file(&file, given);
+    } else if (!cli_buffer_append(&file, given, strlen(given))) {
+        code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the grammar");
+    }
     const char *data = file.size == 0 ? "" : file.data;
     if (code == CLI_EXIT_OK && is_schema) {
         int status = moe_json_schema_grammar(&text, data, file.size, &err);
-        code =
-            status != MOE_OK ? cli_report(status, &err) : use_grammar(session, text, strlen(text));
+        code = status != MOE_OK ? cli_report(status, &err) : create(grammar, text, strlen(text));
     } else if (code == CLI_EXIT_OK) {
-        code = use_grammar(session, data, file.size);
+        code = create(grammar, data, file.size);
     }
     moe_free(text);
     cli_buffer_free(&file);

@@ -2,6 +2,8 @@
 #ifndef CLI_SAMPLING_H
 #define CLI_SAMPLING_H
 
+#include <moe/chat.h>
+#include <moe/grammar.h>
 #include <moe/moe.h>
 
 #include "cli_options.h"
@@ -11,7 +13,11 @@
 void cli_session_options(moe_session_options *session_options, const cli_options *options);
 /* Gives the session what --logit-bias says. Returns an exit code, after printing an error. */
 int cli_session_biases(moe_session *session, const cli_options *options);
-/* Holds what the session samples from now on to the file of --grammar or --json-schema. */
-int cli_session_grammar(moe_session *session, const cli_options *options);
+/* Reads the file of --grammar or --json-schema; *grammar is NULL without either. An exit code. */
+int cli_read_grammar(moe_grammar **grammar, const cli_options *options);
+/* Holds what the session samples from now on to the grammar (NULL: nothing changes); behind a
+ * prompt of turns (NULL: a raw one) the answer, without the reasoning before it. An exit code. */
+int cli_session_hold(moe_session *session, const moe_engine *engine, moe_grammar *grammar,
+                     const moe_chat_prompt *prompt);
 
 #endif

@@ -83,6 +83,8 @@ static void put_speculation_json(struct json_object *object, const moe_speculati
     cli_json_real(object, "draft_seconds", cli_seconds(s->draft_ns));
     cli_json_real(object, "verify_seconds", cli_seconds(s->verify_ns));
     put_counts(object, "drafted_by", s->drafted_by, MOE_DRAFT_KINDS);
+    cli_json_u64(object, "drafted_by_head", s->drafted_by_head);
+    cli_json_u64(object, "accepted_by_head", s->accepted_by_head);
     put_counts(object, "accepted_by", s->accepted_by, MOE_DRAFT_KINDS);
     put_counts(object, "drafted_at", s->drafted_at, MOE_DRAFT_POSITIONS);
     put_counts(object, "accepted_at", s->accepted_at, MOE_DRAFT_POSITIONS);

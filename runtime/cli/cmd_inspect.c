@@ -92,8 +92,17 @@ static void print_geometry(const moe_file_summary *s)
     }
     printf("; all %s; resident weights %s\n", cli_format_bytes(a, s->expert_bytes),
            cli_format_bytes(b, s->resident_bytes));
-    printf("attention:    %u heads, %u for keys and values; KV cache %s a token (f16)\n", s->n_head,
+    printf("attention:    %u heads, %u for keys and values; KV cache %s a token (f16)", s->n_head,
            s->n_head_kv, cli_format_bytes(a, s->kv_bytes_per_token_f16));
+    if (s->kv_windowed_per_token_f16 > 0) {
+        printf(", of which %s are freed behind a window of %" PRIu64,
+               cli_format_bytes(a, s->kv_windowed_per_token_f16), s->attention_window);
+    }
+    printf("\n");
+    if (s->n_layer_recurrent > 0) {
+        printf("recurrent:    %" PRIu64 " layers, by a %s; a state of %s, of any length\n",
+               s->n_layer_recurrent, s->recurrence, cli_format_bytes(a, s->state_bytes));
+    }
     printf("embedding:    %u; vocabulary %u; context %u\n", s->n_embd, s->n_vocab,
            s->context_train);
 }
@@ -280,6 +289,11 @@ static void put_geometry_json(struct json_object *object, const moe_file_summary
     cli_json_u64(object, "smallest_expert_bytes", s->smallest_expert_bytes);
     cli_json_u64(object, "largest_expert_bytes", s->largest_expert_bytes);
     cli_json_u64(object, "kv_bytes_per_token_f16", s->kv_bytes_per_token_f16);
+    cli_json_u64(object, "n_layer_recurrent", s->n_layer_recurrent);
+    cli_json_text(object, "recurrence", s->recurrence);
+    cli_json_u64(object, "state_bytes", s->state_bytes);
+    cli_json_u64(object, "kv_windowed_per_token_f16", s->kv_windowed_per_token_f16);
+    cli_json_u64(object, "attention_window", s->attention_window);
 }
 
 static int print_json(const moe_file *file, const cli_options *options, char *value,

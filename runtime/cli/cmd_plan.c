@@ -44,6 +44,10 @@ static void print_session_rows(const moe_memory_plan *plan)
         snprintf(note, sizeof note, "one session of %u tokens", plan->context);
     }
     print_row("KV cache", plan->kv_cache - plan->layer_states, note);
+    if (plan->kv_windowed > 0) {
+        print_row("  behind windows", plan->kv_windowed,
+                  "part of it, no larger for a longer context");
+    }
     if (plan->layer_states > 0) {
         print_row("recurrent layers", plan->layer_states, "the same session, of any length");
     }
@@ -190,6 +194,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "process_bytes", plan->process);
     cli_json_u64(object, "resident_bytes", plan->resident);
     cli_json_u64(object, "kv_cache_bytes", plan->kv_cache);
+    cli_json_u64(object, "kv_windowed_bytes", plan->kv_windowed);
     cli_json_u64(object, "layer_states_bytes", plan->layer_states);
     cli_json_u64(object, "session_bytes", plan->session_state);
     cli_json_u64(object, "sessions", plan->sessions);

@@ -31,10 +31,15 @@ static int answer_prompt(moe_engine *engine, const cli_options *options, const i
     }
     cli_interrupt_watch(session);
     int code = cli_session_biases(session, options);
+    moe_grammar *grammar = NULL;
     if (code == CLI_EXIT_OK) {
         status = moe_session_feed(session, tokens, n_tokens, &err);
-        code = status == MOE_OK ? cli_session_grammar(session, options) : cli_report(status, &err);
+        code = status == MOE_OK ? cli_read_grammar(&grammar, options) : cli_report(status, &err);
     }
+    if (code == CLI_EXIT_OK) {
+        code = cli_session_hold(session, engine, grammar, prompt);
+    }
+    moe_grammar_close(&grammar);
     if (code == CLI_EXIT_OK) {
         code = cli_generate(engine, session, options, prompt, &answer);
     }
@@ -87,7 +92,8 @@ int cmd_run(const cli_options *given)
     cli_buffer text = {NULL, 0, 0};
     moe_engine *engine = NULL;
     bool converse = options->prompt == NULL && options->prompt_file == NULL &&
-                    isatty(STDIN_FILENO) && !options->raw;
+                    (isatty(STDIN_FILENO) || options->conversation) && !options->raw;
+    speculating.chat = options->chat || (options->single_turn && !converse);
     int code = CLI_EXIT_OK;
     cli_interrupt_install();
     if (!converse) {
@@ -100,10 +106,8 @@ int cmd_run(const cli_options *given)
     }
     uint64_t load_ns = cli_now_ns() - start;
     if (code == CLI_EXIT_OK) {
-        code = converse && (options->grammar != NULL || options->json_schema != NULL)
-                   ? cli_fail(CLI_EXIT_USAGE, "--grammar and --json-schema need a prompt (-p, -f)")
-               : converse ? cli_chat(engine, options, load_ns)
-                          : run_once(engine, options, &text, load_ns);
+        code = converse ? cli_chat(engine, options, load_ns)
+                        : run_once(engine, options, &text, load_ns);
     }
     moe_engine_close(&engine);
     cli_buffer_free(&text);

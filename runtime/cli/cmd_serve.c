@@ -53,6 +53,26 @@ static int read_keys(key_list *list, const char *path)
                : cli_fail(CLI_EXIT_FAILURE, "--api-key-file %s has no key: write one a line", path);
 }
 
+/* --api-key: keys with commas between. */
+static int split_keys(key_list *list, const char *keys)
+{
+    if (!cli_buffer_append(&list->text, keys, strlen(keys))) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for --api-key");
+    }
+    char *rest = list->text.data;
+    for (char *key; (key = strsep(&rest, ",")) != NULL;) {
+        if (key[0] == '\0') {
+            return cli_fail(CLI_EXIT_USAGE, "serve: --api-key has an empty key");
+        }
+        if (list->n == SERVER_MOST_KEYS) {
+            return cli_fail(CLI_EXIT_USAGE, "serve: --api-key has more than %d keys",
+                            SERVER_MOST_KEYS);
+        }
+        list->keys[list->n++] = key;
+    }
+    return CLI_EXIT_OK;
+}
+
 /* The file's name without its folder and ".gguf". */
 static void name_model(char *out, size_t size, const cli_options *options)
 {
@@ -79,6 +99,9 @@ static int serve(moe_engine *engine, const cli_options *options, const key_list 
         .chat_template_name = chat_template->name,
         .chat_template_text = chat_template->text.data,
         .thinking = (moe_switch)options->think,
+        .cache_folder = options->cache_folder,
+        .cache_bytes =
+            options->cache_limit.bytes == 0 ? UINT64_C(8) << 30 : options->cache_limit.bytes,
         .stopped = is_stopped,
         .log = options->quiet ? NULL : log_line,
     };
@@ -103,7 +126,9 @@ int cmd_serve(const cli_options *given)
                         (unsigned)options->server_sessions, (unsigned)rows);
     }
     cli_interrupt_install();
-    int code = options->server_keys == NULL ? CLI_EXIT_OK : read_keys(&keys, options->server_keys);
+    int code = options->server_keys != NULL  ? read_keys(&keys, options->server_keys)
+               : options->server_key != NULL ? split_keys(&keys, options->server_key)
+                                             : CLI_EXIT_OK;
     code = code == CLI_EXIT_OK ? cli_chat_template_load(&chat_template, options) : code;
     code = code == CLI_EXIT_OK ? cli_engine_open(&engine, options, options->context) : code;
     if (code == CLI_EXIT_OK) {

@@ -4,12 +4,14 @@
  *  .\" options            where the options go
  *  .\" about --name       a note on an option, in addition to the table's line; up to the next
  *                         such line or .\" end
+ *  .\" llama              where the table of llama.cpp's names goes
  * A note on an option that is not in the table is an error, so the two always agree. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_foreign_names.h"
 #include "cli_help.h"
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
@@ -17,6 +19,7 @@
 #define OPTIONS_LINE ".\\\" options"
 #define ABOUT_LINE   ".\\\" about "
 #define END_LINE     ".\\\" end"
+#define NAMES_LINE   ".\\\" llama"
 
 typedef struct note {
     char name[64];
@@ -209,6 +212,47 @@ static void put_options(void)
     }
 }
 
+/* ---- llama.cpp's names ---- */
+
+static void put_foreign_value(const cli_foreign_row *row)
+{
+    if (row->values == NULL) {
+        return;
+    }
+    putchar(' ');
+    if (strcmp(row->values, "*") == 0) {
+        put_font("VALUE", 'I');
+    } else {
+        put_text(row->values, false);
+    }
+}
+
+static void put_foreign_names(void)
+{
+    for (const cli_foreign_row *row = cli_foreign_rows; row->names[0] != NULL; row++) {
+        puts(".TP");
+        for (size_t i = 0; i < 3 && row->names[i] != NULL; i++) {
+            fputs(i > 0 ? ", " : "", stdout);
+            put_font(row->names[i], 'B');
+        }
+        put_foreign_value(row);
+        putchar('\n');
+        if (row->kind == FOREIGN_IS || row->kind == FOREIGN_MEANS) {
+            put_font(row->option, 'B');
+            fputs(row->value == NULL && row->kind == FOREIGN_MEANS ? "" : " ", stdout);
+            put_text(row->value == NULL ? "" : row->value, false);
+            if (row->kind == FOREIGN_IS) {
+                put_font("VALUE", 'I');
+            }
+            puts(".");
+        } else {
+            fputs(row->kind == FOREIGN_HOLDS ? "Accepted: " : "Refused: ", stdout);
+            put_text(row->text, false);
+            puts(".");
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -220,6 +264,8 @@ int main(int argc, char **argv)
         if (begins(at, OPTIONS_LINE)) {
             next = read_notes(next);
             put_options();
+        } else if (begins(at, NAMES_LINE)) {
+            put_foreign_names();
         } else {
             printf("%.*s", (int)(next - at), at);
         }

@@ -137,11 +137,21 @@ static int set_length_control(moe_lab_options *o, const char *text)
 
 static int set_speculate(moe_engine_options *o, const char *text)
 {
-    static const char *const words[] = {"off", "auto", "ngram", "self", "model:FILE", NULL};
-    if (text != NULL && strncmp(text, "model:", 6) == 0 && text[6] != '\0') {
-        o->speculate = MOE_SPECULATE_MODEL;
-        o->draft_model = text + 6;
-        return CLI_EXIT_OK;
+    static const char *const words[] = {"off", "auto",     "ngram",     "self", "model:FILE",
+                                        "mtp", "mtp:FILE", "auto:FILE", NULL};
+    const struct {
+        const char *prefix;
+        moe_speculate speculate;
+    } with_file[] = {{"model:", MOE_SPECULATE_MODEL},
+                     {"mtp:", MOE_SPECULATE_MTP},
+                     {"auto:", MOE_SPECULATE_AUTO}};
+    for (size_t i = 0; i < sizeof with_file / sizeof with_file[0]; i++) {
+        size_t n = strlen(with_file[i].prefix);
+        if (text != NULL && strncmp(text, with_file[i].prefix, n) == 0 && text[n] != '\0') {
+            o->speculate = with_file[i].speculate;
+            o->draft_model = text + n;
+            return CLI_EXIT_OK;
+        }
     }
     int value = find_word("--speculate", text, words);
     o->speculate = value > 0 ? (moe_speculate)value : MOE_SPECULATE_OFF;

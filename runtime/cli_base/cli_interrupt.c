@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "cli_options.h"
@@ -12,11 +13,33 @@ static _Atomic int interrupts; /* signals since cli_interrupt_clear() */
 static _Atomic int last;       /* the signal that came last, 0: none */
 static _Atomic int ending;     /* SIGTERM or SIGHUP, once one has come */
 static _Atomic(moe_session *) watched;
+static struct termios terminal; /* written only while is_guarded is 0 */
+static _Atomic int is_guarded;
 
-/* Lock-free atomics, moe_session_cancel() (an atomic store) and _exit() are async-signal-safe. */
+void cli_interrupt_guard_terminal(const struct termios *settings)
+{
+    atomic_store(&is_guarded, 0);
+    if (settings != NULL) {
+        terminal = *settings;
+        atomic_store(&is_guarded, 1);
+    }
+}
+
+static void leave_terminal(void)
+{
+    if (atomic_load(&is_guarded)) {
+        ssize_t n = write(STDOUT_FILENO, CLI_TERMINAL_NO_PASTES, sizeof CLI_TERMINAL_NO_PASTES - 1);
+        (void)n;
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+    }
+}
+
+/* Lock-free atomics, moe_session_cancel() (an atomic store), write(), tcsetattr() and _exit() are
+ * async-signal-safe. */
 static void on_interrupt(int signal_number)
 {
     if (atomic_fetch_add(&interrupts, 1) > 0) {
+        leave_terminal();
         _exit(128 + signal_number);
     }
     atomic_store(&last, signal_number);

@@ -6,8 +6,13 @@
 #define CLI_INTERRUPT_H
 
 #include <stdbool.h>
+#include <termios.h>
 
 #include <moe/moe.h>
+
+/* Have a terminal enclose what is pasted in two sequences (bracketed paste), or no longer. */
+#define CLI_TERMINAL_PASTES    "\033[?2004h"
+#define CLI_TERMINAL_NO_PASTES "\033[?2004l"
 
 /* From now on the first signal is noted, and cancels the watched session. A second one before
  * cli_interrupt_clear() ends the process at once, with 128 plus its number. Reads are interrupted
@@ -21,6 +26,10 @@ bool cli_interrupted(void);
 /* Clears SIGINT only: SIGTERM and SIGHUP end the command, not just an answer of a conversation. */
 void cli_interrupt_clear(void);
 bool cli_interrupt_ends(void);
+
+/* Standard input's terminal is being edited: should a signal end the process at once, it gets these
+ * settings back first. NULL: not any more. */
+void cli_interrupt_guard_terminal(const struct termios *settings);
 
 /* The exit status of main() in place of code: 130 after Ctrl-C, 143 after SIGTERM, 129 after
  * SIGHUP. */

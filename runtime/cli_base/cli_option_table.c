@@ -48,6 +48,12 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(raw), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--chat"}, NULL, "render the prompt as a user's turn, by the model's chat template",
      .offset = AT(chat), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
+    {{"-cnv", "--conversation"}, NULL, "hold a conversation although standard input is no "
+     "terminal: each line is a message", .offset = AT(conversation), .kind = OPTION_FLAG,
+     .commands = CLI_RUN, .subject = SUBJECT_INPUT},
+    {{"-st", "--single-turn"}, NULL, "answer one message: with a prompt as --chat does, else the "
+     "first one of a conversation", .offset = AT(single_turn), .kind = OPTION_FLAG,
+     .commands = CLI_RUN, .subject = SUBJECT_INPUT},
     {{"--system"}, "TEXT", "a system message before the conversation", .offset = AT(system_text),
      .kind = OPTION_TEXT, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
     {{"--chat-template"}, "NAME|FILE", "the template of turns: one of the model's or of the "
@@ -64,6 +70,9 @@ const cli_option_row cli_option_rows[] = {
     {{"--continue"}, "TEXT", "what the answer begins with; the model goes on from there",
      .offset = AT(continued), .kind = OPTION_TEXT, .commands = TAKES_TEXT,
      .subject = SUBJECT_INPUT},
+    {{"--history"}, "FILE", "keep what is typed in conversations here, for the arrow keys; none: "
+     "keep nothing (default: moe-offload/history in $XDG_STATE_HOME, or in ~/.local/state)",
+     .offset = AT(history), .kind = OPTION_TEXT, .commands = CLI_RUN, .subject = SUBJECT_INPUT},
     {{"-n", "--predict"}, "N", "tokens to write; -1: until the end or a full context (default -1)",
      .offset = AT(predict), .kind = OPTION_SIGNED, .min = -1, .max = INT32_MAX,
      .commands = CLI_RUN, .subject = SUBJECT_INPUT},
@@ -95,6 +104,17 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
     {{"--api-key-file"}, "FILE", "keys, one a line; every request but /health must bring one",
      .offset = AT(server_keys), .kind = OPTION_TEXT, .commands = CLI_SERVE,
+     .subject = SUBJECT_SERVING},
+    {{"--api-key"}, "KEY", "a key, or several with commas between; other users of the machine can "
+     "see it: --api-key-file keeps it to itself", .offset = AT(server_key), .kind = OPTION_TEXT,
+     .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
+    {{"--cache-dir"}, "FOLDER", "keep finished prompts here, so that one that begins likewise "
+     "goes on from there, also after a restart; nobody else should be able to read it "
+     "(default: none)",
+     .offset = AT(cache_folder), .kind = OPTION_TEXT, .commands = CLI_SERVE,
+     .subject = SUBJECT_SERVING},
+    {{"--cache-dir-size"}, "SIZE", "the most that its files have together (default 8G)",
+     .offset = AT(cache_limit), .kind = OPTION_SIZE, .no_share = true, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING},
     {{"--alias"}, "NAME", "the model's name in answers and requests (default: that of its file)",
      .offset = AT(server_alias), .kind = OPTION_TEXT, .commands = CLI_SERVE,
@@ -162,9 +182,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--logit-bias"}, "ID+B|ID-B|ID-inf", "add B to a token's logit, or never choose it; may be "
      "repeated, or list several with commas between", .offset = AT(logit_biases),
      .kind = OPTION_LIST, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
-    {{"--grammar"}, "FILE", "hold the answer to a grammar in GBNF", .offset = AT(grammar),
+    {{"--grammar"}, "FILE", "hold the answer to a grammar in GBNF; a text with ::= in it is the "
+     "grammar itself", .offset = AT(grammar),
      .kind = OPTION_TEXT, .commands = CLI_RUN, .subject = SUBJECT_SAMPLING},
-    {{"--json-schema"}, "FILE", "hold the answer to a JSON schema; {} is any JSON",
+    {{"--json-schema"}, "FILE", "hold the answer to a JSON schema ({} is any JSON); a text that "
+     "begins with { is the schema itself",
      .offset = AT(json_schema), .kind = OPTION_TEXT, .commands = CLI_RUN,
      .subject = SUBJECT_SAMPLING},
     {{"--ignore-eos"}, NULL, "continue after the tokens that end a text", .offset = AT(ignore_eos),
@@ -219,9 +241,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
-    {{"--speculate"}, "off|auto|ngram|self|model:FILE", "draft tokens and verify several in one "
-     "pass; the text does not change. auto: by the text's own n-grams, else by the experts in "
-     "memory, each only while it pays (default auto; off in the baselines of --offload)",
+    {{"--speculate"}, "off|auto|ngram|self|mtp|mtp:FILE|auto:FILE|model:FILE",
+     "draft tokens and verify several in one pass; the text does not change. auto: by the text's "
+     "own n-grams, else by the experts in memory, each only while it pays; mtp: by the model's "
+     "drafting layer, or mtp:FILE by that of a file, which auto:FILE uses, too (default auto; off "
+     "in the baselines of --offload)",
      .offset = AT(speculate), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
     {{"--draft-max"}, "N", "most tokens drafted in a row (default 8)", .offset = AT(draft_max),

@@ -61,6 +61,7 @@ typedef struct cli_options {
     const char *system_text;
     const char *chat_template;           /* a name or a file; NULL: the model's */
     const char *chat_template_arguments; /* JSON; NULL: none */
+    const char *history;                 /* of conversations: a file or "none"; NULL: the default */
     const char *continued;               /* the beginning of the answer; NULL: none */
     unsigned think;                      /* a moe_switch */
     const char *kernels;                 /* NULL: native */
@@ -101,6 +102,8 @@ typedef struct cli_options {
     cli_size expert_cache;
     bool raw;
     bool chat;
+    bool conversation;
+    bool single_turn;
     bool ignore_eos;
     bool json;
     bool quiet;
@@ -181,10 +184,14 @@ typedef struct cli_options {
     const char *server_host; /* NULL: 127.0.0.1 */
     uint64_t server_port;
     const char *server_keys;  /* a file; NULL: none */
+    const char *server_key;   /* keys with commas between; NULL: none */
     const char *server_alias; /* NULL: the file's name */
+    const char *cache_folder; /* NULL: none */
+    cli_size cache_limit;
     uint64_t server_sessions; /* 0: 4 of serve, 1 of others */
     /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
     const char *given[CLI_MOST_OPTION_ROWS];
+    char joined[2][4096];   /* values of llama.cpp's names, with what is put before them */
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
 

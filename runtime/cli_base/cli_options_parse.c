@@ -11,6 +11,7 @@
 #include <moe/moe.h>
 #include <moe/trace.h>
 
+#include "cli_foreign_names.h"
 #include "cli_help.h"
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
@@ -295,6 +296,69 @@ static int check_together(const cli_options *options, unsigned command, const ch
                                : code;
 }
 
+/* ---- llama.cpp's names ---- */
+
+/* What -ctk and -ctv said; "" for neither. */
+typedef struct kv_types {
+    const char *keys;
+    const char *values;
+} kv_types;
+
+static int check_kv_types(const kv_types *kv, const char *title)
+{
+    return strcmp(kv->keys, kv->values) == 0
+               ? CLI_EXIT_OK
+               : cli_fail(CLI_EXIT_USAGE,
+                          "%s: keys and values have one type here: give -ctk and -ctv the same, or "
+                          "--kv TYPE",
+                          title);
+}
+
+/* The value behind what the row puts before it; NULL: too long. Paths with a folder need no "./".
+ */
+static const char *join_value(cli_options *options, const cli_foreign_row *row, const char *value)
+{
+    if (row->value == NULL || (strcmp(row->value, "./") == 0 && value[0] == '/')) {
+        return value;
+    }
+    char *joined = options->joined[row->value[0] == '.'];
+    int n = snprintf(joined, sizeof options->joined[0], "%s%s", row->value, value);
+    return n < (int)sizeof options->joined[0] ? joined : NULL;
+}
+
+/* Takes the option by a name of llama.cpp's. value: NULL if the line ends. */
+static int store_foreign(cli_options *options, const cli_command *command, const char *name,
+                         const char *value, kv_types *kv)
+{
+    char title[64];
+    bool known;
+    cli_command_title(command, title, sizeof title);
+    const cli_foreign_row *row = cli_foreign_find(name, value);
+    if (row->kind == FOREIGN_NOT) {
+        return cli_fail(CLI_EXIT_USAGE, "%s: %s%s%.60s, a flag of llama.cpp: %s", title, name,
+                        value == NULL ? "" : " ", value == NULL ? "" : value, row->text);
+    }
+    if (row->kind == FOREIGN_HOLDS) {
+        return CLI_EXIT_OK;
+    }
+    const cli_option_row *option = find_row(row->option, command->bit, &known);
+    if (option == NULL) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "%s: %s, here %s, is an option of other commands, not of this one (see "
+                        "'moe-offload %s --help')",
+                        title, name, row->option, title);
+    }
+    if (strcmp(name, "-ctk") == 0 || strcmp(name, "--cache-type-k") == 0) {
+        kv->keys = value;
+    } else if (strcmp(name, "-ctv") == 0 || strcmp(name, "--cache-type-v") == 0) {
+        kv->values = value;
+    }
+    const char *text = row->kind == FOREIGN_MEANS ? row->value : join_value(options, row, value);
+    return option->kind == OPTION_FLAG ? store(option, name, options, "")
+           : text == NULL              ? cli_fail(CLI_EXIT_USAGE, "%s: the value is too long", name)
+                                       : store(option, name, options, text);
+}
+
 static int unknown_option(const char *name, const char *title, bool known)
 {
     return cli_fail(CLI_EXIT_USAGE, "%s: %s %s (see 'moe-offload %s --help')", title, name,
@@ -321,6 +385,7 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
                        char *const *argv, int *exit_code)
 {
     char title[64];
+    kv_types kv = {"", ""};
     cli_command_title(command, title, sizeof title);
     *exit_code = CLI_EXIT_OK;
     for (int i = 0; i < argc && *exit_code == CLI_EXIT_OK; i++) {
@@ -337,8 +402,14 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
                                   title, name, title);
             break;
         }
+        bool takes_value = false;
         const cli_option_row *row = find_row(name, command->bit, &known);
-        if (row == NULL) {
+        if (row == NULL && cli_foreign_is_name(name, &takes_value)) {
+            *exit_code =
+                takes_value && i + 1 >= argc
+                    ? cli_fail(CLI_EXIT_USAGE, "%s: %s needs a value", title, name)
+                    : store_foreign(options, command, name, takes_value ? argv[++i] : NULL, &kv);
+        } else if (row == NULL) {
             *exit_code = unknown_option(name, title, known);
         } else if (row->kind == OPTION_FLAG) {
             *exit_code = store(row, name, options, "");
@@ -348,6 +419,9 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
         } else {
             *exit_code = store(row, name, options, argv[++i]);
         }
+    }
+    if (*exit_code == CLI_EXIT_OK) {
+        *exit_code = check_kv_types(&kv, title);
     }
     if (*exit_code == CLI_EXIT_OK) {
         *exit_code = check_together(options, command->bit, title);

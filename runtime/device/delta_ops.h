@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of the device contract for layers with a recurrent state (moe_device_ops.delta_rule). */
+/* The part of the device contract for layers with a recurrent state: moe_device_ops.delta_rule,
+ * short_conv, state_space and channel_rule. */
 #ifndef MOE_DEVICE_DELTA_OPS_H
 #define MOE_DEVICE_DELTA_OPS_H
 
@@ -42,5 +43,53 @@ typedef struct moe_delta_rule {
     const moe_delta_sequence *sequences; /* host */
     uint32_t n_sequences;
 } moe_delta_rule;
+
+/* A layer that is a short convolution by the contract of cpu/kernels/delta_rule.h, without SiLU. A
+ * state is its tail alone. Of the sequences, `gates` is not used. */
+typedef struct moe_short_conv {
+    uint32_t n; /* channels; of a row of `out` as well */
+    uint32_t conv_kernel;
+    const float *conv; /* device, [n][conv_kernel], the oldest token's weight first */
+    const moe_delta_sequence *sequences; /* host */
+    uint32_t n_sequences;
+} moe_short_conv;
+
+/* One layer's short convolution and state space (Mamba-2), by the contract of
+ * cpu/kernels/delta_rule.h. A row before the convolution has the heads' values, then the keys of
+ * all groups, then their queries; head h has those of group h / (n_head / n_group). A row of gates
+ * has the time steps of the heads:
+ *    beta = softplus(dt + dt_bias[h]);  decay = exp(decay[h] * beta) */
+typedef struct moe_state_space {
+    uint32_t n_head;
+    uint32_t n_group; /* divides n_head */
+    uint32_t key_dim; /* the size of the state */
+    uint32_t value_dim;
+    uint32_t conv_kernel;
+    const float *conv;      /* device, [channels][conv_kernel], the oldest token's weight first */
+    const float *conv_bias; /* device, [channels], or NULL */
+    const float *decay;     /* device, [n_head], negative */
+    const float *dt_bias;   /* device, [n_head] */
+    const float *skip;      /* device, [n_head] */
+    float *convolved;       /* device, scratch: [tokens of all sequences][channels] */
+    const moe_delta_sequence *sequences; /* host */
+    uint32_t n_sequences;
+} moe_state_space;
+
+/* One layer's short convolutions and delta rule with a decay for each row of a head's state (KDA),
+ * by the contract of cpu/kernels/delta_rule.h. A row before the convolution has queries, keys and
+ * values of all heads; queries and keys are normalised as in moe_delta_rule. A row of gates has the
+ * heads' b, then f of all rows of all heads:
+ *    beta = 1 / (1 + exp(-b));  decay by row_decays, with rate decay[h] */
+typedef struct moe_channel_rule {
+    uint32_t n_head;
+    uint32_t dim; /* of keys and of values */
+    uint32_t conv_kernel;
+    const float *conv[3]; /* device, [n_head * dim][conv_kernel]: of queries, keys, values */
+    const float *decay;   /* device, [n_head], negative */
+    const float *dt_bias; /* device, [n_head * dim] */
+    float *convolved;     /* device, scratch: [tokens of all sequences][4 * n_head * dim] */
+    const moe_delta_sequence *sequences; /* host */
+    uint32_t n_sequences;
+} moe_channel_rule;
 
 #endif

@@ -38,6 +38,15 @@ typedef struct moe_weight {
     float scale; /* multiplies its products, before a bias is added; 0: nothing does */
 } moe_weight;
 
+/* Its rows first .. first + n - 1. */
+static inline moe_weight moe_weight_rows(const moe_weight *weight, uint32_t first, uint32_t n)
+{
+    moe_weight part = *weight;
+    part.data = (const unsigned char *)weight->data + first * weight->row_bytes;
+    part.n_out = n;
+    return part;
+}
+
 /* out[row][o] = weight row o . x row (+ bias[o]). */
 typedef struct moe_linear {
     moe_weight weight;
@@ -69,9 +78,15 @@ typedef struct moe_rope {
 } moe_rope;
 
 /* How one layer's keys and values lie in a page of the KV cache, which holds MOE_KV_PAGE positions:
- * [head][position] rows of keys from k_offset, of values from v_offset. */
+ * [head][position] rows of keys from k_offset, of values from v_offset.
+ *
+ * Layers that see the same span of positions form a group, which has pages of its own. A table of
+ * pages has an entry for each group, page by page: entry p * (n_other_groups + 1) + group holds the
+ * stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE) of the group's layers. */
 typedef struct moe_kv_layout {
-    int type; /* moe_kv_type */
+    int type;                /* moe_kv_type */
+    uint32_t group;          /* the layer's */
+    uint32_t n_other_groups; /* 0 unless the device has MOE_DEVICE_KV_GROUPS */
     uint32_t n_head_kv;
     uint32_t k_dim;
     uint32_t v_dim;
@@ -82,8 +97,14 @@ typedef struct moe_kv_layout {
     bool v_in_k;     /* nothing to store for values */
 } moe_kv_layout;
 
+/* The entry of a table of pages for page `page` of the positions. */
+static inline size_t moe_kv_entry(const moe_kv_layout *layout, uint32_t page)
+{
+    return (size_t)page * (layout->n_other_groups + 1) + layout->group;
+}
+
 /* A row's place in the cache, and what it sees: the logical positions 0..position of its timeline,
- * including itself. Page p holds the stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
+ * including itself. The pages are those of moe_kv_layout.
  *
  * A row of a plain timeline is stored at its logical position. A node of a token tree is not:
  * siblings have the same logical position but need a place each. Node i of a tree whose root is at
@@ -224,10 +245,12 @@ typedef struct moe_combine {
 
 typedef enum moe_gating_kind {
     MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
-    MOE_GATING_SILU     /* g / (1 + exp(-g)) */
+    MOE_GATING_SILU,    /* g / (1 + exp(-g)) */
+    MOE_GATING_PLAIN    /* g; with MOE_DEVICE_SHORT_CONV */
 } moe_gating_kind;
 
-/* x[row][i] *= f(gate[row][i]), by sigmoid_mul and silu_mul of cpu/kernels/vector_ops.h. */
+/* x[row][i] *= f(gate[row][i]); SIGMOID and SILU by sigmoid_mul and silu_mul of
+ * cpu/kernels/vector_ops.h. */
 typedef struct moe_gating {
     moe_gating_kind kind;
     const float *gate; /* device, [n_rows] rows of n, gate_stride floats apart */
@@ -279,14 +302,19 @@ typedef enum moe_device_feature {
     MOE_DEVICE_READABLE = 1 << 2,
     /* Keys and values as Q4_0 and F8. */
     MOE_DEVICE_SMALL_KV = 1 << 3,
-    MOE_DEVICE_DELTA_RULE = 1 << 4, /* delta_rule() */
+    MOE_DEVICE_DELTA_RULE = 1 << 4,    /* delta_rule() */
+    MOE_DEVICE_SHORT_CONV = 1 << 5,    /* short_conv(), which is NULL without it */
+    MOE_DEVICE_STATE_SPACE = 1 << 9,   /* state_space(), likewise */
+    MOE_DEVICE_CHANNEL_RULE = 1 << 10, /* channel_rule(), likewise */
     /* Weights of types with moe_dtype_info.cpu_only. */
     MOE_DEVICE_EVERY_TYPE = 1 << 6,
     /* layer_norm(), soft_cap(), expert_scales of moe_route, and
      * MOE_GATE_SPARSE_MIXER; without it they are NULL. */
     MOE_DEVICE_LAYER_FORMS = 1 << 7,
     /* moe_weight.scale */
-    MOE_DEVICE_SCALED_WEIGHTS = 1 << 8
+    MOE_DEVICE_SCALED_WEIGHTS = 1 << 8,
+    /* moe_kv_layout.n_other_groups. Without it all layers share one group, whose pages stay. */
+    MOE_DEVICE_KV_GROUPS = 1 << 12
 } moe_device_feature;
 
 typedef struct moe_device_ops {
@@ -366,6 +394,9 @@ typedef struct moe_device_ops {
     /* x = cap * tanh(x / cap) */
     int (*soft_cap)(moe_device *device, float cap, float *x, size_t n, moe_error *err);
     int (*delta_rule)(moe_device *device, const moe_delta_rule *rule, moe_error *err);
+    int (*short_conv)(moe_device *device, const moe_short_conv *conv, moe_error *err);
+    int (*state_space)(moe_device *device, const moe_state_space *space, moe_error *err);
+    int (*channel_rule)(moe_device *device, const moe_channel_rule *rule, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);
@@ -409,8 +440,12 @@ typedef struct moe_resident_experts {
     const bool *resident;                /* [n_expert] */
     const moe_expert_address *addresses; /* [n_expert] */
     moe_weight gate, up, down;           /* type and shape of all experts; data is not used */
-    const float *x;                      /* [gate.n_in] */
-    uint32_t *picks;                     /* out: [n_used] what the router chose, best first */
+    /* Of gate, up, down: an expert's bias is bias_bytes[p] further than the last one's; or NULL. */
+    const float *biases[3];
+    size_t bias_bytes[3];
+    moe_activation activation;
+    const float *x;      /* [gate.n_in] */
+    uint32_t *picks;     /* out: [n_used] what the router chose, best first */
     float *weights;      /* out: [n_used] the router's, unless `fill` put an expert in; or NULL */
     float *probs;        /* out: [n_expert] the router's; or NULL */
     uint32_t *chosen;    /* out: [n_used] the experts that serve the ranks; or NULL */

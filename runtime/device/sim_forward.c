@@ -171,6 +171,24 @@ static int sim_begin_step(moe_device *device, const moe_step_inputs *inputs, moe
     return inner->ops->begin_step(inner, inputs, err);
 }
 
+static int sim_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->short_conv(inner, conv, err);
+}
+
+static int sim_state_space(moe_device *device, const moe_state_space *space, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->state_space(inner, space, err);
+}
+
+static int sim_channel_rule(moe_device *device, const moe_channel_rule *rule, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->channel_rule(inner, rule, err);
+}
+
 void moe_sim_forward_arithmetic(moe_device_ops *ops)
 {
     ops->embed = sim_embed;
@@ -193,6 +211,9 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->layer_norm = sim_layer_norm;
     ops->soft_cap = sim_soft_cap;
     ops->delta_rule = sim_delta_rule;
+    ops->short_conv = sim_short_conv;
+    ops->state_space = sim_state_space;
+    ops->channel_rule = sim_channel_rule;
     ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;

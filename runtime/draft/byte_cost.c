@@ -24,6 +24,11 @@ double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows)
     return cost->active_bytes + MOE_BYTE_COST_ROW * n_rows * cost->active_bytes;
 }
 
+double moe_byte_cost_head(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows)
+{
+    return ((double)n_passes + MOE_BYTE_COST_ROW * (double)n_rows) * cost->head_bytes;
+}
+
 double moe_byte_cost_miss(const moe_byte_cost *cost)
 {
     return MOE_BYTE_COST_MISS * cost->expert_bytes;

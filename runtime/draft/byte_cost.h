@@ -18,6 +18,7 @@ typedef struct moe_byte_cost {
     double resident_bytes;
     double expert_bytes; /* of one expert, on average */
     double active_bytes; /* that one token uses */
+    double head_bytes;   /* that a pass of a drafting layer uses */
 } moe_byte_cost;
 
 void moe_byte_cost_init(moe_byte_cost *cost, const moe_tensor_map *map, uint32_t n_expert_used);
@@ -26,6 +27,8 @@ double moe_byte_cost_passes(const moe_byte_cost *cost, uint64_t n_passes, uint64
                             uint64_t n_used);
 /* One draft pass over n_rows rows. */
 double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows);
+/* Passes of a drafting layer, with so many rows in all. */
+double moe_byte_cost_head(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows);
 /* One missing expert. */
 double moe_byte_cost_miss(const moe_byte_cost *cost);
 

@@ -78,7 +78,7 @@ struct moe_lookahead {
     bool *is_used;             /* [n_expert] */
     float *chance;             /* [n_ahead + 1][n_layer * n_expert]; 0: not forecast */
     uint64_t pass;             /* that uses are from */
-    bool has_news;             /* experts were named since the forecasts were made */
+    bool has_news;             /* the draft has named experts since the last forecasts */
     moe_policy_forecast *uses; /* [n_uses] */
     size_t n_uses, capacity;
 };
@@ -120,8 +120,8 @@ bool moe_ahead_take_logits(uint32_t row, const float *logits, void *user);
 /* The runner must be complete; the hook names the draft's experts. */
 int moe_ahead_pieces_attach(moe_speculation *speculation, const moe_pass_hook *hook,
                             moe_error *err);
-/* After the lines have followed the text: goes on with the pass under way if all its rows still
- * stand, else drops it. */
+/* Call after the lines have followed the text. Goes on with the draft pass under way if all tokens
+ * of its rows are still drafted, else drops it. */
 void moe_ahead_pieces_resume(moe_speculation *speculation);
 /* Runs a piece if it is shorter than expected_ns. */
 bool moe_ahead_pieces_run(moe_speculation *speculation, uint64_t expected_ns);

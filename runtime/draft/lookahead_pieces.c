@@ -16,7 +16,8 @@
 #include "runtime/draft/lookahead.h"
 
 #define WEIGHT 0.2 /* of the newest piece in the average of their times */
-/* An average that keeps pieces from being run comes down, in case it was an outlier. */
+/* While the average is too long for any wait, no piece runs that could correct it. Each refusal
+ * therefore shortens it by this factor: it may have come from an outlier. */
 #define FORGET 0.995
 #define CLIP   3.0
 /* Nothing is drafted where an expert arrives within the time of so many layers: the processors

@@ -10,6 +10,8 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/pass/mixers.h"
 #include "runtime/pass/runner.h"
@@ -132,6 +134,34 @@ static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_
     return status;
 }
 
+int moe_speculation_keep_states(moe_speculation *s, moe_session_draft *d, uint32_t first_row,
+                                uint32_t n_rows, moe_error *err)
+{
+    uint32_t rows[MOE_HEAD_ROWS];
+    uint32_t node = d->current;
+    uint32_t n_path = d->active ? 1 + d->tree.nodes[node].depth : 0;
+    if (s->parts.head == NULL || d->head == NULL || n_rows == 0) {
+        return MOE_OK;
+    }
+    MOE_ASSERT(n_path <= MOE_HEAD_ROWS);
+    for (uint32_t i = n_path; i > 0; i--) {
+        rows[i - 1] = first_row + node;
+        node = d->tree.nodes[node].parent;
+    }
+    int status = n_path > 0 ? moe_head_line_keep(s, d, rows, n_path, err) : MOE_OK;
+    uint32_t end = d->active ? 0 : n_rows;
+    for (uint32_t done = 0; done < end && status == MOE_OK;) {
+        uint32_t n = end - done < MOE_HEAD_ROWS ? end - done : MOE_HEAD_ROWS;
+        for (uint32_t i = 0; i < n; i++) {
+            rows[i] = first_row + done + i;
+        }
+        status = moe_head_line_keep(s, d, rows, n, err);
+        d->line.n_evaluated += n; /* of the next rows */
+        done += n;
+    }
+    return status;
+}
+
 int moe_speculation_commit(moe_speculation *s, moe_session_draft *d, uint32_t *n_accepted,
                            moe_error *err)
 {
@@ -150,8 +180,9 @@ int moe_speculation_commit(moe_speculation *s, moe_session_draft *d, uint32_t *n
     stats->drafted += d->tree.n - 1;
     stats->accepted += depth;
     if (d->tree.n > 1) {
-        stats->drafted_by[d->drafter] += d->tree.n - 1;
-        stats->accepted_by[d->drafter] += depth;
+        bool is_head = d->drafter == MOE_DRAFTER_HEAD;
+        *(is_head ? &stats->drafted_by_head : &stats->drafted_by[d->drafter]) += d->tree.n - 1;
+        *(is_head ? &stats->accepted_by_head : &stats->accepted_by[d->drafter]) += depth;
         stats->sequences++;
         stats->emitted += depth + 1;
     }

@@ -5,6 +5,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/pass/runner.h"
 
@@ -48,6 +49,9 @@ int moe_session_draft_create(moe_session_draft **out, const moe_speculation *s,
     if (status == MOE_OK && s->ahead != NULL) {
         status = moe_ahead_line_create(&d->ahead, s->runner->config, err);
     }
+    if (status == MOE_OK && s->parts.head != NULL) {
+        status = moe_head_line_create(&d->head, s->parts.head, err);
+    }
     if (status == MOE_OK && s->use[MOE_DRAFTER_NGRAM]) {
         status = moe_suffix_index_create(&d->suffix, err);
     }
@@ -77,6 +81,7 @@ void moe_session_draft_free(moe_session_draft **draft)
     free(d->drawn_capacity);
     moe_suffix_index_free(&d->suffix);
     moe_ahead_line_free(&d->ahead);
+    moe_head_line_free(&d->head);
     free(d);
     *draft = NULL;
 }

@@ -39,6 +39,7 @@ typedef enum moe_drafter {
     MOE_DRAFTER_NGRAM,
     MOE_DRAFTER_SELF,
     MOE_DRAFTER_MODEL,
+    MOE_DRAFTER_HEAD, /* a drafting layer */
     MOE_DRAFTERS,
     MOE_DRAFTER_NONE = MOE_DRAFTERS
 } moe_drafter;
@@ -46,6 +47,8 @@ typedef enum moe_drafter {
 struct moe_miss_model;
 typedef struct moe_lookahead moe_lookahead;   /* lookahead.h */
 typedef struct moe_ahead_line moe_ahead_line; /* likewise: a session's */
+typedef struct moe_draft_head moe_draft_head; /* draft_head.h */
+typedef struct moe_head_line moe_head_line;   /* likewise: a session's */
 
 #define MOE_MOST_DRAFT   63u /* tokens in a row */
 #define MOE_SILENT_DRAFT 4u
@@ -99,6 +102,7 @@ typedef struct moe_session_draft {
     moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
     moe_ahead_line *ahead; /* NULL: no lookahead */
+    moe_head_line *head;   /* NULL: no drafting layer */
     moe_session *mirror;   /* of a second model, whose maker closes it */
 } moe_session_draft;
 
@@ -122,6 +126,7 @@ typedef struct moe_draft_parts {
     int (*run_model)(void *model, moe_speculation *speculation, moe_session_draft *const *drafts,
                      size_t n, moe_error *err);
     void *model;
+    moe_draft_head *head; /* NULL: no drafting layer; loaded before the first draft */
 } moe_draft_parts;
 
 struct moe_speculation {
@@ -164,6 +169,7 @@ struct moe_speculation {
     uint32_t n_writing;              /* sessions that write in this step */
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
+    uint64_t n_head_rows;       /* ... of a drafting layer: rows */
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows of a plain pass */
     /* Of a draft pass, [max_rows]. */
@@ -238,6 +244,11 @@ bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draf
  * accepted. */
 void moe_speculation_note_accepted(moe_speculation *speculation, moe_session_draft *const *drafts,
                                    size_t n, const uint32_t *first_row, const uint32_t *n_rows_of);
+/* After a pass, before its walks are committed: a drafting layer takes over the hidden states of a
+ * session's rows (of a tree, of its accepted path). draft->line.n_evaluated: where they begin. Does
+ * nothing without such a layer. */
+int moe_speculation_keep_states(moe_speculation *speculation, moe_session_draft *draft,
+                                uint32_t first_row, uint32_t n_rows, moe_error *err);
 /* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
 void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);

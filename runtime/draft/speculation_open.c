@@ -6,6 +6,7 @@
 #include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/pass/runner.h"
@@ -249,6 +250,7 @@ static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
     s->is_auto = is_auto;
     s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || o->speculate == MOE_SPECULATE_SELF;
     s->use[MOE_DRAFTER_MODEL] = o->speculate == MOE_SPECULATE_MODEL;
+    s->use[MOE_DRAFTER_HEAD] = s->parts.head != NULL;
 }
 
 static int allocate(moe_speculation *s, moe_error *err)
@@ -319,6 +321,9 @@ static int open_costs(moe_speculation *s, const moe_engine_options *o, moe_error
     s->by_bytes = moe_speculation_by_bytes(o);
     s->expert_bytes = plan->experts > 0 ? s->parts.map->expert_bytes / plan->experts : 0;
     moe_byte_cost_init(&s->byte_cost, s->parts.map, n_used);
+    if (s->parts.head != NULL) {
+        s->byte_cost.head_bytes = (double)(s->parts.head->bytes + s->parts.map->output.size);
+    }
     if (!s->by_bytes && plan->expert_slots >= plan->experts) {
         return MOE_OK;
     }

@@ -4,6 +4,7 @@
 #include "runtime/draft/speculation.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
@@ -116,6 +117,7 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     limit_depth(drafts, n, length);
     int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(s, drafts, n, err)
                  : kind == MOE_DRAFTER_SELF ? moe_draft_self(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_HEAD ? moe_draft_by_head(s, drafts, n, err)
                                             : s->parts.run_model(s->parts.model, s, drafts, n, err);
     uint64_t ns = moe_now_ns() - begin;
     s->stats.draft_ns += ns;
@@ -128,6 +130,9 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
 int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                           uint32_t n_busy, moe_error *err)
 {
+    /* The first that drafts is the step's drafter. */
+    static const moe_drafter by_cost[MOE_DRAFTERS] = {MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD,
+                                                      MOE_DRAFTER_SELF, MOE_DRAFTER_MODEL};
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
@@ -139,8 +144,8 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     moe_foresight_reset(&s->foresees);
     int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    for (int kind = 0; kind < MOE_DRAFTERS && rows > 0 && status == MOE_OK; kind++) {
-        status = run_drafter(s, (moe_drafter)kind, drafts, n, err);
+    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK; i++) {
+        status = run_drafter(s, by_cost[i], drafts, n, err);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         if (drafts[i]->active) {

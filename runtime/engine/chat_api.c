@@ -9,7 +9,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/grammar/reasoned_grammar.h"
 #include "runtime/model/chat_reply.h"
 
 void moe_chat_options_init_sized(moe_chat_options *options, size_t struct_size)
@@ -121,6 +122,47 @@ const char *moe_chat_prompt_text(const moe_chat_prompt *prompt, size_t *size)
     return prompt != NULL ? prompt->output.text : "";
 }
 
+/* ---- Grammars ---- */
+
+static moe_grammar_mark mark_of(const moe_engine *engine, const char *text)
+{
+    int32_t token = moe_tokenizer_find(engine->tokenizer, text, strlen(text));
+    bool is_control = token >= 0 && moe_tokenizer_is_control(engine->tokenizer, token);
+    return (moe_grammar_mark){text, is_control ? token : -1};
+}
+
+int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
+                            const moe_chat_prompt *prompt, moe_grammar *answer, moe_error *err)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL || prompt == NULL || answer == NULL) {
+        return moe_fail_null(err, "moe_chat_grammar_create", "out, engine, prompt or answer");
+    }
+    const moe_chat_marks *marks = &prompt->output.marks;
+    if (engine->tokenizer == NULL || marks->has_channels || marks->open[0] == '\0') {
+        *out = moe_grammar_hold(answer);
+        return MOE_OK;
+    }
+    return moe_grammar_after_reasoning(out, answer, mark_of(engine, marks->open),
+                                       mark_of(engine, marks->close), prompt->output.in_reasoning,
+                                       err);
+}
+
+/* ---- Marks ---- */
+
+bool moe_chat_prompt_marks(const moe_chat_prompt *prompt, const char **open, const char **close)
+{
+    if (open != NULL) {
+        *open = prompt != NULL ? prompt->output.marks.open : "";
+    }
+    if (close != NULL) {
+        *close = prompt != NULL ? prompt->output.marks.close : "";
+    }
+    return prompt != NULL && prompt->output.in_reasoning;
+}
+
 /* ---- Replies ---- */
 
 struct moe_chat_reply {
@@ -164,6 +206,13 @@ void moe_chat_reply_close(moe_chat_reply **reply)
         free(*reply);
         *reply = NULL;
         moe_engine_release(engine);
+    }
+}
+
+void moe_chat_reply_keep_markup(moe_chat_reply *reply)
+{
+    if (reply != NULL) {
+        reply->reader.keeps_markup = true;
     }
 }
 

@@ -55,7 +55,7 @@ static int open_simulated(moe_device **out, const moe_device_choice *choice, moe
     return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
-/* What the device lacks, for people. */
+/* Names what the device lacks, for messages. */
 static const char *name_lacks(unsigned lacks, char *text, size_t size)
 {
     static const struct {
@@ -66,6 +66,9 @@ static const char *name_lacks(unsigned lacks, char *text, size_t size)
         {MOE_DEVICE_EXPERT_FORMS, "experts with biases or other activations than SiLU"},
         {MOE_DEVICE_LAYER_FORMS, "layers with other norms, gates, scales or inputs of experts"},
         {MOE_DEVICE_DELTA_RULE, "recurrent layers"},
+        {MOE_DEVICE_SHORT_CONV, "layers with a short convolution"},
+        {MOE_DEVICE_STATE_SPACE, "layers with a state space"},
+        {MOE_DEVICE_CHANNEL_RULE, "recurrent layers with decays of channels"},
     };
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -10,8 +10,9 @@
 #include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
 #include "runtime/engine/device_choice.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/engine/draft_model.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 #include "runtime/pass/host_compute.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
@@ -39,6 +40,7 @@ static void destroy(moe_engine *engine)
     engine->runner.hooks = NULL; /* no pass runs any more; the other hooks end with their owners */
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
+    moe_draft_head_close(&engine->draft_head);
     moe_lossy_close(&engine->lossy);
     moe_budget_exact_close(&engine->budget_exact);
     free(engine->window_frequencies);
@@ -64,6 +66,7 @@ static void destroy(moe_engine *engine)
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
+    moe_gguf_close(&engine->head_gguf);
     moe_sidecar_close(&engine->sidecar);
     free(engine->rope_frequencies);
     free(engine->model_path);
@@ -301,7 +304,7 @@ int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
 static uint64_t resident_bytes(const moe_engine *engine, const moe_expert_store_stats *experts)
 {
     uint64_t bytes = engine->weights.arena_bytes + engine->plan.scratch +
-                     engine->plan.device_scratch + engine->kv.n_pages * engine->kv.page_bytes;
+                     engine->plan.device_scratch + moe_kv_pool_bytes(&engine->kv);
     bytes += experts->slot_bytes_total / experts->n_slots * experts->n_resident;
     if (experts->n_host_slots > 0) {
         bytes += experts->host_slot_bytes_total / experts->n_host_slots * experts->n_host_resident;

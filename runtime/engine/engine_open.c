@@ -11,15 +11,18 @@
 #include "cache/expert_cache.h"
 #include "offload/model_open.h"
 #include "offload/tensor_scales.h"
+#include "runtime/draft/draft_head.h"
 #include "runtime/engine/context_fit.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/draft_model.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_timeline.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
 #include "runtime/pass/host_compute.h"
 #include "runtime/host/memory_limits.h"
+#include "runtime/model/override_check.h"
 
 /* The caching baseline keeps one expert in this many, and at least one a layer. */
 #define CACHING_DIVISOR       10u
@@ -51,6 +54,11 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     }
     if (status == MOE_OK) {
         status = moe_model_config_read(&engine->config, engine->gguf, err);
+    }
+    if (status == MOE_OK) {
+        const moe_family *family = moe_family_find(engine->config.architecture);
+        status = moe_overrides_check(engine->gguf, family, o->metadata_overrides,
+                                     o->n_metadata_overrides, err);
     }
     if (status == MOE_OK) {
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
@@ -111,6 +119,18 @@ static bool has_layer_forms(const moe_model_config *c)
            c->window_rope || c->shared_dense;
 }
 
+/* What advances the states of recurrent layers. */
+static unsigned state_feature(moe_recurrence_kind kind)
+{
+    static const unsigned features[MOE_RECURRENCES] = {
+        [MOE_RECURRENCE_DELTA] = MOE_DEVICE_DELTA_RULE,
+        [MOE_RECURRENCE_CONVOLUTION] = MOE_DEVICE_SHORT_CONV,
+        [MOE_RECURRENCE_SPACE] = MOE_DEVICE_STATE_SPACE,
+        [MOE_RECURRENCE_CHANNELS] = MOE_DEVICE_CHANNEL_RULE,
+    };
+    return features[kind];
+}
+
 /* Of the device, as moe_device_feature. */
 static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
 {
@@ -122,7 +142,7 @@ static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
         bool masked = layer->window > 0 || layer->chunk > 0 || layer->scales_queries;
         needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
         limited = limited || layer->expert_limit != 0.0f || layer->shared_limit != 0.0f;
-        needs |= layer->mixer == MOE_MIXER_RECURRENT ? MOE_DEVICE_DELTA_RULE : 0;
+        needs |= layer->mixer == MOE_MIXER_RECURRENT ? state_feature(c->recurrence.kind) : 0;
     }
     bool forms = c->expert_biases || c->activation != MOE_FF_SILU || c->gate_scales_input;
     needs |= forms || limited ? MOE_DEVICE_EXPERT_FORMS : 0;
@@ -141,6 +161,17 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
         }
     }
     return false;
+}
+
+/* Stored positions that a step writes at once, at most. A lossy pass that is compared with the
+ * exact one stores both side by side; lookahead and drafts store theirs behind the timeline. */
+static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
+{
+    bool lossy = o->lossy->expert_budget > 0 || moe_lossy_most_buddies(o) > 0;
+    uint32_t rows = engine->prefill_chunk * (lossy ? 2 : 1);
+    uint32_t chain = moe_speculation_chain_rows(o);
+    uint32_t drafted = o->tree_nodes + 1 > chain ? o->tree_nodes + 1 : chain;
+    return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
@@ -170,10 +201,12 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     }
     moe_cpu_features_describe(cpu_features, engine->kernels, sizeof engine->kernels);
     status = moe_kv_pool_init(&engine->kv, engine->device, &engine->config,
-                              (moe_kv_type)o->kv_cache, err);
-    return status != MOE_OK ? status
-                            : moe_state_pool_init(&engine->states, engine->device, &engine->config,
-                                                  moe_speculation_chain_rows(o), err);
+                              (moe_kv_type)o->kv_cache, most_rows(engine, o), err);
+    if (status == MOE_OK) {
+        status = moe_state_pool_init(&engine->states, engine->device, &engine->config,
+                                     moe_speculation_chain_rows(o), err);
+    }
+    return status != MOE_OK ? status : moe_engine_open_head(engine, o, err);
 }
 
 static bool computes_on_host(const moe_engine *engine, const moe_engine_options *o)
@@ -199,12 +232,6 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
     }
     options.cpu_features = moe_cpu_features_of(o->lab->kernels);
     return moe_host_compute_open(&engine->runner.host, &options, err);
-}
-
-/* True if experts stay after use, so a device may replay passes with those that it has. */
-static bool keeps_experts(const moe_engine *engine)
-{
-    return engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
 }
 
 /* A draft model is part of the process; memory that it has not touched yet counts too. */
@@ -284,7 +311,15 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     moe_device_limits limits;
     uint32_t most = engine->context;
     uint32_t piece_rows = moe_speculation_piece_rows(o, engine->device);
+    uint64_t head_bytes = 0;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    if (engine->draft_head != NULL) {
+        moe_draft_head_limits(engine->draft_head, &limits);
+        int sized = moe_draft_head_resident_bytes(engine->draft_head, &head_bytes, err);
+        if (sized != MOE_OK) {
+            return sized;
+        }
+    }
     moe_plan_input input = {
         .options = o,
         .config = c,
@@ -292,22 +327,23 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .process_bytes = process_bytes(engine),
         .available_bytes = moe_memory_available(),
         .limit_bytes = moe_memory_limit(),
-        .resident_bytes = moe_weights_bytes(c, &engine->map),
-        .kv_bytes_per_page = engine->kv.page_bytes,
+        .resident_bytes = moe_weights_bytes(c, &engine->map) + head_bytes,
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + RESERVE_BYTES +
             moe_pass_buffers_host_bytes(c, piece_rows) +
+            (engine->draft_head != NULL ? moe_draft_head_scratch_bytes(engine->draft_head) : 0) +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes =
             moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
             moe_pass_buffers_device_bytes(c, piece_rows) +
             engine->device->ops->scratch_need(engine->device, &limits) +
-            moe_recorded_passes_bytes(engine->device, c, o, keeps_experts(engine)),
+            moe_recorded_passes_bytes(engine->device, c, o, moe_engine_keeps_experts(engine)),
         .device_memory = engine->device->memory_bytes,
         .simulated = engine->device->simulated,
         .context = engine->context,
     };
+    moe_kv_pool_sizes(&engine->kv, &input.kv);
     moe_engine_measure_session(engine, o);
     int status =
         moe_expert_store_sizes(&engine->map, engine->device->link != NULL, &input.slots, err);
@@ -379,6 +415,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         return status;
     }
     moe_memory_border_open(&engine->border, &engine->runner.experts, engine->device, &engine->plan);
+    moe_kv_pool_limit(&engine->kv, engine->context);
     engine->kv.border = &engine->border;
     engine->states.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
@@ -404,7 +441,8 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
                              .hotness = engine->sidecar.hotness,
                              .max_rows = engine->prefill_chunk,
                              .run_model = model != NULL ? moe_draft_model_run : NULL,
-                             .model = model};
+                             .model = model,
+                             .head = engine->draft_head};
     moe_lossy_parts lossy = {.runner = &engine->runner, .calibration = engine->sidecar.calibration};
     int status = moe_speculation_open(&engine->speculation, &draft, o, err);
     if (status == MOE_OK && model != NULL) {
@@ -418,56 +456,6 @@ int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_
     const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
     int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
     return status == MOE_OK ? open_drafts(engine, o, err) : status;
-}
-
-/* Adds the hooks of both, and of observers. */
-static int attach_hooks(moe_engine *engine, moe_error *err)
-{
-    moe_runner *runner = &engine->runner;
-    int status = MOE_OK;
-    if (engine->speculation != NULL || engine->lossy != NULL) {
-        status = moe_route_rules_open(&engine->rules, runner, err);
-    }
-    if (status == MOE_OK && engine->speculation != NULL) {
-        status = moe_speculation_attach(engine->speculation, engine->rules, err);
-    }
-    if (status == MOE_OK && engine->lossy != NULL) {
-        status = moe_lossy_attach(engine->lossy, engine->rules, err);
-    }
-    if (status == MOE_OK && engine->lossy != NULL && engine->lossy->measured) {
-        status = moe_budget_exact_open(&engine->budget_exact, &engine->lossy->budget, runner, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_recorded_parts parts = {.runner = runner,
-                                .map = &engine->map,
-                                .rules = engine->rules,
-                                .speculation = engine->speculation,
-                                .lossy = engine->lossy,
-                                .keeps_experts = keeps_experts(engine)};
-    return moe_recorded_passes_open(&engine->recorded, &parts, err);
-}
-
-/* A model with two sets of factors has them for contexts up to the one it was first trained for and
- * beyond it. The engine's context decides, so that all keys of the cache have the same. */
-static int open_frequencies(moe_engine *engine, moe_error *err)
-{
-    const moe_model_config *c = &engine->config;
-    const moe_weights *w = &engine->weights;
-    bool beyond = engine->context > c->rope_original_context && w->rope_factors_long != NULL;
-    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
-    engine->window_frequencies =
-        moe_calloc(c->window_n_rot / 2 + 1, sizeof *engine->window_frequencies);
-    if (engine->rope_frequencies == NULL || engine->window_frequencies == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
-    }
-    moe_rope_frequencies(c, beyond ? w->rope_factors_long : w->rope_factors,
-                         engine->rope_frequencies);
-    moe_window_frequencies(c, engine->window_frequencies);
-    engine->runner.rope_frequencies = engine->rope_frequencies;
-    engine->runner.window_frequencies = engine->window_frequencies;
-    return MOE_OK;
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -484,6 +472,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
                                  .user = o->user};
     moe_device_limits limits;
     moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    if (engine->draft_head != NULL) {
+        moe_draft_head_limits(engine->draft_head, &limits);
+    }
     engine->runner.device = engine->device;
     int status = engine->device->ops->reserve(engine->device, &limits, err);
     if (status == MOE_OK) {
@@ -502,12 +493,15 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status != MOE_OK) {
         return status;
     }
-    status = open_frequencies(engine, err);
+    status = moe_engine_open_frequencies(engine, err);
+    if (status == MOE_OK) {
+        status = moe_engine_load_head(engine, err);
+    }
     if (status == MOE_OK) {
         status = open_drafts(engine, o, err);
     }
     if (status == MOE_OK) {
-        status = attach_hooks(engine, err);
+        status = moe_engine_attach_hooks(engine, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

@@ -5,7 +5,7 @@
 #include "cpu/kernels/cpu_features.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/device_choice.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 #include "runtime/engine/option_needs.h"
 #include "runtime/engine/option_set.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How an engine's files are read outside of passes: header, calibration, weights. */
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 
 #define MAX_IO_TIMEOUT 86400.0 /* s */
 

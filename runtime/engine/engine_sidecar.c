@@ -3,7 +3,7 @@
  * it, and lets calibration and learning write it. runtime/sidecar does the work. */
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/sidecar/calibration_run.h"
 #include "runtime/sidecar/warm_start.h"

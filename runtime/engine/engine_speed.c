@@ -9,7 +9,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/lab/expert_read_speed.h"
 #include "runtime/lab/memory_speed.h"
@@ -105,6 +105,26 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     moe_engine_close(&engine);
     (void)moe_struct_give(&moe_kind_speed_rates, rates, &measured, NULL);
     return status;
+}
+
+int moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n, moe_error *err)
+{
+    if (engine == NULL || tiers == NULL) {
+        return moe_fail_null(err, "moe_engine_get_tiers", "engine or tiers");
+    }
+    int status = moe_engine_need_model(engine, "the tiers of experts", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    uint64_t n_all = (uint64_t)engine->config.n_layer * engine->config.n_expert;
+    if (n < n_all) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "moe_engine_get_tiers: the model has %llu experts in its layers, and there "
+                        "is room for %zu",
+                        (unsigned long long)n_all, n);
+    }
+    moe_expert_store_tiers(engine->runner.experts, tiers);
+    return MOE_OK;
 }
 
 int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of an engine and a session, and the functions on them; for the files of this folder
- * only. */
+/* The parts of an engine and of a session; for the files of this folder only. Their functions:
+ * engine_parts.h, session_timeline.h. */
 #ifndef MOE_ENGINE_STATE_H
 #define MOE_ENGINE_STATE_H
 
@@ -28,12 +28,13 @@
 #include "runtime/lossy/lossy.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
-#include "runtime/pass/memory_border.h"
+#include "offload/memory_border.h"
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 #include "runtime/recorded/recorded_pass.h"
 
 typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
+typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
 struct moe_engine {
     /* Number of open sessions, text streams and the program's handle, minus one. */
@@ -87,6 +88,8 @@ struct moe_engine {
     moe_trace_recorder *trace;      /* NULL unless requested */
     moe_learning *learning;         /* NULL until requested */
     moe_draft_model *draft_model;   /* NULL: none */
+    moe_draft_head *draft_head;     /* NULL: none */
+    moe_gguf *head_gguf;            /* its own file; NULL: it is in the model's */
     moe_speculation *speculation;   /* NULL: off */
     moe_lossy *lossy;               /* NULL: off */
     moe_budget_exact *budget_exact; /* NULL unless a budget is measured */
@@ -131,62 +134,5 @@ static inline uint32_t moe_session_n_unevaluated(const moe_session *session)
 {
     return session->n_tokens - session->n_evaluated;
 }
-
-/* Grants the memory for a timeline of n_tokens, evaluated up to `end`. MOE_ERR_BUDGET when there is
- * not enough; nothing has then changed. */
-int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err);
-/* Computes what a session takes besides its KV pages: engine->session_bytes and token_bytes. */
-void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *options);
-int moe_session_take_state(moe_engine *engine, moe_error *err);
-/* What a session takes more while its text is held to a grammar. */
-int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err);
-/* Returns everything that the session was granted; its memory has been freed. */
-void moe_session_give_memory(moe_session *session);
-/* Returns idle KV pages and free memory to the slots. */
-void moe_session_give_back_pages(moe_engine *engine);
-/* RAM of one session with so many tokens, without KV pages. */
-uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
-/* Each object that points into an engine holds it; the last one to let go frees it. */
-void moe_engine_hold(const moe_engine *engine);
-void moe_engine_release(const moe_engine *engine);
-
-/* Makes room for n more tokens, so that appending them cannot fail. */
-int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
-/* Makes room for the places of `needed` sampled tokens in all. */
-int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
-/* Appends one token that the sampler chose. */
-int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
-
-/* Opening in parts, each undone by moe_engine_close(). open_model: everything from the file except
- * weights; open_device: threads and kernels, and no memory yet; plan: engine->plan. */
-int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_features,
-                             moe_error *err);
-int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* Name, tokenizer, chat template, for open_model. The file may lack tokenizer and template. */
-int moe_engine_open_texts(moe_engine *engine, moe_error *err);
-int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
-/* In place of all the others. */
-/* How the engine's files are read (engine_reading.c). */
-void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
-int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
-int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
-                               moe_error *err);
-/* MOE_ERR_UNSUPPORTED, naming what needs a model, if only the vocabulary was opened. */
-int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
-int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
-                           unsigned cpu_features, moe_error *err);
-int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* For a planned engine: checks that the parts which opening would find by name, and those which
- * need a calibration, are available: the cache policy, speculation, lossy modes. */
-int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-
-/* Decides by the options and the calibration whether to fill slots ahead; sets engine->warms.
- * MOE_ERR_ARGUMENT when the option is set and cannot act. Call after the calibration is open. */
-int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
-                               moe_error *err);
-/* If all experts fit the memory of a device that replays passes, loads them all. */
-int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 
 #endif

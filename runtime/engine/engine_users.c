@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The lifetime of an engine: it ends when the last object that points into it lets go. */
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
 
 /* Users have a const engine, but their number is counted in it. */
 void moe_engine_hold(const moe_engine *engine)

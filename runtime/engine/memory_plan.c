@@ -5,7 +5,7 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/error.h"
-#include "runtime/pass/memory_border.h"
+#include "offload/memory_border.h"
 
 /* Without a budget in the options, this part of the free memory is left to the rest of the machine.
  * This part of a control group's limit is left free too, so that even a small group holds the
@@ -16,11 +16,12 @@
 #define MOST_HEADROOM (UINT64_C(64) << 20)
 /* Page-locked slots: the number of sessions for which memory is set aside. */
 #define MANY_SESSIONS 16u
+/* Host slots that keep reads and copies busy. */
+#define LEAST_STAGING_SLOTS 32u
 
 static uint64_t kv_bytes(const moe_plan_input *in)
 {
-    uint64_t n_pages = ((uint64_t)in->context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
-    return n_pages * in->kv_bytes_per_page + in->state_bytes;
+    return moe_kv_session_bytes(&in->kv, in->context, false) + in->state_bytes;
 }
 
 /* The experts of one token in one layer: with fewer slots decoding would work in waves. */
@@ -173,6 +174,18 @@ static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
     return min_u64(asked > more ? asked : more, plan->budget - plan->floor);
 }
 
+/* With all experts on the device, host slots only hold what is on its way there: as many as reads
+ * and copies keep busy. Further sessions may take the place of experts, which then come back from
+ * the host, so they keep the whole. */
+static uint64_t most_host_slots_bytes(const moe_plan_input *in, const moe_memory_plan *plan)
+{
+    uint64_t full = in->slots.host_full_bytes;
+    uint64_t n = 4 * (uint64_t)in->config->n_expert_used;
+    n = n > LEAST_STAGING_SLOTS ? n : LEAST_STAGING_SLOTS;
+    bool all_on_device = plan->expert_slots == plan->experts && plan->sessions == 1;
+    return all_on_device ? min_u64(full, n * in->slots.host_slot_bytes) : full;
+}
+
 /* Plans RAM beside a device with its own memory. A simulated device's memory comes out of RAM too.
  */
 static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
@@ -186,7 +199,7 @@ static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error 
         return refuse_host(in, plan, err);
     }
     fixed += in->simulated ? 0 : set_aside(in, plan);
-    plan->host_cache = min_u64(plan->budget - fixed, full);
+    plan->host_cache = min_u64(plan->budget - fixed, most_host_slots_bytes(in, plan));
     plan->host_slots = n_slots(plan, plan->host_cache, full);
     plan->total = fixed + plan->host_cache;
     return MOE_OK;
@@ -251,19 +264,32 @@ static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *pla
 }
 
 /* Slots whose memory holds so many lent pages. */
-static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t n_pages)
+static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t page_bytes, uint64_t n_pages)
 {
-    uint64_t run = (in->kv_bytes_per_page + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
-    uint64_t pages = run * in->slots.slot_bytes / in->kv_bytes_per_page;
+    uint64_t run = (page_bytes + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
+    uint64_t pages = run * in->slots.slot_bytes / page_bytes;
     return (n_pages + pages - 1) / pages * run;
+}
+
+/* Slots that sessions beyond the first borrow when so many bytes are free. */
+static uint64_t slots_lent(const moe_plan_input *in, uint64_t n_sessions, uint64_t left)
+{
+    uint64_t slots = 0;
+    for (uint32_t g = 0; g < in->kv.n_groups; g++) {
+        uint64_t page = in->kv.page_bytes[g];
+        uint64_t bytes = n_sessions * moe_kv_group_pages(&in->kv, g, in->context) * page;
+        uint64_t within = min_u64(left, bytes);
+        left -= within;
+        slots += bytes > within ? slots_of_pages(in, page, (bytes - within) / page + 1) : 0;
+    }
+    return slots;
 }
 
 static int sessions_on_device(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t needed = (plan->sessions - 1) * plan->kv_cache;
     uint64_t left = moe_memory_border_device_left(plan) - plan->kv_cache;
-    uint64_t pages = needed > left ? (needed - left) / in->kv_bytes_per_page + 1 : 0;
-    uint64_t taken = pages > 0 ? slots_of_pages(in, pages) : 0;
+    uint64_t taken = needed > left ? slots_lent(in, plan->sessions - 1, left) : 0;
     if (taken + slots_that_stay(in) > plan->expert_slots && taken > 0) {
         uint64_t stays = slots_that_stay(in);
         uint64_t spare = plan->expert_slots > stays ? plan->expert_slots - stays : 0;
@@ -322,6 +348,7 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
         .resident = in->resident_bytes,
         .kv_cache = kv_bytes(in),
         .layer_states = in->state_bytes,
+        .kv_windowed = moe_kv_session_bytes(&in->kv, in->context, true),
         .scratch = in->scratch_bytes,
         .expert_bytes = in->map->expert_bytes,
         .context = in->context,

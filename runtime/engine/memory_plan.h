@@ -9,6 +9,7 @@
 #include "offload/expert_store.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
+#include "runtime/pass/kv_cache.h"
 
 typedef struct moe_plan_input {
     const moe_engine_options *options;
@@ -18,7 +19,7 @@ typedef struct moe_plan_input {
     uint64_t available_bytes; /* what the machine and the cgroup leave */
     uint64_t limit_bytes;     /* ... and what they have in all; UINT64_MAX: not known */
     uint64_t resident_bytes;
-    uint64_t kv_bytes_per_page;
+    moe_kv_sizes kv;
     uint64_t state_bytes;          /* of one session: states of recurrent layers */
     uint64_t session_bytes;        /* RAM of one session with a full context, without KV cache */
     uint64_t scratch_bytes;        /* on the host */

@@ -105,15 +105,37 @@ static void summarize_experts(moe_file_summary *summary, const moe_model_config 
 }
 
 /* An MLA cache holds one latent row for each position, and values are part of the keys. */
-static uint64_t kv_bytes_per_token_f16(const moe_model_config *config)
+static void summarize_kv(moe_file_summary *summary, const moe_model_config *config)
 {
-    uint64_t elems = 0;
     for (uint32_t l = 0; l < config->n_layer; l++) {
-        const moe_heads *heads = &config->layers[l].heads;
-        uint64_t v_dim = config->layers[l].mixer == MOE_MIXER_LATENT ? 0 : heads->v_dim;
-        elems += (heads->k_dim + v_dim) * heads->n_kv;
+        const moe_layer_kind *layer = &config->layers[l];
+        if (layer->mixer == MOE_MIXER_RECURRENT) {
+            continue;
+        }
+        uint64_t v_dim = layer->mixer == MOE_MIXER_LATENT ? 0 : layer->heads.v_dim;
+        uint64_t bytes = 2 * (layer->heads.k_dim + v_dim) * layer->heads.n_kv;
+        uint32_t window = layer->window > 0 ? layer->window : layer->chunk;
+        summary->kv_bytes_per_token_f16 += bytes;
+        summary->kv_windowed_per_token_f16 += window > 0 ? bytes : 0;
+        if (window > summary->attention_window) {
+            summary->attention_window = window;
+        }
     }
-    return elems * 2;
+}
+
+static void summarize_states(moe_file_summary *summary, const moe_model_config *config)
+{
+    static const char *const names[MOE_RECURRENCES] = {
+        [MOE_RECURRENCE_NONE] = "",
+        [MOE_RECURRENCE_DELTA] = "gated delta rule",
+        [MOE_RECURRENCE_CONVOLUTION] = "short convolution",
+        [MOE_RECURRENCE_SPACE] = "state space (Mamba-2)",
+        [MOE_RECURRENCE_CHANNELS] = "delta rule with decays of channels (KDA)",
+    };
+    uint32_t n = moe_count_mixers(config, MOE_MIXER_RECURRENT);
+    summary->recurrence = n > 0 ? names[config->recurrence.kind] : "";
+    summary->n_layer_recurrent = n;
+    summary->state_bytes = n * moe_recurrence_state_floats(&config->recurrence) * sizeof(float);
 }
 
 static void summarize_model(moe_file_summary *summary, const moe_model_config *config,
@@ -134,8 +156,9 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
     summary->n_parameters_active = map->n_parameters_active;
     summary->resident_bytes = map->resident_bytes;
     summary->expert_bytes = map->expert_bytes;
-    summary->kv_bytes_per_token_f16 = kv_bytes_per_token_f16(config);
+    summarize_kv(summary, config);
     summarize_experts(summary, config, map);
+    summarize_states(summary, config);
 }
 
 /* Checks everything that opening an engine checks without reading weights. The only failure is
@@ -217,6 +240,7 @@ int moe_file_open(moe_file **out, const char *path, moe_error *err)
     summary->n_tensors = moe_gguf_n_tensors(file->gguf);
     summary->architecture = file->architecture;
     summary->family = "";
+    summary->recurrence = "";
     status = check_runnable(file, err);
     if (status != MOE_OK) {
         moe_file_close(&file);

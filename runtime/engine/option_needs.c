@@ -19,8 +19,10 @@ int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
                 o->speculate == MOE_SPECULATE_SELF;
     const char *the_self_draft = "options.speculate to be MOE_SPECULATE_SELF or _AUTO";
     const option_need needs[] = {
-        {"draft_model", o->draft_model != NULL, "options.speculate to be MOE_SPECULATE_MODEL",
-         o->speculate == MOE_SPECULATE_MODEL},
+        {"draft_model", o->draft_model != NULL,
+         "options.speculate to be MOE_SPECULATE_MODEL, _MTP or _AUTO",
+         o->speculate == MOE_SPECULATE_MODEL || o->speculate == MOE_SPECULATE_MTP ||
+             o->speculate == MOE_SPECULATE_AUTO},
         {"lab.trace_gates", lab->trace_gates, "options.lab.trace_path", lab->trace_path != NULL},
         {"io_depth", o->io_depth != 0,
          "options.io that is not MOE_IO_SYNC: it reads one piece a time",

@@ -9,7 +9,9 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/draft/draft_head.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_timeline.h"
 
 void moe_session_options_init_sized(moe_session_options *options, size_t struct_size)
 {
@@ -141,16 +143,23 @@ const float *moe_session_logits(const moe_session *session)
     return session != NULL && session->has_logits ? session->logits : NULL;
 }
 
-/* Cuts back to a state of the recurrent layers; the tokens from there to n are evaluated again. */
+/* Cuts back to the latest place for which recurrent layers have a state and layers with a window
+ * the pages; the tokens from there to n are evaluated again. */
 static void cut_back(moe_session *session, uint32_t n)
 {
     moe_engine *engine = session->engine;
-    if (session->n_evaluated > n) {
-        session->n_evaluated = moe_state_table_rewind(&engine->states, &session->states, n);
-    }
+    moe_head_line *head = session->draft != NULL ? session->draft->head : NULL;
+    uint32_t at = session->n_evaluated < n ? session->n_evaluated : n;
+    uint32_t before;
+    do {
+        before = at;
+        at = moe_state_table_rewind(&engine->states, &session->states, at);
+        at = moe_kv_table_rewind(&engine->kv, &session->kv, at);
+        at = head != NULL ? moe_head_line_cut(head, n, at) : at;
+    } while (at < before);
+    session->n_evaluated = at;
     session->replay_end = n;
     session->has_logits = false;
-    moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
     moe_session_give_back_pages(engine);
 }
 
@@ -243,7 +252,7 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         return status;
     }
     moe_session *fork = *out;
-    status = moe_kv_table_share(&fork->kv, &session->kv, err);
+    status = moe_kv_table_share(&session->engine->kv, &fork->kv, &session->kv, err);
     status =
         status == MOE_OK ? moe_sampler_inherit(&fork->sampler, &session->sampler, err) : status;
     if (status == MOE_OK) {
@@ -257,8 +266,16 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         return status;
     }
     fork->states.begins_turn = session->states.begins_turn;
+    fork->kv.begins_turn = session->kv.begins_turn;
     if (fork->draft != NULL) {
         fork->draft->random = session->draft->random;
+    }
+    if (fork->draft != NULL && fork->draft->head != NULL) {
+        status = moe_head_line_copy(fork->draft->head, session->draft->head, err);
+        if (status != MOE_OK) {
+            moe_session_close(out);
+            return status;
+        }
     }
     fork->n_sampled = session->n_sampled;
     fork->n_sampled_pending = session->n_sampled_pending;

@@ -2,8 +2,11 @@
 /* A saved session:
  *
  *  header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
- *         | KV pages [n_pages][page_bytes] | state of recurrent layers [state_bytes] when
- *         n_evaluated > 0 | logits [n_vocab] when has_logits
+ *         | first page of each group [n_kv_groups]
+ *         | KV pages: page by page those of the groups that have it [page bytes of the group]
+ *         | state of recurrent layers [state_bytes] when n_evaluated > 0
+ *         | logits [n_vocab] when has_logits
+ *         | version 6: head_header, hidden states, pages of the drafting layer
  *         | XXH3 of everything before
  *
  * If the process is killed, the file is the old or the new one. */
@@ -18,10 +21,14 @@
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/draft/draft_head.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_timeline.h"
 
 #define MAGIC   "MOESESS"
-#define VERSION 4u
+#define VERSION 5u
+/* ... of a session with a drafting layer. */
+#define VERSION_WITH_HEAD 6u
 /* A moe_sampling up to its frequency_penalty; this version of the file holds no more of it. */
 #define SAMPLING_WORDS 6u
 
@@ -42,8 +49,16 @@ typedef struct session_header {
     uint64_t draft_random_state[4]; /* 0: the session did not speculate */
     uint64_t state_bytes;           /* of recurrent layers; 0: the model has none */
     uint32_t replay_end;
-    uint32_t reserved;
+    uint32_t n_kv_groups;
 } session_header;
+
+/* Entries of a drafting layer; a program without one skips them. */
+typedef struct head_header {
+    uint64_t row_bytes, page_bytes;
+    uint32_t n_entries, first, n_hidden, is_behind;
+} head_header;
+
+_Static_assert(sizeof(head_header) == 32, "the header of a saved drafting layer");
 
 /* The layout in files: no padding, so that every byte is written and checked. */
 _Static_assert(sizeof(session_header) == 184 && offsetof(session_header, fingerprint) == 16 &&
@@ -88,24 +103,31 @@ static int get(checked_file *in, void *data, size_t size)
     return MOE_OK;
 }
 
-static uint32_t pages_of(uint32_t n_positions)
+/* Pages of all groups, position by position: entry i is page i / n_groups of group i % n_groups. */
+static uint32_t n_entries(const moe_engine *engine, uint32_t n_positions)
 {
-    return (n_positions + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    return moe_kv_pages_of(n_positions) * engine->kv.n_groups;
 }
 
 static int put_pages(checked_file *out, const moe_session *session)
 {
     moe_engine *engine = session->engine;
+    const uint32_t *first = session->kv.first_page;
+    uint32_t n_groups = engine->kv.n_groups;
     void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
     if (page == NULL) {
         return moe_fail(out->err, MOE_ERR_MEMORY, "no memory to save a page");
     }
-    int status = MOE_OK;
-    for (uint32_t p = 0; p < pages_of(session->n_evaluated) && status == MOE_OK; p++) {
-        status = engine->device->ops->download(engine->device, page, session->kv.addresses[p],
-                                               engine->kv.page_bytes, out->err);
+    int status = put(out, first, n_groups * sizeof *first);
+    for (uint32_t i = 0; i < n_entries(engine, session->n_evaluated) && status == MOE_OK; i++) {
+        size_t bytes = engine->kv.groups[i % n_groups].page_bytes;
+        if (i / n_groups < first[i % n_groups]) {
+            continue;
+        }
+        status = engine->device->ops->download(engine->device, page, session->kv.addresses[i],
+                                               bytes, out->err);
         if (status == MOE_OK) {
-            status = put(out, page, engine->kv.page_bytes);
+            status = put(out, page, bytes);
         }
     }
     free(page);
@@ -130,12 +152,41 @@ static int put_state(checked_file *out, const moe_session *session)
     return status;
 }
 
+static const moe_head_line *head_of(const moe_session *session)
+{
+    return session->draft != NULL ? session->draft->head : NULL;
+}
+
+static int put_head(checked_file *out, const moe_head_line *line)
+{
+    moe_draft_head *head = line->head;
+    head_header h = {.row_bytes = head->config.n_embd * sizeof(float),
+                     .page_bytes = head->kv.page_bytes,
+                     .n_entries = line->is_behind ? 0 : line->n_entries,
+                     .first = line->is_behind ? 0 : line->first,
+                     .n_hidden = line->is_behind ? 0 : line->n_hidden,
+                     .is_behind = line->is_behind};
+    int status = put(out, &h, sizeof h);
+    status = status == MOE_OK ? put(out, line->hidden, h.n_hidden * h.row_bytes) : status;
+    void *page = moe_calloc_aligned(h.page_bytes, 1);
+    if (page == NULL && status == MOE_OK) {
+        status = moe_fail(out->err, MOE_ERR_MEMORY, "no memory to save a page");
+    }
+    for (uint32_t p = 0; p < moe_kv_pages_of(h.n_entries) && status == MOE_OK; p++) {
+        status =
+            head->device->ops->download(head->device, page, line->pages[p], h.page_bytes, out->err);
+        status = status == MOE_OK ? put(out, page, h.page_bytes) : status;
+    }
+    free(page);
+    return status;
+}
+
 static int put_session(checked_file *out, const moe_session *s)
 {
     session_header header;
     memset(&header, 0, sizeof header);
     memcpy(header.magic, MAGIC, sizeof MAGIC);
-    header.version = VERSION;
+    header.version = head_of(s) != NULL ? VERSION_WITH_HEAD : VERSION;
     header.kv_type = (uint32_t)s->engine->kv.type;
     header.fingerprint = s->engine->fingerprint;
     header.page_bytes = s->engine->kv.page_bytes;
@@ -147,6 +198,7 @@ static int put_session(checked_file *out, const moe_session *s)
     header.evaluate_only = s->evaluate_only;
     header.state_bytes = s->engine->states.state_bytes;
     header.replay_end = s->replay_end;
+    header.n_kv_groups = s->engine->kv.n_groups;
     moe_struct_init(&moe_kind_sampling, header.sampling, sizeof header.sampling,
                     &s->sampler.settings);
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
@@ -168,6 +220,9 @@ static int put_session(checked_file *out, const moe_session *s)
     }
     if (status == MOE_OK && s->has_logits) {
         status = put(out, s->logits, s->engine->config.n_vocab * sizeof *s->logits);
+    }
+    if (status == MOE_OK && head_of(s) != NULL) {
+        status = put_head(out, head_of(s));
     }
     if (status != MOE_OK) {
         return status;
@@ -212,10 +267,11 @@ static int get_sampling(const session_header *h, moe_sampling *sampling, moe_err
 
 static int check_header(const session_header *h, const moe_engine *engine, checked_file *in)
 {
-    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0 || h->version != VERSION) {
+    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0 ||
+        (h->version != VERSION && h->version != VERSION_WITH_HEAD)) {
         return moe_fail(in->err, MOE_ERR_FORMAT,
-                        "%s is not a session file of version %u of this program", in->path,
-                        VERSION);
+                        "%s is not a session file of version %u or %u of this program", in->path,
+                        VERSION, VERSION_WITH_HEAD);
     }
     if (h->fingerprint != engine->fingerprint) {
         return moe_fail(in->err, MOE_ERR_MISMATCH,
@@ -225,9 +281,10 @@ static int check_header(const session_header *h, const moe_engine *engine, check
                         (unsigned long long)engine->fingerprint);
     }
     if (h->kv_type != (uint32_t)engine->kv.type || h->page_bytes != engine->kv.page_bytes ||
-        h->state_bytes != engine->states.state_bytes) {
+        h->state_bytes != engine->states.state_bytes || h->n_kv_groups != engine->kv.n_groups) {
         return moe_fail(in->err, MOE_ERR_MISMATCH,
-                        "%s was saved with another type of KV cache; open the model with that one",
+                        "%s was saved with another type of KV cache, or on a device that keeps "
+                        "it in another way; open the model with that one",
                         in->path);
     }
     if (h->n_tokens > engine->context) {
@@ -254,19 +311,47 @@ static int check_header(const session_header *h, const moe_engine *engine, check
     return MOE_OK;
 }
 
+/* Reads which pages the file has of each group. The session leaves out those that it would have
+ * freed itself: another engine may free fewer, and one with a short context frees none. */
+static int get_first_pages(checked_file *in, moe_session *session, uint32_t *in_file)
+{
+    const moe_kv_pool *pool = &session->engine->kv;
+    uint32_t n = session->n_evaluated;
+    int status = get(in, in_file, pool->n_groups * sizeof *in_file);
+    for (uint32_t g = 0; g < pool->n_groups && status == MOE_OK; g++) {
+        const moe_kv_group *group = &pool->groups[g];
+        uint32_t own =
+            group->frees && n > MOE_KV_MARGIN ? moe_kv_first_needed(group, n - MOE_KV_MARGIN) : 0;
+        session->kv.first_page[g] = in_file[g] > own ? in_file[g] : own;
+        if (in_file[g] > moe_kv_first_needed(group, n)) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT,
+                              "%s: keys and values from page %u on are not enough to go on after "
+                              "%u tokens",
+                              in->path, in_file[g], n);
+        }
+    }
+    return status;
+}
+
 static int get_pages(checked_file *in, moe_session *session, uint32_t n_evaluated)
 {
     moe_engine *engine = session->engine;
-    int status = moe_kv_table_reserve(&engine->kv, &session->kv, 0, n_evaluated, in->err);
+    uint32_t first[MOE_KV_GROUPS] = {0};
+    uint32_t n_groups = engine->kv.n_groups;
+    int status = get_first_pages(in, session, first);
+    if (status == MOE_OK) {
+        status = moe_kv_table_reserve(&engine->kv, &session->kv, 0, n_evaluated, in->err);
+    }
     void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
     if (page == NULL) {
         status = moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
     }
-    for (uint32_t p = 0; p < pages_of(n_evaluated) && status == MOE_OK; p++) {
-        status = get(in, page, engine->kv.page_bytes);
-        if (status == MOE_OK) {
-            status = engine->device->ops->upload(engine->device, session->kv.addresses[p], page,
-                                                 engine->kv.page_bytes, in->err);
+    for (uint32_t i = 0; i < n_entries(engine, n_evaluated) && status == MOE_OK; i++) {
+        size_t bytes = engine->kv.groups[i % n_groups].page_bytes;
+        status = i / n_groups < first[i % n_groups] ? MOE_OK : get(in, page, bytes);
+        if (status == MOE_OK && session->kv.addresses[i] != NULL) {
+            status = engine->device->ops->upload(engine->device, session->kv.addresses[i], page,
+                                                 bytes, in->err);
         }
     }
     free(page);
@@ -338,6 +423,66 @@ static int get_logits(checked_file *in, moe_session *s)
     return get(in, s->logits, n_vocab * sizeof *s->logits);
 }
 
+static int skip(checked_file *in, uint64_t size)
+{
+    uint8_t bytes[4096];
+    int status = MOE_OK;
+    for (uint64_t done = 0; done < size && status == MOE_OK; done += sizeof bytes) {
+        status = get(in, bytes, size - done < sizeof bytes ? size - done : sizeof bytes);
+    }
+    return status;
+}
+
+static int get_head_pages(checked_file *in, moe_head_line *line, const head_header *h)
+{
+    moe_draft_head *head = line->head;
+    void *page = moe_calloc_aligned(h->page_bytes, 1);
+    int status = page != NULL ? moe_head_line_reserve(line, h->n_entries, in->err)
+                              : moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
+    for (uint32_t p = 0; p < moe_kv_pages_of(h->n_entries) && status == MOE_OK; p++) {
+        status = get(in, page, h->page_bytes);
+        status = status == MOE_OK ? head->device->ops->upload(head->device, line->pages[p], page,
+                                                              h->page_bytes, in->err)
+                                  : status;
+    }
+    free(page);
+    return status;
+}
+
+/* A session without a drafting layer, or with another one, does not draft with it; nor does one
+ * whose file has none. */
+static int get_head(checked_file *in, const session_header *header, moe_session *s)
+{
+    moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
+    head_header h = {.is_behind = 1};
+    int status = header->version == VERSION_WITH_HEAD ? get(in, &h, sizeof h) : MOE_OK;
+    if (line != NULL) {
+        line->is_behind = h.is_behind != 0 && header->n_evaluated > 0;
+    }
+    if (status != MOE_OK || header->version != VERSION_WITH_HEAD) {
+        return status;
+    }
+    if (h.is_behind > 1 || h.n_hidden > MOE_HEAD_ROWS + 1 || h.n_entries > header->n_evaluated ||
+        h.first > h.n_entries || h.row_bytes > UINT32_MAX || h.page_bytes > UINT32_MAX ||
+        (h.is_behind == 0 && (uint64_t)h.first + h.n_hidden != header->n_evaluated)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts of a drafting layer",
+                        in->path);
+    }
+    bool same = line != NULL && h.row_bytes == line->head->config.n_embd * sizeof(float) &&
+                h.page_bytes == line->head->kv.page_bytes;
+    if (!same) {
+        if (line != NULL) {
+            line->is_behind = header->n_evaluated > 0;
+        }
+        return skip(in, h.n_hidden * h.row_bytes + moe_kv_pages_of(h.n_entries) * h.page_bytes);
+    }
+    line->n_entries = h.n_entries;
+    line->first = h.first;
+    line->n_hidden = h.n_hidden;
+    status = get(in, line->hidden, h.n_hidden * h.row_bytes);
+    return status == MOE_OK ? get_head_pages(in, line, &h) : status;
+}
+
 static int get_body(checked_file *in, const session_header *h, moe_session *s)
 {
     int status = moe_session_grant(s, h->n_tokens, h->n_tokens, in->err);
@@ -361,6 +506,7 @@ static int get_body(checked_file *in, const session_header *h, moe_session *s)
     if (status == MOE_OK && h->has_logits) {
         status = get_logits(in, s);
     }
+    status = status == MOE_OK ? get_head(in, h, s) : status;
     uint64_t expected = XXH3_64bits_digest(in->hash);
     uint64_t sum = 0;
     if (status == MOE_OK) {
@@ -404,6 +550,39 @@ static int load_from(checked_file *in, moe_session **out, moe_engine *engine)
     if (status != MOE_OK) {
         moe_session_close(out);
     }
+    return status;
+}
+
+int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens, size_t *n,
+                            moe_error *err)
+{
+    session_header header;
+    if (path == NULL || engine == NULL || tokens == NULL || n == NULL) {
+        return moe_fail_null(err, "moe_session_file_tokens", "path, engine, tokens or n");
+    }
+    *tokens = NULL;
+    *n = 0;
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to read a session's tokens");
+    }
+    XXH3_64bits_reset(hash);
+    checked_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
+    int status = in.file != NULL
+                     ? get(&in, &header, sizeof header)
+                     : moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+    status = status == MOE_OK ? check_header(&header, engine, &in) : status;
+    status = status == MOE_OK ? get_tokens(&in, engine, header.n_tokens, tokens) : status;
+    if (status == MOE_OK) {
+        *n = header.n_tokens;
+    } else {
+        free(*tokens);
+        *tokens = NULL;
+    }
+    if (in.file != NULL) {
+        fclose(in.file);
+    }
+    XXH3_freeState(hash);
     return status;
 }
 

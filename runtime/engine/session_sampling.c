@@ -3,7 +3,8 @@
 #include <moe/grammar.h>
 
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_timeline.h"
 
 int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling, moe_error *err)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* How a session's timeline grows: the memory that it takes of the budget, how it gets and returns
  * it, and the tokens that come to stand in it. */
+#include "runtime/engine/session_timeline.h"
+
 #include <string.h>
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/draft/draft_head.h"
 
 #define DEFAULT_DRAFT_MAX 8u
 /* Arrays of tokens grow to one and a half times the need and a little more. */
@@ -34,9 +36,14 @@ void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *o)
     engine->session_bytes = sizeof(moe_session) + n_vocab * sizeof(float) +
                             moe_sampler_bytes(engine->config.n_vocab) + MOE_SESSION_SLACK +
                             (drafts ? draft_bytes(engine, o) : 0);
-    engine->token_bytes = sizeof(int32_t) + sizeof(uint32_t) +
-                          (2 * sizeof(void *) + MOE_KV_PAGE - 1) / MOE_KV_PAGE +
-                          (drafts ? SUFFIX_TOKEN_BYTES : 0);
+    engine->token_bytes =
+        sizeof(int32_t) + sizeof(uint32_t) +
+        (2 * sizeof(void *) * engine->kv.n_groups + MOE_KV_PAGE - 1) / MOE_KV_PAGE +
+        (drafts ? SUFFIX_TOKEN_BYTES : 0);
+    if (engine->draft_head != NULL) {
+        engine->session_bytes += moe_draft_head_session_bytes(engine->draft_head);
+        engine->token_bytes += moe_draft_head_token_bytes(engine->draft_head);
+    }
 }
 
 uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens)
@@ -177,6 +184,7 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
         memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
         session->n_tokens += (uint32_t)n;
         session->states.begins_turn |= n > 1;
+        session->kv.begins_turn |= n > 1;
     }
     return status;
 }

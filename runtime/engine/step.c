@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/session_timeline.h"
 
 /* Checks that every session belongs to this engine and occurs once. */
 static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
@@ -105,6 +106,8 @@ static int commit_tree(moe_session *session, moe_error *err)
     session->n_sampled_pending = 0;
     session->has_logits = true;
     moe_kv_table_truncate(&engine->kv, &session->kv, session->n_evaluated);
+    moe_kv_table_advance(&engine->kv, &session->kv, session->n_evaluated - 1 - n_accepted,
+                         session->n_evaluated);
     engine->n_decode_tokens += 1 + n_accepted;
     return moe_session_is_full(session) ? MOE_OK
                                         : moe_session_append_sampled(session, d->next, err);
@@ -128,6 +131,8 @@ static int advance(moe_step_work *s, moe_error *err)
         uint32_t n_sampled = session->n_sampled_pending;
         session->n_sampled_pending = 0;
         session->n_evaluated += n;
+        moe_kv_table_advance(&s->engine->kv, &session->kv, session->n_evaluated - n,
+                             session->n_evaluated);
         moe_state_table_commit(&s->engine->states, &session->states, session->n_evaluated);
         if (session->n_evaluated > session->replay_end) {
             session->has_logits = moe_session_n_unevaluated(session) == 0;
@@ -189,6 +194,25 @@ static void count_lossy_rows(moe_step_work *s)
     }
 }
 
+/* For a drafting layer: hidden states of the rows, while the pass's buffers have them. */
+static int keep_states(const moe_step_work *s, moe_error *err)
+{
+    int status = MOE_OK;
+    for (size_t i = 0; i < s->n_sessions && status == MOE_OK; i++) {
+        const moe_session *session = s->sessions[i];
+        moe_session_draft *d = session->draft;
+        if (d->head != NULL) {
+            d->line.tokens = session->tokens;
+            d->line.n_tokens = session->n_tokens;
+            d->line.n_evaluated = session->n_evaluated;
+            status = moe_speculation_keep_states(s->engine->speculation, d, s->first_row[i],
+                                                 s->n_rows_of[i], err);
+            d->line.n_evaluated = session->n_evaluated;
+        }
+    }
+    return status;
+}
+
 /* Runs the pass, a lossy one if the modes act, and reports its cost to speculation. Scoring given
  * tokens is verification: lossy modes act on it, so that a text's perplexity under them can be
  * measured. */
@@ -211,6 +235,7 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
             const moe_session_draft *d = s->sessions[i]->draft;
             n_emitted += d->active ? 1 + d->tree.nodes[d->current].depth : 0;
         }
+        status = keep_states(s, err);
         moe_speculation_note_accepted(engine->speculation, s->drafts, s->n_sessions, s->first_row,
                                       s->n_rows_of);
         moe_speculation_end(engine->speculation, s->n_rows, n_emitted, s->n_tree_rows,

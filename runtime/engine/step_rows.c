@@ -5,6 +5,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/step_rows.h"
+#include "runtime/engine/session_timeline.h"
 
 /* Rows that a session must have in this step. */
 static uint32_t n_due(const moe_session *session)

@@ -7,7 +7,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "offload/model_open.h"
-#include "runtime/engine/engine_state.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/model/override_check.h"
 
 /* ---- Opening ---- */
 
@@ -60,6 +61,10 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, 
     if (status == MOE_OK) {
         status =
             moe_gguf_override(engine->gguf, o->metadata_overrides, o->n_metadata_overrides, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_overrides_check(engine->gguf, NULL, o->metadata_overrides,
+                                     o->n_metadata_overrides, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_texts(engine, err);

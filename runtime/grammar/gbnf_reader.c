@@ -280,7 +280,7 @@ static int emit_repeats(moe_gbnf_text *r, size_t begin, uint32_t depth, uint32_t
     moe_grammar *g = r->g;
     size_t end = r->at;
     int status = MOE_OK;
-    uint32_t last_split = UINT32_MAX; /* splits that lead to the end are chained by b */
+    uint32_t last_split = UINT32_MAX; /* list, linked by b, of splits to the end */
     for (uint32_t i = 0; i < least && status == MOE_OK; i++) {
         status = repeat_item(r, begin, depth);
     }
@@ -408,28 +408,26 @@ static int read_rule(moe_gbnf_text *r)
     return status;
 }
 
-static int read_grammar(moe_gbnf_text *r)
+static int read_grammar(moe_gbnf_text *r, const char *start)
 {
-    int status = find_rule(r, "root", 4, &r->g->root);
+    uint32_t root = 0;
+    int status = find_rule(r, "root", 4, &root);
+    status = status == MOE_OK ? find_rule(r, start, strlen(start), &r->g->root) : status;
     moe_gbnf_skip_space(r, true);
     while (status == MOE_OK && r->at < r->size) {
         status = read_rule(r);
         moe_gbnf_skip_space(r, true);
     }
-    if (status == MOE_OK && r->g->rules[r->g->root].start == UINT32_MAX) {
+    if (status == MOE_OK && r->g->rules[root].start == UINT32_MAX) {
         return moe_fail(r->err, MOE_ERR_ARGUMENT, "grammar: it has no rule 'root'");
     }
     return status == MOE_OK ? moe_grammar_check(r->g, r->err) : status;
 }
 
-int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_error *err)
+int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
+                     moe_error *err)
 {
-    if (out != NULL) {
-        *out = NULL;
-    }
-    if (out == NULL || text == NULL) {
-        return moe_fail_null(err, "moe_grammar_create", "out or text");
-    }
+    *out = NULL;
     moe_grammar *g = moe_calloc(1, sizeof *g);
     if (g == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar");
@@ -437,10 +435,26 @@ int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_err
     atomic_init(&g->references, 1);
     memset(g->buckets, 0xff, sizeof g->buckets);
     moe_gbnf_text r = {.text = text, .size = size, .g = g, .err = err};
-    int status = read_grammar(&r);
+    int status = read_grammar(&r, start);
+    g->size = size;
+    g->text = status == MOE_OK ? moe_calloc(size + 1, 1) : NULL;
+    if (status == MOE_OK && g->text == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar");
+    }
     if (status != MOE_OK) {
         moe_grammar_close(&g);
+        return status;
     }
+    memcpy(g->text, text, size);
     *out = g;
-    return status;
+    return MOE_OK;
+}
+
+int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_error *err)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    return out == NULL || text == NULL ? moe_fail_null(err, "moe_grammar_create", "out or text")
+                                       : moe_grammar_read(out, text, size, "root", err);
 }

@@ -78,8 +78,8 @@ bool moe_grammar_emit_char(moe_grammar *g, uint32_t c)
     return stored;
 }
 
-/* One alternative of a class: SPLIT to it and behind it, its bytes, JUMP to the end, whose target
- * is the JUMP before it until all are known. */
+/* Emits one alternative of a class: a SPLIT between it and the next one, its bytes, and a JUMP to
+ * the end of the class. Until that end is known the JUMP holds the place of the JUMP before it. */
 static bool emit_piece(moe_grammar *g, uint32_t lo, uint32_t hi, uint32_t *last_jump)
 {
     uint8_t first[4], last[4];
@@ -140,7 +140,7 @@ bool moe_grammar_emit_set(moe_grammar *g, const moe_char_set *set)
     if (!stored || g->n_code == begin) {
         return stored;
     }
-    /* The last SPLIT's second way leads behind the end: nothing else is left there. */
+    /* The last alternative has no next one: its SPLIT becomes a JUMP to it. */
     uint32_t end = g->n_code;
     for (uint32_t jump = last_jump; jump != UINT32_MAX;) {
         uint32_t before = g->code[jump].a;

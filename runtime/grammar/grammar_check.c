@@ -15,8 +15,8 @@ typedef struct walk {
     uint8_t *colors; /* [n_rules] 0: not seen, 1: on the way, 2: done */
 } walk;
 
-/* Visits what a rule reaches without reading a byte. Returns whether that includes its end; calls
- * are told to `called` where it is not NULL. */
+/* Visits the code that a rule reaches without reading a byte. Returns whether it reaches its end
+ * so. Marks the rules that it calls on the way in `called`, unless that is NULL. */
 static bool reaches_end(walk *w, uint32_t rule, uint8_t *called)
 {
     const moe_grammar *g = w->g;

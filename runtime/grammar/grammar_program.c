@@ -28,6 +28,7 @@ void moe_grammar_close(moe_grammar **grammar_ptr)
     }
     free(grammar->rules);
     free(grammar->code);
+    free(grammar->text);
     free(grammar);
 }
 

@@ -59,7 +59,14 @@ struct moe_grammar {
     uint32_t n_rules, rules_capacity;
     uint32_t buckets[MOE_GRAMMAR_BUCKETS]; /* rules by their names' hashes */
     uint32_t root;
+    char *text; /* that it was read from */
+    size_t size;
 };
+
+/* As moe_grammar_create(), with texts that match the rule of that name; the rule root must be
+ * there, too. */
+int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
+                     moe_error *err);
 
 moe_grammar *moe_grammar_hold(moe_grammar *grammar);
 

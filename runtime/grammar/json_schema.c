@@ -10,6 +10,7 @@
 #include <moe/grammar.h>
 
 #include "runtime/base/error.h"
+#include "runtime/grammar/schema_keywords.h"
 #include "runtime/grammar/schema_text.h"
 
 enum { DEEPEST_JSON = 64 };
@@ -28,67 +29,6 @@ static const char basics[] =
     "object ::= \"{\" ws (member (ws \",\" ws member)* ws)? \"}\"\n"
     "array ::= \"[\" ws (value (ws \",\" ws value)* ws)? \"]\"\n"
     "value ::= object | array | string | number | boolean | null\n";
-
-/* ---- Keywords ---- */
-
-static bool is_listed(const char *key, const char *const *list)
-{
-    while (*list != NULL && strcmp(*list, key) != 0) {
-        list++;
-    }
-    return *list != NULL;
-}
-
-static void check_keywords(moe_schema_writer *w, struct json_object *schema)
-{
-    static const char *const known[] = {"type",
-                                        "enum",
-                                        "const",
-                                        "properties",
-                                        "required",
-                                        "items",
-                                        "prefixItems",
-                                        "minItems",
-                                        "maxItems",
-                                        "minLength",
-                                        "maxLength",
-                                        "anyOf",
-                                        "oneOf",
-                                        "allOf",
-                                        "$ref",
-                                        "title",
-                                        "description",
-                                        "default",
-                                        "additionalProperties",
-                                        "examples",
-                                        "example",
-                                        "$schema",
-                                        "$id",
-                                        "id",
-                                        "$comment",
-                                        "deprecated",
-                                        "readOnly",
-                                        "writeOnly",
-                                        "format",
-                                        "$defs",
-                                        "definitions",
-                                        "strict",
-                                        "contentEncoding",
-                                        "contentMediaType",
-                                        "nullable",
-                                        "$anchor",
-                                        "name",
-                                        NULL};
-    json_object_object_foreach(schema, key, value)
-    {
-        bool says_no = json_object_is_type(value, json_type_boolean) &&
-                       !json_object_get_boolean(value) &&
-                       (strcmp(key, "uniqueItems") == 0 || strcmp(key, "nullable") == 0);
-        if (!says_no && (!is_listed(key, known) || strcmp(key, "nullable") == 0)) {
-            moe_schema_fail(w, MOE_ERR_UNSUPPORTED, "this keyword is not supported: ", key);
-        }
-    }
-}
 
 static struct json_object *get(struct json_object *schema, const char *key)
 {
@@ -412,7 +352,7 @@ static void write_type(moe_schema_writer *w, const char *type, struct json_objec
                        moe_schema_piece *out)
 {
     static const char *const plain[] = {"integer", "number", "boolean", "null", NULL};
-    if (is_listed(type, plain)) {
+    if (moe_schema_is_listed(type, plain)) {
         moe_schema_add(w, out, type);
     } else if (strcmp(type, "string") == 0) {
         write_string(w, schema, out);
@@ -455,7 +395,7 @@ static void write_schema(moe_schema_writer *w, struct json_object *schema, moe_s
         moe_schema_fail(w, MOE_ERR_ARGUMENT, "a schema must be an object, or true", "");
         return;
     }
-    check_keywords(w, schema);
+    moe_schema_check_keywords(w, schema);
     struct json_object *ref = get(schema, "$ref");
     struct json_object *type = get(schema, "type");
     if (ref != NULL) {

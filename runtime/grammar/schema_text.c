@@ -71,7 +71,7 @@ void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json
     add_literal(w, p, text, strlen(text));
 }
 
-/* Makes the moe_schema_piece a rule; its name follows in *name. Frees the piece. */
+/* Appends the piece to the text as a rule, and writes the rule's name to *name. */
 void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name[16],
                             uint32_t number)
 {

@@ -3,8 +3,10 @@
 #ifndef MOE_GRAMMAR_SCHEMA_TEXT_H
 #define MOE_GRAMMAR_SCHEMA_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <json-c/json.h>
 #include <moe/status.h>
@@ -29,6 +31,15 @@ typedef struct moe_schema_piece {
     char *data;
     size_t size, capacity;
 } moe_schema_piece;
+
+/* list: up to NULL. */
+static inline bool moe_schema_is_listed(const char *key, const char *const *list)
+{
+    while (*list != NULL && strcmp(*list, key) != 0) {
+        list++;
+    }
+    return *list != NULL;
+}
 
 /* The first error stays; after it nothing is written. name: what the error ends with. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);

@@ -81,7 +81,7 @@ static uint32_t state_of(const moe_token_constraint *c)
     return c->n == 0 ? c->first_state : c->states[c->n - 1];
 }
 
-/* Reads one more token. False: memory is short. */
+/* Feeds one more token to the grammar. False if memory is short. */
 static bool read_token(moe_token_constraint *c, int32_t token)
 {
     if (c->n == c->capacity) {

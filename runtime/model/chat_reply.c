@@ -107,14 +107,20 @@ static void scan(moe_reply_reader *r)
     }
 }
 
-/* A control token counts only if it is, begins or continues the awaited mark. */
-static void push_control(moe_reply_reader *r, moe_string_view piece)
+/* A control token counts only if it is, begins or continues the awaited mark, or as markup. */
+static void push_control(moe_reply_reader *r, moe_string_view piece, bool ends)
 {
     const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
     size_t length = strlen(mark);
     size_t at = r->held.size; /* the held text is the beginning of the mark */
-    bool goes_on = at + piece.size <= length && memcmp(mark + at, piece.data, piece.size) == 0;
+    bool goes_on =
+        length > 0 && at + piece.size <= length && memcmp(mark + at, piece.data, piece.size) == 0;
     if (!goes_on && (piece.size > length || memcmp(mark, piece.data, piece.size) != 0)) {
+        if (r->keeps_markup && !ends) {
+            emit(r, r->held.data, at);
+            r->held.size = 0;
+            emit(r, piece.data, piece.size);
+        }
         return;
     }
     if (!goes_on) {
@@ -130,29 +136,78 @@ static bool is_text(moe_string_view piece, const char *text)
     return piece.size == strlen(text) && memcmp(piece.data, text, piece.size) == 0;
 }
 
+static void emit_text(moe_reply_reader *r, const char *text)
+{
+    emit(r, text, strlen(text));
+}
+
+/* The header has come. */
+static void begin_message(moe_reply_reader *r)
+{
+    const char *header = r->header.size > 0 ? r->header.data : "";
+    bool to_tool = strstr(header, "to=") != NULL;
+    bool is_answer = strstr(header, "analysis") == NULL && !to_tool;
+    r->to_tool = to_tool && r->keeps_markup;
+    enter(r, is_answer || r->to_tool ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
+    r->skips_space = true;
+    if (r->to_tool) {
+        emit_text(r, "<|start|>");
+        emit_text(r, header);
+        emit_text(r, "<|message|>");
+    }
+}
+
+static void end_message(moe_reply_reader *r)
+{
+    if (r->to_tool) {
+        emit_text(r, "<|call|>");
+        r->to_tool = false;
+    }
+}
+
 /* True if the token was part of a message's frame. */
 static bool push_frame(moe_reply_reader *r, moe_string_view piece)
 {
     if (is_text(piece, "<|message|>")) {
-        const char *header = r->header.size > 0 ? r->header.data : "";
-        bool is_answer = strstr(header, "analysis") == NULL && strstr(header, "to=") == NULL;
-        enter(r, is_answer ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
-        r->skips_space = true;
+        begin_message(r);
     } else if (is_text(piece, "<|start|>") || is_text(piece, "<|channel|>") ||
                is_text(piece, "<|end|>") || is_text(piece, "<|call|>") ||
                is_text(piece, "<|return|>")) {
+        bool goes_on = is_text(piece, "<|channel|>") && r->part == MOE_REPLY_HEADER;
+        end_message(r);
         enter(r, MOE_REPLY_HEADER);
-        r->header.size = is_text(piece, "<|channel|>") ? r->header.size : 0;
+        r->header.size = goes_on ? r->header.size : 0;
+        if (goes_on && r->header.size > 0) {
+            append(r, &r->header, " ", 1);
+        }
     } else {
         return false;
     }
     return true;
 }
 
+/* A text without a frame goes on the prompt's header if it begins with " to="; else it is the
+ * answer. */
+static void check_bare(moe_reply_reader *r, bool ends)
+{
+    static const char target[] = " to=";
+    size_t size = r->header.size < sizeof target - 1 ? r->header.size : sizeof target - 1;
+    bool may_be = memcmp(r->header.data, target, size) == 0 && !ends;
+    if (!may_be) {
+        enter(r, MOE_REPLY_CONTENT);
+        emit(r, r->header.data, r->header.size);
+        r->header.size = 0;
+        r->is_bare = false;
+    }
+}
+
 static void push_text(moe_reply_reader *r, const char *text, size_t size)
 {
     if (r->part == MOE_REPLY_HEADER) {
         append(r, &r->header, text, size);
+        if (r->is_bare && r->header.size > 0) {
+            check_bare(r, false);
+        }
     } else if (r->marks.has_channels || r->marks.open[0] == '\0') {
         emit(r, text, size);
     } else {
@@ -176,16 +231,18 @@ void moe_reply_push(moe_reply_reader *r, int32_t token)
     bool starts = r->starts;
     r->starts = false;
     if (r->marks.has_channels && push_frame(r, piece)) {
+        r->is_bare = false;
         return;
     }
     if (starts && r->part == MOE_REPLY_HEADER) {
-        r->part = MOE_REPLY_CONTENT; /* the model wrote no header */
+        r->is_bare = r->keeps_markup;
+        r->part = r->is_bare ? MOE_REPLY_HEADER : MOE_REPLY_CONTENT; /* it wrote no header */
     }
     if (!moe_tokenizer_is_control(r->tokenizer, token)) {
         size_t size = moe_text_stream_push(&r->stream, r->tokenizer, token, r->streamed);
         push_text(r, r->streamed, size);
-    } else if (!r->marks.has_channels && piece.size > 0 && r->marks.open[0] != '\0') {
-        push_control(r, piece);
+    } else if (!r->marks.has_channels && piece.size > 0) {
+        push_control(r, piece, moe_tokenizer_is_end(r->tokenizer, token));
     }
 }
 
@@ -193,6 +250,9 @@ void moe_reply_finish(moe_reply_reader *r)
 {
     clear_out(r);
     push_text(r, r->streamed, moe_text_stream_finish(&r->stream, r->streamed));
+    if (r->is_bare && r->part == MOE_REPLY_HEADER && r->header.size > 0) {
+        check_bare(r, true);
+    }
     if (r->held.size > 0) {
         emit(r, r->held.data, r->held.size);
         r->held.size = 0;

@@ -27,6 +27,9 @@ typedef struct moe_reply_reader {
     moe_reply_text spaces; /* white space that may belong to the end of the reasoning */
     bool skips_space;      /* at the start of reasoning, and after it */
     bool starts;           /* no text has come yet */
+    bool keeps_markup; /* control tokens come as text, and messages to tools with their header */
+    bool to_tool;      /* of channels: the message is one */
+    bool is_bare;      /* of channels, with markup kept: no token of a frame has come yet */
     bool no_memory;
     moe_reply_text out[2]; /* by moe_reply_part */
 } moe_reply_reader;

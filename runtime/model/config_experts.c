@@ -142,6 +142,8 @@ static void read_forms(const moe_config_reader *r, moe_model_config *config)
 void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
+    config->output_norm_tensor =
+        family->output_norm != NULL ? family->output_norm : "output_norm.weight";
     config->ffn_norm_tensor = family->ffn_norm != NULL ? family->ffn_norm : "ffn_norm.weight";
     config->attn_post_norm_tensor = family->attn_post_norm;
     config->ffn_post_norm_tensor = family->ffn_post_norm;

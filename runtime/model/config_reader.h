@@ -31,7 +31,8 @@ bool moe_config_require(moe_config_reader *r, const char *suffix);
 /* The value, or `absent`. An array with an element for each layer is accepted if its elements are
  * equal. */
 uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
-/* The same, but a list's elements may differ: that of a layer, and the greatest of all. */
+/* The same for keys whose array may have different elements: the layer's own (layer_), and the
+ * greatest of all (most_). */
 uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t layer,
                               uint32_t absent);
 float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent);

@@ -43,9 +43,7 @@ typedef enum moe_family_keys {
     MOE_KEY_WINDOW_HEADS = 1 << 10,
     MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
     MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
-    MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
-    MOE_KEY_DELTA = 1 << 14 /* ssm.*, full_attention_interval, attention.recurrent_layers: layers
-                             * with a gated delta rule */
+    MOE_KEY_LIMITS = 1 << 13        /* swiglu_clamp_exp, swiglu_clamp_shexp */
 } moe_family_keys;
 
 typedef struct moe_family {
@@ -70,11 +68,17 @@ typedef struct moe_family {
     bool attention_sinks;
     moe_attention_gate attention_gate;
     bool sinks_optional;
+    moe_recurrence_kind recurrence;
     bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
     moe_rope_kind rope;
+    bool no_rope;            /* positions count only through states */
+    bool rope_if_finetuned;  /* likewise if rope.scaling.finetuned is false */
     bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */
     bool yarn_fractions;
-    const char *ffn_norm;       /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
+    bool rope_half_outside;  /* layers without a window turn half as many elements as those with one
+                              */
+    const char *output_norm; /* the tensor before the head; NULL: output_norm.weight */
+    const char *ffn_norm;    /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
     const char *attn_post_norm; /* NULL: none */
     const char *ffn_post_norm;
     const char *ffn_post_norm_older; /* its name in older files; NULL: none */
@@ -82,7 +86,7 @@ typedef struct moe_family {
     bool layer_scales;
     bool embedding_root;                /* embeddings are multiplied by sqrt(n_embd) */
     moe_gate_kind gate;                 /* when expert_gating_func is absent */
-    bool gate_takes_bias;               /* ... and the file has biases for the choice of experts */
+    bool gate_takes_bias;               /* `gate` holds for files with selection biases, too */
     bool gate_renormalise;              /* when expert_weights_norm is absent */
     bool logit_divisor;                 /* logits are divided by logit_scale, not multiplied */
     float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
@@ -105,6 +109,12 @@ typedef struct moe_family {
     uint32_t sigmoid_n_layer;
     uint32_t sigmoid_n_expert;
 } moe_family;
+
+/* Layers with a state are those without heads of keys, of which there is a list. */
+static inline bool moe_family_lists_states(const moe_family *family)
+{
+    return family->recurrence > MOE_RECURRENCE_DELTA;
+}
 
 /* NULL if no family has this architecture. */
 const moe_family *moe_family_find(const char *architecture);

@@ -47,7 +47,8 @@ struct moe_gguf {
     moe_gguf_tensor *tensors;        /* of all parts, in order */
     size_t n_tensors;
     moe_gguf_index tensor_index;
-    char *overrides; /* texts of moe_gguf_override(); keys and values point into it */
+    size_t n_file_kvs; /* of the first part's metadata: those behind were added as overrides */
+    char *overrides;   /* texts of moe_gguf_override(); keys and values point into it */
 };
 
 /* Returned by moe_gguf_header_parse() when the bytes in memory end before the header does. */

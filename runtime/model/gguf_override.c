@@ -119,6 +119,7 @@ int moe_gguf_override(moe_gguf *gguf, const moe_metadata_override *overrides, si
     if (gguf->overrides == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the metadata overrides");
     }
+    gguf->n_file_kvs = gguf->parts[0].header.n_kvs;
     char *place = gguf->overrides;
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         moe_gguf_kv kv = copy_kv(&place, &overrides[i]);

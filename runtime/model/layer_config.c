@@ -40,10 +40,26 @@ static bool has_window(moe_config_reader *r, uint32_t layer)
     return r->family->window_last ? layer % value > 0 : layer % value < value - 1;
 }
 
+/* A list of heads of keys, which says 0 for layers with a state. */
+static void read_listed_heads(moe_config_reader *r, uint32_t l, moe_heads *heads)
+{
+    uint32_t n_kv = moe_config_layer_u32(r, "attention.head_count_kv", l, heads->n_kv);
+    if (r->status == MOE_OK && n_kv != 0 && heads->n % n_kv != 0) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "key '%s' is %" PRIu32 " in layer %" PRIu32
+                             ", which does not divide the %" PRIu32 " heads",
+                             r->key, n_kv, l, heads->n);
+    }
+    heads->n_kv = n_kv != 0 ? n_kv : heads->n_kv;
+}
+
 static void read_heads(moe_config_reader *r, const moe_model_config *config, uint32_t l,
                        bool inside, moe_heads *heads)
 {
     *heads = (moe_heads){config->n_head, config->n_head_kv, config->head_dim_k, config->head_dim_v};
+    if (moe_family_lists_states(r->family) && config->attention == MOE_ATTENTION_GQA) {
+        read_listed_heads(r, l, heads);
+    }
     if ((r->family->keys & MOE_KEY_WINDOW_HEADS) == 0) {
         return;
     }
@@ -83,9 +99,15 @@ static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer
 }
 
 /* Whether the layer has a state in place of keys and values: a list tells, or a period, whose last
- * layer has attention. */
+ * layer has attention. In other families the layer then has no heads of keys. */
 static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval)
 {
+    if (moe_family_lists_states(r->family)) {
+        return moe_config_layer_u32(r, "attention.head_count_kv", layer, 1) == 0;
+    }
+    if (r->family->recurrence == MOE_RECURRENCE_NONE) {
+        return false;
+    }
     const moe_gguf_kv *list = moe_config_find(r, "attention.recurrent_layers");
     int64_t value = 0;
     if (list == NULL || list->type != MOE_GGUF_ARRAY) {
@@ -102,15 +124,17 @@ static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval
 
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
 {
+    bool no_rope = r->family->no_rope || (r->family->rope_if_finetuned &&
+                                          !moe_config_bool(r, "rope.scaling.finetuned", true));
     bool latent = config->attention == MOE_ATTENTION_MLA;
-    bool delta = (r->family->keys & MOE_KEY_DELTA) != 0;
+    bool delta = r->family->recurrence == MOE_RECURRENCE_DELTA;
     uint32_t interval = delta ? moe_config_u32(r, "full_attention_interval", 4) : 0;
     if (r->status == MOE_OK && delta && interval == 0) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is 0", r->key);
     }
     for (uint32_t l = 0; l < config->n_layer && r->status == MOE_OK; l++) {
         moe_layer_kind *layer = &config->layers[l];
-        bool recurrent = delta && is_recurrent(r, l, interval);
+        bool recurrent = is_recurrent(r, l, interval);
         layer->mixer = recurrent ? MOE_MIXER_RECURRENT
                        : latent  ? MOE_MIXER_LATENT
                                  : MOE_MIXER_ATTENTION;
@@ -121,7 +145,7 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->window = inside && !chunks ? config->attention_window : 0;
         layer->chunk = inside && chunks ? config->attention_window : 0;
         bool leads = r->family->rope_in_dense_lead && l < config->n_dense_lead;
-        layer->no_rope = windows && r->family->rope_in_windows && !inside && !leads;
+        layer->no_rope = no_rope || (windows && r->family->rope_in_windows && !inside && !leads);
         layer->window_rope = config->window_rope && inside;
         layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l);
         layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l);

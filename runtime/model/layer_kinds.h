@@ -45,6 +45,16 @@ typedef struct moe_layer_kind {
     bool scales_queries; /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
 
+/* What a recurrent layer's state is. A model has one kind. */
+typedef enum moe_recurrence_kind {
+    MOE_RECURRENCE_NONE,
+    MOE_RECURRENCE_DELTA,       /* gated delta rule */
+    MOE_RECURRENCE_CONVOLUTION, /* a short convolution between two gates, and nothing else */
+    MOE_RECURRENCE_SPACE,       /* state space (Mamba-2) */
+    MOE_RECURRENCE_CHANNELS,    /* delta rule with a decay for each row of a state (KDA) */
+    MOE_RECURRENCES
+} moe_recurrence_kind;
+
 /* Sizes of a recurrent layer. For each such layer a sequence has
  *
  *    state [n_head][key_dim][value_dim] | tail [conv_kernel - 1][conv_channels]     floats
@@ -54,10 +64,13 @@ typedef struct moe_layer_kind {
  * model.
  *
  * Gated delta rule: key_dim and value_dim are those of a value head, conv_channels is the width of
- * queries, keys and values together, and n_gates is 2 * n_head (decay and beta). Mamba-2: key_dim
- * is the size of the state, value_dim a head's width, conv_channels is d_inner + 2 * n_groups *
- * d_state, and n_gates is n_head (the time step). */
+ * queries, keys and values together, and n_gates is 2 * n_head (decay and beta). State space:
+ * likewise; key_dim is the size of a state, n_key_head counts groups, n_gates is n_head (the time
+ * step). Decays of channels: all heads have keys of their own, as wide as their values, and n_gates
+ * is n_head * (1 + key_dim) (beta, then decays). Short convolution: there are no heads and gates,
+ * and conv_channels is n_embd. */
 typedef struct moe_recurrence {
+    moe_recurrence_kind kind;
     uint32_t n_head;
     uint32_t key_dim;
     uint32_t value_dim;
@@ -77,6 +90,28 @@ static inline size_t moe_recurrence_state_floats(const moe_recurrence *r)
 {
     size_t tail = r->conv_kernel > 0 ? (size_t)(r->conv_kernel - 1) * r->conv_channels : 0;
     return (size_t)r->n_head * r->key_dim * r->value_dim + tail;
+}
+
+/* What a token's states put out. */
+static inline size_t moe_recurrence_out_floats(const moe_recurrence *r)
+{
+    return r->kind == MOE_RECURRENCE_CONVOLUTION ? r->conv_channels
+                                                 : (size_t)r->n_head * r->value_dim;
+}
+
+/* A row of projections that are put in order after the product. */
+static inline size_t moe_recurrence_part_floats(const moe_recurrence *r)
+{
+    if (r->kind == MOE_RECURRENCE_CONVOLUTION) {
+        return r->conv_channels;
+    }
+    if (r->kind == MOE_RECURRENCE_SPACE) {
+        return 0;
+    }
+    if (r->kind == MOE_RECURRENCE_CHANNELS) {
+        return r->conv_channels + 2 * (size_t)r->key_dim + r->n_head;
+    }
+    return r->in_groups ? r->conv_channels + moe_recurrence_out_floats(r) : r->n_gates;
 }
 
 static inline size_t moe_recurrence_input_floats(const moe_recurrence *r)

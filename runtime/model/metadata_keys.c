@@ -14,8 +14,14 @@
 #define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
 #define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
 /* MOE_SHARED_TENSORS: the tensors tell everything that the keys would */
-#define READ_BY_TENSORS (1u << 20)
-#define READ_BY_ALL     UINT32_MAX
+#define READ_BY_TENSORS   (1u << 20)
+#define READ_BY_DELTA     (1u << 21)
+#define READ_BY_CONV      (1u << 22)
+#define READ_BY_SPACE     (1u << 23)
+#define READ_BY_CHANNELS  (1u << 25)
+#define READ_BY_FINETUNED (1u << 24) /* rope_if_finetuned */
+#define READ_BY_STATES    (READ_BY_DELTA | READ_BY_SPACE)
+#define READ_BY_ALL       UINT32_MAX
 
 typedef enum key_rule {
     KEY_HARMLESS, /* has no effect if it is not read */
@@ -112,7 +118,7 @@ static const key_row rows[] = {
 
     /* Attention */
     READ("attention.head_count", "heads"),
-    READ_BY("attention.head_count_kv", READ_BY_GQA, KEY_HARMLESS, 0,
+    READ_BY("attention.head_count_kv", READ_BY_GQA | READ_BY_CHANNELS, KEY_HARMLESS, 0,
             "latent attention keeps one row for all heads"),
     READ("attention.key_length", "a key's width"),
     READ("attention.value_length", "a value's width"),
@@ -146,9 +152,9 @@ static const key_row rows[] = {
     ROW("attention.value_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
         "attention.value_length", "other widths in layers with a window"),
     ZERO("attention.shared_kv_layers", "layers that share keys and values"),
-    READ_BY("attention.recurrent_layers", MOE_KEY_DELTA, KEY_NEUTRAL, 0,
+    READ_BY("attention.recurrent_layers", READ_BY_DELTA, KEY_NEUTRAL, 0,
             "layers without attention"),
-    READ_BY("full_attention_interval", MOE_KEY_DELTA, KEY_NEUTRAL, 1, "layers without attention"),
+    READ_BY("full_attention_interval", READ_BY_DELTA, KEY_NEUTRAL, 1, "layers without attention"),
     READ_BY("attention.indexer.*", MOE_KEY_INDEXER, KEY_NEUTRAL, 0,
             "attention to chosen positions only"),
     ZERO("attention.compress_*", "compressed attention"),
@@ -178,17 +184,21 @@ static const key_row rows[] = {
             "YaRN's factor on attention's scale"),
     ONE("rope.scaling.yarn_ext_factor", "another blend of YaRN's frequencies"),
     ZERO_OR_ONE("rope.scaling.alpha", "another base of the frequencies"),
-    HARMLESS("rope.scaling.finetuned", "it says how the model was trained, and asks for nothing"),
+    READ_BY("rope.scaling.finetuned", READ_BY_FINETUNED, KEY_HARMLESS, 0,
+            "it says how the model was trained, and asks for nothing"),
 
     /* Other kinds of model, whose tensors would be refused, too. */
-    READ_BY("ssm.conv_kernel", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.state_size", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.group_count", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.time_step_rank", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.inner_size", MOE_KEY_DELTA, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.conv_kernel", READ_BY_STATES | READ_BY_CHANNELS, KEY_NEUTRAL, 0,
+            "recurrent layers"),
+    READ_BY("ssm.state_size", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.group_count", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.time_step_rank", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.inner_size", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("ssm.*", "recurrent layers"),
+    READ_BY("kda.head_dim", READ_BY_CHANNELS, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("kda.*", "recurrent layers"),
     ZERO("wkv.*", "recurrent layers"),
+    READ_BY("shortconv.l_cache", READ_BY_CONV, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("shortconv.*", "recurrent layers"),
     ZERO("time_mix_extra_dim", "recurrent layers"),
     ZERO("time_decay_extra_dim", "recurrent layers"),
@@ -216,7 +226,9 @@ const char *moe_metadata_key_at(size_t i, const char **why)
     if (i >= N_ROWS) {
         return NULL;
     }
-    *why = rows[i].why;
+    if (why != NULL) {
+        *why = rows[i].why;
+    }
     return rows[i].suffix;
 }
 
@@ -249,9 +261,27 @@ static unsigned reads_of(const moe_family *family)
     reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
+    static const unsigned of_states[MOE_RECURRENCES] = {
+        [MOE_RECURRENCE_DELTA] = READ_BY_DELTA,
+        [MOE_RECURRENCE_CONVOLUTION] = READ_BY_CONV,
+        [MOE_RECURRENCE_SPACE] = READ_BY_SPACE,
+        [MOE_RECURRENCE_CHANNELS] = READ_BY_CHANNELS,
+    };
+    reads |= of_states[family->recurrence];
+    reads |= family->rope_if_finetuned ? READ_BY_FINETUNED : 0;
     bool tensors = family->shared == MOE_SHARED_TENSORS || family->shared == MOE_SHARED_DENSE;
     reads |= tensors ? READ_BY_TENSORS : 0;
     return reads;
+}
+
+static bool is_read(const key_row *row, const moe_family *family)
+{
+    return row->readers == READ_BY_ALL || (row->readers & reads_of(family)) != 0;
+}
+
+bool moe_metadata_key_is_read(size_t i, const moe_family *family)
+{
+    return i < N_ROWS && is_read(&rows[i], family);
 }
 
 static bool is_one_of(moe_string_view text, const char *texts)
@@ -319,6 +349,14 @@ static const char *suffix_of(const moe_family *family, const moe_gguf_kv *kv, si
     return kv->key.data + n + 1;
 }
 
+bool moe_metadata_key_can_be_refused(const moe_family *family, const moe_gguf_kv *kv)
+{
+    size_t size = 0;
+    const char *suffix = suffix_of(family, kv, &size);
+    const key_row *row = suffix != NULL ? find_row(suffix, size) : NULL;
+    return row != NULL && row->otherwise == KEY_NEUTRAL && !is_read(row, family);
+}
+
 static moe_key_use use_of(const moe_family *family, const moe_gguf *gguf, const moe_gguf_kv *kv,
                           const char **why, float *value)
 {
@@ -333,7 +371,7 @@ static moe_key_use use_of(const moe_family *family, const moe_gguf *gguf, const 
         return MOE_KEY_USE_UNKNOWN;
     }
     *why = row->why;
-    if (row->readers == READ_BY_ALL || (row->readers & reads_of(family)) != 0) {
+    if (is_read(row, family)) {
         return MOE_KEY_USE_READ;
     }
     bool harmless = row->otherwise == KEY_HARMLESS || is_neutral(row, family, gguf, kv, value);

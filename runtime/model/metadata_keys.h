@@ -22,8 +22,12 @@ moe_key_use moe_metadata_key_use(const moe_family *family, const moe_gguf *gguf,
 /* Fails, naming key and value, if the file has a key that is refused. */
 void moe_metadata_refuse_keys(moe_config_reader *r);
 
-/* The table, for tests: row i's suffix ("ssm.*" stands for all that begin so), or NULL after the
- * last, and its reason. */
+/* Row i's suffix ("ssm.*" stands for all that begin so), or NULL after the last; *why, which may be
+ * NULL, gets its reason. */
 const char *moe_metadata_key_at(size_t i, const char **why);
+/* Whether models of the family read row i's keys. */
+bool moe_metadata_key_is_read(size_t i, const moe_family *family);
+/* Whether some value of this key is refused for the family. */
+bool moe_metadata_key_can_be_refused(const moe_family *family, const moe_gguf_kv *kv);
 
 #endif

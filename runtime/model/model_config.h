@@ -100,7 +100,7 @@ typedef struct moe_model_config {
     float embedding_scale; /* 1 unless the file says otherwise */
     float residual_scale;  /* of attention and feed-forward outputs; default 1 */
     float logit_scale;     /* default 1 */
-    float logit_cap;       /* of the scaled logits, softly; 0: none */
+    float logit_cap;       /* soft cap of the scaled logits; 0: none */
     bool tied_output;      /* the head is the token embedding */
 
     /* Attention. Layers may have fewer heads (moe_layer_kind.heads): these are the most and the
@@ -136,6 +136,7 @@ typedef struct moe_model_config {
     /* Rotary embedding of the last n_rot elements of an MLA key, else the first of each head. */
     moe_rope_kind rope;
     uint32_t n_rot;
+    uint32_t n_rope_factors; /* of the file's rope_freqs; the first n_rot / 2 are used */
     float rope_freq_base;
     moe_rope_scaling_kind rope_scaling;
     float rope_factor; /* >= 1; positions are divided by it */
@@ -150,12 +151,13 @@ typedef struct moe_model_config {
     float window_freq_base;
 
     /* Norms, by their tensors' names after "blk.N."; constants */
+    const char *output_norm_tensor; /* before the head; the whole name */
     const char *ffn_norm_tensor;
     const char *attn_post_norm_tensor; /* of attention's output; NULL: there is none */
     const char *ffn_post_norm_tensor;  /* of the feed-forward block's output; likewise */
     /* The feed-forward block reads what attention reads. It has no norm then. */
     bool parallel_residual;
-    bool layer_scales; /* layers may have a factor of what they leave in the residual stream */
+    bool layer_scales; /* layers may multiply the residual stream when they end */
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
@@ -174,7 +176,7 @@ typedef struct moe_model_config {
     const char *experts_norm_tensor;
     moe_router_input router_input;
     float router_scale;     /* of the router's logits; default 1 */
-    float router_cap;       /* of the router's logits, softly; 0: none */
+    float router_cap;       /* soft cap of the router's logits; 0: none */
     bool expert_scales;     /* files may have a factor of each expert's weight */
     bool expert_biases;     /* of the router and of the experts' products */
     bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
@@ -200,7 +202,7 @@ typedef struct moe_model_config {
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
 /* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
- * file's rope_freqs tensor ([n_rot / 2]) or NULL. */
+ * file's rope_freqs tensor ([n_rope_factors]) or NULL. */
 void moe_rope_frequencies(const moe_model_config *config, const float *factors, float *frequencies);
 /* Those of window_rope: window_n_rot / 2 values. */
 void moe_window_frequencies(const moe_model_config *config, float *frequencies);

@@ -171,7 +171,8 @@ static void read_window_heads(moe_config_reader *r, moe_model_config *config)
 static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
 {
     bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
-    config->n_head_kv = differ ? moe_config_most_u32(r, "attention.head_count_kv", config->n_head)
+    bool listed = differ || moe_family_lists_states(r->family);
+    config->n_head_kv = listed ? moe_config_most_u32(r, "attention.head_count_kv", config->n_head)
                                : moe_config_u32(r, "attention.head_count_kv", config->n_head);
     bool stated =
         moe_config_has(r, "attention.key_length") && moe_config_has(r, "attention.value_length");
@@ -189,6 +190,12 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, config->head_dim_k);
     if (differ) {
         read_window_heads(r, config);
+    }
+    config->n_rope_factors = max_u32(config->n_rot, config->window_n_rot) / 2;
+    if (r->family->rope_half_outside) {
+        config->n_rot /= 2;
+    } else {
+        config->n_rope_factors = config->n_rot / 2;
     }
 }
 
@@ -219,6 +226,7 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     if (r->status != MOE_OK) {
         return;
     }
+    config->n_rope_factors = config->n_rot / 2;
     config->qk_nope_dim = key - config->n_rot;
     config->head_dim_k = config->kv_lora_rank + config->n_rot;
     config->head_dim_v = config->kv_lora_rank;

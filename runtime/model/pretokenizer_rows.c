@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The patterns by name, from each tokenizer's published expression. Some names that llama.cpp knows
- * are missing: gemma4, sarvam-moe and granite-embed-multi-311m merge characters instead of bytes,
- * and whitespace, roberta-bpe, jina-v1-en and jina-v2-code belong to models that do not write text.
- */
+/* The patterns by name, from each tokenizer's published expression. Of the names that llama.cpp
+ * knows one is missing: "whitespace" comes with a tokenizer.ggml.model of its own, of a model that
+ * does not write text. */
 #include "runtime/model/pretokenizer_rows.h"
 
 /* PCRE2's \s also matches U+180E, which Unicode no longer counts as a space; the published patterns
@@ -88,7 +87,8 @@
 
 const moe_pretokenizer moe_pretokenizer_rows[] = {
     {.names = "gpt-2 gpt2 mpt jais trillion granite-docling phi-2 jina-es jina-de jina-v2-es "
-              "jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4",
+              "jina-v2-de gigachat a.x-4.0 mellum modern-bert exaone4 roberta-bpe jina-v1-en "
+              "jina-v2-code",
      .patterns = {GPT2}},
     {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
      .whole_words = true,
@@ -174,6 +174,8 @@ const moe_pretokenizer moe_pretokenizer_rows[] = {
      .patterns = {"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3}},
     {.names = "spark2_5",
      .patterns = {"\\p{N}{1,3}", DEEPSEEK3_CJK, DEEPSEEK3_WORDS "|[\\r\\n]" TAIL, "\\p{N}"}},
+    {.names = "gemma4 granite-embed-multi-311m", .add_bos = true, .by_characters = true},
+    {.names = "sarvam-moe", .by_characters = true},
     {.names = "default",
      .patterns = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
 };

@@ -69,12 +69,15 @@ int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer
         PCRE2_SIZE at;
         pcre2_code *compiled =
             pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &number, &at, NULL);
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY | PCRE2_NEVER_BACKSLASH_C,
+                          &number, &at, NULL);
         if (compiled == NULL) {
             moe_pretokenizer_free(&code);
-            return moe_fail(err, MOE_ERR_INTERNAL,
-                            "pre-tokenizer pattern refused by PCRE2 (error %d at %zu)", number,
-                            (size_t)at);
+            return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                            "an expression of the pre-tokenizer '%s' is refused by PCRE2 (error %d "
+                            "at %zu); options.metadata_overrides can name one that cuts words "
+                            "alike (tokenizer.ggml.pre=str:NAME)",
+                            pretokenizer->names, number, (size_t)at);
         }
         /* Without JIT the interpreter gives the same matches. */
         (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);

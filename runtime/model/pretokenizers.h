@@ -18,6 +18,9 @@ typedef struct moe_pretokenizer {
     bool nfc;          /* the text is normalised to NFC first */
     bool whole_words;  /* a word that is itself a token is not merged from pieces */
     bool add_bos;      /* default if the metadata does not say */
+    /* No words are cut: neighbouring characters of the whole text merge (tokenizer_characters.c).
+     */
+    bool by_characters;
     const char *patterns[MOE_PRETOKENIZER_MAX_PATTERNS];
 } moe_pretokenizer;
 

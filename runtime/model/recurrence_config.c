@@ -1,34 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* The sizes of layers with a gated delta rule. Their keys are those of Mamba: state_size is the
- * width of a head's keys, group_count the number of key heads, time_step_rank that of heads, and
- * inner_size what all heads' values take. */
+/* The sizes of recurrent layers. Those with heads have Mamba's keys: state_size is the width of a
+ * head's keys, group_count the number of key heads, time_step_rank that of heads, and inner_size
+ * what all heads' values take. */
 #include <inttypes.h>
 
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
 
-static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t most)
+static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most)
 {
     uint32_t value = moe_config_need_u32(r, suffix);
-    if (r->status == MOE_OK && (value == 0 || value > most)) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_UNSUPPORTED,
-                     "key '%s' is %" PRIu32 "; supported are 1 to %" PRIu32, r->key, value, most);
+    if (r->status == MOE_OK && (value < least || value > most)) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' is %" PRIu32 "; supported are %" PRIu32 " to %" PRIu32,
+                             r->key, value, least, most);
     }
     return value;
 }
 
-void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
+static void read_heads(moe_config_reader *r, moe_recurrence *c)
 {
-    moe_recurrence *c = &config->recurrence;
-    if ((r->family->keys & MOE_KEY_DELTA) == 0) {
-        return;
-    }
-    c->conv_kernel = read_size(r, "ssm.conv_kernel", MOE_RECURRENCE_MAX_KERNEL);
-    c->key_dim = read_size(r, "ssm.state_size", MOE_RECURRENCE_MAX_DIM);
-    c->n_key_head = read_size(r, "ssm.group_count", MOE_CONFIG_MAX_HEADS);
-    c->n_head = read_size(r, "ssm.time_step_rank", MOE_CONFIG_MAX_HEADS);
-    uint32_t inner = read_size(r, "ssm.inner_size", MOE_CONFIG_MAX_DIMENSION);
+    c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);
+    c->key_dim = read_size(r, "ssm.state_size", 1, MOE_RECURRENCE_MAX_DIM);
+    c->n_key_head = read_size(r, "ssm.group_count", 1, MOE_CONFIG_MAX_HEADS);
+    c->n_head = read_size(r, "ssm.time_step_rank", 1, MOE_CONFIG_MAX_HEADS);
+    uint32_t inner = read_size(r, "ssm.inner_size", 1, MOE_CONFIG_MAX_DIMENSION);
     if (r->status != MOE_OK) {
         return;
     }
@@ -44,7 +40,35 @@ void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
         return;
     }
     c->conv_channels = 2 * c->n_key_head * c->key_dim + inner;
-    c->n_gates = 2 * c->n_head;
+    c->n_gates = c->kind == MOE_RECURRENCE_SPACE ? c->n_head : 2 * c->n_head;
     c->tiled = r->family->heads_tiled;
-    c->in_groups = moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
+    c->in_groups = c->kind == MOE_RECURRENCE_DELTA &&
+                   moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
+}
+
+/* The recurrent heads are as many as attention's. */
+static void read_channels(moe_config_reader *r, const moe_model_config *config, moe_recurrence *c)
+{
+    c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);
+    c->key_dim = read_size(r, "kda.head_dim", 1, MOE_RECURRENCE_MAX_DIM);
+    c->value_dim = c->key_dim;
+    c->n_head = config->n_head;
+    c->n_key_head = config->n_head;
+    c->conv_channels = 3 * c->n_head * c->key_dim;
+    c->n_gates = c->n_head + c->n_head * c->key_dim;
+}
+
+void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
+{
+    moe_recurrence *c = &config->recurrence;
+    c->kind = r->family->recurrence;
+    if (c->kind == MOE_RECURRENCE_DELTA || c->kind == MOE_RECURRENCE_SPACE) {
+        read_heads(r, c);
+    } else if (c->kind == MOE_RECURRENCE_CHANNELS) {
+        read_channels(r, config, c);
+    } else if (c->kind == MOE_RECURRENCE_CONVOLUTION) {
+        /* With one weight for each channel there would be no state. */
+        c->conv_kernel = read_size(r, "shortconv.l_cache", 2, MOE_RECURRENCE_MAX_KERNEL);
+        c->conv_channels = config->n_embd;
+    }
 }

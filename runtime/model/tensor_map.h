@@ -58,18 +58,41 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_DELTA_BA,   /* [2 * n_head][n_embd]: for each key head its heads' beta, then decay */
     MOE_LAYER_DELTA_BETA, /* or [n_head][n_embd] each */
     MOE_LAYER_DELTA_ALPHA,
-    MOE_LAYER_DELTA_CONV,    /* [conv_channels][conv_kernel] F32 */
-    MOE_LAYER_DELTA_DECAY,   /* [n_head] F32 */
-    MOE_LAYER_DELTA_DT_BIAS, /* [n_head] F32 */
-    MOE_LAYER_DELTA_NORM,    /* [value_dim] F32 */
-    MOE_LAYER_DELTA_OUT,     /* [n_embd][n_head * value_dim] */
+    MOE_LAYER_DELTA_CONV,      /* [conv_channels][conv_kernel] F32 */
+    MOE_LAYER_DELTA_DECAY,     /* [n_head] F32 */
+    MOE_LAYER_DELTA_DT_BIAS,   /* [n_head] F32 */
+    MOE_LAYER_DELTA_NORM,      /* [value_dim] F32 */
+    MOE_LAYER_DELTA_OUT,       /* [n_embd][n_head * value_dim] */
+    MOE_LAYER_SPACE_IN,        /* Mamba-2: [n_head * value_dim + conv_channels + n_head][n_embd] */
+    MOE_LAYER_SPACE_CONV_BIAS, /* [conv_channels] F32, optional */
+    MOE_LAYER_SPACE_DECAY,     /* [n_head] F32 */
+    MOE_LAYER_SPACE_SKIP,      /* [n_head] F32 */
+    MOE_LAYER_SPACE_NORM,      /* [n_key_head][n_head * value_dim / n_key_head] F32 */
+    MOE_LAYER_CHANNEL_Q,       /* KDA: [n_head * value_dim][n_embd], and the two that follow */
+    MOE_LAYER_CHANNEL_K,
+    MOE_LAYER_CHANNEL_V,
+    MOE_LAYER_CHANNEL_CONV_Q, /* [n_head * value_dim][conv_kernel] F32 each */
+    MOE_LAYER_CHANNEL_CONV_K,
+    MOE_LAYER_CHANNEL_CONV_V,
+    MOE_LAYER_CHANNEL_F_A, /* decays, first step: [value_dim][n_embd] */
+    MOE_LAYER_CHANNEL_F_B, /* [n_head * value_dim][value_dim] */
+    MOE_LAYER_CHANNEL_G_A, /* gate of the output, likewise */
+    MOE_LAYER_CHANNEL_G_B,
+    MOE_LAYER_CHANNEL_BETA,    /* [n_head][n_embd] */
+    MOE_LAYER_CHANNEL_DECAY,   /* [n_head] F32 */
+    MOE_LAYER_CHANNEL_DT_BIAS, /* [n_head * value_dim] F32 */
+    MOE_LAYER_CHANNEL_NORM,    /* [value_dim] F32 */
+    MOE_LAYER_CHANNEL_OUT,     /* [n_embd][n_head * value_dim] */
+    MOE_LAYER_CONV_IN,         /* recurrent, a short convolution alone: [3 * n_embd][n_embd] */
+    MOE_LAYER_CONV_TAPS,       /* [n_embd][conv_kernel] F32 */
+    MOE_LAYER_CONV_OUT,        /* [n_embd][n_embd] */
     MOE_LAYER_FFN_NORM,
     MOE_LAYER_FFN_NORM_BIAS,
     MOE_LAYER_FFN_POST_NORM,
     MOE_LAYER_EXPERTS_NORM,      /* of the routed experts' input, if it is their own */
     MOE_LAYER_EXPERTS_POST_NORM, /* of their output */
     MOE_LAYER_SHARED_POST_NORM,  /* of the shared expert's output */
-    MOE_LAYER_OUT_SCALE,         /* [1] F32: of what the layer leaves in the residual stream */
+    MOE_LAYER_OUT_SCALE,         /* [1] F32: factor of the residual stream behind the layer */
     MOE_LAYER_FFN_GATE,          /* dense layers: [n_ff_dense][n_embd] */
     MOE_LAYER_FFN_UP,
     MOE_LAYER_FFN_DOWN,              /* [n_embd][n_ff_dense] */
@@ -104,6 +127,14 @@ typedef struct moe_layer_map {
     moe_expert_ref *experts; /* [n_expert], NULL in a layer without experts */
 } moe_layer_map;
 
+/* What joins a hidden state and a token to the input of a drafting layer. */
+typedef enum moe_draft_tensor {
+    MOE_DRAFT_JOIN,        /* [n_embd][2 * n_embd]: of the normed embedding and hidden state */
+    MOE_DRAFT_TOKEN_NORM,  /* [n_embd] F32: of the embedding */
+    MOE_DRAFT_HIDDEN_NORM, /* [n_embd] F32 */
+    MOE_DRAFT_TENSORS
+} moe_draft_tensor;
+
 typedef struct moe_tensor_map {
     moe_tensor_ref token_embedding; /* [n_vocab][n_embd] */
     moe_tensor_ref output_norm;
@@ -112,6 +143,7 @@ typedef struct moe_tensor_map {
     moe_tensor_ref output_bias;      /* [n_vocab] F32, optional */
     moe_tensor_ref rope_freqs;       /* optional, [n_rot / 2] F32 */
     moe_tensor_ref rope_freqs_long;  /* ... for contexts beyond the original one; optional */
+    moe_tensor_ref draft[MOE_DRAFT_TENSORS]; /* of a drafting layer's map; else absent */
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;
@@ -130,6 +162,12 @@ typedef struct moe_tensor_map {
  * config->tied_output. */
 int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
                          moe_error *err);
+/* The map of the layer that stands behind the model's last one and predicts further tokens (keys
+ * "nextn"), in the model's files or in one of its own. config: in, the model's; out, that of a
+ * model of this layer alone. The map's output_norm is the layer's own; token_embedding and output
+ * are absent unless the layer brings its own. */
+int moe_tensor_map_build_draft(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                               moe_error *err);
 void moe_tensor_map_free(moe_tensor_map *map);
 
 /* What multiplies the products of a matrix; 0: nothing does. */
@@ -139,6 +177,10 @@ static inline float moe_tensor_scale_of(const moe_tensor_map *map, const moe_ten
 }
 
 /* Bytes of one expert: its three parts. */
-uint64_t moe_expert_ref_bytes(const moe_expert_ref *expert);
+static inline uint64_t moe_expert_ref_bytes(const moe_expert_ref *expert)
+{
+    return expert->parts[MOE_EXPERT_GATE].size + expert->parts[MOE_EXPERT_UP].size +
+           expert->parts[MOE_EXPERT_DOWN].size;
+}
 
 #endif

@@ -99,9 +99,8 @@ static int take(builder *b, const char *name, const shape *expected, moe_tensor_
     }
     if (moe_dtype_info_of(tensor->type) == NULL) {
         return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
-                        "tensor '%s' is of type %s (%" PRIu32 "), which is not supported: use a "
-                        "file quantised to another type, for example Q4_K",
-                        name, moe_dtype_name(tensor->type), tensor->type);
+                        "tensor '%s' is of type %s (%" PRIu32 "), which is not supported: %s", name,
+                        moe_dtype_name(tensor->type), tensor->type, moe_dtype_advice(tensor->type));
     }
     if (expected->vector && need_f32(b, name, tensor->type) != MOE_OK) {
         return MOE_ERR_UNSUPPORTED;
@@ -192,12 +191,12 @@ static int take_resident(builder *b, const char *name, const shape *expected, bo
     return status;
 }
 
-/* Biases, and factors of rotary frequencies. */
+/* Finds the model's optional tensors: biases, and factors of rotary frequencies. */
 static int map_optional_globals(builder *b, const moe_model_config *config)
 {
     moe_tensor_map *map = b->map;
     bool means = config->norm == MOE_NORM_MEAN;
-    shape factors = {config->n_rot / 2, 1, 1, true};
+    shape factors = {config->n_rope_factors, 1, 1, true};
     shape embedding = {config->n_embd, 1, 1, true};
     shape vocabulary = {config->n_vocab, 1, 1, true};
     const struct {
@@ -232,7 +231,7 @@ static int map_globals(builder *b, moe_model_config *config)
     shape norm = {config->n_embd, 1, 1, true};
     int status = take_resident(b, "token_embd.weight", &matrix, false, &map->token_embedding);
     if (status == MOE_OK) {
-        status = take_resident(b, "output_norm.weight", &norm, false, &map->output_norm);
+        status = take_resident(b, config->output_norm_tensor, &norm, false, &map->output_norm);
     }
     if (status == MOE_OK) {
         status = take_resident(b, "output.weight", &matrix, true, &map->output);
@@ -408,7 +407,7 @@ static int map_layer(builder *b, uint32_t index)
 {
     char name[NAME_ROOM];
     moe_layer_map *layer = &b->map->layers[index];
-    unsigned traits = moe_layer_traits(b->config, index);
+    uint64_t traits = moe_layer_traits(b->config, index);
     moe_tensor_dims(b->config, index, b->dims);
     if (b->config->layers[index].mixer == MOE_MIXER_LATENT) {
         traits |= kv_trait(b, index);
@@ -424,7 +423,7 @@ static int map_layer(builder *b, uint32_t index)
         const moe_tensor_row *row = &moe_tensor_rows[t];
         bool optional = moe_tensor_is_optional(b->config, (moe_layer_tensor)t);
         bool mapped = layer->tensors[t].size > 0; /* a part of attn_qkv */
-        unsigned needed = row->traits & ~(unsigned)(MOE_TRAIT_OPTIONAL | MOE_TRAIT_F32);
+        uint64_t needed = row->traits & ~(uint64_t)(MOE_TRAIT_OPTIONAL | MOE_TRAIT_F32);
         if (mapped || (needed & ~traits) != 0) {
             continue;
         }
@@ -508,6 +507,119 @@ int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const mo
     return status;
 }
 
+/* ---- The drafting layer ---- */
+
+/* The layer's kind: that of the model's last layer with attention; the file says whether its
+ * network is dense. */
+static int draft_kind(const moe_model_config *config, const moe_gguf *gguf, moe_layer_kind *kind,
+                      uint32_t *n_ff_dense, moe_error *err)
+{
+    char name[NAME_ROOM];
+    uint32_t last = config->n_layer;
+    while (last > 0 && config->layers[last - 1].mixer == MOE_MIXER_RECURRENT) {
+        last--;
+    }
+    if (last == 0 || config->attention_window > 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "drafting layers of %s models are not run: %s; draft in another way",
+                        config->family,
+                        last == 0 ? "the model has no layer with attention"
+                                  : "which window they have is in no key");
+    }
+    *kind = config->layers[last - 1];
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", config->n_layer);
+    bool routed = config->n_expert > 0 && moe_gguf_find_tensor(gguf, name) != NULL;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate.weight", config->n_layer);
+    const moe_gguf_tensor *gate = moe_gguf_find_tensor(gguf, name);
+    kind->feed_forward = !routed                   ? MOE_FEED_FORWARD_DENSE
+                         : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
+                                                   : MOE_FEED_FORWARD_ROUTED;
+    if (!routed && gate != NULL && gate->dims[1] > 0 && gate->dims[1] <= UINT32_MAX / 2) {
+        *n_ff_dense = (uint32_t)gate->dims[1];
+    }
+    return MOE_OK;
+}
+
+static int map_draft_tensors(builder *b, uint32_t index)
+{
+    moe_tensor_map *map = b->map;
+    const uint64_t n = b->config->n_embd;
+    const struct {
+        const char *name;
+        shape expected;
+        moe_tensor_ref *ref;
+        bool optional;
+    } rows[] = {
+        {"eh_proj", {2 * n, n, 1, false}, &map->draft[MOE_DRAFT_JOIN], false},
+        {"enorm", {n, 1, 1, true}, &map->draft[MOE_DRAFT_TOKEN_NORM], false},
+        {"hnorm", {n, 1, 1, true}, &map->draft[MOE_DRAFT_HIDDEN_NORM], false},
+        {"shared_head_norm", {n, 1, 1, true}, &map->output_norm, true},
+        {"embed_tokens", {n, b->config->n_vocab, 1, false}, &map->token_embedding, true},
+        {"shared_head_head", {n, b->config->n_vocab, 1, false}, &map->output, true},
+    };
+    int status = MOE_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == MOE_OK; i++) {
+        char name[NAME_ROOM];
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".nextn.%s.weight", index, rows[i].name);
+        status = take_resident(b, name, &rows[i].expected, rows[i].optional, rows[i].ref);
+    }
+    return status;
+}
+
+/* Tensors of this layer alone must be known; others are the model's, or of layers behind it. */
+static int refuse_unclaimed_draft(const builder *b, uint32_t index)
+{
+    char prefix[NAME_ROOM], shown[MOE_GGUF_SHOWN];
+    int size = snprintf(prefix, sizeof prefix, "blk.%" PRIu32 ".", index);
+    for (size_t i = 0; i < moe_gguf_n_tensors(b->gguf); i++) {
+        const moe_gguf_tensor *tensor = moe_gguf_tensor_at(b->gguf, i);
+        bool mine = tensor->name.size > (size_t)size &&
+                    memcmp(tensor->name.data, prefix, (size_t)size) == 0;
+        bool indexer = b->config->indexer_unused && mine && tensor->name.size > (size_t)size + 8 &&
+                       memcmp(tensor->name.data + size, "indexer.", 8) == 0;
+        if (mine && !b->claimed[i] && !indexer) {
+            return moe_fail(b->err, MOE_ERR_UNSUPPORTED,
+                            "tensor '%s' of the drafting layer is not known: ignoring it would "
+                            "give wrong drafts; draft in another way",
+                            moe_gguf_show(tensor->name, shown));
+        }
+    }
+    return MOE_OK;
+}
+
+int moe_tensor_map_build_draft(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
+                               moe_error *err)
+{
+    uint32_t index = config->n_layer;
+    *map = (moe_tensor_map){.n_layer = index + 1, .n_expert = config->n_expert};
+    int status = index + 1 < MOE_MAX_LAYERS
+                     ? draft_kind(config, gguf, &config->layers[index], &config->n_ff_dense, err)
+                     : moe_fail(err, MOE_ERR_UNSUPPORTED,
+                                "the drafting layer would be the %" PRIu32 "th layer", index + 1);
+    if (status != MOE_OK) {
+        return status;
+    }
+    builder b = {.map = map, .config = config, .gguf = gguf, .err = err};
+    b.claimed = moe_calloc(moe_gguf_n_tensors(gguf), sizeof *b.claimed);
+    map->layers = moe_calloc(map->n_layer, sizeof *map->layers);
+    if (b.claimed == NULL || map->layers == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "out of memory for the map of a drafting layer");
+    }
+    status = status == MOE_OK ? map_draft_tensors(&b, index) : status;
+    status = status == MOE_OK ? map_layer(&b, index) : status;
+    status = status == MOE_OK ? refuse_unclaimed_draft(&b, index) : status;
+    free(b.claimed);
+    if (status != MOE_OK) {
+        moe_tensor_map_free(map);
+        return status;
+    }
+    map->layers[0] = map->layers[index];
+    map->n_layer = config->n_layer = 1;
+    config->layers[0] = config->layers[index];
+    config->tied_output = false;
+    return MOE_OK;
+}
+
 void moe_tensor_map_free(moe_tensor_map *map)
 {
     for (uint32_t i = 0; map->layers != NULL && i < map->n_layer; i++) {
@@ -517,10 +629,4 @@ void moe_tensor_map_free(moe_tensor_map *map)
     free(map->scale_ranges);
     free(map->scales);
     *map = (moe_tensor_map){0};
-}
-
-uint64_t moe_expert_ref_bytes(const moe_expert_ref *expert)
-{
-    return expert->parts[MOE_EXPERT_GATE].size + expert->parts[MOE_EXPERT_UP].size +
-           expert->parts[MOE_EXPERT_DOWN].size;
 }

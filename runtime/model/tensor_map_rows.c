@@ -52,12 +52,58 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_DELTA_ALPHA] = {"ssm_alpha.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_HEADS,
                                MOE_TRAIT_DELTA_TILED},
     [MOE_LAYER_DELTA_CONV] = {"ssm_conv1d.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_CHANNELS,
-                              MOE_TRAIT_DELTA | MOE_TRAIT_F32},
+                              MOE_TRAIT_HEADS | MOE_TRAIT_F32},
     [MOE_LAYER_DELTA_DECAY] = {"ssm_a", MOE_DIM_DELTA_HEADS, MOE_DIM_NONE, MOE_TRAIT_DELTA},
-    [MOE_LAYER_DELTA_DT_BIAS] = {"ssm_dt.bias", MOE_DIM_DELTA_HEADS, MOE_DIM_NONE, MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_DT_BIAS] = {"ssm_dt.bias", MOE_DIM_DELTA_HEADS, MOE_DIM_NONE, MOE_TRAIT_HEADS},
     [MOE_LAYER_DELTA_NORM] = {"ssm_norm.weight", MOE_DIM_DELTA_VALUE, MOE_DIM_NONE,
                               MOE_TRAIT_DELTA},
-    [MOE_LAYER_DELTA_OUT] = {"ssm_out.weight", MOE_DIM_DELTA_INNER, MOE_DIM_EMBD, MOE_TRAIT_DELTA},
+    [MOE_LAYER_DELTA_OUT] = {"ssm_out.weight", MOE_DIM_DELTA_INNER, MOE_DIM_EMBD, MOE_TRAIT_HEADS},
+    [MOE_LAYER_SPACE_IN] = {"ssm_in.weight", MOE_DIM_EMBD, MOE_DIM_SPACE_PROJECTED,
+                            MOE_TRAIT_SPACE},
+    [MOE_LAYER_SPACE_CONV_BIAS] = {"ssm_conv1d.bias", MOE_DIM_DELTA_CHANNELS, MOE_DIM_NONE,
+                                   MOE_TRAIT_SPACE | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_SPACE_DECAY] = {"ssm_a", MOE_DIM_ONE, MOE_DIM_DELTA_HEADS,
+                               MOE_TRAIT_SPACE | MOE_TRAIT_F32},
+    [MOE_LAYER_SPACE_SKIP] = {"ssm_d", MOE_DIM_ONE, MOE_DIM_DELTA_HEADS,
+                              MOE_TRAIT_SPACE | MOE_TRAIT_F32},
+    [MOE_LAYER_SPACE_NORM] = {"ssm_norm.weight", MOE_DIM_SPACE_GROUP, MOE_DIM_SPACE_GROUPS,
+                              MOE_TRAIT_SPACE | MOE_TRAIT_F32},
+    [MOE_LAYER_CHANNEL_Q] = {"attn_q.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_INNER,
+                             MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_K] = {"attn_k.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_INNER,
+                             MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_V] = {"attn_v.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_INNER,
+                             MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_CONV_Q] = {"ssm_conv1d_q.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_INNER,
+                                  MOE_TRAIT_CHANNELS | MOE_TRAIT_F32},
+    [MOE_LAYER_CHANNEL_CONV_K] = {"ssm_conv1d_k.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_INNER,
+                                  MOE_TRAIT_CHANNELS | MOE_TRAIT_F32},
+    [MOE_LAYER_CHANNEL_CONV_V] = {"ssm_conv1d_v.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_INNER,
+                                  MOE_TRAIT_CHANNELS | MOE_TRAIT_F32},
+    [MOE_LAYER_CHANNEL_F_A] = {"ssm_f_a.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_VALUE,
+                               MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_F_B] = {"ssm_f_b.weight", MOE_DIM_DELTA_VALUE, MOE_DIM_DELTA_INNER,
+                               MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_G_A] = {"ssm_g_a.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_VALUE,
+                               MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_G_B] = {"ssm_g_b.weight", MOE_DIM_DELTA_VALUE, MOE_DIM_DELTA_INNER,
+                               MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_BETA] = {"ssm_beta.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_HEADS,
+                                MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_DECAY] = {"ssm_a", MOE_DIM_ONE, MOE_DIM_DELTA_HEADS,
+                                 MOE_TRAIT_CHANNELS | MOE_TRAIT_F32},
+    [MOE_LAYER_CHANNEL_DT_BIAS] = {"ssm_dt.bias", MOE_DIM_DELTA_INNER, MOE_DIM_NONE,
+                                   MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_NORM] = {"ssm_norm.weight", MOE_DIM_DELTA_VALUE, MOE_DIM_NONE,
+                                MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CHANNEL_OUT] = {"attn_output.weight", MOE_DIM_DELTA_INNER, MOE_DIM_EMBD,
+                               MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_CONV_IN] = {"shortconv.in_proj.weight", MOE_DIM_EMBD, MOE_DIM_CONV_PROJECTED,
+                           MOE_TRAIT_CONVOLUTION},
+    [MOE_LAYER_CONV_TAPS] = {"shortconv.conv.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_CHANNELS,
+                             MOE_TRAIT_CONVOLUTION | MOE_TRAIT_F32},
+    [MOE_LAYER_CONV_OUT] = {"shortconv.out_proj.weight", MOE_DIM_DELTA_CHANNELS, MOE_DIM_EMBD,
+                            MOE_TRAIT_CONVOLUTION},
     [MOE_LAYER_FFN_NORM] = {"ffn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_FFN_NORM},
     [MOE_LAYER_FFN_NORM_BIAS] = {"ffn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
                                  MOE_TRAIT_FFN_NORM | MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
@@ -176,15 +222,33 @@ void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t di
     dims[MOE_DIM_DELTA_HEADS] = delta->n_head;
     dims[MOE_DIM_DELTA_VALUE] = delta->value_dim;
     dims[MOE_DIM_DELTA_KERNEL] = delta->conv_kernel;
+    dims[MOE_DIM_CONV_PROJECTED] = 3 * (uint64_t)delta->conv_channels;
+    dims[MOE_DIM_SPACE_PROJECTED] = inner + delta->conv_channels + delta->n_head;
+    dims[MOE_DIM_SPACE_GROUPS] = delta->n_key_head;
+    dims[MOE_DIM_SPACE_GROUP] = delta->n_key_head > 0 ? inner / delta->n_key_head : 0;
 }
 
-static unsigned mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
+static uint64_t recurrent_traits(const moe_recurrence *c)
+{
+    if (c->kind == MOE_RECURRENCE_CONVOLUTION) {
+        return MOE_TRAIT_CONVOLUTION;
+    }
+    if (c->kind == MOE_RECURRENCE_CHANNELS) {
+        return MOE_TRAIT_CHANNELS;
+    }
+    if (c->kind == MOE_RECURRENCE_SPACE) {
+        return MOE_TRAIT_SPACE | MOE_TRAIT_HEADS;
+    }
+    return MOE_TRAIT_DELTA | MOE_TRAIT_HEADS |
+           (c->tiled ? MOE_TRAIT_DELTA_TILED : MOE_TRAIT_DELTA_GROUPED) |
+           (c->in_groups ? 0 : MOE_TRAIT_DELTA_SPLIT);
+}
+
+static uint64_t mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
 {
     bool mla = mixer == MOE_MIXER_LATENT;
     if (mixer == MOE_MIXER_RECURRENT) {
-        const moe_recurrence *c = &config->recurrence;
-        return MOE_TRAIT_DELTA | (c->tiled ? MOE_TRAIT_DELTA_TILED : MOE_TRAIT_DELTA_GROUPED) |
-               (c->in_groups ? 0 : MOE_TRAIT_DELTA_SPLIT);
+        return recurrent_traits(&config->recurrence);
     }
     unsigned traits = MOE_TRAIT_ATTENTION | (mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA);
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
@@ -203,10 +267,10 @@ static unsigned norm_traits(const moe_model_config *config)
     return traits | (config->layer_scales ? MOE_TRAIT_LAYER_SCALE : 0);
 }
 
-unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer)
+uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer)
 {
     const moe_layer_kind *kind = &config->layers[layer];
-    unsigned traits = mixer_traits(config, kind->mixer) | norm_traits(config);
+    uint64_t traits = mixer_traits(config, kind->mixer) | norm_traits(config);
     if (kind->feed_forward == MOE_FEED_FORWARD_DENSE) {
         return traits | MOE_TRAIT_DENSE;
     }

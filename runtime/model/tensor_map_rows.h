@@ -36,6 +36,10 @@ typedef enum moe_dim {
     MOE_DIM_DELTA_HEADS,
     MOE_DIM_DELTA_VALUE,
     MOE_DIM_DELTA_KERNEL,
+    MOE_DIM_CONV_PROJECTED, /* of a layer that is a short convolution */
+    MOE_DIM_SPACE_PROJECTED,
+    MOE_DIM_SPACE_GROUPS,
+    MOE_DIM_SPACE_GROUP, /* values of a group's heads */
     MOE_DIM_COUNT
 } moe_dim;
 
@@ -74,11 +78,16 @@ typedef enum moe_layer_trait {
     MOE_TRAIT_DELTA_GROUPED = 1 << 30
 } moe_layer_trait;
 
+#define MOE_TRAIT_CONVOLUTION (UINT64_C(1) << 31)
+#define MOE_TRAIT_SPACE       (UINT64_C(1) << 32)
+#define MOE_TRAIT_CHANNELS    (UINT64_C(1) << 34)
+#define MOE_TRAIT_HEADS       (UINT64_C(1) << 33) /* recurrent layers with heads */
+
 typedef struct moe_tensor_row {
     const char *name; /* after "blk.N." */
     moe_dim n_in;
     moe_dim n_out; /* NONE: a vector, which must be F32 */
-    unsigned traits;
+    uint64_t traits;
 } moe_tensor_row;
 
 /* Indexed by moe_layer_tensor. */
@@ -91,7 +100,7 @@ const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor ten
 bool moe_tensor_is_optional(const moe_model_config *config, moe_layer_tensor tensor);
 
 /* Traits that follow from the config; only the file says whether attn_kv_b is present. */
-unsigned moe_layer_traits(const moe_model_config *config, uint32_t layer);
+uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer);
 
 /* Whether NAME.scale may stand beside NAME.weight and scale the products of that matrix. */
 bool moe_tensor_may_be_scaled(const char *name);

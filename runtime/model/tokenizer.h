@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tokenizers from GGUF metadata: SentencePiece-style ("llama") and byte-level BPE ("gpt2").
+/* Tokenizers from GGUF metadata: SentencePiece-style ("llama"), byte-level BPE ("gpt2") and BPE of
+ * characters ("gemma4", and "gpt2" with some pre-tokenizers).
  * Immutable after creation: any number of threads may use one. */
 #ifndef MOE_MODEL_TOKENIZER_H
 #define MOE_MODEL_TOKENIZER_H

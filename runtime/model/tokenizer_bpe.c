@@ -12,129 +12,38 @@
 #include "runtime/model/text_nfc.h"
 #include "runtime/model/utf8_text.h"
 
-static size_t merge_slot(const moe_tokenizer *tokenizer, int32_t left, int32_t right)
+/* The file's own tokenizer.json, if it has one. */
+static int read_own_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    key *= 0x9E3779B97F4A7C15u;
-    return (size_t)(key ^ key >> 32) & tokenizer->merge_mask;
+    moe_string_view json = {NULL, 0};
+    int status = moe_gguf_get_string(gguf, "tokenizer.huggingface.json", &json, err);
+    if (status != MOE_OK || json.data == NULL) {
+        return status;
+    }
+    tokenizer->own_pretokenizer = moe_calloc(1, sizeof *tokenizer->own_pretokenizer);
+    if (tokenizer->own_pretokenizer == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the pre-tokenizer's patterns");
+    }
+    tokenizer->pretokenizer = &tokenizer->own_pretokenizer->row;
+    return moe_pretokenizer_from_json(tokenizer->own_pretokenizer, json, err);
 }
 
-static uint32_t pair_rank(const moe_tokenizer *tokenizer, const char *word, const moe_symbol *left,
-                          const moe_symbol *right, int32_t *merged)
+int moe_bpe_find_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
-    (void)word;
-    if (left->id == MOE_NO_TOKEN || right->id == MOE_NO_TOKEN) {
-        return MOE_NO_RANK;
-    }
-    for (size_t at = merge_slot(tokenizer, left->id, right->id);;
-         at = (at + 1) & tokenizer->merge_mask) {
-        const moe_merge_entry *entry = &tokenizer->merges[at];
-        if (entry->left == left->id && entry->right == right->id) {
-            *merged = entry->merged;
-            return entry->rank;
-        }
-        if (entry->left == MOE_NO_TOKEN) {
-            return MOE_NO_RANK;
-        }
-    }
-}
-
-static void add_merge(moe_tokenizer *tokenizer, moe_merge_entry entry)
-{
-    size_t at = merge_slot(tokenizer, entry.left, entry.right);
-    while (tokenizer->merges[at].left != MOE_NO_TOKEN) {
-        if (tokenizer->merges[at].left == entry.left &&
-            tokenizer->merges[at].right == entry.right) {
-            return; /* named twice: the first one counts */
-        }
-        at = (at + 1) & tokenizer->merge_mask;
-    }
-    tokenizer->merges[at] = entry;
-}
-
-/* A merge is "left right"; at most one of the two may contain a space. */
-static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t rank, moe_error *err)
-{
-    const char *space = line.size > 1 ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
-    if (space == NULL || line.size > 2 * MOE_TOKEN_MAX_BYTES) {
-        return moe_fail(err, MOE_ERR_FORMAT,
-                        "tokenizer.ggml.merges[%u] is not two tokens with a space between", rank);
-    }
-    char buffer[512];
-    char *bytes = line.size <= sizeof buffer ? buffer : malloc(line.size);
-    if (bytes == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the merges");
-    }
-    size_t left_size;
-    size_t right_size;
-    size_t at = (size_t)(space - line.data);
-    bool spelt = moe_byte_level_decode(line.data, at, bytes, &left_size);
-    spelt = moe_byte_level_decode(space + 1, line.size - at - 1, bytes + left_size, &right_size) &&
-            spelt;
-    int status = MOE_OK;
-    /* Characters outside the byte-level alphabet occur in no word, so neither does the pair. */
-    if (spelt) {
-        const moe_vocab *vocab = &tokenizer->vocab;
-        moe_merge_entry entry = {
-            .left = moe_vocab_find(vocab, bytes, left_size),
-            .right = moe_vocab_find(vocab, bytes + left_size, right_size),
-            .rank = rank,
-            .merged = moe_vocab_find(vocab, bytes, left_size + right_size),
-        };
-        if (entry.left == MOE_NO_TOKEN || entry.right == MOE_NO_TOKEN ||
-            entry.merged == MOE_NO_TOKEN) {
-            status = moe_fail(err, MOE_ERR_FORMAT,
-                              "tokenizer.ggml.merges[%u] (\"%.*s\") names a token that the "
-                              "vocabulary does not have",
-                              rank, (int)(line.size < 80 ? line.size : 80), line.data);
-        } else {
-            add_merge(tokenizer, entry);
-        }
-    }
-    if (bytes != buffer) {
-        free(bytes);
-    }
-    return status;
-}
-
-static int read_merges(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
-{
-    const moe_gguf_kv *kv = moe_gguf_find(gguf, "tokenizer.ggml.merges");
-    if (kv == NULL || kv->type != MOE_GGUF_ARRAY || kv->n_elements > MOE_TOKENS_MAX ||
-        (kv->n_elements > 0 && kv->element_type != MOE_GGUF_STRING)) {
-        return moe_fail(err, MOE_ERR_FORMAT,
-                        "tokenizer.ggml.merges must be an array of at most %u strings",
-                        MOE_TOKENS_MAX);
-    }
-    size_t n_slots = 64;
-    while (n_slots < kv->n_elements * 2) {
-        n_slots *= 2;
-    }
-    tokenizer->merges = moe_calloc(n_slots, sizeof *tokenizer->merges);
-    if (tokenizer->merges == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the merges");
-    }
-    tokenizer->merge_mask = n_slots - 1;
-    for (size_t i = 0; i < n_slots; i++) {
-        tokenizer->merges[i].left = MOE_NO_TOKEN;
-    }
-    for (uint64_t i = 0; i < kv->n_elements; i++) {
-        int status = read_merge(tokenizer, kv->value.strings[i], (uint32_t)i, err);
-        if (status != MOE_OK) {
-            return status;
-        }
-    }
-    return MOE_OK;
-}
-
-int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
-{
-    moe_string_view name = {"default", 7};
+    moe_string_view name = {NULL, 0};
     int status = moe_gguf_get_string(gguf, "tokenizer.ggml.pre", &name, err);
+    if (status == MOE_OK && name.data != NULL) {
+        tokenizer->pretokenizer = moe_pretokenizer_find(name.data, name.size);
+    }
+    if (status == MOE_OK && tokenizer->pretokenizer == NULL) {
+        status = read_own_pretokenizer(tokenizer, gguf, err);
+    }
+    if (status == MOE_OK && tokenizer->pretokenizer == NULL && name.data == NULL) {
+        tokenizer->pretokenizer = moe_pretokenizer_find("default", 7);
+    }
     if (status != MOE_OK) {
         return status;
     }
-    tokenizer->pretokenizer = moe_pretokenizer_find(name.data, name.size);
     if (tokenizer->pretokenizer == NULL) {
         char names[384];
         moe_pretokenizer_names(names, sizeof names);
@@ -144,13 +53,23 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
                         "(tokenizer.ggml.pre=str:NAME): %s",
                         (int)(name.size < 64 ? name.size : 64), name.data, names);
     }
+    tokenizer->by_characters = tokenizer->pretokenizer->by_characters;
+    return MOE_OK;
+}
+
+int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
+{
     tokenizer->add_bos = tokenizer->pretokenizer->add_bos;
+    if (tokenizer->by_characters) {
+        moe_characters_create(tokenizer);
+        return moe_bpe_read_merges(tokenizer, gguf, err);
+    }
     for (int byte = 0; byte < 256; byte++) {
         char text = (char)byte;
         tokenizer->byte_ids[byte] = moe_vocab_find(&tokenizer->vocab, &text, 1);
     }
-    status = moe_pretokenizer_compile(&tokenizer->code, tokenizer->pretokenizer, err);
-    return status != MOE_OK ? status : read_merges(tokenizer, gguf, err);
+    int status = moe_pretokenizer_compile(&tokenizer->code, tokenizer->pretokenizer, err);
+    return status != MOE_OK ? status : moe_bpe_read_merges(tokenizer, gguf, err);
 }
 
 static int encode_word(moe_encoder *encoder, const char *word, size_t size)
@@ -174,7 +93,7 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
                                   .next = i + 1 < size ? (int32_t)i + 1 : -1,
                                   .id = tokenizer->byte_ids[(uint8_t)word[i]]};
     }
-    status = moe_merge_symbols(encoder, word, size, pair_rank);
+    status = moe_merge_symbols(encoder, word, size, moe_bpe_pair_rank);
     for (int32_t i = 0; i >= 0 && status == MOE_OK; i = symbols[i].next) {
         /* A byte that the vocabulary lacks becomes the unknown token or, without one, nothing, as
          * in other implementations. */

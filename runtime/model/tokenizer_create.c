@@ -11,9 +11,25 @@
 /* Control tokens that end a turn or a text, whatever the metadata says: files older than
  * eot_token_id mark them in no other way. */
 static const char *const end_texts[] = {
-    "<|im_end|>",      "<|endoftext|>", "<|end_of_text|>",       "<|eot_id|>", "<|eom_id|>",
-    "<|end|>",         "<|return|>",    "<end_of_turn>",         "<|EOT|>",    "</s>",
-    "<|end_of_turn|>", "<eos>",         "<｜end▁of▁sentence｜>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|return|>",
+    "<end_of_turn>",
+    "<|EOT|>",
+    "</s>",
+    "<|end_of_turn|>",
+    "<eos>",
+    "<｜end▁of▁sentence｜>",
+    "<turn|>",
+    "[EOT]",
+    "[EOS]",
+    "<|flush|>",
+    "<|calls|>",
+    "[e~[",
 };
 
 static int read_id(const moe_tokenizer *tokenizer, const moe_gguf *gguf, const char *key,
@@ -91,16 +107,23 @@ static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
             tokenizer->ends[named[i]] = 1;
         }
     }
-    const int32_t call = find_control(vocab, "<|call|>");
+    int32_t call = find_control(vocab, "<|call|>");
+    call = call == MOE_NO_TOKEN ? find_control(vocab, "<|calls|>") : call;
     for (size_t i = 0; i < sizeof end_texts / sizeof end_texts[0]; i++) {
         int32_t id = find_control(vocab, end_texts[i]);
-        /* gpt-oss ends a message with <|end|>, and its turn with <|return|> or <|call|>. */
+        /* gpt-oss ends a message with <|end|>, and its turn with <|return|> or <|call|>; Solar with
+         * <|flush|> or <|calls|>. */
         if (id != MOE_NO_TOKEN && (call == MOE_NO_TOKEN || strcmp(end_texts[i], "<|end|>") != 0)) {
             tokenizer->ends[id] = 1;
         }
     }
     if (call != MOE_NO_TOKEN) {
         tokenizer->ends[call] = 1;
+    }
+    /* After a call of a tool Gemma-4 begins the tool's answer, which others write. */
+    const int32_t response = moe_special_match(vocab, &vocab->all_special, "<|tool_response>", 16);
+    if (response != MOE_NO_TOKEN && moe_vocab_piece(vocab, response).size == 16) {
+        tokenizer->ends[response] = 1;
     }
     return MOE_OK;
 }
@@ -113,19 +136,33 @@ static int fill(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
         return status;
     }
     bool is_bpe = model.size == 4 && memcmp(model.data, "gpt2", 4) == 0;
+    bool is_gemma4 = model.size == 6 && memcmp(model.data, "gemma4", 6) == 0;
     tokenizer->is_spm = model.size == 5 && memcmp(model.data, "llama", 5) == 0;
-    if (!is_bpe && !tokenizer->is_spm) {
+    if (!is_bpe && !is_gemma4 && !tokenizer->is_spm) {
         return moe_fail(
-            err, MOE_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; known: llama gpt2",
+            err, MOE_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; known: llama gpt2 gemma4",
             (int)(model.size < 64 ? model.size : 64), model.data == NULL ? "" : model.data);
     }
-    status = moe_vocab_create(&tokenizer->vocab, gguf, tokenizer->is_spm, err);
+    if (is_gemma4) { /* whatever .pre says */
+        tokenizer->pretokenizer = moe_pretokenizer_find("gemma4", 6);
+        tokenizer->by_characters = true;
+    } else if (is_bpe) {
+        status = moe_bpe_find_pretokenizer(tokenizer, gguf, err);
+    }
+    moe_spelling spelling = tokenizer->by_characters ? MOE_SPELT_IN_CHARACTERS
+                            : is_bpe                 ? MOE_SPELT_IN_BYTES
+                                                     : MOE_SPELT_BY_SPM;
     if (status == MOE_OK) {
-        status =
-            is_bpe ? moe_bpe_create(tokenizer, gguf, err) : moe_spm_create(tokenizer, gguf, err);
+        status = moe_vocab_create(&tokenizer->vocab, gguf, spelling, err);
+    }
+    if (status == MOE_OK) {
+        status = tokenizer->is_spm ? moe_spm_create(tokenizer, gguf, err)
+                                   : moe_bpe_create(tokenizer, gguf, err);
     }
     if (status == MOE_OK) {
         status = read_ids(tokenizer, gguf, err);
+        /* Gemma-4's early files say add_bos = false, but without BOS the model writes nonsense. */
+        tokenizer->add_bos = tokenizer->add_bos || is_gemma4;
     }
     return status != MOE_OK ? status : mark_ends(tokenizer, err);
 }
@@ -150,6 +187,7 @@ void moe_tokenizer_destroy(moe_tokenizer **tokenizer)
     if (*tokenizer != NULL) {
         moe_vocab_destroy(&(*tokenizer)->vocab);
         moe_pretokenizer_free(&(*tokenizer)->code);
+        free((*tokenizer)->own_pretokenizer);
         free((*tokenizer)->merges);
         free((*tokenizer)->ranks);
         free((*tokenizer)->ends);

@@ -14,8 +14,11 @@ static int encode_segment(moe_encoder *encoder, const char *text, size_t size, b
     if (size == 0) {
         return MOE_OK;
     }
-    return encoder->tokenizer->is_spm ? moe_spm_encode(encoder, text, size, space_prefix)
-                                      : moe_bpe_encode(encoder, text, size);
+    if (encoder->tokenizer->is_spm) {
+        return moe_spm_encode(encoder, text, size, space_prefix);
+    }
+    return encoder->tokenizer->by_characters ? moe_characters_encode(encoder, text, size)
+                                             : moe_bpe_encode(encoder, text, size);
 }
 
 /* *space_prefix: whether SPM's added space goes before the next plain text; true at the start and
@@ -68,7 +71,7 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
         encoder->words = moe_calloc(MOE_WORD_CACHE_SIZE, sizeof *encoder->words);
         complete = complete && encoder->words != NULL;
     }
-    if (!tokenizer->is_spm) {
+    if (tokenizer->code != NULL) {
         encoder->scratch = moe_pretokenizer_scratch_create();
         complete = complete && encoder->scratch != NULL;
     }

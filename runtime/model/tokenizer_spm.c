@@ -49,22 +49,6 @@ static int read_scores(moe_tokenizer *tokenizer, const moe_gguf *gguf, scored_id
     return MOE_OK;
 }
 
-static bool words_are_apart(const moe_vocab *vocab)
-{
-    for (size_t i = 0; i <= vocab->slot_mask; i++) {
-        if (vocab->slots[i].id == MOE_NO_TOKEN) {
-            continue;
-        }
-        moe_string_view piece = moe_vocab_piece(vocab, vocab->slots[i].id);
-        for (size_t at = 1; at < piece.size; at++) {
-            if (piece.data[at] == ' ' && piece.data[at - 1] != ' ') {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 int moe_spm_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
     const moe_vocab *vocab = &tokenizer->vocab;
@@ -78,7 +62,7 @@ int moe_spm_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
     }
     tokenizer->add_bos = true;
     tokenizer->add_space_prefix = true;
-    tokenizer->words_are_apart = words_are_apart(vocab);
+    tokenizer->words_are_apart = moe_vocab_words_are_apart(vocab);
     tokenizer->ranks = moe_calloc(vocab->n_tokens, sizeof *tokenizer->ranks);
     scored_id *order = moe_calloc(vocab->n_tokens, sizeof *order);
     int status = MOE_OK;

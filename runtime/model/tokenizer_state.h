@@ -8,6 +8,9 @@
  *
  *  text --specials--> segments --normalise, split--> words --merge--> token ids
  *       (tokenizer_encode.c)     (pretokenizer_split.c)            (tokenizer_merge.c)
+ *
+ * SentencePiece and BPE of characters (tokenizer_characters.c) have no pattern for words; they cut
+ * at spaces, if no token crosses the border between a word and a space behind it.
  */
 #ifndef MOE_MODEL_TOKENIZER_STATE_H
 #define MOE_MODEL_TOKENIZER_STATE_H
@@ -16,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/model/pretokenizer_json.h"
 #include "runtime/model/pretokenizers.h"
 #include "runtime/model/tokenizer.h"
 
@@ -68,27 +72,39 @@ typedef struct moe_merge_entry {
 struct moe_tokenizer {
     moe_vocab vocab;
     bool is_spm;
+    bool by_characters; /* BPE that merges characters, not bytes */
     int32_t bos, eos, eot, eom, unknown, padding;
     uint8_t *ends; /* [n_tokens] */
     bool add_bos, add_eos, add_space_prefix;
 
-    int32_t byte_ids[256]; /* BPE: the start of merging; SPM: the byte fallback */
+    int32_t byte_ids[256]; /* tokens of bytes: BPE merges from them; the others spell
+                            * unknown characters with them */
 
     /* BPE */
     const moe_pretokenizer *pretokenizer;
+    moe_pretokenizer_json *own_pretokenizer; /* the file's, if *pretokenizer is none of the table */
     moe_pretokenizer_code *code;
     moe_merge_entry *merges;
     size_t merge_mask;
 
     /* SPM */
-    uint32_t *ranks;      /* [n_tokens], by falling score; equal scores share one */
-    bool words_are_apart; /* no piece continues from a non-space to a space */
+    uint32_t *ranks; /* [n_tokens], by falling score; equal scores share one */
+
+    /* SPM and BPE of characters: no piece continues from a non-space to a space */
+    bool words_are_apart;
 };
 
 /* --- tokenizer_vocab.c ---------------------------------------------------------------------- */
 
+typedef enum moe_spelling {
+    MOE_SPELT_IN_BYTES,     /* byte-level BPE's alphabet */
+    MOE_SPELT_BY_SPM,       /* SentencePiece: U+2581 for a space, byte tokens "<0xNN>" */
+    MOE_SPELT_IN_CHARACTERS /* BPE of characters: likewise, but byte tokens are typed as ordinary
+                               ones, and runs of spaces may be typed as user-defined */
+} moe_spelling;
+
 /* Reads .tokens and .token_type; stores pieces in the spelling of the text. */
-int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm, moe_error *err);
+int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, moe_spelling spelling, moe_error *err);
 void moe_vocab_destroy(moe_vocab *vocab);
 
 static inline moe_string_view moe_vocab_piece(const moe_vocab *vocab, int32_t id)
@@ -107,6 +123,11 @@ int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, co
  * out->ids with free(). */
 bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
                              moe_string_view source, moe_special_set *out);
+/* Whether no piece continues from a non-space to a space: words can then be merged one by one. */
+bool moe_vocab_words_are_apart(const moe_vocab *vocab);
+/* Undoes SentencePiece's spelling of spaces; out has room for size bytes. False if there is a plain
+ * space: such a token never matches text. */
+bool moe_spaces_decode(const char *text, size_t size, char *out, size_t *out_size);
 /* Undoes the byte-level alphabet. out has room for size bytes. If a character is not in the
  * alphabet, out is a copy of the text and the result is false. */
 bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out_size);
@@ -167,9 +188,20 @@ int moe_encode_word_cached(moe_encoder *encoder, const char *segment, size_t sta
                            moe_word_encode encode);
 void moe_word_cache_clear(moe_encoder *encoder);
 
-/* --- tokenizer_bpe.c, tokenizer_spm.c -------------------------------------------------------- */
+/* --- tokenizer_pairs.c ----------------------------------------------------------------------- */
 
+int moe_bpe_read_merges(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
+/* A moe_pair_rank: merges by the list of the file. */
+uint32_t moe_bpe_pair_rank(const moe_tokenizer *tokenizer, const char *word, const moe_symbol *left,
+                           const moe_symbol *right, int32_t *merged);
+
+/* --- tokenizer_bpe.c, tokenizer_characters.c, tokenizer_spm.c -------------------------------- */
+
+/* Finds how the file's BPE cuts words, before its vocabulary is read. */
+int moe_bpe_find_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
 int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
+void moe_characters_create(moe_tokenizer *tokenizer);
+int moe_characters_encode(moe_encoder *encoder, const char *text, size_t size);
 int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size);
 int moe_spm_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err);
 int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool space_prefix);

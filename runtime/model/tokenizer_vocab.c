@@ -58,14 +58,14 @@ bool moe_byte_level_decode(const char *text, size_t size, char *out, size_t *out
     return size == 0;
 }
 
-/* SentencePiece writes a space as U+2581. False if there is a plain space: such a token never
- * matches text. */
-static bool decode_spm(const char *text, size_t size, char *out, size_t *out_size)
+#define SPM_SPACE "\xE2\x96\x81" /* U+2581 */
+
+bool moe_spaces_decode(const char *text, size_t size, char *out, size_t *out_size)
 {
     bool plain = true;
     size_t n = 0;
     for (size_t i = 0; i < size; i++) {
-        if (size - i >= 3 && memcmp(text + i, "\xE2\x96\x81", 3) == 0) {
+        if (size - i >= 3 && memcmp(text + i, SPM_SPACE, 3) == 0) {
             out[n++] = ' ';
             i += 2;
         } else {
@@ -292,9 +292,22 @@ static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
     }
 }
 
-static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
+/* What an ordinary or user-defined token of BPE of characters is by its text: converters do not
+ * tell byte tokens from words, and call runs of spaces user-defined, which merges build. */
+static int64_t type_by_text(int64_t type, moe_string_view text)
+{
+    if (type == MOE_TOKEN_NORMAL && byte_token_value(text) >= 0) {
+        return MOE_TOKEN_BYTE;
+    }
+    bool has_space =
+        type == MOE_TOKEN_USER_DEFINED && memmem(text.data, text.size, SPM_SPACE, 3) != NULL;
+    return has_space ? MOE_TOKEN_NORMAL : type;
+}
+
+static int read_types(moe_vocab *vocab, const moe_gguf *gguf, moe_spelling spelling,
                       const moe_string_view *texts, moe_error *err)
 {
+    const bool is_spm = spelling != MOE_SPELT_IN_BYTES;
     const moe_gguf_kv *kv = moe_gguf_find(gguf, "tokenizer.ggml.token_type");
     if (kv != NULL && (kv->type != MOE_GGUF_ARRAY || kv->n_elements != vocab->n_tokens)) {
         return moe_fail(err, MOE_ERR_FORMAT,
@@ -310,6 +323,7 @@ static int read_types(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm,
             return moe_fail(err, MOE_ERR_FORMAT,
                             "tokenizer.ggml.token_type[%u] is not a token type (0 to 6)", id);
         }
+        type = spelling == MOE_SPELT_IN_CHARACTERS ? type_by_text(type, texts[id]) : type;
         if (type == MOE_TOKEN_BYTE && is_spm && byte_token_value(texts[id]) < 0) {
             return moe_fail(err, MOE_ERR_FORMAT,
                             "tokenizer.ggml.tokens[%u] is a byte token but not spelt <0xNN>", id);
@@ -346,7 +360,7 @@ static bool write_piece(moe_vocab *vocab, uint32_t id, bool is_spm, moe_string_v
         }
         break;
     default:
-        mergeable = is_spm ? decode_spm(text.data, size, out, &size)
+        mergeable = is_spm ? moe_spaces_decode(text.data, size, out, &size)
                            : moe_byte_level_decode(text.data, size, out, &size);
         break;
     }
@@ -389,7 +403,7 @@ static int fill(moe_vocab *vocab, bool is_spm, const moe_string_view *texts, moe
     return MOE_OK;
 }
 
-int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm, moe_error *err)
+int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, moe_spelling spelling, moe_error *err)
 {
     const moe_gguf_kv *kv = moe_gguf_find(gguf, "tokenizer.ggml.tokens");
     if (kv == NULL || kv->type != MOE_GGUF_ARRAY || kv->element_type != MOE_GGUF_STRING ||
@@ -415,8 +429,24 @@ int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, bool is_spm, moe_er
     if (vocab->types == NULL || vocab->offsets == NULL || vocab->pieces == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for %u tokens", vocab->n_tokens);
     }
-    int status = read_types(vocab, gguf, is_spm, texts, err);
-    return status != MOE_OK ? status : fill(vocab, is_spm, texts, err);
+    int status = read_types(vocab, gguf, spelling, texts, err);
+    return status != MOE_OK ? status : fill(vocab, spelling != MOE_SPELT_IN_BYTES, texts, err);
+}
+
+bool moe_vocab_words_are_apart(const moe_vocab *vocab)
+{
+    for (size_t i = 0; i <= vocab->slot_mask; i++) {
+        if (vocab->slots[i].id == MOE_NO_TOKEN) {
+            continue;
+        }
+        moe_string_view piece = moe_vocab_piece(vocab, vocab->slots[i].id);
+        for (size_t at = 1; at < piece.size; at++) {
+            if (piece.data[at] == ' ' && piece.data[at - 1] != ' ') {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 void moe_vocab_destroy(moe_vocab *vocab)

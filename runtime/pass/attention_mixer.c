@@ -219,12 +219,13 @@ static int project_mla(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     moe_device *device = runner->device;
     uint32_t q_dim = c->qk_nope_dim + c->n_rot;
     size_t n_heads = (size_t)n_rows * c->n_head;
+    bool turns = !c->layers[layer].no_rope;
     int status = project_mla_inputs(runner, layer, n_rows, err);
-    if (status == MOE_OK) {
+    if (status == MOE_OK && turns) {
         status = rope_heads(runner, layer, b->q + c->qk_nope_dim, (size_t)c->n_head * q_dim, q_dim,
                             c->n_head, n_rows, err);
     }
-    if (status == MOE_OK) {
+    if (status == MOE_OK && turns) {
         status = rope_heads(runner, layer, b->k + c->kv_lora_rank, c->head_dim_k, c->head_dim_k, 1,
                             n_rows, err);
     }

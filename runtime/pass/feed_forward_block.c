@@ -11,8 +11,6 @@
 #include "runtime/pass/runner.h"
 #include "runtime/pass/routing.h"
 
-#define MOST_BROUGHT 32u /* rows */
-
 /* Runs a network that every row passes through; its tensors are gate and the two that follow. */
 static int run_dense(moe_runner *runner, uint32_t layer, int gate, uint32_t n_rows, float *out,
                      moe_error *err)
@@ -56,63 +54,6 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
         moe_expert_store_note_device(runner->experts, n, n_work_rows, moe_now_ns() - begin);
     }
     return status;
-}
-
-/* Whether activations come to the host together with the routing, in case the host computes
- * experts: a few rows cost less than another round trip. */
-static bool brings_x(const moe_runner *runner, uint32_t n_rows)
-{
-    return runner->host != NULL && runner->device->queues && n_rows <= MOST_BROUGHT &&
-           runner->plan->expert_slots < runner->plan->experts;
-}
-
-/* Starts the host's share of the layer, if the store gives it one, in parallel with the device's.
- */
-static int start_host_share(moe_runner *runner, uint32_t layer, uint32_t n_rows, uint32_t *n,
-                            moe_error *err)
-{
-    moe_pass_buffers *b = &runner->buffers;
-    *n = 0;
-    if (runner->host == NULL) {
-        return MOE_OK;
-    }
-    moe_expert_store_take_host(runner->experts, b->host_positions, b->host_views, n);
-    if (*n == 0) {
-        return MOE_OK;
-    }
-    moe_host_share share = {.runner = runner,
-                            .layer = layer,
-                            .plan = &b->plan,
-                            .positions = b->host_positions,
-                            .views = b->host_views,
-                            .n = *n,
-                            .x = brings_x(runner, n_rows) ? NULL : moe_experts_x(runner),
-                            .n_rows = n_rows};
-    int status = moe_host_compute_start(runner->host, &share, err);
-    if (status != MOE_OK) {
-        moe_expert_store_host_done(runner->experts, runner->n_passes);
-        *n = 0;
-    }
-    return status;
-}
-
-/* Waits for the host's share of n experts; delivers its outputs if the rest has succeeded. */
-static int finish_host_share(moe_runner *runner, uint32_t n, int status, moe_error *err)
-{
-    moe_pass_buffers *b = &runner->buffers;
-    if (n == 0) {
-        return status;
-    }
-    uint32_t n_rows;
-    uint64_t ns;
-    int host_status =
-        moe_host_compute_wait(runner->host, &n_rows, &ns, status == MOE_OK ? err : NULL);
-    moe_expert_store_note_host(runner->experts, n, n_rows, ns);
-    moe_expert_store_host_done(runner->experts, runner->n_passes);
-    if (status == MOE_OK && host_status == MOE_OK) {
-        host_status = moe_host_compute_deliver(runner->host, b->rank_out, err);
-    }
-    return status != MOE_OK ? status : host_status;
 }
 
 /* If weights scale the experts' inputs: the scales of the plan's rows, and the remaining weights of
@@ -201,10 +142,9 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
 {
     moe_pass_buffers *b = &runner->buffers;
     uint32_t n_rows = pass->n_rows;
-    uint32_t n_host = 0;
     int status = moe_expert_store_begin(runner->experts, request, err);
     if (status == MOE_OK) {
-        status = start_host_share(runner, request->layer, n_rows, &n_host, err);
+        status = moe_host_compute_start(runner, request->layer, n_rows, err);
     }
     if (status == MOE_OK && looks_ahead && runner->prefetches) {
         status = moe_predict_next_layer(runner, request->layer, n_rows, err);
@@ -221,7 +161,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
             status = run_ready_experts(runner, request->layer, n, n_rows, err);
         }
     }
-    status = finish_host_share(runner, n_host, status, err);
+    status = moe_host_compute_finish(runner, status, err);
     if (status != MOE_OK) {
         moe_expert_store_abandon(runner->experts);
         return status;
@@ -249,12 +189,7 @@ static int run_routed_experts(moe_runner *runner, const moe_pass *pass, uint32_t
 static int choose_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     bool is_draft = pass->kind == MOE_PASS_DRAFT;
-    int status = MOE_OK;
-    if (!is_draft && brings_x(runner, pass->n_rows)) {
-        size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-        status = runner->device->ops->download_later(
-            runner->device, moe_host_compute_x(runner->host), moe_experts_x(runner), bytes, err);
-    }
+    int status = is_draft ? MOE_OK : moe_host_compute_bring_x(runner, pass->n_rows, err);
     if (status == MOE_OK) {
         status = moe_route_layer(runner, layer, pass->n_rows, runner->prefetches && !is_draft, err);
     }

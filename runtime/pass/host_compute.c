@@ -11,6 +11,9 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/host/team.h"
 #include "runtime/pass/expert_form.h"
+#include "runtime/pass/runner.h"
+
+#define MOST_BROUGHT 32u /* rows */
 
 typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
 
@@ -194,44 +197,70 @@ void moe_host_compute_close(moe_host_compute **host_ptr)
     *host_ptr = NULL;
 }
 
-static void fill_works(moe_host_compute *host, const moe_host_share *share)
+/* ---- A layer ---- */
+
+/* A few rows' activations cost less than another round trip. */
+static bool brings_x(const moe_runner *runner, uint32_t n_rows)
 {
-    const moe_layer_plan *plan = share->plan;
-    host->n_works = share->n;
+    return runner->host != NULL && runner->device->queues && n_rows <= MOST_BROUGHT &&
+           runner->plan->expert_slots < runner->plan->experts;
+}
+
+int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err)
+{
+    size_t bytes = (size_t)n_rows * runner->config->n_embd * sizeof(float);
+    return brings_x(runner, n_rows)
+               ? runner->device->ops->download_later(runner->device, runner->host->x,
+                                                     moe_experts_x(runner), bytes, err)
+               : MOE_OK;
+}
+
+/* Fills in the works of the n experts that the store has given to the host. */
+static void fill_works(moe_runner *runner, uint32_t layer, uint32_t n)
+{
+    moe_host_compute *host = runner->host;
+    const moe_pass_buffers *b = &runner->buffers;
+    const moe_layer_plan *plan = &b->plan;
+    host->n_works = n;
     host->n_out_rows = 0;
-    for (uint32_t i = 0; i < share->n; i++) {
-        uint32_t begin = plan->first[share->positions[i]];
-        uint32_t n = plan->first[share->positions[i] + 1] - begin;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = b->host_positions[i];
+        uint32_t begin = plan->first[at];
         moe_expert_work *work = &host->works[i];
-        *work = moe_expert_work_of(share->runner, share->layer, plan->experts[share->positions[i]],
-                                   &share->views[i]);
-        work->x_scales = moe_input_scales(share->runner, begin);
+        *work = moe_expert_work_of(runner, layer, plan->experts[at], &b->host_views[i]);
+        work->x_scales = moe_input_scales(runner, begin);
         work->x_index = plan->rows + begin;
         work->out_index = host->out_index + host->n_out_rows;
-        work->n_rows = n;
-        for (uint32_t r = 0; r < n; r++) {
+        work->n_rows = plan->first[at + 1] - begin;
+        for (uint32_t r = 0; r < work->n_rows; r++) {
             host->ranked_slots[host->n_out_rows++] = plan->ranked_slots[begin + r];
         }
     }
 }
 
-float *moe_host_compute_x(moe_host_compute *host)
+int moe_host_compute_start(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    return host->x;
-}
-
-int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, moe_error *err)
-{
-    MOE_ASSERT(share->n > 0 && share->n_rows <= host->max_rows);
-    size_t bytes = (size_t)share->n_rows * host->config->n_embd * sizeof *host->x;
-    int status = share->x == NULL
-                     ? MOE_OK
-                     : host->device->ops->download(host->device, host->x, share->x, bytes, err);
-    if (status != MOE_OK) {
-        return status;
+    moe_host_compute *host = runner->host;
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n = 0;
+    if (host != NULL) {
+        moe_expert_store_take_host(runner->experts, b->host_positions, b->host_views, &n);
     }
-    fill_works(host, share);
-    host->n_x_rows = share->n_rows;
+    if (n == 0) {
+        return MOE_OK;
+    }
+    MOE_ASSERT(n_rows <= host->max_rows);
+    if (!brings_x(runner, n_rows)) {
+        size_t bytes = (size_t)n_rows * host->config->n_embd * sizeof *host->x;
+        int status =
+            host->device->ops->download(host->device, host->x, moe_experts_x(runner), bytes, err);
+        if (status != MOE_OK) {
+            moe_expert_store_host_done(runner->experts, runner->n_passes);
+            return status;
+        }
+    }
+    fill_works(runner, layer, n);
+    host->n_x_rows = n_rows;
     pthread_mutex_lock(&host->lock);
     MOE_ASSERT(host->state == JOB_NONE);
     host->state = JOB_GIVEN;
@@ -240,25 +269,34 @@ int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, 
     return MOE_OK;
 }
 
-int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns, moe_error *err)
+/* Waits for the job, if there is one; false: there is none. */
+static bool wait_for_job(moe_host_compute *host)
 {
     pthread_mutex_lock(&host->lock);
     while (host->state == JOB_GIVEN) {
         pthread_cond_wait(&host->changed, &host->lock);
     }
-    MOE_ASSERT(host->state == JOB_DONE);
+    bool done = host->state == JOB_DONE;
     host->state = JOB_NONE;
     pthread_mutex_unlock(&host->lock);
-    *n_rows = host->n_out_rows;
-    *ns = host->ns;
-    if (host->status != MOE_OK && err != NULL) {
-        *err = host->error;
-    }
-    return host->status;
+    return done;
 }
 
-int moe_host_compute_deliver(moe_host_compute *host, float *out, moe_error *err)
+int moe_host_compute_finish(moe_runner *runner, int status, moe_error *err)
 {
+    moe_host_compute *host = runner->host;
+    if (host == NULL || !wait_for_job(host)) {
+        return status;
+    }
+    moe_expert_store_note_host(runner->experts, host->n_works, host->n_out_rows, host->ns);
+    moe_expert_store_host_done(runner->experts, runner->n_passes);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (host->status != MOE_OK) {
+        return moe_fail(err, host->status, "%s", host->error.message);
+    }
     return host->device->ops->scatter(host->device, host->out, host->config->n_embd,
-                                      host->ranked_slots, host->n_out_rows, out, err);
+                                      host->ranked_slots, host->n_out_rows,
+                                      runner->buffers.rank_out, err);
 }

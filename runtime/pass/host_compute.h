@@ -8,8 +8,8 @@
 #ifndef MOE_PASS_HOST_COMPUTE_H
 #define MOE_PASS_HOST_COMPUTE_H
 
-#include "offload/expert_store.h"
 #include "runtime/device/device.h"
+#include "runtime/model/model_config.h"
 #include "runtime/pass/pass.h"
 
 typedef struct moe_host_compute moe_host_compute;
@@ -28,27 +28,16 @@ int moe_host_compute_open(moe_host_compute **out, const moe_host_compute_options
                           moe_error *err);
 void moe_host_compute_close(moe_host_compute **host);
 
-/* One layer's share: views[i] is the plan's entry positions[i]. The plan must stay until finish().
- * x: device, [n_rows][n_embd]; NULL if moe_host_compute_x() already holds it. */
-typedef struct moe_host_share {
-    const moe_runner *runner;
-    uint32_t layer;
-    const moe_layer_plan *plan;
-    const uint32_t *positions;
-    const moe_expert_view *views;
-    uint32_t n;
-    const float *x;
-    uint32_t n_rows;
-} moe_host_share;
+/* ---- A layer, for the pass. Each does nothing if runner->host is NULL. ---- */
 
-/* The place for activations, [max_rows][n_embd], in memory that the link writes to directly. Not
- * between start() and wait(). */
-float *moe_host_compute_x(moe_host_compute *host);
-int moe_host_compute_start(moe_host_compute *host, const moe_host_share *share, moe_error *err);
-/* Waits for the share; call it also after an error elsewhere. The time is of the computing alone.
- */
-int moe_host_compute_wait(moe_host_compute *host, uint32_t *n_rows, uint64_t *ns, moe_error *err);
-/* Copies the outputs to their rows of out (device, [ranked slot][n_embd]). */
-int moe_host_compute_deliver(moe_host_compute *host, float *out, moe_error *err);
+/* Before the layer is routed: queues the copying of the experts' inputs to the host, where that is
+ * cheaper than to fetch them once the host is known to compute an expert. */
+int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err);
+/* After the store's begin(): starts the experts of the layer that the store gives to the host, if
+ * any. The layer's plan must stay until finish(). After an error there is nothing to finish. */
+int moe_host_compute_start(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
+/* Waits for what start() has started; call it also after an error elsewhere, `status`, which it
+ * returns. Else it copies the outputs to their places in buffers->rank_out. */
+int moe_host_compute_finish(moe_runner *runner, int status, moe_error *err);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* The pool of pages, by group: how layers lie in pages, and which pages are free. */
 #include "runtime/pass/kv_cache.h"
 
 #include <stdlib.h>
@@ -23,10 +24,86 @@ static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_er
     return MOE_OK;
 }
 
-int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
-                     moe_kv_type type, moe_error *err)
+/* ---- Groups ---- */
+
+/* The most pages that so many positions of a group in a row touch. Those of chunks of whole pages
+ * begin with a page. */
+static uint32_t pages_spanned(const moe_kv_group *g, uint64_t n)
 {
-    *pool = (moe_kv_pool){.device = device};
+    bool aligned = g->window == 0 && g->chunk % MOE_KV_PAGE == 0;
+    return aligned || n < 2 ? (uint32_t)((n + MOE_KV_PAGE - 1) / MOE_KV_PAGE)
+                            : (uint32_t)((n - 2) / MOE_KV_PAGE + 2);
+}
+
+/* The most positions before its own that a row sees. */
+static uint64_t most_behind(const moe_kv_group *g)
+{
+    uint32_t window = g->window > 0 ? g->window - 1 : UINT32_MAX;
+    uint32_t chunk = g->chunk > 0 ? g->chunk - 1 : UINT32_MAX;
+    return window < chunk ? window : chunk;
+}
+
+/* The layer's group: one with the same span, or a new one. */
+static uint32_t group_of(moe_kv_pool *pool, const moe_layer_kind *kind, uint32_t most_rows)
+{
+    bool apart = (pool->device->features & MOE_DEVICE_KV_GROUPS) != 0;
+    moe_kv_group like = {.window = apart ? kind->window : 0, .chunk = apart ? kind->chunk : 0};
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        if (pool->groups[g].window == like.window && pool->groups[g].chunk == like.chunk) {
+            return g;
+        }
+    }
+    if (pool->n_groups == MOE_KV_GROUPS) {
+        moe_kv_group *last = &pool->groups[MOE_KV_GROUPS - 1];
+        last->window = last->chunk = 0;
+        last->frees = false;
+        return MOE_KV_GROUPS - 1;
+    }
+    like.frees = like.window > 0 || like.chunk > 0;
+    like.most_live = pages_spanned(&like, most_behind(&like) + MOE_KV_MARGIN + most_rows);
+    pool->groups[pool->n_groups] = like;
+    return pool->n_groups++;
+}
+
+/* Places the layer behind those that its group's page holds so far. */
+static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint32_t l,
+                        uint32_t most_rows)
+{
+    moe_kv_layout *layout = &pool->layers[l];
+    const moe_heads *heads = &config->layers[l].heads;
+    if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
+        layout->v_in_k = true; /* a layer without heads stores nothing */
+        return;
+    }
+    uint32_t group = group_of(pool, &config->layers[l], most_rows);
+    size_t offset = pool->groups[group].page_bytes;
+    *layout = (moe_kv_layout){
+        .type = pool->type,
+        .group = group,
+        .n_head_kv = heads->n_kv,
+        .k_dim = heads->k_dim,
+        .v_dim = heads->v_dim,
+        .k_row_bytes = moe_kv_row_bytes(pool->type, heads->k_dim),
+        .v_row_bytes = moe_kv_row_bytes(pool->type, heads->v_dim),
+        .k_offset = offset,
+        .v_in_k = config->attention == MOE_ATTENTION_MLA,
+    };
+    size_t positions = (size_t)heads->n_kv * MOE_KV_PAGE;
+    offset = moe_align64(offset + positions * layout->k_row_bytes);
+    layout->v_offset = offset;
+    if (layout->v_in_k) {
+        layout->v_offset = layout->k_offset;
+        layout->v_row_bytes = layout->k_row_bytes;
+    } else {
+        offset = moe_align64(offset + positions * layout->v_row_bytes);
+    }
+    pool->groups[group].page_bytes = offset;
+}
+
+int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
+                     moe_kv_type type, uint32_t most_rows, moe_error *err)
+{
+    *pool = (moe_kv_pool){.device = device, .n_layer = config->n_layer, .type = type};
     int status = check_blocks(config, type, err);
     if (status != MOE_OK) {
         return status;
@@ -35,269 +112,156 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
     }
-    pool->n_layer = config->n_layer;
-    pool->type = type;
-    size_t offset = 0;
     for (uint32_t l = 0; l < config->n_layer; l++) {
-        moe_kv_layout *layout = &pool->layers[l];
-        const moe_heads *heads = &config->layers[l].heads;
-        if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
-            layout->v_in_k = true; /* a layer without heads stores nothing */
-            continue;
-        }
-        *layout = (moe_kv_layout){
-            .type = type,
-            .n_head_kv = heads->n_kv,
-            .k_dim = heads->k_dim,
-            .v_dim = heads->v_dim,
-            .k_row_bytes = moe_kv_row_bytes(type, heads->k_dim),
-            .v_row_bytes = moe_kv_row_bytes(type, heads->v_dim),
-            .k_offset = offset,
-            .v_in_k = config->attention == MOE_ATTENTION_MLA,
-        };
-        size_t positions = (size_t)heads->n_kv * MOE_KV_PAGE;
-        offset = moe_align64(offset + positions * layout->k_row_bytes);
-        layout->v_offset = offset;
-        if (layout->v_in_k) {
-            layout->v_offset = layout->k_offset;
-            layout->v_row_bytes = layout->k_row_bytes;
-        } else {
-            offset = moe_align64(offset + positions * layout->v_row_bytes);
-        }
+        place_layer(pool, config, l, most_rows);
     }
-    pool->page_bytes = offset > 0 ? offset : 64;
+    pool->n_groups = pool->n_groups > 0 ? pool->n_groups : 1;
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        moe_kv_group *group = &pool->groups[g];
+        group->page_bytes = group->page_bytes > 0 ? group->page_bytes : 64;
+        pool->page_bytes += group->page_bytes;
+    }
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        pool->layers[l].n_other_groups = pool->n_groups - 1;
+    }
     MOE_ASSERT(moe_kv_pool_is_sane(pool));
     return MOE_OK;
 }
 
-void moe_kv_pool_trim(moe_kv_pool *pool)
+void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes)
 {
-    while (pool->n_free > pool->n_promised) {
-        moe_kv_page *page = pool->free_pages;
-        pool->free_pages = page->next_free;
-        pool->n_free--;
-        pool->n_pages--;
-        moe_memory_border_give_page(pool->border, pool->page_bytes, page->memory, page->lent);
+    *sizes = (moe_kv_sizes){.n_groups = pool->n_groups};
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        const moe_kv_group *group = &pool->groups[g];
+        sizes->page_bytes[g] = group->page_bytes;
+        sizes->most_pages[g] =
+            group->frees
+                ? group->most_live + MOE_KV_SNAPSHOTS * pages_spanned(group, most_behind(group))
+                : 0;
+    }
+}
+
+uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context)
+{
+    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t most = sizes->most_pages[group];
+    return most > 0 && most < all ? most : all;
+}
+
+uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed)
+{
+    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < sizes->n_groups; g++) {
+        uint64_t pages = moe_kv_group_pages(sizes, g, context);
+        bytes += only_freed && pages == all ? 0 : pages * sizes->page_bytes[g];
+    }
+    return bytes;
+}
+
+void moe_kv_pool_limit(moe_kv_pool *pool, uint32_t context)
+{
+    moe_kv_sizes sizes;
+    moe_kv_pool_sizes(pool, &sizes);
+    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        pool->groups[g].frees &= moe_kv_group_pages(&sizes, g, context) < all;
+    }
+}
+
+/* ---- Free pages ---- */
+
+static void trim_group(moe_kv_pool *pool, moe_kv_group *group)
+{
+    while (group->n_free > group->n_promised) {
+        moe_kv_page *page = group->free_pages;
+        group->free_pages = page->next_free;
+        group->n_free--;
+        group->n_pages--;
+        moe_memory_border_give_page(pool->border, group->page_bytes, page->memory, page->lent);
         free(page);
     }
 }
 
+void moe_kv_pool_trim(moe_kv_pool *pool)
+{
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        trim_group(pool, &pool->groups[g]);
+    }
+}
+
+uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        bytes += pool->groups[g].n_pages * pool->groups[g].page_bytes;
+    }
+    return bytes;
+}
+
 void moe_kv_pool_free(moe_kv_pool *pool)
 {
-    MOE_ASSERT(pool->n_pages == pool->n_free); /* no table has pages left */
-    pool->n_promised = 0;
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        MOE_ASSERT(pool->groups[g].n_pages == pool->groups[g].n_free); /* no table has pages left */
+        pool->groups[g].n_promised = 0;
+    }
     moe_kv_pool_trim(pool);
     free(pool->layers);
     *pool = (moe_kv_pool){0};
 }
 
-static void put_free(moe_kv_pool *pool, moe_kv_page *page)
+static void put_free(moe_kv_group *group, moe_kv_page *page)
 {
     MOE_ASSERT(page->n_users == 0 && page->memory != NULL);
-    page->next_free = pool->free_pages;
-    pool->free_pages = page;
-    pool->n_free++;
+    page->next_free = group->free_pages;
+    group->free_pages = page;
+    group->n_free++;
 }
 
-/* Allocates one more free page. */
-static int add_page(moe_kv_pool *pool, moe_error *err)
+int moe_kv_add_page(moe_kv_pool *pool, uint32_t g, moe_error *err)
 {
+    moe_kv_group *group = &pool->groups[g];
     moe_kv_page *page = moe_calloc(1, sizeof *page);
     if (page == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
     }
-    int status = moe_memory_border_take_page(pool->border, pool->page_bytes, &page->memory,
+    int status = moe_memory_border_take_page(pool->border, group->page_bytes, &page->memory,
                                              &page->lent, err);
     if (status != MOE_OK) {
         free(page);
         return status;
     }
-    pool->n_pages++;
-    put_free(pool, page);
+    group->n_pages++;
+    put_free(group, page);
     return MOE_OK;
 }
 
-/* Takes a page, one of those promised to the table while it has any. */
-static int take_page(moe_kv_pool *pool, moe_kv_table *table, moe_kv_page **out, moe_error *err)
+int moe_kv_take_page(moe_kv_pool *pool, moe_kv_table *table, uint32_t g, moe_kv_page **out,
+                     moe_error *err)
 {
-    if (table->n_promised > 0) {
-        table->n_promised--;
-        pool->n_promised--;
-    } else if (pool->n_free == pool->n_promised) {
-        int status = add_page(pool, err);
+    moe_kv_group *group = &pool->groups[g];
+    if (table->n_promised[g] > 0) {
+        table->n_promised[g]--;
+        group->n_promised--;
+    } else if (group->n_free == group->n_promised) {
+        int status = moe_kv_add_page(pool, g, err);
         if (status != MOE_OK) {
             return status;
         }
     }
-    MOE_ASSERT(pool->n_free > pool->n_promised && pool->free_pages != NULL);
-    *out = pool->free_pages;
+    MOE_ASSERT(group->n_free > group->n_promised && group->free_pages != NULL);
+    *out = group->free_pages;
     MOE_ASSERT((*out)->n_users == 0);
-    pool->free_pages = (*out)->next_free;
-    pool->n_free--;
+    group->free_pages = (*out)->next_free;
+    group->n_free--;
     (*out)->n_users = 1;
     return MOE_OK;
 }
 
-static void drop_page(moe_kv_pool *pool, moe_kv_page *page)
+void moe_kv_drop_page(moe_kv_pool *pool, uint32_t g, moe_kv_page *page)
 {
     MOE_ASSERT(page->n_users > 0);
     if (--page->n_users == 0) {
-        put_free(pool, page);
+        put_free(&pool->groups[g], page);
     }
-}
-
-int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
-                         moe_error *err)
-{
-    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
-    uint32_t n = n_pages > table->n_pages ? n_pages - table->n_pages : 0;
-    for (uint32_t p = first / MOE_KV_PAGE; p < n_pages && p < table->n_pages; p++) {
-        n += table->pages[p]->n_users > 1;
-    }
-    MOE_ASSERT(table->n_promised <= pool->n_promised);
-    uint64_t n_others = pool->n_promised - table->n_promised;
-    uint64_t before = pool->n_free;
-    while (pool->n_free < n_others + n) {
-        int status = add_page(pool, err);
-        if (status != MOE_OK) {
-            uint64_t others = pool->n_promised;
-            pool->n_promised = before > others ? before : others;
-            moe_kv_pool_trim(pool); /* frees pages that were allocated only for this */
-            pool->n_promised = others;
-            return status;
-        }
-    }
-    pool->n_promised = n_others + n;
-    table->n_promised = n;
-    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
-    return MOE_OK;
-}
-
-static int grow_table(moe_kv_table *table, uint32_t n_pages, moe_error *err)
-{
-    if (n_pages <= table->capacity) {
-        return MOE_OK;
-    }
-    uint32_t capacity = n_pages < 8 ? 8 : n_pages + n_pages / 2;
-    moe_kv_page **pages = moe_realloc_array(table->pages, capacity, sizeof *pages);
-    if (pages != NULL) {
-        table->pages = pages;
-    }
-    void **addresses = moe_realloc_array(table->addresses, capacity, sizeof *addresses);
-    if (addresses != NULL) {
-        table->addresses = addresses;
-    }
-    if (pages == NULL || addresses == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a table of %u KV pages", capacity);
-    }
-    table->capacity = capacity;
-    return MOE_OK;
-}
-
-/* Replaces a shared page by a copy that only this table has. */
-static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t index, moe_error *err)
-{
-    moe_kv_page *shared = table->pages[index];
-    if (shared->n_users == 1) {
-        return MOE_OK;
-    }
-    moe_kv_page *own;
-    int status = take_page(pool, table, &own, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status =
-        pool->device->ops->copy(pool->device, own->memory, shared->memory, pool->page_bytes, err);
-    if (status != MOE_OK) {
-        drop_page(pool, own);
-        return status;
-    }
-    drop_page(pool, shared);
-    table->pages[index] = own;
-    table->addresses[index] = own->memory;
-    return MOE_OK;
-}
-
-int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
-                         moe_error *err)
-{
-    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
-    int status = grow_table(table, n_pages, err);
-    for (uint32_t p = first / MOE_KV_PAGE; status == MOE_OK && p < n_pages; p++) {
-        if (p < table->n_pages) {
-            status = unshare(pool, table, p, err);
-            continue;
-        }
-        moe_kv_page *page;
-        status = take_page(pool, table, &page, err);
-        if (status == MOE_OK) {
-            table->pages[p] = page;
-            table->addresses[p] = page->memory;
-            table->n_pages = p + 1;
-        }
-    }
-    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
-    return status;
-}
-
-int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *from,
-                      const uint32_t *to, uint32_t n, moe_error *err)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        bool ascending = i == 0 || (from[i - 1] < from[i] && to[i - 1] < to[i]);
-        if (!ascending || to[i] > from[i] || from[i] / MOE_KV_PAGE >= table->n_pages) {
-            return moe_fail(err, MOE_ERR_ARGUMENT,
-                            "KV positions move down in ascending order within %u pages, not %u "
-                            "to %u",
-                            table->n_pages, from[i], to[i]);
-        }
-    }
-    int status = n == 0 ? MOE_OK : moe_kv_table_reserve(pool, table, to[0], to[n - 1] + 1, err);
-    if (n == 0 || status != MOE_OK) {
-        return status;
-    }
-    moe_kv_move move = {.layouts = pool->layers,
-                        .n_layouts = pool->n_layer,
-                        .pages = table->addresses,
-                        .from = from,
-                        .to = to,
-                        .n = n};
-    return pool->device->ops->kv_move(pool->device, &move, err);
-}
-
-void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n)
-{
-    uint32_t n_pages = (n + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
-    while (table->n_pages > n_pages) {
-        drop_page(pool, table->pages[--table->n_pages]);
-    }
-    MOE_ASSERT(moe_kv_pool_is_sane(pool) && moe_kv_table_is_sane(pool, table));
-}
-
-int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err)
-{
-    *out = (moe_kv_table){0};
-    int status = grow_table(out, table->n_pages, err);
-    if (status != MOE_OK) {
-        free(out->pages);
-        free(out->addresses);
-        *out = (moe_kv_table){0};
-        return status;
-    }
-    for (uint32_t p = 0; p < table->n_pages; p++) {
-        out->pages[p] = table->pages[p];
-        out->addresses[p] = table->addresses[p];
-        out->pages[p]->n_users++;
-    }
-    out->n_pages = table->n_pages;
-    return MOE_OK;
-}
-
-void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table)
-{
-    moe_kv_table_truncate(pool, table, 0);
-    pool->n_promised -= table->n_promised;
-    free(table->pages);
-    free(table->addresses);
-    *table = (moe_kv_table){0};
 }

@@ -1,14 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* The paged KV cache. A page holds MOE_KV_PAGE positions of every layer; a session is a table of
- * pages. Pages have reference counts: a fork shares them, and a session that writes to a shared
- * page gets a copy. */
+/* The paged KV cache. A page holds MOE_KV_PAGE positions of a group of layers; a session is a table
+ * of pages. Pages have reference counts: a fork shares them, and a session that writes to a shared
+ * page gets a copy.
+ *
+ * Layers that see the same span of positions form a group. Where that span is short (a sliding
+ * window, chunks of positions) the pages behind it are freed as the timeline grows:
+ *
+ *    group 0, full:      | page | page | page | page | page | page |
+ *    group 1, a window:     -      -      -   | page | page | page |
+ *                                               ^ first_page[1]    ^ n_pages
+ *
+ * What has been freed cannot be seen again, so a timeline is cut back in one of two ways:
+ *   - Within the margin (the last MOE_KV_MARGIN positions, and whatever else is still there) the
+ *     pages are at hand.
+ *   - Further back the table returns to a snapshot before the place, or to the beginning, and the
+ *     tokens from there on are evaluated again. A snapshot holds the pages that its position sees.
+ * Rejected drafts are always within the margin: pages are freed behind evaluated tokens only.
+ *
+ * Memory is bounded: moe_kv_sizes says the most pages of a session, for the memory plan. */
 #ifndef MOE_PASS_KV_CACHE_H
 #define MOE_PASS_KV_CACHE_H
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/device/device.h"
-#include "runtime/pass/memory_border.h"
+#include "offload/memory_border.h"
 #include "runtime/model/model_config.h"
+
+#define MOE_KV_GROUPS    3u  /* at most; layers with a further span keep all pages */
+#define MOE_KV_MARGIN    64u /* positions */
+#define MOE_KV_SNAPSHOTS 2u
+/* Positions between snapshots, at least. The beginning of a turn gets one at any distance. */
+#define MOE_KV_INTERVAL 512u
 
 typedef struct moe_kv_page {
     void *memory; /* device */
@@ -17,42 +39,84 @@ typedef struct moe_kv_page {
     struct moe_kv_page *next_free;
 } moe_kv_page;
 
+typedef struct moe_kv_group {
+    uint32_t window, chunk; /* of the layers' kind (moe_layer_kind); both 0: all positions */
+    bool frees;             /* pages behind the span are freed */
+    uint32_t most_live;     /* pages of a table without its snapshots, if it frees */
+    size_t page_bytes;
+    moe_kv_page *free_pages;
+    uint64_t n_pages;    /* allocated, used or free */
+    uint64_t n_free;     /* of them */
+    uint64_t n_promised; /* free pages that are promised to tables */
+} moe_kv_group;
+
 typedef struct moe_kv_pool {
     moe_device *device;
     moe_kv_layout *layers; /* [n_layer] */
     uint32_t n_layer;
     moe_kv_type type;
-    size_t page_bytes;
+    size_t page_bytes;         /* of all groups together */
     moe_memory_border *border; /* grants pages */
-    moe_kv_page *free_pages;
-    uint64_t n_pages;    /* allocated, used or free */
-    uint64_t n_free;     /* of them */
-    uint64_t n_promised; /* free pages that are promised to tables */
+    moe_kv_group groups[MOE_KV_GROUPS];
+    uint32_t n_groups;
 } moe_kv_pool;
 
-/* One session's view: pages[p] holds (stored) positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE).
- */
+typedef struct moe_kv_snapshot {
+    uint32_t position; /* the number of tokens that it continues from */
+    bool begins_turn;
+    uint32_t first_page[MOE_KV_GROUPS]; /* of groups that free */
+    moe_kv_page **pages; /* of those groups, one after the other, up to the position */
+} moe_kv_snapshot;
+
+/* One session's view. pages[p * n_groups + g] holds the (stored) positions [p * MOE_KV_PAGE,
+ * (p + 1) * MOE_KV_PAGE) of group g; NULL if p < first_page[g]. */
 typedef struct moe_kv_table {
     moe_kv_page **pages;
     void **addresses; /* of the same pages, for the device */
-    uint32_t n_pages;
+    uint32_t n_pages; /* of a group, the freed ones included */
     uint32_t capacity;
-    uint32_t n_promised; /* free pages that are reserved for this table */
+    uint32_t first_page[MOE_KV_GROUPS];
+    uint32_t n_promised[MOE_KV_GROUPS];          /* free pages that are reserved for this table */
+    uint32_t promised_end;                       /* ... for positions up to here */
+    moe_kv_snapshot snapshots[MOE_KV_SNAPSHOTS]; /* ascending positions */
+    uint32_t n_snapshots;
+    bool begins_turn; /* the next token begins a turn */
 } moe_kv_table;
 
+/* What the pages of one session take at most, by group. */
+typedef struct moe_kv_sizes {
+    uint32_t n_groups;
+    uint64_t page_bytes[MOE_KV_GROUPS];
+    uint32_t most_pages[MOE_KV_GROUPS]; /* 0: those of all positions */
+} moe_kv_sizes;
+
+/* most_rows: stored positions that a step writes at once, drafts included, at most. */
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
-                     moe_kv_type type, moe_error *err);
+                     moe_kv_type type, uint32_t most_rows, moe_error *err);
 void moe_kv_pool_free(moe_kv_pool *pool);
 /* Returns free pages that are not promised to where they came from. */
 void moe_kv_pool_trim(moe_kv_pool *pool);
+/* Bytes of all allocated pages. */
+uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
+
+void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes);
+/* The pages of a group that a session with this context takes at most. */
+uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context);
+/* ... of all groups, in bytes; freed: of those that free pages with this context. */
+uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed);
+/* Call once the context of sessions is known: groups that would never hold fewer pages for freeing
+ * some keep all of them. */
+void moe_kv_pool_limit(moe_kv_pool *pool, uint32_t context);
 
 /* Reserves exactly the pages that making [first, end) writable will take, so that this cannot fail
- * later for lack of pages. MOE_ERR_BUDGET: there are not enough, and nothing has changed. */
+ * later for lack of pages; with groups that free, step by step. Gives up snapshots if memory is
+ * short. MOE_ERR_BUDGET: there are not enough, and nothing else has changed. */
 int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 
 /* Makes positions [first, end) writable: adds pages, promised ones first, and copies shared pages.
- * On failure the table is unchanged. */
+ * Adds none before first_page. On failure the table holds what it held, and perhaps some more pages
+ * behind it. */
 int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 /* Moves what is stored at from[i] to position to[i], for every layer, i ascending; both lists
@@ -62,11 +126,63 @@ int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first,
  */
 int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *from,
                       const uint32_t *to, uint32_t n, moe_error *err);
-/* Releases the pages that hold nothing before position n. */
+/* Releases the pages that hold nothing before position n, which is within the margin or 0. */
 void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
+/* Call when a pass has taken the timeline from `before` tokens to n: keeps a snapshot where one is
+ * wanted, and frees the pages that nothing within the margin sees. */
+void moe_kv_table_advance(moe_kv_pool *pool, moe_kv_table *table, uint32_t before, uint32_t n);
+/* Cuts back to n tokens, or to the latest place before it from which it can go on; returns it. */
+uint32_t moe_kv_table_rewind(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
+/* The first page that a timeline of n tokens needs of this group. */
+uint32_t moe_kv_first_needed(const moe_kv_group *group, uint32_t n);
+/* Gives up the oldest snapshot; false: there is none. */
+bool moe_kv_table_forget(moe_kv_pool *pool, moe_kv_table *table);
 /* Makes out share the pages of table. */
-int moe_kv_table_share(moe_kv_table *out, const moe_kv_table *table, moe_error *err);
+int moe_kv_table_share(const moe_kv_pool *pool, moe_kv_table *out, const moe_kv_table *table,
+                       moe_error *err);
 void moe_kv_table_free(moe_kv_pool *pool, moe_kv_table *table);
+
+/* ---- For the cache's own files ---- */
+
+static inline uint32_t moe_kv_pages_of(uint32_t n_positions)
+{
+    return n_positions / MOE_KV_PAGE + (n_positions % MOE_KV_PAGE > 0);
+}
+
+static inline moe_kv_page **moe_kv_table_entry(const moe_kv_pool *pool, const moe_kv_table *table,
+                                               uint32_t group, uint32_t page)
+{
+    return &table->pages[(size_t)page * pool->n_groups + group];
+}
+
+static inline void moe_kv_table_set(const moe_kv_pool *pool, const moe_kv_table *table,
+                                    uint32_t group, uint32_t page, moe_kv_page *to)
+{
+    *moe_kv_table_entry(pool, table, group, page) = to;
+    table->addresses[(size_t)page * pool->n_groups + group] = to != NULL ? to->memory : NULL;
+}
+
+/* Allocates one more free page; takes a page, one of those promised to
+ * the table while it has any; drops a page, which becomes free when it has no more users; makes
+ * room in the table for so many pages of each group. */
+int moe_kv_add_page(moe_kv_pool *pool, uint32_t group, moe_error *err);
+int moe_kv_take_page(moe_kv_pool *pool, moe_kv_table *table, uint32_t group, moe_kv_page **out,
+                     moe_error *err);
+void moe_kv_drop_page(moe_kv_pool *pool, uint32_t group, moe_kv_page *page);
+int moe_kv_table_grow(const moe_kv_pool *pool, moe_kv_table *table, uint32_t n_pages,
+                      moe_error *err);
+/* Pages that making [first, end) writable will take, at most, beside those that come back. */
+uint32_t moe_kv_pages_due(const moe_kv_pool *pool, const moe_kv_table *table, uint32_t group,
+                          uint32_t first, uint32_t end);
+/* Pages that a snapshot holds of a group, and of all. */
+uint32_t moe_kv_snapshot_pages(const moe_kv_pool *pool, const moe_kv_snapshot *snapshot,
+                               uint32_t group);
+uint32_t moe_kv_snapshot_all_pages(const moe_kv_pool *pool, const moe_kv_snapshot *snapshot);
+void moe_kv_snapshot_remove(moe_kv_pool *pool, moe_kv_table *table, uint32_t index);
+void moe_kv_snapshot_free(moe_kv_pool *pool, moe_kv_snapshot *snapshot);
+/* Adds a copy to the table's; none without memory. */
+void moe_kv_snapshot_copy(const moe_kv_pool *pool, moe_kv_table *table,
+                          const moe_kv_snapshot *snapshot);
 
 /* What must hold between two calls. The pool: free pages are counted and in no table, layers follow
  * each other in a page. A table: its pages are in use, and each occurs once. */

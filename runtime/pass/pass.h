@@ -34,13 +34,14 @@ typedef struct moe_pass_buffers {
     float *values;    /* MLA: [rows][n_head][v_head_dim], else attention */
     float *gate;      /* [rows][n_head][head_dim_v] of attention's output; joined: before each
                        * head's gate is its query */
-    /* Recurrent layers (moe_delta_rule): */
+    /* Recurrent layers (delta_ops.h): */
     float *mixed;         /* [rows][conv_channels] */
-    float *convolved;     /* likewise; a pass and its drafts' ancestors take turns */
+    float *convolved;     /* likewise, and decays of channels; a pass and its drafts' ancestors take
+                             turns */
     float *delta_gates;   /* [rows][n_gates] */
-    float *delta_z;       /* [rows][n_head * value_dim]: gate of the output */
+    float *delta_z;       /* [rows][moe_recurrence_out_floats()]: gate of the output */
     float *delta_out;     /* likewise */
-    float *delta_parts;   /* [rows][..]: projections that are not in order yet */
+    float *delta_parts;   /* [rows][..]: projections that are not in order yet, or parts of them */
     float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
     float *layer_norm;    /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
     float *branch;        /* [rows][n_embd]: what attention or the experts add to x */

@@ -67,7 +67,7 @@ void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_de
     bool mla = c->attention == MOE_ATTENTION_MLA;
     uint32_t out_dim = mla ? c->n_head * c->v_head_dim : (uint32_t)most_floats(c).out;
     uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
-    longest = max_u32(longest, c->recurrence.n_head * c->recurrence.value_dim);
+    longest = max_u32(longest, (uint32_t)moe_recurrence_out_floats(&c->recurrence));
     *limits = (moe_device_limits){
         .linear = {max_rows, longest},
         .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
@@ -89,15 +89,17 @@ typedef struct region {
 static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
 {
     size_t rows = b->max_rows;
-    size_t inner = (size_t)c->n_head * c->value_dim;
+    bool rule = c->kind != MOE_RECURRENCE_CONVOLUTION;
+    size_t out = moe_recurrence_out_floats(c);
+    size_t decays = c->kind == MOE_RECURRENCE_CHANNELS ? out : 0;
+    size_t convolved = moe_delta_scratch_rows(b) * (c->conv_channels + decays);
     size_t n = 0;
     regions[n++] = (region){&b->mixed, rows * c->conv_channels};
-    regions[n++] = (region){&b->convolved, moe_delta_scratch_rows(b) * c->conv_channels};
+    regions[n++] = (region){&b->convolved, rule ? convolved : 0};
     regions[n++] = (region){&b->delta_gates, rows * c->n_gates};
-    regions[n++] = (region){&b->delta_z, rows * inner};
-    regions[n++] = (region){&b->delta_out, rows * inner};
-    regions[n++] =
-        (region){&b->delta_parts, rows * (c->in_groups ? c->conv_channels + inner : c->n_gates)};
+    regions[n++] = (region){&b->delta_z, rows * out};
+    regions[n++] = (region){&b->delta_out, rows * out};
+    regions[n++] = (region){&b->delta_parts, rows * moe_recurrence_part_floats(c)};
     return n;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers with a gated delta rule: a state of fixed size in place of keys and values. */
+/* Layers with a state of fixed size in place of keys and values. */
 #ifndef MOE_PASS_RECURRENT_MIXER_H
 #define MOE_PASS_RECURRENT_MIXER_H
 

@@ -18,7 +18,7 @@
 
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
-#include "runtime/pass/memory_border.h"
+#include "offload/memory_border.h"
 #include "runtime/pass/pass.h"
 
 #define MOE_STATE_SNAPSHOTS 3u

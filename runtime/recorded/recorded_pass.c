@@ -17,6 +17,7 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
+#include "runtime/pass/expert_form.h"
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
@@ -125,14 +126,23 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     moe_resident_buddies buddies = {0};
-    moe_resident_experts experts = {.route = moe_route_of_layer(runner, layer),
-                                    .fill = r->fill,
-                                    .gate = shape_of(r->parts->map, layer, MOE_EXPERT_GATE),
-                                    .up = shape_of(r->parts->map, layer, MOE_EXPERT_UP),
-                                    .down = shape_of(r->parts->map, layer, MOE_EXPERT_DOWN),
-                                    .x = b->norm,
-                                    .outs = b->rank_out,
-                                    .y = b->branch};
+    moe_resident_experts experts = {
+        .route = moe_route_of_layer(runner, layer),
+        .fill = r->fill,
+        .gate = shape_of(r->parts->map, layer, MOE_EXPERT_GATE),
+        .up = shape_of(r->parts->map, layer, MOE_EXPERT_UP),
+        .down = shape_of(r->parts->map, layer, MOE_EXPERT_DOWN),
+        .activation = moe_activation_of(runner->config, runner->config->layers[layer].expert_limit),
+        .x = b->norm,
+        .outs = b->rank_out,
+        .y = b->branch};
+    static const int biases[] = {MOE_LAYER_EXPERTS_GATE_BIAS, MOE_LAYER_EXPERTS_UP_BIAS,
+                                 MOE_LAYER_EXPERTS_DOWN_BIAS};
+    for (int p = 0; p < 3; p++) {
+        const moe_weight *bias = moe_layer_weight(runner, layer, biases[p]);
+        experts.biases[p] = bias->data;
+        experts.bias_bytes[p] = bias->row_bytes;
+    }
     if (r->kind != MOE_RECORDED_EXACT) { /* an exact pass's weights are the router's */
         experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
@@ -404,14 +414,30 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     return status != MOE_OK ? status : moe_runner_add_hook(r->runner, &r->hook, err);
 }
 
+/* Whether a device can play the layers of such a model without the host. It knows one input and one
+ * norm of experts, and no scales of their inputs. Queries that are scaled by position, and states,
+ * have no fixed place in a recording. */
+static bool can_record(const moe_runner *runner)
+{
+    const moe_model_config *c = runner->config;
+    bool plain = c->experts_input == MOE_EXPERTS_NORM && c->router_input == MOE_ROUTER_AS_EXPERTS &&
+                 !c->gate_scales_input && !c->expert_scales && !c->branches_normed &&
+                 c->branch_scale == 1.0f && !c->shared_dense && !c->window_rope &&
+                 c->gate != MOE_GATE_SPARSE_MIXER;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        plain = plain && !c->layers[l].scales_queries;
+    }
+    return plain && runner->device->recording != NULL && runner->states->state_bytes == 0;
+}
+
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err)
 {
     const moe_speculation *s = parts->speculation;
     int status = MOE_OK;
     *out = NULL;
-    if (parts->runner->device->recording == NULL || parts->runner->states->state_bytes > 0) {
-        return MOE_OK; /* a recording has a fixed place for a state */
+    if (!can_record(parts->runner)) {
+        return MOE_OK;
     }
     moe_recorded_passes *passes = moe_calloc(1, sizeof *passes);
     if (passes == NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Serves an engine over HTTP. Nothing here prints or reads a file: the caller opens the engine,
- * reads the keys, and gets lines for its log. */
+/* Serves an engine over HTTP. Nothing here prints, and the only files are those of the folder
+ * for finished prompts: the caller opens the engine, reads the keys, and gets lines for its log. */
 #ifndef SERVER_H
 #define SERVER_H
 
@@ -25,6 +25,8 @@ typedef struct server_options {
     const char *chat_template_name; /* NULL: the model's own */
     const char *chat_template_text; /* a template instead of a name; NULL: none */
     moe_switch thinking;
+    const char *cache_folder; /* keeps finished prompts; NULL: none are kept */
+    uint64_t cache_bytes;     /* the most that its files have together */
 
     bool (*stopped)(void *user);               /* polled: true ends server_run() */
     void (*log)(const char *line, void *user); /* one line, called on any thread */

@@ -22,6 +22,15 @@ enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const 
         return MHD_NO;
     }
     MHD_add_response_header(response, "Content-Type", type);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (strncmp(type, "text/html", 9) == 0) {
+        /* The page is one file, talks to its own server alone, and is shown in no other page. */
+        MHD_add_response_header(response, "Content-Security-Policy",
+                                "default-src 'none'; script-src 'unsafe-inline'; style-src "
+                                "'unsafe-inline'; connect-src 'self'; img-src data:; form-action "
+                                "'none'; base-uri 'none'; frame-ancestors 'none'");
+        MHD_add_response_header(response, "Cache-Control", "no-cache");
+    }
     if (status == 503) {
         MHD_add_response_header(response, "Retry-After", "1");
     }
@@ -54,8 +63,10 @@ void server_forget_body(server_exchange *exchange)
 {
     server_request *request = &exchange->request;
     json_object_put(request->body);
+    json_object_put(request->converted);
+    request->converted = request->tool_name = NULL;
     request->body = request->messages = request->template_arguments = NULL;
-    request->system = NULL;
+    request->system = request->input = NULL;
     request->prompt = request->content = request->tokens = NULL;
     atomic_fetch_sub(&exchange->srv->body_bytes, exchange->body.size);
     cli_buffer_free(&exchange->body);

@@ -6,7 +6,8 @@
 
 #define GENERATES (SERVER_CHAT | SERVER_COMPLETION)
 #define MESSAGES  (SERVER_MESSAGES | SERVER_COUNT)
-#define ANSWERS   (GENERATES | SERVER_TEMPLATE)
+#define ANSWERS   (GENERATES | SERVER_TEMPLATE | SERVER_RESPONSES)
+#define SAMPLES   (GENERATES | SERVER_MESSAGES | SERVER_RESPONSES)
 
 typedef bool (*read_fn)(server_reading *r, struct json_object *value);
 
@@ -157,8 +158,8 @@ static bool read_modalities(server_reading *r, struct json_object *value)
            server_unsupported(r, value);
 }
 
-/* Without tools, which are an error of their own, these two ask for nothing. */
-static bool read_tool_choice(server_reading *r, struct json_object *value)
+/* The forerunner of tool_choice. Without functions these two ask for nothing. */
+static bool read_function_call(server_reading *r, struct json_object *value)
 {
     return server_is_text(value, "none") || server_is_text(value, "auto") ||
            server_unsupported(r, value);
@@ -174,36 +175,50 @@ static const struct {
     {"system", MESSAGES, read_system},
     {"thinking", MESSAGES, read_thinking},
     {"stop_sequences", SERVER_MESSAGES, server_read_stop},
-    {"chat_template_kwargs", SERVER_CHAT | SERVER_TEMPLATE, read_template_arguments},
+    {"chat_template_kwargs", SERVER_CHAT | SERVER_TEMPLATE | SERVER_RESPONSES,
+     read_template_arguments},
+    {"input", SERVER_RESPONSES, server_read_input},
+    {"instructions", SERVER_RESPONSES, server_read_instructions},
+    {"max_output_tokens", SERVER_RESPONSES, read_max_tokens},
+    {"text", SERVER_RESPONSES, server_read_text_format},
+    {"reasoning", SERVER_RESPONSES, server_read_reasoning},
+    {"include", SERVER_RESPONSES, server_read_include},
+    {"truncation", SERVER_RESPONSES, server_read_truncation},
+    {"previous_response_id", SERVER_RESPONSES, server_read_previous},
+    {"conversation", SERVER_RESPONSES, server_read_previous},
+    {"background", SERVER_RESPONSES, only_nothing},
+    {"max_tool_calls", SERVER_RESPONSES, only_nothing},
+    {"top_logprobs", SERVER_RESPONSES, only_nothing},
+    {"stream_options", SERVER_RESPONSES, only_nothing},
+    {"prompt", SERVER_RESPONSES, server_unsupported},
     {"prompt", SERVER_COMPLETION, read_prompt},
     {"content", SERVER_TOKENIZE, read_content},
     {"add_special", SERVER_TOKENIZE, read_add_special},
     {"parse_special", SERVER_TOKENIZE, read_parse_special},
     {"tokens", SERVER_DETOKENIZE, read_tokens},
-    {"stream", GENERATES | SERVER_MESSAGES, read_stream},
+    {"stream", SAMPLES, read_stream},
     {"stream_options", GENERATES, read_stream_options},
     {"max_tokens", GENERATES | SERVER_MESSAGES, read_max_tokens},
     {"max_completion_tokens", SERVER_CHAT, read_max_tokens},
-    {"temperature", GENERATES | SERVER_MESSAGES, server_read_temperature},
-    {"top_p", GENERATES | SERVER_MESSAGES, server_read_top_p},
-    {"top_k", GENERATES | SERVER_MESSAGES, server_read_top_k},
-    {"min_p", GENERATES | SERVER_MESSAGES, server_read_min_p},
+    {"temperature", SAMPLES, server_read_temperature},
+    {"top_p", SAMPLES, server_read_top_p},
+    {"top_k", SAMPLES, server_read_top_k},
+    {"min_p", SAMPLES, server_read_min_p},
     {"repeat_penalty", GENERATES, server_read_repeat_penalty},
-    {"seed", GENERATES | SERVER_MESSAGES, server_read_seed},
+    {"seed", SAMPLES, server_read_seed},
     {"stop", GENERATES, server_read_stop},
     {"ignore_eos", GENERATES, read_ignore_eos},
     {"n", GENERATES, server_read_choices},
     {"best_of", SERVER_COMPLETION, only_one},
     {"response_format", GENERATES, server_read_response_format},
-    {"grammar", GENERATES, server_read_grammar},
+    {"grammar", GENERATES | SERVER_RESPONSES, server_read_grammar},
     {"json_schema", GENERATES, server_read_json_schema},
     {"modalities", SERVER_CHAT, read_modalities},
-    {"tool_choice", SERVER_CHAT, read_tool_choice},
-    {"tools", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, only_nothing},
-    {"tool_choice", MESSAGES, only_nothing},
+    {"tools", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES | SERVER_RESPONSES, server_read_tools},
+    {"tool_choice", SERVER_CHAT | MESSAGES | SERVER_RESPONSES, server_read_tool_choice},
     {"functions", SERVER_CHAT, only_nothing},
-    {"function_call", SERVER_CHAT, read_tool_choice},
-    {"parallel_tool_calls", SERVER_CHAT, harmless},
+    {"function_call", SERVER_CHAT, read_function_call},
+    {"parallel_tool_calls", SERVER_CHAT | SERVER_RESPONSES, server_read_parallel_calls},
     {"logprobs", SERVER_CHAT, server_read_chat_logprobs},
     {"logprobs", SERVER_COMPLETION, server_read_text_logprobs},
     {"top_logprobs", SERVER_CHAT, server_read_top_logprobs},
@@ -217,13 +232,13 @@ static const struct {
     {"echo", SERVER_COMPLETION, only_nothing},
     {"suffix", SERVER_COMPLETION, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
-    {"user", GENERATES, harmless},
-    {"metadata", GENERATES | SERVER_MESSAGES, harmless},
-    {"store", GENERATES, harmless},
-    {"service_tier", GENERATES | SERVER_MESSAGES, harmless},
-    {"safety_identifier", GENERATES, harmless},
-    {"prompt_cache_key", GENERATES, harmless},
-    {"prompt_cache_retention", GENERATES, harmless},
+    {"user", GENERATES | SERVER_RESPONSES, harmless},
+    {"metadata", SAMPLES, harmless},
+    {"store", GENERATES | SERVER_RESPONSES, harmless},
+    {"service_tier", SAMPLES, harmless},
+    {"safety_identifier", GENERATES | SERVER_RESPONSES, harmless},
+    {"prompt_cache_key", GENERATES | SERVER_RESPONSES, harmless},
+    {"prompt_cache_retention", GENERATES | SERVER_RESPONSES, harmless},
 };
 
 bool server_read_field(server_request *request, const server_options *options, const char *name,

@@ -24,6 +24,7 @@ static bool set_schema(server_reading *r, const char *schema, size_t size)
 {
     char *text;
     moe_error err = {""};
+    r->request->has_form = true;
     int status = moe_json_schema_grammar(&text, schema, size, &err);
     if (status != MOE_OK) {
         return server_fail(r->error, 400,

@@ -32,6 +32,8 @@ typedef struct server {
     const server_options *options;
     server_scheduler *scheduler;
     server_queue queue;
+    server_tools tools;
+    server_view view;
     moe_engine_info info;
     int64_t started;
     uint16_t port;

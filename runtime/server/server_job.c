@@ -41,6 +41,7 @@ server_job *server_job_follow(server_job *leader)
     job->n_top = leader->n_top;
     job->max_tokens = leader->max_tokens;
     job->ignore_eos = leader->ignore_eos;
+    job->keeps_markup = leader->keeps_markup;
     job->client = leader->client;
     job->stops = leader->stops;
     return job;

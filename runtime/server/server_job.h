@@ -45,7 +45,8 @@ typedef struct server_job {
     int n_top;            /* of reports; -1: none */
     uint64_t max_tokens;  /* UINT64_MAX: until the text ends or the context is full */
     bool ignore_eos;
-    uint64_t client; /* whose request it is: fairness is between clients */
+    bool keeps_markup; /* calls of tools are to be told from the text */
+    uint64_t client;   /* whose request it is: fairness is between clients */
 
     /* Of the engine's thread. */
     moe_text *text;

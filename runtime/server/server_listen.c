@@ -95,9 +95,11 @@ static void check_head(server_exchange *exchange, const char *method)
 {
     server *srv = exchange->srv;
     server_error *error = &exchange->error;
-    bool is_health = exchange->path != NULL && strcmp(exchange->path, "/health") == 0;
+    /* The page asks for the key itself. */
+    bool is_open = exchange->path != NULL &&
+                   (strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/") == 0);
     bool posts = strcmp(method, "POST") == 0;
-    if (srv->options->n_keys > 0 && !is_health && !has_key(exchange)) {
+    if (srv->options->n_keys > 0 && !is_open && !has_key(exchange)) {
         server_fail(
             error, 401, "invalid_api_key", NULL,
             "The key is missing or wrong: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");

@@ -9,6 +9,7 @@ static const char *stop_word(const server_choice *answer)
 {
     return answer->finish == SERVER_FINISH_LENGTH   ? "max_tokens"
            : answer->finish == SERVER_FINISH_STRING ? "stop_sequence"
+           : answer->tools.n_calls > 0              ? "tool_use"
                                                     : "end_turn";
 }
 
@@ -58,6 +59,18 @@ static struct json_object *new_block(const char *type, struct json_object *text)
     return block;
 }
 
+/* A block of a call; its input as an object, or in a stream an empty one. */
+static struct json_object *new_use(const server_tool_call *call, bool with_input)
+{
+    struct json_object *block = json_object_new_object();
+    server_put_text(block, "type", "tool_use");
+    cli_json_text(block, "id", call->id);
+    cli_json_put(block, "name", server_text_from(&call->name, 0));
+    cli_json_put(block, "input",
+                 with_input ? json_tokener_parse(call->arguments.data) : json_object_new_object());
+    return block;
+}
+
 static bool whole(const server_reply *reply, cli_buffer *out)
 {
     const server_choice *answer = &reply->answers[0];
@@ -67,6 +80,9 @@ static bool whole(const server_reply *reply, cli_buffer *out)
     }
     if (answer->content.size > 0) {
         cli_json_append(content, new_block("text", server_text_from(&answer->content, 0)));
+    }
+    for (uint32_t i = 0; i < answer->tools.n_calls; i++) {
+        cli_json_append(content, new_use(&answer->tools.calls[i], true));
     }
     struct json_object *message = new_message(reply, content);
     put_stop(message, reply);
@@ -139,11 +155,36 @@ static bool append_delta(server_reply *reply, const char *type, const cli_buffer
     return server_append_event("content_block_delta", event, out);
 }
 
+/* A block that begins, has all of its input, and ends. */
+static bool append_use(server_reply *reply, const server_tool_call *call, cli_buffer *out)
+{
+    if (!close_block(reply, out)) {
+        return false;
+    }
+    struct json_object *start = new_event("content_block_start");
+    cli_json_u64(start, "index", reply->n_blocks++);
+    cli_json_put(start, "content_block", new_use(call, false));
+    reply->block = "tool_use";
+    struct json_object *event = new_event("content_block_delta");
+    struct json_object *delta = new_event("input_json_delta");
+    cli_json_put(delta, "partial_json", server_text_from(&call->arguments, 0));
+    cli_json_u64(event, "index", reply->n_blocks - 1);
+    cli_json_put(event, "delta", delta);
+    bool started = server_append_event("content_block_start", start, out);
+    return server_append_event("content_block_delta", event, out) && started &&
+           close_block(reply, out);
+}
+
 static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
 {
     const server_choice *answer = &reply->answers[index];
-    return append_delta(reply, "thinking", &answer->reasoning, answer->reasoning_told, out) &&
-           append_delta(reply, "text", &answer->content, answer->content_told, out);
+    bool stored =
+        append_delta(reply, "thinking", &answer->reasoning, answer->reasoning_told, out) &&
+        append_delta(reply, "text", &answer->content, answer->content_told, out);
+    for (uint32_t i = answer->calls_told; i < answer->tools.n_calls && stored; i++) {
+        stored = append_use(reply, &answer->tools.calls[i], out);
+    }
+    return stored;
 }
 
 static bool finish(server_reply *reply, uint32_t index, cli_buffer *out)

@@ -25,7 +25,9 @@ static struct json_object *new_answer(const server_reply *reply, const char *kin
 
 static const char *finish_word(const server_choice *answer)
 {
-    return answer->finish == SERVER_FINISH_LENGTH ? "length" : "stop";
+    return answer->finish == SERVER_FINISH_LENGTH ? "length"
+           : answer->tools.n_calls > 0            ? "tool_calls"
+                                                  : "stop";
 }
 
 /* A choice; ends: it tells why the text ended. It has the reports that were not told yet. */
@@ -64,6 +66,27 @@ static void put_usage(struct json_object *answer, const server_reply *reply)
     cli_json_put(answer, "usage", usage);
 }
 
+/* The calls from one on; in a stream each has its number. */
+static struct json_object *new_calls(const server_choice *answer, uint32_t from, bool numbered)
+{
+    struct json_object *calls = json_object_new_array();
+    for (uint32_t i = from; i < answer->tools.n_calls; i++) {
+        const server_tool_call *told = &answer->tools.calls[i];
+        struct json_object *call = json_object_new_object();
+        struct json_object *function = json_object_new_object();
+        if (numbered) {
+            cli_json_u64(call, "index", i);
+        }
+        cli_json_text(call, "id", told->id);
+        server_put_text(call, "type", "function");
+        cli_json_put(function, "name", server_text_from(&told->name, 0));
+        cli_json_put(function, "arguments", server_text_from(&told->arguments, 0));
+        cli_json_put(call, "function", function);
+        cli_json_append(calls, call);
+    }
+    return calls;
+}
+
 static struct json_object *new_message(const server_choice *answer)
 {
     struct json_object *message = json_object_new_object();
@@ -71,6 +94,12 @@ static struct json_object *new_message(const server_choice *answer)
     cli_json_put(message, "content", server_text_from(&answer->content, 0));
     if (answer->reasoning.size > 0) {
         cli_json_put(message, "reasoning_content", server_text_from(&answer->reasoning, 0));
+    }
+    if (answer->tools.n_calls > 0) {
+        if (answer->content.size == 0) {
+            cli_json_null(message, "content");
+        }
+        cli_json_put(message, "tool_calls", new_calls(answer, 0, false));
     }
     cli_json_null(message, "refusal");
     return message;
@@ -136,6 +165,9 @@ static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
         if (answer->content.size > answer->content_told) {
             cli_json_put(value, "content",
                          server_text_from(&answer->content, answer->content_told));
+        }
+        if (answer->tools.n_calls > answer->calls_told) {
+            cli_json_put(value, "tool_calls", new_calls(answer, answer->calls_told, true));
         }
     } else {
         value = server_text_from(&answer->content, answer->content_told);

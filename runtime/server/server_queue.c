@@ -119,7 +119,8 @@ uint32_t server_wait(server_queue *q, server_job *const *jobs, const server_job_
     for (int waited = 0; found == n;) {
         for (uint32_t i = 0; i < n && found == n; i++) {
             uint32_t at = (first + i) % n;
-            found = has_news(jobs[at], states[at]) ? at : n;
+            bool wanted = states[at] != SERVER_DONE && has_news(jobs[at], states[at]);
+            found = wanted ? at : n;
         }
         if (found < n || waited == ETIMEDOUT) {
             break;
@@ -175,6 +176,14 @@ void server_queue_end(server_queue *q)
     pthread_mutex_unlock(&q->lock);
 }
 
+void server_queue_poke(server_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->poked = true;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+}
+
 void server_get_counts(server_queue *q, server_counts *counts)
 {
     pthread_mutex_lock(&q->lock);
@@ -188,10 +197,11 @@ void server_get_counts(server_queue *q, server_counts *counts)
 bool server_queue_await(server_queue *q, bool is_active)
 {
     pthread_mutex_lock(&q->lock);
-    while (!is_active && q->first == NULL && !q->ending) {
+    while (!is_active && q->first == NULL && !q->ending && !q->poked) {
         pthread_cond_wait(&q->work, &q->lock);
     }
-    bool goes_on = is_active || q->first != NULL;
+    bool goes_on = is_active || q->first != NULL || (q->poked && !q->ending);
+    q->poked = false;
     pthread_mutex_unlock(&q->lock);
     return goes_on;
 }

@@ -44,6 +44,7 @@ typedef struct server_queue {
     server_job *first; /* in the order of their coming */
     size_t n_waiting;
     bool ending;
+    bool poked; /* the engine's thread goes round once, though nothing waits */
     server_counts counts;
     server_client clients[SERVER_MOST_CLIENTS];
     uint32_t n_clients;
@@ -70,7 +71,8 @@ void server_queue_free(server_queue *queue);
 
 /* Submits all of them, or none: false when too many wait. */
 bool server_submit(server_queue *queue, server_job *const *jobs, uint32_t n);
-/* Returns when a job has text or another state than states[i], or after so many milliseconds. The
+/* Returns when a job has text or another state than states[i], or after so many milliseconds; of a
+ * job whose state is DONE nothing more is wanted. The
  * news are of jobs[returned]; of `n`: there are none. Looks at jobs[first] first. */
 uint32_t server_wait(server_queue *queue, server_job *const *jobs, const server_job_state *states,
                      uint32_t n, uint32_t first, unsigned milliseconds, server_news *news);
@@ -79,6 +81,8 @@ void server_news_free(server_news *news);
 void server_job_release(server_queue *queue, server_job **job);
 /* No job is taken any more, and server_queue_await() ends. */
 void server_queue_end(server_queue *queue);
+/* Has the engine's thread go round once. */
+void server_queue_poke(server_queue *queue);
 void server_get_counts(server_queue *queue, server_counts *counts);
 
 /* ---- Of the engine's thread ---- */

@@ -35,6 +35,10 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
     reply->created = (int64_t)time(NULL);
     reply->n_prompt = request->job->n_tokens;
     reply->n_answers = request->n_jobs;
+    for (uint32_t i = 0; i < reply->n_answers; i++) {
+        reply->answers[i].tools = (server_tool_reader){
+            .source = {request->tool_format, request->tools}, .only_one = request->one_call};
+    }
 }
 
 void server_reply_free(server_reply *reply)
@@ -43,6 +47,7 @@ void server_reply_free(server_reply *reply)
         cli_buffer_free(&reply->answers[i].content);
         cli_buffer_free(&reply->answers[i].reasoning);
         cli_buffer_free(&reply->answers[i].reports);
+        server_tool_reader_free(&reply->answers[i].tools);
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "cli_buffer.h"
 #include "server_request.h"
+#include "server_tool_reader.h"
 
 /* One answer of a request, as far as it has come. */
 typedef struct server_choice {
@@ -22,9 +23,26 @@ typedef struct server_choice {
     size_t stop; /* which stop string, with SERVER_FINISH_STRING */
     uint64_t n_written;
     bool has_settings; /* its end has been */
+    server_tool_reader tools;
+    uint32_t calls_told;
     /* How much of it a stream has told. */
     size_t content_told, reasoning_told, reports_told;
 } server_choice;
+
+/* An item of an answer of /v1/responses: a run of its reasoning or of its text, or a call. */
+typedef enum server_item_kind {
+    SERVER_ITEM_REASONING,
+    SERVER_ITEM_TEXT,
+    SERVER_ITEM_CALL
+} server_item_kind;
+
+typedef struct server_item {
+    server_item_kind kind;
+    size_t from, to;
+    uint32_t call;
+} server_item;
+
+enum { SERVER_MOST_ITEMS = SERVER_MOST_TOOL_CALLS + 32 };
 
 typedef struct server_reply server_reply;
 
@@ -51,9 +69,13 @@ struct server_reply {
     const char *model;
     int64_t created;
     size_t n_prompt;
-    size_t n_cached;   /* of the first answer's prompt */
+    size_t n_cached;   /* tokens of the first answer's prompt that were reused */
     const char *block; /* of a stream of /v1/messages: the type of the block that is open; NULL */
     uint32_t n_blocks;
+    server_item items[SERVER_MOST_ITEMS]; /* of /v1/responses */
+    uint32_t n_items;
+    bool item_open; /* of a stream: the last one */
+    uint64_t n_events;
     uint32_t n_answers;
     server_choice answers[SERVER_MOST_CHOICES];
 };
@@ -82,8 +104,9 @@ struct json_object *server_error_object(const server_error *error);
 /* "PREFIX_" and 24 random hexadecimal digits. */
 void server_random_id(char *out, size_t size, const char *prefix);
 
-extern const server_dialect server_openai;   /* of /v1/chat/completions and /v1/completions */
-extern const server_dialect server_messages; /* of /v1/messages */
+extern const server_dialect server_openai;    /* of /v1/chat/completions and /v1/completions */
+extern const server_dialect server_messages;  /* of /v1/messages */
+extern const server_dialect server_responses; /* of /v1/responses */
 /* An error as Anthropic's clients expect it. */
 struct json_object *server_messages_error(const server_error *error);
 

@@ -12,6 +12,7 @@
 #include "server.h"
 #include "server_error.h"
 #include "server_queue.h"
+#include "server_tool_probe.h"
 
 typedef enum server_endpoint {
     SERVER_CHAT = 1 << 0,       /* /v1/chat/completions */
@@ -20,10 +21,17 @@ typedef enum server_endpoint {
     SERVER_DETOKENIZE = 1 << 3, /* /detokenize */
     SERVER_TEMPLATE = 1 << 4,   /* /apply-template */
     SERVER_MESSAGES = 1 << 5,   /* /v1/messages */
-    SERVER_COUNT = 1 << 6       /* /v1/messages/count_tokens */
+    SERVER_COUNT = 1 << 6,      /* /v1/messages/count_tokens */
+    SERVER_RESPONSES = 1 << 7   /* /v1/responses */
 } server_endpoint;
 
 enum { SERVER_MOST_CHOICES = 16 };
+
+typedef enum server_tool_choice {
+    SERVER_TOOL_AUTO,
+    SERVER_TOOL_NONE,    /* the model is not told of the tools */
+    SERVER_TOOL_REQUIRED /* the answer is held to calls */
+} server_tool_choice;
 
 typedef struct server_request {
     server_endpoint endpoint;
@@ -32,7 +40,16 @@ typedef struct server_request {
     uint32_t n_jobs;
     struct json_object *body; /* owned; the fields below point into it */
     struct json_object *messages;
-    struct json_object *system; /* of SERVER_MESSAGES: a string, or blocks of text */
+    struct json_object *converted; /* owned; NULL: messages are those of the body */
+    struct json_object *tools;     /* owned, in the form of /v1/chat/completions; NULL: none */
+    struct json_object *tool_name; /* the one that is to be called; NULL: any */
+    server_tool_choice tool_choice;
+    const server_tool_format *tool_format; /* NULL: calls are not told from text */
+    bool tells_tools;                      /* the template does not: a message does */
+    bool one_call;                         /* an answer has one call at most */
+    bool has_form;                         /* response_format or json_schema was given */
+    struct json_object *system;            /* of SERVER_MESSAGES: a string, or blocks of text */
+    struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;
     struct json_object *prompt;  /* a string, or an array of ids */
     struct json_object *content; /* of tokenize */
@@ -51,11 +68,30 @@ typedef struct server_request {
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error);
 /* Renders or tokenizes what the request's job is to answer. */
-bool server_request_prepare(server_request *request, const moe_engine *engine,
+bool server_request_prepare(server_request *request, server_tools *tools, const moe_engine *engine,
                             const server_options *options, server_error *error);
+/* Of server_tool_fields.c: tools and choice fit each other. */
+bool server_check_tools(const server_request *request, server_error *error);
+/* Of server_tool_prepare.c: what the template does with tools; a grammar for an answer that must be
+ * calls. */
+bool server_request_find_tools(server_request *request, server_tools *tools,
+                               const moe_engine *engine, const server_options *options,
+                               server_error *error);
+/* Beside calls the messages have the content that the template wants. */
+bool server_request_adapt_calls(server_request *request, server_tools *tools,
+                                const moe_engine *engine, const server_options *options,
+                                server_error *error);
+/* A system message's text that tells the model of the tools; NULL when memory is short. */
+struct json_object *server_describe_tools(const server_request *request);
+bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
+                                  server_error *error);
+/* Of server_message_blocks.c: the messages of SERVER_MESSAGES as templates know them. */
+bool server_convert_blocks(server_request *request, server_error *error);
+/* Of server_response_items.c: the same for the input of SERVER_RESPONSES. */
+bool server_convert_items(server_request *request, server_error *error);
 /* Renders the messages. Release *out with moe_chat_prompt_close(). */
-bool server_render(moe_chat_prompt **out, const server_request *request, const moe_engine *engine,
-                   const server_options *options, server_error *error);
+bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
+                   const moe_engine *engine, const server_options *options, server_error *error);
 void server_request_free(server_request *request, server_queue *queue);
 
 /* Of server_fields.c: reads one field into the request. */

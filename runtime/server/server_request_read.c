@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli_json.h"
+#include "server_values.h"
 
 enum { DEEPEST_JSON = 64 };
 
@@ -49,7 +50,8 @@ static bool require(struct json_object *value, const char *name, server_error *e
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error)
 {
-    const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT;
+    const unsigned with_job =
+        SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT | SERVER_RESPONSES;
     bool generates = (request->endpoint & with_job) != 0;
     if (generates) {
         request->n_jobs = 1;
@@ -84,6 +86,9 @@ bool server_request_read(server_request *request, const server_options *options,
         return server_fail(error, 400, "invalid_value", "stream_options",
                            "'stream_options' needs 'stream': true.");
     }
+    if (!server_check_tools(request, error)) {
+        return false;
+    }
     switch (request->endpoint) {
     case SERVER_MESSAGES:
         return require(request->messages, "messages", error) &&
@@ -92,6 +97,8 @@ bool server_request_read(server_request *request, const server_options *options,
     case SERVER_TEMPLATE:
     case SERVER_COUNT:
         return require(request->messages, "messages", error);
+    case SERVER_RESPONSES:
+        return require(request->input, "input", error);
     case SERVER_COMPLETION:
         return require(request->prompt, "prompt", error);
     case SERVER_TOKENIZE:
@@ -103,34 +110,88 @@ bool server_request_read(server_request *request, const server_options *options,
 
 /* ---- Tokens ---- */
 
-/* The messages with the system's before them, in a new array; NULL when memory is short. */
-static struct json_object *prepend_system(const server_request *request)
+static struct json_object *get(struct json_object *object, const char *key)
+{
+    struct json_object *value = NULL;
+    json_object_object_get_ex(object, key, &value);
+    return value;
+}
+
+/* Two texts with an empty line between them; takes the first. */
+static struct json_object *join_texts(struct json_object *first, struct json_object *second)
+{
+    cli_buffer text = {NULL, 0, 0};
+    struct json_object *joined = NULL;
+    if (cli_buffer_append(&text, json_object_get_string(first),
+                          (size_t)json_object_get_string_len(first)) &&
+        cli_buffer_append(&text, "\n\n", 2) &&
+        cli_buffer_append(&text, json_object_get_string(second),
+                          (size_t)json_object_get_string_len(second))) {
+        joined = cli_json_new_text(text.data, text.size);
+    }
+    cli_buffer_free(&text);
+    json_object_put(first);
+    return joined;
+}
+
+/* A system message with that content before the messages, in a new array; many templates take one
+ * only, so a text joins the text that is there. Takes content. */
+static struct json_object *prepend_system(const server_request *request,
+                                          struct json_object *content)
 {
     struct json_object *all = json_object_new_array();
     struct json_object *first = json_object_new_object();
+    struct json_object *head = json_object_array_get_idx(request->messages, 0);
+    bool joins = server_is_text(get(head, "role"), "system") &&
+                 json_object_is_type(get(head, "content"), json_type_string) &&
+                 json_object_is_type(content, json_type_string);
     cli_json_put(first, "role", json_object_new_string("system"));
-    cli_json_put(first, "content", json_object_get(request->system));
+    cli_json_put(first, "content", joins ? join_texts(content, get(head, "content")) : content);
     cli_json_append(all, first);
-    for (size_t i = 0; i < json_object_array_length(request->messages); i++) {
+    for (size_t i = joins; i < json_object_array_length(request->messages); i++) {
         cli_json_append(all, json_object_get(json_object_array_get_idx(request->messages, i)));
     }
     return all;
 }
 
-bool server_render(moe_chat_prompt **out, const server_request *request, const moe_engine *engine,
-                   const server_options *options, server_error *error)
+static void replace_messages(server_request *request, struct json_object *messages)
+{
+    json_object_put(request->converted);
+    request->converted = request->messages = messages;
+}
+
+/* The system's message, and the tools', where the template does not tell of them. */
+static void add_system(server_request *request)
+{
+    if (request->tells_tools) {
+        replace_messages(request, prepend_system(request, server_describe_tools(request)));
+    }
+    if (request->system != NULL) {
+        replace_messages(request, prepend_system(request, json_object_get(request->system)));
+        request->system = NULL;
+    }
+}
+
+bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
+                   const moe_engine *engine, const server_options *options, server_error *error)
 {
     moe_chat_options chat;
     moe_error err = {""};
     const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
     *out = NULL;
-    moe_chat_options_init(&chat);
-    struct json_object *with_system = NULL;
-    if (request->system != NULL) {
-        with_system = prepend_system(request);
+    bool has_blocks = (request->endpoint & (SERVER_MESSAGES | SERVER_COUNT)) != 0;
+    if ((has_blocks && !server_convert_blocks(request, error)) ||
+        (request->endpoint == SERVER_RESPONSES && !server_convert_items(request, error)) ||
+        !server_request_find_tools(request, tools, engine, options, error) ||
+        !server_request_adapt_calls(request, tools, engine, options, error)) {
+        return false;
     }
-    chat.messages = json_object_to_json_string_ext(
-        with_system != NULL ? with_system : request->messages, plain);
+    add_system(request);
+    moe_chat_options_init(&chat);
+    chat.messages = json_object_to_json_string_ext(request->messages, plain);
+    if (request->tools != NULL && request->tool_choice != SERVER_TOOL_NONE) {
+        chat.tools = json_object_to_json_string_ext(request->tools, plain);
+    }
     chat.template_name = options->chat_template_name;
     chat.template_text = options->chat_template_text;
     chat.thinking = options->thinking;
@@ -139,7 +200,6 @@ bool server_render(moe_chat_prompt **out, const server_request *request, const m
             json_object_to_json_string_ext(request->template_arguments, plain);
     }
     int status = chat.messages == NULL ? MOE_ERR_MEMORY : moe_chat_render(out, engine, &chat, &err);
-    json_object_put(with_system);
     if (status == MOE_OK) {
         return true;
     }
@@ -201,11 +261,12 @@ static bool take_ids(server_request *request, const moe_engine_info *info, serve
     return true;
 }
 
-static bool take_rendered(server_request *request, const moe_engine *engine,
+static bool take_rendered(server_request *request, server_tools *tools, const moe_engine *engine,
                           const server_options *options, server_error *error)
 {
     size_t n;
-    if (!server_render(&request->job->prompt, request, engine, options, error)) {
+    if (!server_render(&request->job->prompt, request, tools, engine, options, error) ||
+        !server_request_hold_to_tools(request, engine, error)) {
         return false;
     }
     const int32_t *tokens = moe_chat_prompt_tokens(request->job->prompt, &n);
@@ -237,14 +298,16 @@ static bool add_followers(server_request *request, server_error *error)
     return true;
 }
 
-bool server_request_prepare(server_request *request, const moe_engine *engine,
+bool server_request_prepare(server_request *request, server_tools *tools, const moe_engine *engine,
                             const server_options *options, server_error *error)
 {
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     bool is_chat = request->endpoint != SERVER_COMPLETION;
-    const char *field = is_chat ? "messages" : "prompt";
-    bool taken = is_chat ? take_rendered(request, engine, options, error)
+    const char *field = request->endpoint == SERVER_RESPONSES ? "input"
+                        : is_chat                             ? "messages"
+                                                              : "prompt";
+    bool taken = is_chat ? take_rendered(request, tools, engine, options, error)
                  : json_object_is_type(request->prompt, json_type_array)
                      ? take_ids(request, &info, error)
                      : tokenize_prompt(request, engine, error);
@@ -271,5 +334,7 @@ void server_request_free(server_request *request, server_queue *queue)
         server_job_release(queue, &request->jobs[i]);
     }
     json_object_put(request->body);
+    json_object_put(request->converted);
+    json_object_put(request->tools);
     memset(request, 0, sizeof *request);
 }

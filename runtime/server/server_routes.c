@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The addresses of the server. */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli_json.h"
 #include "server_http.h"
+#include "server_page.h"
 
 static enum MHD_Result answer_object(server_exchange *exchange, struct json_object *object)
 {
@@ -30,9 +32,9 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
 static enum MHD_Result generate(server_exchange *exchange, server_endpoint endpoint)
 {
     server *srv = exchange->srv;
-    bool prepared =
-        read_request(exchange, endpoint) &&
-        server_request_prepare(&exchange->request, srv->engine, srv->options, &exchange->error);
+    bool prepared = read_request(exchange, endpoint) &&
+                    server_request_prepare(&exchange->request, &srv->tools, srv->engine,
+                                           srv->options, &exchange->error);
     server_forget_body(exchange);
     return prepared ? server_generate(exchange) : server_answer_error(exchange);
 }
@@ -52,11 +54,17 @@ static enum MHD_Result route_messages(server_exchange *exchange)
     return generate(exchange, SERVER_MESSAGES);
 }
 
+static enum MHD_Result route_responses(server_exchange *exchange)
+{
+    return generate(exchange, SERVER_RESPONSES);
+}
+
 static enum MHD_Result route_count(server_exchange *exchange)
 {
     server *srv = exchange->srv;
     if (!read_request(exchange, SERVER_COUNT) ||
-        !server_request_prepare(&exchange->request, srv->engine, srv->options, &exchange->error)) {
+        !server_request_prepare(&exchange->request, &srv->tools, srv->engine, srv->options,
+                                &exchange->error)) {
         return server_answer_error(exchange);
     }
     struct json_object *object = json_object_new_object();
@@ -126,7 +134,8 @@ static enum MHD_Result route_template(server_exchange *exchange)
     moe_chat_prompt *prompt;
     size_t size;
     if (!read_request(exchange, SERVER_TEMPLATE) ||
-        !server_render(&prompt, &exchange->request, srv->engine, srv->options, &exchange->error)) {
+        !server_render(&prompt, &exchange->request, &srv->tools, srv->engine, srv->options,
+                       &exchange->error)) {
         return server_answer_error(exchange);
     }
     const char *text = moe_chat_prompt_text(prompt, &size);
@@ -176,6 +185,45 @@ static enum MHD_Result route_props(server_exchange *exchange)
     cli_json_u64(object, "vocabulary", srv->info.n_vocab);
     cli_json_text(object, "chat_template", srv->info.chat_template);
     return answer_object(exchange, object);
+}
+
+/* ---- The page and what it shows ---- */
+
+static enum MHD_Result route_page(server_exchange *exchange)
+{
+    cli_buffer text = {NULL, 0, 0};
+    if (!cli_buffer_append(&text, server_page, server_page_size)) {
+        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
+        return server_answer_error(exchange);
+    }
+    return server_answer(exchange, 200, "text/html; charset=utf-8", &text);
+}
+
+/* What the engine's thread saw last; a picture that is too old is taken anew for the next look. */
+static void look(server *srv, server_counts *counts)
+{
+    if (server_view_ask(&srv->view)) {
+        server_queue_poke(&srv->queue);
+        poll(NULL, 0, 20); /* an idle engine has it by then */
+    }
+    server_get_counts(&srv->queue, counts);
+}
+
+static enum MHD_Result route_live(server_exchange *exchange)
+{
+    server_counts counts;
+    server *srv = exchange->srv;
+    look(srv, &counts);
+    return answer_object(exchange, server_view_live(&srv->view, &counts, srv->options, &srv->info));
+}
+
+static enum MHD_Result route_slots(server_exchange *exchange)
+{
+    server_counts counts;
+    server *srv = exchange->srv;
+    look(srv, &counts);
+    return answer_object(exchange,
+                         server_view_slots(&srv->view, &counts, srv->options, srv->info.context));
 }
 
 /* ---- Metrics ---- */
@@ -240,12 +288,21 @@ static const struct {
     bool is_post;
     enum MHD_Result (*answer)(server_exchange *exchange);
 } routes[] = {
-    {"/v1/chat/completions", true, route_chat}, {"/v1/completions", true, route_completion},
-    {"/v1/messages", true, route_messages},     {"/v1/messages/count_tokens", true, route_count},
-    {"/v1/models", false, route_models},        {"/tokenize", true, route_tokenize},
-    {"/detokenize", true, route_detokenize},    {"/apply-template", true, route_template},
-    {"/health", false, route_health},           {"/props", false, route_props},
+    {"/v1/chat/completions", true, route_chat},
+    {"/v1/completions", true, route_completion},
+    {"/v1/messages", true, route_messages},
+    {"/v1/messages/count_tokens", true, route_count},
+    {"/v1/responses", true, route_responses},
+    {"/v1/models", false, route_models},
+    {"/tokenize", true, route_tokenize},
+    {"/detokenize", true, route_detokenize},
+    {"/apply-template", true, route_template},
+    {"/health", false, route_health},
+    {"/props", false, route_props},
     {"/metrics", false, route_metrics},
+    {"/slots", false, route_slots},
+    {"/live", false, route_live},
+    {"/", false, route_page},
 };
 
 const char *server_find_path(const char *path, bool *is_post)

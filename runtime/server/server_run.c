@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server_disk.h"
 #include "server_http.h"
 #include "server_socket.h"
 
@@ -68,13 +69,24 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     if (listening < 0) {
         return -1;
     }
+    server_disk *disk = NULL;
+    if (options->cache_folder != NULL &&
+        (disk = server_disk_open(engine, options, error, error_size)) == NULL) {
+        close(listening);
+        return -1;
+    }
+    server_tools_init(&srv.tools);
+    server_view_init(&srv.view, engine);
     server_queue_init(&srv.queue, 16 + 2 * (size_t)options->parallel);
-    srv.scheduler = server_scheduler_start(engine, options->parallel, &srv.queue);
+    srv.scheduler = server_scheduler_start(engine, options->parallel, &srv.queue, disk, &srv.view);
     struct MHD_Daemon *daemon = srv.scheduler == NULL ? NULL : server_http_start(&srv, listening);
     if (daemon == NULL) {
         snprintf(error, error_size, "the server's threads cannot be started: %s", strerror(errno));
         server_scheduler_close(&srv.scheduler);
         server_queue_free(&srv.queue);
+        server_disk_close(&disk);
+        server_tools_free(&srv.tools);
+        server_view_free(&srv.view);
         close(listening);
         return -1;
     }
@@ -85,5 +97,8 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     drain(&srv, daemon, listening);
     server_scheduler_close(&srv.scheduler);
     server_queue_free(&srv.queue);
+    server_disk_close(&disk);
+    server_tools_free(&srv.tools);
+    server_view_free(&srv.view);
     return 0;
 }

@@ -15,6 +15,7 @@ struct server_scheduler {
     moe_engine *engine;
     uint32_t parallel;
     server_queue *queue;
+    server_view *view;
     pthread_t thread;
 
     /* Of the engine's thread. */
@@ -61,6 +62,9 @@ static int begin_job(server_scheduler *s, server_job *job, moe_error *err)
     if (status != MOE_OK) {
         moe_session_close(&session);
         return status;
+    }
+    if (job->keeps_markup) {
+        moe_chat_reply_keep_markup(job->reply);
     }
     s->active[s->n_active++] = job;
     server_queue_began(s->queue, job, session, kept < evaluated ? kept : evaluated);
@@ -165,17 +169,21 @@ static void count(server_scheduler *s, bool stepped)
     counts->active = s->n_active;
     counts->idle = s->sessions.n_idle;
     pthread_mutex_unlock(&s->queue->lock);
+    server_view_take(s->view, s->active, s->n_active);
 }
 
 static void *engine_thread(void *user)
 {
     server_scheduler *s = user;
-    while (server_queue_await(s->queue, s->n_active > 0)) {
+    while (server_queue_await(s->queue,
+                              s->n_active > 0 || server_sessions_has_unsaved(&s->sessions))) {
         drop_cancelled(s);
         admit(s);
         bool steps = s->n_active > 0;
         if (steps) {
             step(s);
+        } else {
+            (void)server_sessions_save_one(&s->sessions); /* while nobody waits */
         }
         count(s, steps);
     }
@@ -186,7 +194,8 @@ static void *engine_thread(void *user)
 
 /* ---- From outside ---- */
 
-server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, server_queue *queue)
+server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, server_queue *queue,
+                                         server_disk *disk, server_view *view)
 {
     server_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -195,6 +204,8 @@ server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, 
     s->engine = engine;
     s->parallel = parallel;
     s->queue = queue;
+    s->sessions.disk = disk;
+    s->view = view;
     s->writer = (server_writer){engine, queue, &s->sessions};
     count(s, false);
     if (pthread_create(&s->thread, NULL, engine_thread, s) != 0) {

@@ -9,14 +9,16 @@
 
 #include <moe/moe.h>
 
+#include "server_disk.h"
 #include "server_queue.h"
+#include "server_view.h"
 
 typedef struct server_scheduler server_scheduler;
 
 /* Starts the engine's thread, which takes jobs from the queue. NULL when memory is short or no
- * thread can be had. */
-server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel,
-                                         server_queue *queue);
+ * thread can be had. disk: where finished prompts are kept, or NULL. */
+server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, server_queue *queue,
+                                         server_disk *disk, server_view *view);
 /* Every job must be DONE. Ends the thread and closes the sessions. */
 void server_scheduler_close(server_scheduler **scheduler);
 

@@ -5,11 +5,14 @@
 
 /* A shorter common beginning is not worth a session that another prompt may go on from. */
 enum { LEAST_SHARED_TOKENS = 16 };
+/* So many tokens more make reading a file worth while. */
+enum { LEAST_GAIN = 48 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)
 {
     (void)moe_session_set_grammar(session, NULL, NULL); /* gives its memory back */
     s->idle[s->n_idle].session = session;
+    s->idle[s->n_idle].saved = s->disk == NULL;
     s->idle[s->n_idle++].last_used = ++s->clock;
 }
 
@@ -21,6 +24,31 @@ static void remove_idle(server_sessions *s, const moe_session *session)
         i++;
     }
     s->idle[i] = s->idle[--s->n_idle];
+}
+
+static uint32_t find_unsaved(const server_sessions *s)
+{
+    uint32_t i = 0;
+    while (i < s->n_idle && s->idle[i].saved) {
+        i++;
+    }
+    return i;
+}
+
+bool server_sessions_has_unsaved(const server_sessions *s)
+{
+    return find_unsaved(s) < s->n_idle;
+}
+
+bool server_sessions_save_one(server_sessions *s)
+{
+    uint32_t i = find_unsaved(s);
+    if (i == s->n_idle) {
+        return false;
+    }
+    s->idle[i].saved = true;
+    server_disk_keep(s->disk, s->idle[i].session);
+    return true;
 }
 
 bool server_sessions_close_oldest(server_sessions *s, const moe_session *except)
@@ -36,6 +64,9 @@ bool server_sessions_close_oldest(server_sessions *s, const moe_session *except)
         return false;
     }
     moe_session *session = s->idle[oldest].session;
+    if (!s->idle[oldest].saved) {
+        server_disk_keep(s->disk, session);
+    }
     remove_idle(s, session);
     moe_session_close(&session);
     return true;
@@ -73,6 +104,20 @@ static moe_session *most_alike(const server_sessions *s, moe_session *const *act
     return best;
 }
 
+/* True: *out goes on from a file that has far more of the prompt than any session. */
+static bool read_from_disk(server_sessions *s, uint32_t parallel, uint32_t n_active,
+                           const moe_session *source, const server_wanted *wanted,
+                           moe_session **out)
+{
+    size_t here = source == NULL ? 0 : shared_tokens(source, wanted);
+    size_t there = server_disk_shared(s->disk, wanted->tokens, wanted->n_tokens);
+    if (there < LEAST_SHARED_TOKENS || there < here + LEAST_GAIN ||
+        (n_active + s->n_idle >= parallel && !server_sessions_close_oldest(s, NULL))) {
+        return false;
+    }
+    return server_disk_load(s->disk, wanted->tokens, wanted->n_tokens, out) == MOE_OK;
+}
+
 int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t parallel,
                         moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
                         moe_session **out, moe_error *err)
@@ -80,6 +125,10 @@ int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t paralle
     bool is_idle;
     moe_session_options options;
     moe_session *source = most_alike(s, active, n_active, wanted, &is_idle);
+    if (read_from_disk(s, parallel, n_active, source, wanted, out)) {
+        return moe_session_set_sampling(*out, wanted->sampling, err);
+    }
+    source = most_alike(s, active, n_active, wanted, &is_idle); /* one may have been closed */
     /* An idle timeline that shares less than half of itself is worth keeping beside a copy. */
     bool continues = is_idle && 2 * shared_tokens(source, wanted) >= moe_session_n_tokens(source);
     bool room =

@@ -10,14 +10,17 @@
 #include <moe/moe.h>
 
 #include "server.h"
+#include "server_disk.h"
 
 typedef struct server_sessions {
     struct {
         moe_session *session;
         uint64_t last_used; /* of clock */
+        bool saved;         /* the disk has it, or there is none */
     } idle[SERVER_MOST_PARALLEL];
     uint32_t n_idle;
-    uint64_t clock; /* counts sessions that were kept */
+    uint64_t clock;    /* counts sessions that were kept */
+    server_disk *disk; /* NULL: finished prompts are not kept on disk */
 } server_sessions;
 
 /* What a session is wanted for. */
@@ -34,6 +37,9 @@ int server_sessions_get(server_sessions *sessions, moe_engine *engine, uint32_t 
                         moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
                         moe_session **out, moe_error *err);
 void server_sessions_keep(server_sessions *sessions, moe_session *session);
+/* Writes one idle session to the disk that has not been written yet; false: there is none. */
+bool server_sessions_save_one(server_sessions *sessions);
+bool server_sessions_has_unsaved(const server_sessions *sessions);
 /* Closes the idle session that was used longest ago and is not `except`; false: there is none. */
 bool server_sessions_close_oldest(server_sessions *sessions, const moe_session *except);
 

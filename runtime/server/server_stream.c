@@ -49,13 +49,19 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
     if (at < reply->n_answers) {
         server_choice *answer = &reply->answers[at];
         exchange->next = (at + 1) % reply->n_answers;
-        bool stored = append(&answer->content, &news.content) &&
+        bool done = news.state == SERVER_DONE;
+        bool stored = server_tool_read(&answer->tools, news.content.data, news.content.size, done,
+                                       &answer->content) &&
                       append(&answer->reasoning, &news.reasoning) &&
                       append(&answer->reports, &news.reports);
         answer->state = news.state;
         answer->finish = news.finish;
         answer->stop = news.stop;
         answer->n_written = news.n_written;
+        if (!done && answer->tools.only_one && answer->tools.n_calls > 0) {
+            answer->state = SERVER_DONE; /* its job is cancelled with the exchange */
+            answer->finish = SERVER_FINISH_STOP;
+        }
         reply->n_cached = at == 0 ? news.n_cached : reply->n_cached;
         server_news_free(&news);
         if (!stored) {
@@ -115,11 +121,12 @@ static bool tell(server_exchange *exchange, uint32_t index)
     bool stored = true;
     if (answer->content.size > answer->content_told ||
         answer->reasoning.size > answer->reasoning_told ||
-        answer->reports.size > answer->reports_told) {
+        answer->reports.size > answer->reports_told || answer->tools.n_calls > answer->calls_told) {
         stored = reply->dialect->piece(reply, index, out);
         answer->content_told = answer->content.size;
         answer->reasoning_told = answer->reasoning.size;
         answer->reports_told = answer->reports.size;
+        answer->calls_told = answer->tools.n_calls;
     }
     if (answer->state == SERVER_DONE && !answer->has_settings) {
         answer->has_settings = true;
@@ -215,6 +222,7 @@ static const struct {
     {SERVER_CHAT, &server_openai, "chatcmpl-"},
     {SERVER_COMPLETION, &server_openai, "cmpl-"},
     {SERVER_MESSAGES, &server_messages, "msg_"},
+    {SERVER_RESPONSES, &server_responses, "resp_"},
 };
 
 enum MHD_Result server_generate(server_exchange *exchange)

@@ -47,9 +47,23 @@ bool server_read_chat_logprobs(server_reading *reading, struct json_object *valu
 bool server_read_top_logprobs(server_reading *reading, struct json_object *value);
 bool server_read_text_logprobs(server_reading *reading, struct json_object *value);
 
-/* Fields that hold an answer to a form (server_grammar_fields.c). */
+/* Fields that prescribe the form of an answer (server_grammar_fields.c). */
 bool server_read_grammar(server_reading *reading, struct json_object *value);
 bool server_read_json_schema(server_reading *reading, struct json_object *value);
 bool server_read_response_format(server_reading *reading, struct json_object *value);
+
+/* Fields of tools (server_tool_fields.c). */
+bool server_read_tools(server_reading *reading, struct json_object *value);
+bool server_read_tool_choice(server_reading *reading, struct json_object *value);
+bool server_read_parallel_calls(server_reading *reading, struct json_object *value);
+
+/* Fields of /v1/responses (server_response_items.c). */
+bool server_read_input(server_reading *reading, struct json_object *value);
+bool server_read_instructions(server_reading *reading, struct json_object *value);
+bool server_read_text_format(server_reading *reading, struct json_object *value);
+bool server_read_reasoning(server_reading *reading, struct json_object *value);
+bool server_read_include(server_reading *reading, struct json_object *value);
+bool server_read_truncation(server_reading *reading, struct json_object *value);
+bool server_read_previous(server_reading *reading, struct json_object *value);
 
 #endif

@@ -103,6 +103,7 @@ static void one_null(void **state)
     check("follow", moe_session_follow(session, NULL, 3, &n, &err));
     check("info", moe_engine_get_info(engine, NULL));
     check("statistics", moe_engine_get_stats(engine, NULL));
+    check("tiers", moe_engine_get_tiers(engine, NULL, 5, &err));
     check("bandwidth", moe_engine_measure_bandwidth(engine, NULL, &err));
     (void)moe_token_piece(engine, 1, true, NULL);
     assert_string_equal(moe_text_push(NULL, 1, &size), "");

@@ -34,7 +34,7 @@ done
 dpkg-deb -f "$packages"/libmoe-offload1_*.deb Depends | grep -q libhwloc ||
     fail "the library's package does not depend on hwloc's"
 for file in usr/bin/moe-offload usr/include/moe/moe.h usr/share/man/man1/moe-offload.1.gz \
-    usr/share/bash-completion/completions/moe-offload.bash \
+    lib/systemd/system/moe-offload.service usr/share/bash-completion/completions/moe-offload.bash \
     usr/share/zsh/site-functions/_moe-offload \
     usr/share/fish/vendor_completions.d/moe-offload.fish; do
     [ -s "$root/$file" ] || fail "no $file"

@@ -105,6 +105,15 @@ copy olmoe pre -tokenizer.ggml.pre tokenizer.ggml.pre=str:tomorrow
 run 1 pre
 grep -q "key 'tokenizer.ggml.pre' is 'tomorrow'.*--override-kv can name one .*qwen2.* default" "$work/stderr" ||
     fail "the unknown pre-tokenizer and its remedy"
+copy olmoe own -tokenizer.ggml.pre tokenizer.ggml.pre=str:tomorrow \
+    'tokenizer.huggingface.json=str:{"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false}}'
+run 0 own
+cmp -s "$work/stdout" "$work/plain.txt" || fail "the pre-tokenizer that the file's tokenizer.json says"
+copy olmoe own -tokenizer.ggml.pre tokenizer.ggml.pre=str:tomorrow \
+    'tokenizer.huggingface.json=str:{"pre_tokenizer":{"type":"Whitespace"}}'
+run 1 own
+grep -q "step \"Whitespace\" is not supported; --override-kv can name one" "$work/stderr" ||
+    fail "the refused pre-tokenizer of tokenizer.json"
 run 0 pre --override-kv tokenizer.ggml.pre=str:gpt-2
 cmp -s "$work/stdout" "$work/plain.txt" || fail "the pre-tokenizer that the user says"
 "$moe" tokenize -m "$work/pre.gguf" -p 'the cat' --override-kv tokenizer.ggml.pre=str:gpt-2 \
@@ -112,12 +121,22 @@ cmp -s "$work/stdout" "$work/plain.txt" || fail "the pre-tokenizer that the user
 "$moe" tokenize -m "$work/plain.gguf" -p 'the cat' >"$work/stdout" 2>"$work/stderr"
 cmp -s "$work/said.txt" "$work/stdout" || fail "tokenize with the pre-tokenizer that the user says"
 run 0 pre --override-kv olmoe.attention.sliding_window=int:2 \
-    --override-kv tokenizer.ggml.pre=str:gpt-2,olmoe.rope.scaling.finetuned=bool:true
+    --override-kv tokenizer.ggml.pre=str:gpt-2,olmoe.rope.freq_base=float:500
 cmp -s "$work/stdout" "$work/plain.txt" && fail "three overrides change nothing"
 run 2 plain --override-kv olmoe.block_count=int:two
 grep -q "override 'olmoe.block_count=int:two' must be KEY=TYPE:VALUE" "$work/stderr" ||
     fail "an override that is none"
 run 2 plain --override-kv ''
+run 2 plain --override-kv olmoe.rope.freq_bas=float:500
+grep -q "^moe-offload: --override-kv: key 'olmoe.rope.freq_bas' would have no effect: .*like it: olmoe.rope.freq_base" \
+    "$work/stderr" || fail "an override that nothing reads: $(cat "$work/stderr")"
+run 2 plain --override-kv olmoe.rope.scaling.finetuned=bool:true
+grep -q "'olmoe.rope.scaling.finetuned' would have no effect" "$work/stderr" ||
+    fail "an override of a key without effect"
+"$moe" tokenize -m "$work/plain.gguf" -p 'the cat' --override-kv olmoe.block_count=int:2 \
+    >"$work/stdout" 2>"$work/stderr" && fail "tokenize with a key of the model"
+grep -q "where only the vocabulary is opened" "$work/stderr" || fail "tokenize says why"
+run 0 refused --override-kv olmoe.rope.freq_base_swa=float:10000
 run 0 plain --override-kv olmoe.rope.freq_base=float:500
 cmp -s "$work/stdout" "$work/plain.txt" && fail "an override that changes nothing"
 

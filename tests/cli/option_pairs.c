@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../runtime/cli_base/cli_foreign_names.h"
 #include "../../runtime/cli_base/cli_option_rules.h"
 #include "../../runtime/cli_base/cli_options.h"
 
@@ -256,6 +257,36 @@ static unsigned long try_pairs(const cli_command *command)
     return n;
 }
 
+/* ---- llama.cpp's names ---- */
+
+static bool is_option(const char *name)
+{
+    for (size_t i = 0; i < cli_n_option_rows; i++) {
+        if (cli_option_has_name(&cli_option_rows[i], name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Each leads to an option that exists or has a text, hides none, and is ready for every value. */
+static void check_foreign_names(void)
+{
+    for (const cli_foreign_row *row = cli_foreign_rows; row->names[0] != NULL; row++) {
+        bool leads = row->kind == FOREIGN_IS || row->kind == FOREIGN_MEANS;
+        bool right = leads ? is_option(row->option) : row->text != NULL && row->option == NULL;
+        for (size_t i = 0; i < 3 && row->names[i] != NULL; i++) {
+            const char *any = row->values == NULL ? NULL : "any value at all";
+            right =
+                right && !is_option(row->names[i]) && cli_foreign_find(row->names[i], any) != NULL;
+        }
+        if (!right) {
+            fprintf(stdout, "FAIL llama.cpp's name %s\n", row->names[0]);
+            n_failed++;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const cli_command configuration = {
@@ -270,6 +301,7 @@ int main(int argc, char **argv)
     }
     n += try_pairs(&configuration);
     check_rules_fired();
+    check_foreign_names();
     printf("# %lu pairs, %d failed\n", n, n_failed);
     return n > 1000 && n_failed == 0 ? 0 : 1;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Measures a GPU through the device contract alone: its memory's bandwidth, products with one row
- * as a share of it, and the link by the size of the copies, alone and in parallel with arithmetic.
- * For gpu_suite.sh. Times are the host's, over many operations that end with a wait. */
+/* Measures a GPU through the device contract: its memory's bandwidth, products with one row as a
+ * share of it for every type of weights, the link by the size of the copies, alone and in parallel
+ * with arithmetic, and what the other files of this name measure. For gpu_suite.sh and
+ * bench/gpu_day.sh. Times are the host's, over many operations that end with a wait.
+ *
+ *     bench_gpu [--quick] [--figures FILE] [--matrix-tflops N] [PART...] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +16,7 @@
 
 #define N_IN       BENCH_N_IN
 #define N_MATRICES BENCH_N_MATRICES
-#define N_OUT      8192u
+#define N_OUT      24576u /* so that a product takes longer than its launch */
 
 const moe_cuda_module *moe_cuda_module_entry(void);
 
@@ -21,6 +24,38 @@ int bench_failed(const bench *b)
 {
     fprintf(stderr, "bench_gpu: %s\n", b->err.message);
     return 1;
+}
+
+int bench_sync(bench *b, uint64_t *now_ns)
+{
+    int status = b->ops->sync(b->device, &b->err);
+    *now_ns = moe_now_ns();
+    return status != MOE_OK ? bench_failed(b) : 0;
+}
+
+int bench_fill(bench *b, void *memory, size_t bytes)
+{
+    const size_t most = BENCH_ROWS * N_IN * sizeof(float);
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t n = bytes - at < most ? bytes - at : most;
+        if (b->ops->copy(b->device, (uint8_t *)memory + at, b->x, n, &b->err) != MOE_OK) {
+            return bench_failed(b);
+        }
+    }
+    return 0;
+}
+
+static int compare_times(const void *left, const void *right)
+{
+    double a = *(const double *)left;
+    double b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+double bench_at_share(double *times, size_t n, double share)
+{
+    qsort(times, n, sizeof *times, compare_times);
+    return times[(size_t)(share * (double)(n - 1))];
 }
 
 static size_t copy_bytes(const bench *b)
@@ -60,8 +95,10 @@ static int measure_memory(bench *b)
     }
     double seconds = (double)(moe_now_ns() - begin) * 1e-9;
     b->memory_bytes_per_s = 2.0 * n_copies * (double)bytes / seconds;
-    printf("memory: %.0f GB/s (copies on the device, read and written)\n",
-           b->memory_bytes_per_s * 1e-9);
+    bench_figure_put(b->json, &(bench_figure){.subject = "memory",
+                                              .of = "copies on the device, read and written",
+                                              .value = b->memory_bytes_per_s * 1e-9,
+                                              .unit = "GB/s"});
     b->ops->free(b->device, from, bytes);
     b->ops->free(b->device, to, bytes);
     return 0;
@@ -74,6 +111,7 @@ static int make_matrices(bench *b, moe_dtype type)
     b->n_out = b->quick ? 8 : N_OUT;
     size_t bytes = row_bytes * b->n_out;
     uint8_t *host = malloc(bytes);
+    const void *first = NULL;
     if (host == NULL) {
         return 1;
     }
@@ -87,7 +125,9 @@ static int make_matrices(bench *b, moe_dtype type)
             status = b->ops->alloc(b->device, b->n_out * sizeof(float), &out, &b->err);
         }
         if (status == MOE_OK) {
-            status = b->ops->upload(b->device, data, host, bytes, &b->err);
+            status = first == NULL ? b->ops->upload(b->device, data, host, bytes, &b->err)
+                                   : b->ops->copy(b->device, data, first, bytes, &b->err);
+            first = data;
         }
         b->linears[i] = (moe_linear){{type, data, N_IN, b->n_out, row_bytes, 0}, NULL, out};
     }
@@ -128,10 +168,29 @@ static int measure_products(bench *b, moe_dtype type)
     }
     double seconds = (double)(moe_now_ns() - begin) * 1e-9;
     double bytes = (double)n_products * b->n_out * (double)b->linears[0].weight.row_bytes;
-    printf("product, 1 row, %u x %u %-5s %6.0f GB/s, %3.0f%% of memory\n", N_IN, b->n_out,
-           moe_dtype_info_of(type)->name, bytes / seconds * 1e-9,
-           100.0 * bytes / seconds / b->memory_bytes_per_s);
+    char of[64];
+    snprintf(of, sizeof of, "1 row, %u x %u %s", N_IN, b->n_out, moe_dtype_info_of(type)->name);
+    bench_figure_put(b->json, &(bench_figure){.subject = "product",
+                                              .of = of,
+                                              .value = bytes / seconds * 1e-9,
+                                              .unit = "GB/s",
+                                              .bound = b->memory_bytes_per_s * 1e-9,
+                                              .bound_of = "memory"});
     free_matrices(b);
+    return 0;
+}
+
+static int measure_types(bench *b)
+{
+    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
+        const moe_dtype_info *info = moe_dtype_info_of(type);
+        if (info == NULL || info->cpu_only) {
+            continue;
+        }
+        if (measure_products(b, (moe_dtype)type) != 0) {
+            return 1;
+        }
+    }
     return 0;
 }
 
@@ -189,9 +248,15 @@ static int measure_link(bench *b)
                 }
             }
             plain = p == 0 && beside == 0 ? best : plain;
-            printf("link, pieces of %7.2f MiB%s %5.1f GB/s, %3.0f%% of one plain copy\n",
-                   (double)piece / 1048576.0, beside ? ", beside products:" : ":", best * 1e-9,
-                   100.0 * best / plain);
+            char of[64];
+            snprintf(of, sizeof of, "pieces of %.2f MiB%s", (double)piece / 1048576.0,
+                     beside ? ", beside products" : "");
+            bench_figure_put(b->json, &(bench_figure){.subject = "link",
+                                                      .of = of,
+                                                      .value = best * 1e-9,
+                                                      .unit = "GB/s",
+                                                      .bound = plain * 1e-9,
+                                                      .bound_of = "one plain copy"});
         }
     }
     free_matrices(b);
@@ -200,42 +265,114 @@ static int measure_link(bench *b)
     return 0;
 }
 
-static int run_all(bench *b)
+static const struct part {
+    const char *name;
+    int (*run)(bench *b);
+} parts[] = {
+    {"memory", measure_memory},     {"types", measure_types},   {"rows", bench_many_rows},
+    {"attention", bench_attention}, {"experts", bench_experts}, {"link", measure_link},
+    {"pinning", bench_pinning},     {"staging", bench_staging}, {"direct", bench_direct_use}};
+
+#define N_PARTS (sizeof parts / sizeof parts[0])
+
+/* wanted: names of parts; none: all. The memory's speed is measured in any case, because shares
+ * of it are. A part that fails does not keep the next from running, unless the device is lost. */
+static int run_parts(bench *b, char *const *wanted, int n_wanted)
 {
-    static const moe_dtype types[] = {MOE_DTYPE_F16, MOE_DTYPE_Q8_0, MOE_DTYPE_Q6_K, MOE_DTYPE_Q4_K,
-                                      MOE_DTYPE_MXFP4};
-    int code = measure_memory(b);
-    for (size_t i = 0; i < sizeof types / sizeof types[0] && code == 0; i++) {
-        code = measure_products(b, types[i]);
+    int code = 0;
+    for (size_t i = 0; i < N_PARTS; i++) {
+        bool run = n_wanted == 0 || i == 0;
+        for (int w = 0; w < n_wanted; w++) {
+            run = run || strcmp(wanted[w], parts[i].name) == 0;
+        }
+        code |= run ? parts[i].run(b) : 0;
     }
-    code = code != 0 ? code : bench_many_rows(b);
-    code = code != 0 ? code : measure_link(b);
-    return code != 0 ? code : bench_direct_use(b);
+    return code;
 }
 
-/* Argument: --quick, to see that it runs. */
-int main(int argc, char **argv)
+static int open_bench(bench *b)
 {
-    bench b = {.quick = argc == 2 && strcmp(argv[1], "--quick") == 0, .err = {""}};
-    moe_device_limits limits = {.linear = {8, N_IN}, .ff = {{8, N_IN}}};
-    if (moe_cuda_module_entry()->open(&b.device, &(moe_cuda_device_options){0}, &b.err) != MOE_OK) {
-        return bench_failed(&b);
-    }
-    b.ops = b.device->ops;
-    printf("%s\n", b.device->name);
+    moe_device_limits limits = {.linear = {BENCH_ROWS, N_IN},
+                                .ff = {{8 * BENCH_ROWS, 3072}},
+                                .max_v_dim = 512,
+                                .max_head_group = 128};
+    static float values[BENCH_ROWS * N_IN];
     void *x = NULL;
-    static float values[N_IN];
-    for (uint32_t i = 0; i < N_IN; i++) {
+    if (moe_cuda_module_entry()->open(&b->device, &(moe_cuda_device_options){0}, &b->err) !=
+        MOE_OK) {
+        return bench_failed(b);
+    }
+    b->ops = b->device->ops;
+    printf("%s\n", b->device->name);
+    for (uint32_t i = 0; i < BENCH_ROWS * N_IN; i++) {
         values[i] = (float)(i % 19) * 0.125f - 1.0f;
     }
-    int code = 0;
-    if (b.ops->reserve(b.device, &limits, &b.err) != MOE_OK ||
-        b.ops->alloc(b.device, sizeof values, &x, &b.err) != MOE_OK ||
-        b.ops->upload(b.device, x, values, sizeof values, &b.err) != MOE_OK) {
-        code = bench_failed(&b);
+    if (b->ops->reserve(b->device, &limits, &b->err) != MOE_OK ||
+        b->ops->alloc(b->device, sizeof values, &x, &b->err) != MOE_OK ||
+        b->ops->upload(b->device, x, values, sizeof values, &b->err) != MOE_OK) {
+        return bench_failed(b);
     }
-    b.x = x;
-    code = code != 0 ? code : run_all(&b);
-    b.ops->close(b.device);
+    b->x = x;
+    return 0;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: bench_gpu [--quick] [--figures FILE] [--matrix-tflops N] [PART...]\n"
+                    "parts:");
+    for (size_t i = 0; i < N_PARTS; i++) {
+        fprintf(stderr, " %s", parts[i].name);
+    }
+    fprintf(stderr, "\n");
+    return 2;
+}
+
+static bool is_part(const char *name)
+{
+    for (size_t i = 0; i < N_PARTS; i++) {
+        if (strcmp(name, parts[i].name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --quick: everything once and small, to see that it runs. */
+int main(int argc, char **argv)
+{
+    bench b = {.err = {""}};
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        const char *value = at + 1 < argc ? argv[at + 1] : NULL;
+        if (strcmp(argv[at], "--quick") == 0) {
+            b.quick = true;
+        } else if (strcmp(argv[at], "--figures") == 0 && value != NULL) {
+            b.json = fopen(value, "a");
+            if (b.json == NULL) {
+                perror(value);
+                return 1;
+            }
+            at++;
+        } else if (strcmp(argv[at], "--matrix-tflops") == 0 && value != NULL) {
+            b.tera_flops = strtod(value, NULL);
+            at++;
+        } else {
+            return usage();
+        }
+    }
+    for (int i = at; i < argc; i++) {
+        if (!is_part(argv[i])) {
+            return usage();
+        }
+    }
+    int code = open_bench(&b);
+    code = code != 0 ? code : run_parts(&b, argv + at, argc - at);
+    if (b.device != NULL) {
+        b.ops->close(b.device);
+    }
+    if (b.json != NULL && fclose(b.json) != 0) {
+        perror("bench_gpu: its figures");
+        code = 1;
+    }
     return code;
 }

@@ -158,18 +158,30 @@ static void fill_line(cache *c, timeline *line, uint32_t n, uint64_t *seed, test
     }
 }
 
+/* What a row sees; zeros: everything before it. */
+typedef struct mask {
+    uint32_t window, chunk;
+    float cap;
+    bool sinks, row_scales;
+} mask;
+
+static float sinks[64], row_scales[MAX_ROWS];
+
 /* One row and head, after the contract: attend_page over lists of rows, attend_merge, 1 / sum. */
-static void expect_head(const cache *c, const moe_cuda_kv_row *row, uint32_t kv_head,
-                        const float *q, float scale, float *out)
+static void expect_head(const cache *c, const mask *m, const moe_cuda_kv_row *row, uint32_t kv_head,
+                        const float *sink, const float *q, float scale, float *out)
 {
     const moe_kv_layout *l = &c->layout;
-    float max = -INFINITY, sum = 0.0f, page_max, page_sum;
-    float page_out[1024];
+    float max = sink != NULL ? *sink + 0.0f : -INFINITY, sum = sink != NULL ? 1.0f : 0.0f;
+    float page_max, page_sum, page_out[1024];
     memset(out, 0, l->v_dim * sizeof(float));
-    for (uint32_t first = 0; first <= row->position; first += MOE_KV_PAGE) {
+    moe_attention seen = {.window = m->window, .chunk = m->chunk};
+    uint32_t next;
+    for (uint32_t first = moe_attention_first(&seen, row->position); first <= row->position;
+         first = next) {
         const void *keys[MOE_KV_PAGE], *values[MOE_KV_PAGE];
-        uint32_t left = row->position + 1 - first;
-        uint32_t n = left < MOE_KV_PAGE ? left : MOE_KV_PAGE;
+        next = (first / MOE_KV_PAGE + 1) * MOE_KV_PAGE;
+        uint32_t n = (next <= row->position ? next : row->position + 1) - first;
         for (uint32_t j = 0; j < n; j++) {
             bool strays = row->path != NULL && first + j >= row->path_first;
             uint32_t stored = strays ? row->path[first + j - row->path_first] : first + j;
@@ -187,6 +199,7 @@ static void expect_head(const cache *c, const moe_cuda_kv_row *row, uint32_t kv_
                                                     .n_q = 1,
                                                     .q = q,
                                                     .scale = scale,
+                                                    .cap = m->cap,
                                                     .max = &page_max,
                                                     .sum = &page_sum,
                                                     .out = page_out});
@@ -196,8 +209,9 @@ static void expect_head(const cache *c, const moe_cuda_kv_row *row, uint32_t kv_
 }
 
 /* Runs the rows every way there is and holds each result to the reference. */
-static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv_row *rows,
-                               uint32_t n_rows, bool shared_pages, uint64_t *seed, test_kind kind)
+static void attend_masked(const cache *c, const shape *s, const mask *m,
+                          const moe_cuda_kv_row *rows, uint32_t n_rows, bool shared_pages,
+                          uint64_t *seed, test_kind kind)
 {
     static const uint32_t multiprocessors[] = {0, 1, 132}; /* 0: no workspace */
     size_t n_q = (size_t)n_rows * s->n_head;
@@ -206,12 +220,16 @@ static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv
     float *got = malloc((n_q * s->v_dim + 1) * sizeof(float));
     assert_true(q != NULL && expected != NULL && got != NULL);
     test_fill(seed, kind == TEST_WILD ? TEST_FINITE : kind, q, (uint32_t)(n_q * s->k_dim));
-    uint32_t n_visible = 0;
+    uint32_t n_visible = 0, first_visible = UINT32_MAX;
+    moe_attention seen = {.window = m->window, .chunk = m->chunk};
     for (uint32_t r = 0; r < n_rows; r++) {
+        uint32_t from = moe_attention_first(&seen, rows[r].position);
+        first_visible = from < first_visible ? from : first_visible;
         n_visible = rows[r].position + 1 > n_visible ? rows[r].position + 1 : n_visible;
         for (uint32_t h = 0; h < s->n_head; h++)
-            expect_head(c, &rows[r], h / (s->n_head / s->n_head_kv),
-                        q + (r * s->n_head + h) * s->k_dim, 0.088f,
+            expect_head(c, m, &rows[r], h / (s->n_head / s->n_head_kv), m->sinks ? &sinks[h] : NULL,
+                        q + (r * s->n_head + h) * s->k_dim,
+                        m->row_scales ? 0.088f * row_scales[r] : 0.088f,
                         expected + (r * s->n_head + h) * s->v_dim);
     }
     for (uint32_t i = 0; i < 3; i++) {
@@ -225,10 +243,16 @@ static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv
                                         .n_rows = n_rows,
                                         .n_visible =
                                             n_visible + (i == 2 ? 300 : 0), /* a bound does */
+                                        .first_visible = i == 2 ? 0 : first_visible,
                                         .shared_pages = shared_pages,
                                         .q = q,
                                         .n_head = s->n_head,
                                         .scale = 0.088f,
+                                        .cap = m->cap,
+                                        .window = m->window,
+                                        .chunk = m->chunk,
+                                        .sinks = m->sinks ? sinks : NULL,
+                                        .row_scales = m->row_scales ? row_scales : NULL,
                                         .out = got,
                                         .workspace = workspace,
                                         .n_multiprocessors = multiprocessors[i]};
@@ -241,6 +265,13 @@ static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv
     free(q);
     free(expected);
     free(got);
+}
+
+static void attend_and_compare(const cache *c, const shape *s, const moe_cuda_kv_row *rows,
+                               uint32_t n_rows, bool shared_pages, uint64_t *seed, test_kind kind)
+{
+    static const mask all;
+    attend_masked(c, s, &all, rows, n_rows, shared_pages, seed, kind);
 }
 
 static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
@@ -394,12 +425,68 @@ static void a_long_context(void **state)
     cache_close(&c);
 }
 
+/* Windows, chunks, sinks, caps and rows' scales: single rows, prompts and trees over pages that
+ * hold NaNs, or are not there at all, where no row looks. */
+static void masked_rows(void **state)
+{
+    (void)state;
+    static const mask masks[] = {{.window = 5},
+                                 {.window = 64, .sinks = true},
+                                 {.window = 130, .cap = 3.5f},
+                                 {.sinks = true},
+                                 {.chunk = 48},
+                                 {.chunk = 128, .row_scales = true},
+                                 {.cap = 20.0f},
+                                 {.window = 1, .sinks = true},
+                                 {.window = 100, .chunk = 96},
+                                 {.window = 33, .cap = 1.0f, .sinks = true, .row_scales = true}};
+    static const shape masked[] = {{4, 1, 64, 64, false},
+                                   {16, 2, 33, 20, false},
+                                   {16, 1, 96, 64, true},
+                                   {1, 1, 32, 32, false}};
+    uint64_t seed = 0xbe5466cf34e90c6cu;
+    test_fill(&seed, TEST_PLAIN, sinks, 64);
+    test_fill(&seed, TEST_PLAIN, row_scales, MAX_ROWS);
+    for (uint32_t i = 0; i < 10 * 4 * 2; i++) {
+        const mask *m = &masks[i % 10];
+        const shape *s = &masked[i / 10 % 4];
+        bool prompt = i >= 40;
+        uint32_t base = prompt ? 200 + 7 * (i % 5) : 500;
+        uint32_t n_rows = prompt ? 37 : 3;
+        if (test_leaves_out(i, 3))
+            continue;
+        cache c;
+        cache_open(&c, types[i % 2], s, 1);
+        fill_line(&c, c.lines, base + 3 * n_rows, &seed, TEST_PLAIN);
+        moe_cuda_kv_row rows[MAX_ROWS];
+        moe_attention seen = {.window = m->window, .chunk = m->chunk};
+        for (uint32_t r = 0; r < n_rows; r++)
+            rows[r] = (moe_cuda_kv_row){.pages = c.lines->pages,
+                                        .position = base + (prompt ? r : 97 * r % 300)};
+        uint32_t least = UINT32_MAX;
+        for (uint32_t r = 0; r < n_rows; r++) {
+            uint32_t from = moe_attention_first(&seen, rows[r].position);
+            least = from < least ? from : least;
+        }
+        void *missing[MAX_PAGES];
+        memcpy(missing, c.lines->pages, sizeof missing);
+        for (uint32_t p = 0; p < least / MOE_KV_PAGE; p++)
+            missing[p] = NULL;
+        for (uint32_t r = 0; r < n_rows; r++)
+            rows[r].pages = missing;
+        if (!prompt)
+            fill_line(&c, c.lines, base + 300, &seed, TEST_PLAIN);
+        attend_masked(&c, s, m, rows, n_rows, i % 3 != 0, &seed, TEST_PLAIN);
+        cache_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_and_moves), cmocka_unit_test(rows_that_decode),
         cmocka_unit_test(rows_of_a_prompt), cmocka_unit_test(rows_of_a_tree),
-        cmocka_unit_test(a_long_context),
+        cmocka_unit_test(a_long_context),   cmocka_unit_test(masked_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,18 +177,23 @@ static void quantised_rows_equal_the_reference(void **state)
         for (uint32_t r = 0; r < ROWS; r++) {
             size_t at = r / INNER * outer_stride + r % INNER * x_stride;
             memcpy(h, x + at, n * sizeof(float));
-            if (silu)
+            if (silu && i % 4 == 1)
                 vector.silu_mul(x + at, up + at, h, n);
+            else if (silu)
+                vector.swiglu_clamped(x + at, up + at, h, n, 1.702f, 0.75f);
             reference.quantize_rows(h, n, 1, n, &expected, 1 + r);
         }
-        moe_cuda_quantize quantize = {.x = x,
-                                      .up = silu ? up : NULL,
-                                      .x_stride = x_stride,
-                                      .outer_stride = outer_stride,
-                                      .n_inner = INNER,
-                                      .n_rows = ROWS,
-                                      .first_row = 1,
-                                      .out = got};
+        moe_cuda_quantize quantize = {
+            .x = x,
+            .up = silu ? up : NULL,
+            .activation = {i % 4 == 1 ? MOE_ACTIVATION_SILU : MOE_ACTIVATION_SWIGLU_CLAMPED, 1.702f,
+                           0.75f},
+            .x_stride = x_stride,
+            .outer_stride = outer_stride,
+            .n_inner = INNER,
+            .n_rows = ROWS,
+            .first_row = 1,
+            .out = got};
         moe_cuda_quantize_rows(NULL, &quantize);
         assert_memory_equal(expected_memory, got_memory, moe_q8_rows_bytes(ROWS + 2, n));
         free(x);
@@ -323,9 +328,20 @@ static void expert_case_open(expert_case *c, const moe_dtype types[EXPERTS][3], 
     c->n_inner = first;
 }
 
-static void reference_product(const moe_weight *weight, const float *x, const uint32_t *x_index,
-                              uint32_t n_x_rows, const uint32_t *out_index, uint32_t n_rows,
-                              float *out)
+/* As gpt-oss has them: a bias for each product, and the clamped activation. */
+static void give_forms(expert_case *c, const float *biases)
+{
+    for (uint32_t w = 0; w < EXPERTS; w++) {
+        c->works[w].gate_bias = biases + w * 3;
+        c->works[w].up_bias = biases + w * 5 + 1;
+        c->works[w].down_bias = biases + w * 7 + 2;
+        c->works[w].activation = (moe_activation){MOE_ACTIVATION_SWIGLU_CLAMPED, 1.702f, 0.75f};
+    }
+}
+
+static void reference_product(const moe_weight *weight, const float *bias, const float *x,
+                              const uint32_t *x_index, uint32_t n_x_rows, const uint32_t *out_index,
+                              uint32_t n_rows, float *out)
 {
     moe_matmul_kernels reference;
     moe_matmul_kernels_init(&reference, 0);
@@ -345,13 +361,22 @@ static void reference_product(const moe_weight *weight, const float *x, const ui
                                                       .out_index = out_index,
                                                       .out = out,
                                                       .out_stride = weight->n_out});
+    for (uint32_t r = 0; bias != NULL && r < n_rows; r++) {
+        float *row = out + (size_t)(out_index != NULL ? out_index[r] : r) * weight->n_out;
+        for (uint32_t o = 0; o < weight->n_out; o++)
+            row[o] += bias[o];
+    }
     free(scratch);
 }
 
-static void check_experts(const moe_dtype types[EXPERTS][3], uint64_t *random)
+static void check_experts(const moe_dtype types[EXPERTS][3], bool forms, uint64_t *random)
 {
-    expert_case c;
+    expert_case c = {0};
+    float biases[FF_IN + 7 * EXPERTS + 2];
     expert_case_open(&c, types, random);
+    fill(FILL_PLAIN, biases, sizeof biases / sizeof biases[0], random);
+    if (forms)
+        give_forms(&c, biases);
     moe_vector_kernels vector;
     moe_vector_kernels_init(&vector, 0);
     float *x = memory_of(FF_X_ROWS * FF_IN * sizeof(float));
@@ -362,12 +387,19 @@ static void check_experts(const moe_dtype types[EXPERTS][3], uint64_t *random)
     fill(FILL_PLAIN, x, (size_t)FF_X_ROWS * FF_IN, random);
     for (uint32_t w = 0; w < EXPERTS; w++) {
         const moe_expert_work *work = &c.works[w];
-        reference_product(&work->gate, x, work->x_index, FF_X_ROWS, NULL, work->n_rows, gate);
-        reference_product(&work->up, x, work->x_index, FF_X_ROWS, NULL, work->n_rows, up);
-        for (uint32_t r = 0; r < work->n_rows; r++)
-            vector.silu_mul(gate + r * FF, up + r * FF, gate + r * FF, FF);
-        reference_product(&work->down, gate, NULL, work->n_rows, work->out_index, work->n_rows,
-                          expected);
+        reference_product(&work->gate, work->gate_bias, x, work->x_index, FF_X_ROWS, NULL,
+                          work->n_rows, gate);
+        reference_product(&work->up, work->up_bias, x, work->x_index, FF_X_ROWS, NULL, work->n_rows,
+                          up);
+        for (uint32_t r = 0; r < work->n_rows; r++) {
+            float *g = gate + r * FF;
+            if (forms)
+                vector.swiglu_clamped(g, up + r * FF, g, FF, 1.702f, 0.75f);
+            else
+                vector.silu_mul(g, up + r * FF, g, FF);
+        }
+        reference_product(&work->down, work->down_bias, gate, NULL, work->n_rows, work->out_index,
+                          work->n_rows, expected);
     }
     void *x_memory, *h_memory = memory_of(moe_q8_rows_bytes(c.n_inner, FF));
     moe_cuda_product list[3 * EXPERTS];
@@ -424,9 +456,11 @@ static void experts_equal_the_reference(void **state)
         moe_dtype types[EXPERTS][3];
         for (uint32_t w = 0; w < EXPERTS; w++)
             memcpy(types[w], same_type[i], sizeof types[w]);
-        check_experts(types, &random);
+        check_experts(types, false, &random);
+        check_experts(types, true, &random);
     }
-    check_experts(mixed, &random);
+    check_experts(mixed, false, &random);
+    check_experts(mixed, true, &random);
 }
 
 int main(void)

@@ -107,9 +107,11 @@ static void elements(void **state)
         moe_cuda_add(NULL, a, b, got, n);
         k.add(a, b, expected, n);
         test_assert_same("add", "cuda", expected, got, n);
-        moe_cuda_silu_mul(NULL, a, b, got, n);
-        k.silu_mul(a, b, expected, n);
-        test_assert_same("silu_mul", "cuda", expected, got, n);
+        memcpy(got, a, n * sizeof(float));
+        memcpy(expected, a, n * sizeof(float));
+        moe_cuda_soft_cap(NULL, fabsf(factor) + 0.5f, got, n);
+        k.soft_cap(fabsf(factor) + 0.5f, expected, n);
+        test_assert_same("soft_cap", "cuda", expected, got, n);
         memcpy(got, a, n * sizeof(float));
         memcpy(expected, a, n * sizeof(float));
         moe_cuda_clamp(NULL, fabsf(factor), got, n);
@@ -119,6 +121,87 @@ static void elements(void **state)
         k.scale(factor, expected, n);
         test_assert_same("scale", "cuda", expected, got, n);
         assert_guard("an elementwise operation", &got[n]);
+    }
+}
+
+static void activate_row(const moe_vector_kernels *k, const moe_activation *a, const float *g,
+                         const float *u, float *y, uint32_t n)
+{
+    switch (a->kind) {
+    case MOE_ACTIVATION_SILU:
+        k->silu_mul(g, u, y, n);
+        break;
+    case MOE_ACTIVATION_SWIGLU_CLAMPED:
+        k->swiglu_clamped(g, u, y, n, a->alpha, a->limit);
+        break;
+    case MOE_ACTIVATION_SILU_LIMITED:
+        k->silu_limited(g, u, y, n, a->limit);
+        break;
+    case MOE_ACTIVATION_GELU:
+        k->gelu_mul(g, u, y, n);
+        break;
+    case MOE_ACTIVATION_RELU:
+        k->relu_mul(g, u, y, n);
+        break;
+    }
+}
+
+static void activations(void **state)
+{
+    (void)state;
+    enum { ROWS = 3 };
+    static float g[ROWS * MAX_N], u[ROWS * MAX_N], expected[ROWS * MAX_N], got[ROWS * MAX_N + 1];
+    static float scales[ROWS] = {0.5f, 1.0f, -2.25f}; /* device memory is not constant */
+    uint64_t seed = 0x1f83d9abfb41bd6bu;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS * 5; i++) {
+        uint32_t n = lengths[i % N_LENGTHS];
+        moe_activation activation = {(moe_activation_kind)(i % 5), 1.702f,
+                                     i % 3 == 0 ? 0.5f : 7.0f};
+        bool scaled = i % 4 == 1;
+        test_fill(&seed, (test_kind)(i / N_LENGTHS % TEST_KINDS), g, ROWS * n);
+        test_fill(&seed, TEST_PLAIN, u, ROWS * n);
+        set_guard(&got[ROWS * n]);
+        moe_cuda_activate(NULL, &activation, scaled ? scales : NULL, g, u, got, ROWS, n);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            if (scaled) {
+                k.scale(scales[r], g + r * n, n);
+                k.scale(scales[r], u + r * n, n);
+            }
+            activate_row(&k, &activation, g + r * n, u + r * n, expected + r * n, n);
+        }
+        test_assert_same("activation", "cuda", expected, got, ROWS * n);
+        assert_guard("an activation", &got[ROWS * n]);
+    }
+}
+
+static void norms_with_a_mean(void **state)
+{
+    (void)state;
+    enum { ROWS = 3 };
+    static float x[ROWS * (MAX_N + 7)], w[MAX_N], b[MAX_N], expected[MAX_N];
+    static float got[ROWS * (MAX_N + 7) + 1];
+    uint64_t seed = 0x3c6ef372fe94f82cu;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS; i++) {
+        uint32_t n = lengths[i % N_LENGTHS];
+        size_t stride = n + i % 8;
+        const float *bias = i % 2 == 0 ? b : NULL;
+        test_fill(&seed, (test_kind)(i / N_LENGTHS), x, (uint32_t)(ROWS * stride));
+        test_fill(&seed, TEST_PLAIN, w, n);
+        test_fill(&seed, TEST_PLAIN, b, n);
+        for (size_t j = 0; j <= ROWS * stride; j++)
+            set_guard(&got[j]);
+        moe_cuda_layer_norm(NULL, x, w, bias, got, ROWS, n, stride, 1e-5f);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            k.layer_norm(x + r * stride, w, bias, expected, n, 1e-5f);
+            test_assert_same("layer_norm", "cuda", expected, got + r * stride, n);
+            if (stride > n)
+                assert_guard("layer_norm", got + r * stride + n);
+        }
+        assert_guard("layer_norm", got + ROWS * stride);
     }
 }
 
@@ -222,13 +305,15 @@ static void logits(void **state)
 static moe_router_gate random_gate(uint64_t *seed, uint32_t round)
 {
     static const uint32_t experts[] = {1, 8, 16, 60, 64, 128, 160, 256, 512, 1024};
-    moe_router_gate gate = {.kind = (moe_router_kind)(1 + round % 3),
+    static const moe_router_kind kinds[] = {MOE_ROUTER_SOFTMAX, MOE_ROUTER_SIGMOID,
+                                            MOE_ROUTER_SOFTMAX_SELECTED, MOE_ROUTER_SPARSE_MIXER};
+    moe_router_gate gate = {.kind = kinds[round / 2 % 4],
                             .n_expert = experts[test_below(seed, 10)],
                             .renormalise = test_below(seed, 2),
                             .group_score = (moe_router_group_score)test_below(seed, 2),
                             .scale = test_below(seed, 2) ? 1.0f : 2.5f};
     uint32_t available = gate.n_expert;
-    if (gate.n_expert % 8 == 0 && test_below(seed, 2)) {
+    if (gate.n_expert % 8 == 0 && test_below(seed, 2) && gate.kind != MOE_ROUTER_SPARSE_MIXER) {
         gate.n_group = test_below(seed, 4) == 0 ? gate.n_expert / 2 : 8;
         gate.n_group_used = 1 + test_below(seed, gate.n_group);
         available = gate.n_expert / gate.n_group * gate.n_group_used;
@@ -242,7 +327,9 @@ static void routing(void **state)
     (void)state;
     enum { ROWS = 3, EXPERTS = MOE_ROUTER_MAX_EXPERTS, USED = MOE_ROUTER_MAX_USED };
     static float rows[ROWS * EXPERTS], bias[EXPERTS], probs[ROWS * EXPERTS], p[EXPERTS];
+    static float scales[EXPERTS];
     uint64_t seed = 0x5be0cd19137e2179u;
+    test_fill(&seed, TEST_PLAIN, scales, EXPERTS);
     for (uint32_t round = 0; round < 300; round++) {
         moe_router_gate gate = random_gate(&seed, round);
         uint32_t n = gate.n_expert;
@@ -252,7 +339,9 @@ static void routing(void **state)
         test_fill(&seed, round % 7 == 0 ? TEST_WILD : TEST_PLAIN, bias, n);
         for (uint32_t i = 0; round % 4 == 1 && i < ROWS * n; i++)
             rows[i] = (float)test_below(&seed, 4); /* ties */
-        const float *used_bias = round % 2 == 0 && round % 4 != 1 ? bias : NULL;
+        bool has_bias = round % 2 == 0 && round % 4 != 1 && gate.kind != MOE_ROUTER_SPARSE_MIXER;
+        const float *used_bias = has_bias ? bias : NULL;
+        gate.expert_scales = round % 5 == 2 ? scales : NULL;
         moe_cuda_route(NULL, &gate, rows, used_bias, ROWS, ids, weights,
                        round % 3 == 2 ? NULL : probs);
         for (uint32_t r = 0; r < ROWS; r++) {
@@ -272,9 +361,10 @@ static void routing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),    cmocka_unit_test(rotary_embedding),
-        cmocka_unit_test(elements), cmocka_unit_test(rows_of_elements),
-        cmocka_unit_test(logits),   cmocka_unit_test(routing),
+        cmocka_unit_test(norms),       cmocka_unit_test(rotary_embedding),
+        cmocka_unit_test(elements),    cmocka_unit_test(rows_of_elements),
+        cmocka_unit_test(logits),      cmocka_unit_test(routing),
+        cmocka_unit_test(activations), cmocka_unit_test(norms_with_a_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

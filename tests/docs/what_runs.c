@@ -144,9 +144,21 @@ static bool same_patterns(const moe_pretokenizer *a, const moe_pretokenizer *b)
     return true;
 }
 
+/* Whether cases/ holds what BPE of characters makes of the strings. */
+static bool has_ids(const moe_pretokenizer *row)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tests/tokenizer/cases/%.*s.ids", source,
+             (int)strcspn(row->names, " "), row->names);
+    return access(path, R_OK) == 0;
+}
+
 /* Whether cases/splits.bin holds what this expression splits. */
 static bool is_split(const moe_pretokenizer *row)
 {
+    if (row->by_characters) {
+        return has_ids(row);
+    }
     for (size_t i = 0; i < N_SPLITTERS; i++) {
         const moe_pretokenizer *held = moe_pretokenizer_find(splitters[i], strlen(splitters[i]));
         if (held != NULL && same_patterns(row, held)) {
@@ -173,7 +185,7 @@ static void write_pretokenizers(FILE *out)
                 held ? "" : " (**no oracle**)");
         n_without += !held;
     }
-    fprintf(out, " | `tokenizers`, split by split |\n");
+    fprintf(out, " | `tokenizers`, split by split, and where characters merge, token by token |\n");
 }
 
 static size_t count_files(const char *folder, const char *ending)

@@ -10,18 +10,26 @@
 
 #include "toy_recurrence.h"
 
+static char *const *models;
+
 const bool toy_is_real = true;
 uint32_t toy_layers;
 uint32_t toy_fails_in;
 
 const char *toy_model(bool all_layers)
 {
-    return all_layers ? "qwen35moe" : "qwen3next-long";
+    return models[!all_layers];
 }
 
 const char *toy_draft_model(void)
 {
-    return "qwen35moe-heads";
+    return models[2];
+}
+
+int toy_take_models(int n, char *const *names)
+{
+    models = names;
+    return n == 3;
 }
 
 void toy_check_states(const moe_session *session)

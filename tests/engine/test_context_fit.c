@@ -48,7 +48,7 @@ static moe_plan_input make_input(uint64_t budget)
         .available_bytes = 65536 * MIB,
         .limit_bytes = 65536 * MIB,
         .resident_bytes = 100 * MIB,
-        .kv_bytes_per_page = 16 * KIB * MOE_KV_PAGE,
+        .kv = {.n_groups = 1, .page_bytes = {16 * KIB * MOE_KV_PAGE}},
         .scratch_bytes = 6 * MIB,
         .slots = {.full_bytes = 512 * MIB, .slot_bytes = MIB},
         .context = N_CONTEXT,

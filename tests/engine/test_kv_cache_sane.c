@@ -43,15 +43,15 @@ static void fill(moe_kv_pool *pool, moe_kv_table *table, moe_kv_table *fork)
     *table = (moe_kv_table){0};
     moe_kv_table other = {0};
     assert_int_equal(moe_kv_table_reserve(pool, table, 0, 2 * MOE_KV_PAGE, &err), MOE_OK);
-    assert_int_equal(moe_kv_table_share(fork, table, &err), MOE_OK);
+    assert_int_equal(moe_kv_table_share(pool, fork, table, &err), MOE_OK);
     assert_int_equal(moe_kv_table_reserve(pool, table, 2 * MOE_KV_PAGE, 3 * MOE_KV_PAGE, &err),
                      MOE_OK);
     assert_int_equal(moe_kv_table_reserve(pool, &other, 0, 2 * MOE_KV_PAGE, &err), MOE_OK);
     moe_kv_table_free(pool, &other);
     assert_int_equal(moe_kv_table_promise(pool, table, 3 * MOE_KV_PAGE, 4 * MOE_KV_PAGE, &err),
                      MOE_OK);
-    assert_int_equal(pool->n_free, 2);
-    assert_int_equal(pool->n_promised, 1);
+    assert_int_equal(pool->groups[0].n_free, 2);
+    assert_int_equal(pool->groups[0].n_promised, 1);
 }
 
 static void test_pool(void **state)
@@ -63,19 +63,21 @@ static void test_pool(void **state)
     moe_kv_table fork;
     fill(pool, &table, &fork);
     NOTICED(moe_kv_pool_is_sane(pool), pool->device, NULL);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->n_free, 1);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->n_free, 3);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->n_free, 0);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages, NULL);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages, pool->free_pages->next_free);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages, table.pages[0]);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages->n_users, 1);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages->memory, NULL);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages->next_free, NULL);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->free_pages->next_free, pool->free_pages);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->n_promised, 3);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->n_pages, 1);
-    NOTICED(moe_kv_pool_is_sane(pool), pool->page_bytes, pool->page_bytes / 2);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].n_free, 1);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].n_free, 3);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].n_free, 0);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages, NULL);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages,
+            pool->groups[0].free_pages->next_free);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages, table.pages[0]);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages->n_users, 1);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages->memory, NULL);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages->next_free, NULL);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].free_pages->next_free,
+            pool->groups[0].free_pages);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].n_promised, 3);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].n_pages, 1);
+    NOTICED(moe_kv_pool_is_sane(pool), pool->groups[0].page_bytes, pool->groups[0].page_bytes / 2);
     for (uint32_t l = 0; l < pool->n_layer; l++) {
         moe_kv_layout *layout = &pool->layers[l];
         NOTICED(moe_kv_pool_is_sane(pool), layout->k_offset, layout->k_offset + 32);
@@ -85,7 +87,7 @@ static void test_pool(void **state)
         NOTICED(moe_kv_pool_is_sane(pool), layout->type, layout->type + 1);
         NOTICED(moe_kv_pool_is_sane(pool), layout->n_head_kv, layout->n_head_kv * 4);
         NOTICED(moe_kv_pool_is_sane(pool), layout->k_row_bytes, layout->k_row_bytes * 2);
-        NOTICED(moe_kv_pool_is_sane(pool), layout->v_row_bytes, pool->page_bytes);
+        NOTICED(moe_kv_pool_is_sane(pool), layout->v_row_bytes, pool->groups[0].page_bytes);
     }
     moe_kv_table_free(pool, &fork);
     moe_kv_table_free(pool, &table);
@@ -105,10 +107,10 @@ static void test_table(void **state)
     NOTICED(moe_kv_table_is_sane(pool, &table), table.addresses[1], table.addresses[0]);
     NOTICED(moe_kv_table_is_sane(pool, &table), table.n_pages, table.capacity + 1);
     NOTICED(moe_kv_table_is_sane(pool, &table), table.capacity, 2);
-    NOTICED(moe_kv_table_is_sane(pool, &table), table.n_promised, 2);
+    NOTICED(moe_kv_table_is_sane(pool, &table), table.n_promised[0], 2);
     NOTICED(moe_kv_table_is_sane(pool, &table), table.pages[2]->n_users, 0);
     NOTICED(moe_kv_table_is_sane(pool, &table), table.pages[2]->memory, NULL);
-    NOTICED(moe_kv_table_is_sane(pool, &table), pool->n_pages, pool->n_free);
+    NOTICED(moe_kv_table_is_sane(pool, &table), pool->groups[0].n_pages, pool->groups[0].n_free);
     moe_kv_table twice = table; /* a page that stands in a table twice */
     moe_kv_page *pages[3] = {table.pages[0], table.pages[1], table.pages[0]};
     void *addresses[3] = {table.addresses[0], table.addresses[1], table.addresses[0]};

@@ -331,7 +331,7 @@ static void test_soak(void **state)
             check_border(engine);
             assert_int_equal(n_open_slots(engine), before);
             assert_int_equal(engine->border.ram_granted, 0);
-            assert_int_equal(engine->kv.n_promised, 0);
+            assert_int_equal(engine->kv.groups[0].n_promised, 0);
             moe_engine_close(&engine);
         }
     }

@@ -46,7 +46,7 @@ static moe_plan_input make_input(void)
         .available_bytes = 8192 * MIB,
         .limit_bytes = 10240 * MIB,
         .resident_bytes = 20 * MIB,
-        .kv_bytes_per_page = 4 * MIB * MOE_KV_PAGE / N_CONTEXT,
+        .kv = {.n_groups = 1, .page_bytes = {4 * MIB * MOE_KV_PAGE / N_CONTEXT}},
         .scratch_bytes = 6 * MIB,
         .slots = {.full_bytes = 64 * MIB, .slot_bytes = MIB},
         .context = N_CONTEXT,
@@ -143,7 +143,7 @@ static void what_fills(void **state)
     assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
     assert_non_null(strstr(error.message, "a smaller prefill chunk needs less"));
     in.scratch_bytes = 6 * MIB;
-    in.kv_bytes_per_page *= 8;
+    in.kv.page_bytes[0] *= 8;
     assert_int_equal(moe_memory_plan_make(&in, &plan, &error), MOE_ERR_BUDGET);
     assert_non_null(strstr(error.message, "a smaller context needs less"));
 }
@@ -268,7 +268,7 @@ static void fill(moe_engine *engine)
     moe_expert_store_get_stats(engine->runner.experts, &experts);
     const moe_memory_plan *plan = &engine->plan;
     assert_true(within(plan->resident, engine->weights.arena_bytes, 0));
-    assert_true(within(plan->kv_cache, engine->kv.n_pages * engine->kv.page_bytes, 0));
+    assert_true(within(plan->kv_cache, moe_kv_pool_bytes(&engine->kv), 0));
     uint64_t slot = experts.slot_bytes_total / experts.n_slots;
     assert_true(experts.slot_bytes_total <= plan->expert_cache);
     assert_true(within(plan->expert_cache, experts.slot_bytes_total, slot));

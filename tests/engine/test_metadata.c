@@ -197,6 +197,31 @@ static void test_sizes_of_recurrent_layers(void **state)
     static const struct {
         const char *setting, *says;
     } cases[] = {
+        {"lfm2moe.shortconv.l_cache=u32:0", "shortconv.l_cache' is 0; supported are 2 to 8"},
+        {"lfm2moe.shortconv.l_cache=u32:1", "shortconv.l_cache' is 1"},
+        {"lfm2moe.shortconv.l_cache=u32:9", "shortconv.l_cache' is 9"},
+        {"lfm2moe.shortconv.l_cache=u32:4", "blk.0.shortconv.conv.weight' has shape"},
+        {"lfm2moe.shortconv.l_cache=str:3", "shortconv.l_cache"},
+        {"lfm2moe.attention.head_count_kv=u32s:0,0,2", "has no number for layer 3"},
+        {"lfm2moe.attention.head_count_kv=u32s:0,0,0,0", "head_count_kv' is 0"},
+        {"lfm2moe.attention.head_count_kv=u32s:0,0,3,0", "is not a multiple of head_count_kv (3)"},
+        {"lfm2moe.attention.head_count_kv=u32s:0,3,4,0",
+         "is 3 in layer 1, which does not divide the 4 heads"},
+        {"lfm2moe.attention.head_count_kv=u32s:0,0,0,2",
+         "blk.2.shortconv.in_proj.weight' is missing"},
+        {"lfm2moe.attention.head_count_kv=u32:2", "blk.0.attn_q.weight' is missing"},
+        {"granitehybrid.ssm.inner_size=u32:63", "ssm.inner_size' (63)"},
+        {"granitehybrid.ssm.group_count=u32:3", "'.group_count' (3)"},
+        {"granitehybrid.ssm.state_size=u32:0", "ssm.state_size' is 0"},
+        {"granitehybrid.ssm.state_size=u32:8", "blk.0.ssm_conv1d.weight' has shape"},
+        {"granitehybrid.ssm.group_count=u32:2", "blk.0.ssm_conv1d.weight' has shape"},
+        {"granitehybrid.attention.head_count_kv=u32s:0,0,2", "has no number for layer 3"},
+        {"kimi-linear.kda.head_dim=u32:0", "kda.head_dim' is 0; supported are 1 to 256"},
+        {"kimi-linear.kda.head_dim=u32:257", "kda.head_dim' is 257"},
+        {"kimi-linear.kda.head_dim=u32:16", "blk.0.attn_q.weight' has shape"},
+        {"kimi-linear.ssm.conv_kernel=u32:9", "ssm.conv_kernel' is 9"},
+        {"kimi-linear.attention.head_count_kv=u32s:0,1", "has no number for layer 2"},
+        {"kimi-linear.attention.head_count_kv=u32s:0,1,0", "blk.1.attn_q.weight' has shape"},
         {"qwen35moe.ssm.conv_kernel=u32:0", "ssm.conv_kernel' is 0"},
         {"qwen35moe.ssm.conv_kernel=u32:9", "ssm.conv_kernel' is 9"},
         {"qwen35moe.ssm.state_size=u32:257", "ssm.state_size' is 257"},
@@ -214,9 +239,11 @@ static void test_sizes_of_recurrent_layers(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moe_engine *engine = NULL;
         moe_error err = {""};
-        char gone[64];
+        char gone[64], model[32]; /* its folder has the architecture's name */
         snprintf(gone, sizeof gone, "-%.*s", (int)strcspn(cases[i].setting, "="), cases[i].setting);
-        const char *path = EDITED("qwen35moe", gone, cases[i].setting);
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(cases[i].setting, "."),
+                 cases[i].setting);
+        const char *path = EDITED(model, gone, cases[i].setting);
         assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
         if (strstr(err.message, cases[i].says) == NULL) {
             fail_msg("%s: %s", cases[i].setting, err.message);

@@ -2,7 +2,7 @@
 /* Layers with a state of fixed size, shown by a toy or by the product's own (toy_recurrence.h):
  * whatever is done to a session, its states are those of the tokens on its timeline, the logits
  * have the bits of a plain evaluation, and the memory is what the plan says. Usage:
- * test_recurrent_layers ORACLE-FOLDER. */
+ * test_recurrent_layers ORACLE-FOLDER [MODEL OTHER-MODEL DRAFT-MODEL]. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -461,6 +461,18 @@ static void trees_are_refused(void **state)
     assert_non_null(strstr(error.message, "recurrent"));
 }
 
+static void lookahead_is_refused(void **state)
+{
+    (void)state;
+    moe_engine_options options = toy_options(64, 1);
+    options.lookahead = 4;
+    moe_engine *engine;
+    moe_error error;
+    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "lookahead"));
+    assert_non_null(strstr(error.message, "recurrent"));
+}
+
 /* ---- Memory ---- */
 
 static uint32_t n_states(const moe_session *session)
@@ -543,10 +555,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(scoring_that_is_stopped), cmocka_unit_test(passes_that_fail),
         cmocka_unit_test(rejected_drafts),         cmocka_unit_test(trees_are_refused),
         cmocka_unit_test(memory_as_planned),       cmocka_unit_test(snapshots_shorten_replays),
-        cmocka_unit_test(caches_and_devices),
+        cmocka_unit_test(caches_and_devices),      cmocka_unit_test(lookahead_is_refused),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s ORACLE-FOLDER\n", argv[0]);
+    if (argc < 2 || !toy_take_models(argc - 2, argv + 2)) {
+        fprintf(stderr, "usage: %s ORACLE-FOLDER [MODEL OTHER-MODEL DRAFT-MODEL]\n", argv[0]);
         return 2;
     }
     folder = argv[1];

@@ -148,7 +148,7 @@ static void every_field(void **state)
     } cases[] = {
         {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
         {8, 1, MOE_ERR_FORMAT},          /* version */
-        {8, 5, MOE_ERR_FORMAT},
+        {8, 6, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -175,12 +175,15 @@ static void every_field(void **state)
         {80, 0, MOE_ERR_FORMAT},             /* repetition penalty: 0 */
         {168, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
         {176, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
+        {180, 2, MOE_ERR_MISMATCH},          /* groups of layers */
         {HEADER, 288, MOE_ERR_FORMAT},       /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
         {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
         {HEADER + 4 * N_TOKENS + 4, 64, MOE_ERR_FORMAT},
         {HEADER + 4 * (N_TOKENS + N_SAMPLED - 1), N_TOKENS, MOE_ERR_FORMAT},
         {HEADER + 4 * (N_TOKENS + N_SAMPLED - 1), UINT32_MAX, MOE_ERR_FORMAT},
+        {HEADER + 4 * (N_TOKENS + N_SAMPLED), 1, MOE_ERR_FORMAT}, /* first page */
+        {HEADER + 4 * (N_TOKENS + N_SAMPLED), UINT32_MAX, MOE_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_field(cases[i].offset, &cases[i].value, sizeof cases[i].value, cases[i].status);

@@ -39,6 +39,12 @@ const char *toy_model(bool all_layers)
     return "olmoe";
 }
 
+int toy_take_models(int n, char *const *names)
+{
+    (void)names;
+    return n == 0;
+}
+
 const char *toy_draft_model(void)
 {
     return "qwen3moe";

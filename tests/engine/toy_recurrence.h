@@ -14,6 +14,8 @@
  */
 const char *toy_model(bool all_layers); /* a folder of tests/oracle */
 const char *toy_draft_model(void);      /* ... with the same vocabulary */
+/* What the command names: these three folders, or none for the toy; 0: it is something else. */
+int toy_take_models(int n, char *const *names);
 extern const bool toy_is_real;
 
 extern uint32_t toy_layers;   /* bit l: layer l is recurrent */

@@ -24,7 +24,7 @@ case $minutes in '' | *[!0-9]*)
     ;;
 esac
 shift
-[ $# -gt 0 ] || set -- chat gguf options session sidecar split template tokenizer trace
+[ $# -gt 0 ] || set -- chat gguf options session sidecar split template tokenizer trace words
 
 build=build-fuzz
 if [ ! -f $build/build.ninja ]; then

@@ -15,6 +15,7 @@
 #include <moe/lab.h>
 #include <moe/moe.h>
 
+#include "runtime/grammar/reasoned_grammar.h"
 #include "runtime/grammar/token_constraint.h"
 
 static const char *model;
@@ -377,11 +378,55 @@ static void masks(void **state)
     moe_engine_close(&engine);
 }
 
+/* A closing mark that is spelt is met at its first place, however its characters came before. */
+static void after_reasoning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *close, *text;
+        bool is_open;
+        char judged;
+    } cases[] = {
+        {"</t>", "{}", false, 'y'},
+        {"</t>", "<t>why</t>{}", false, 'y'},
+        {"</t>", "<t>why</t>", false, 'b'},
+        {"</t>", "<t>why{}", false, 'b'},
+        {"</t>", "why</t>{}", false, 'n'},
+        {"</t>", "why</t>\n\n{}", true, 'y'},
+        {"</t>", "</t>{}", true, 'y'},
+        {"</t>", "{}", true, 'b'},
+        {"</t>", "a<</t<</ t<//t></t>{}", true, 'y'},
+        {"</t>", "a<</t<</t>{}", true, 'y'},
+        {"</t>", "a</t>x</t>{}", true, 'n'},
+        {"</t>", "a</t>{}</t>{}", true, 'n'},
+        {"\u25c1/t\u25b7", "a\u25c1/\u25c1b\u25c1/t\u25b7 {}", true, 'y'},
+        {"\u25c1/t\u25b7", "\u25c1/t\u25b7{}\u25c1", true, 'n'},
+    };
+    moe_grammar *answer = compile("root ::= \"{}\" # the end");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_grammar *g;
+        moe_error err = {""};
+        int status = moe_grammar_after_reasoning(&g, answer, (moe_grammar_mark){"<t>", -1},
+                                                 (moe_grammar_mark){cases[i].close, -1},
+                                                 cases[i].is_open, &err);
+        if (status != MOE_OK) {
+            fail_msg("%s", err.message);
+        }
+        char judged = judge(g, cases[i].text, strlen(cases[i].text));
+        if (judged != cases[i].judged) {
+            fail_msg("%s: %c", cases[i].text, judged);
+        }
+        moe_grammar_close(&g);
+    }
+    moe_grammar_close(&answer);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),  cmocka_unit_test(errors), cmocka_unit_test(schemas),
-        cmocka_unit_test(bounds), cmocka_unit_test(masks),  cmocka_unit_test(sampled),
+        cmocka_unit_test(texts),   cmocka_unit_test(after_reasoning), cmocka_unit_test(errors),
+        cmocka_unit_test(schemas), cmocka_unit_test(bounds),          cmocka_unit_test(masks),
+        cmocka_unit_test(sampled),
     };
     if (argc < 2) {
         return 1;

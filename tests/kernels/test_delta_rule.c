@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The short convolution and the gated delta rule: every instruction set against the reference bit
+/* The short convolution and the rules of states: every instruction set against the reference bit
  * by bit, the reference against double precision, and tokens taken together against tokens taken
  * one by one. With --bench: time of a token. */
 #include "cpu/kernels/delta_rule.h"
@@ -9,11 +9,14 @@
 #define ROUNDS     300
 #define GUARD      16
 
+typedef enum rule_kind { RULE_DELTA, RULE_CHANNELS, RULE_SPACE, RULES } rule_kind;
+
 typedef struct delta_case {
     moe_delta_args args;
+    rule_kind rule;
     float q[MAX_TOKENS][MOE_DELTA_MAX_KEY_DIM], k[MAX_TOKENS][MOE_DELTA_MAX_KEY_DIM];
     float v[MAX_TOKENS][MOE_DELTA_COLUMNS];
-    float decay[MAX_TOKENS], beta[MAX_TOKENS];
+    float decay[MAX_TOKENS * MOE_DELTA_MAX_KEY_DIM], beta[MAX_TOKENS];
     float state[MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS];
 } delta_case;
 
@@ -24,6 +27,7 @@ typedef struct delta_result {
 
 static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
 {
+    c->rule = (rule_kind)test_below(seed, RULES);
     c->args = (moe_delta_args){.key_dim = 1 + test_below(seed, MOE_DELTA_MAX_KEY_DIM),
                                .n = 1 + test_below(seed, MOE_DELTA_COLUMNS),
                                .n_tokens = 1 + test_below(seed, MAX_TOKENS),
@@ -33,7 +37,9 @@ static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
                                .v = c->v[0],
                                .v_stride = MOE_DELTA_COLUMNS,
                                .decay = c->decay,
+                               .decay_stride = MOE_DELTA_MAX_KEY_DIM,
                                .beta = c->beta,
+                               .skip = test_unit(seed),
                                .out_stride = MOE_DELTA_COLUMNS};
     if (test_below(seed, 3) == 0)
         c->args.n = MOE_DELTA_COLUMNS;
@@ -42,8 +48,9 @@ static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
     test_fill(seed, kind, c->k[0], MAX_TOKENS * MOE_DELTA_MAX_KEY_DIM);
     test_fill(seed, kind, c->v[0], MAX_TOKENS * MOE_DELTA_COLUMNS);
     test_fill(seed, kind, c->state, MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS);
+    for (uint32_t i = 0; i < MAX_TOKENS * MOE_DELTA_MAX_KEY_DIM; i++)
+        c->decay[i] = 0.5f + 0.5f * test_unit(seed);
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
-        c->decay[t] = 0.5f + 0.5f * test_unit(seed);
         c->beta[t] = 0.5f + 0.5f * test_unit(seed);
     }
     /* Keys are of length 1, so the state stays in bounds. */
@@ -56,6 +63,13 @@ static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
     }
 }
 
+static void run_rule(const moe_vector_kernels *k, rule_kind rule, const moe_delta_args *args)
+{
+    (rule == RULE_DELTA      ? k->delta_columns
+     : rule == RULE_CHANNELS ? k->channel_columns
+                             : k->space_columns)(args);
+}
+
 static void run_case(const moe_vector_kernels *k, const delta_case *c, delta_result *r)
 {
     moe_delta_args args = c->args;
@@ -63,7 +77,7 @@ static void run_case(const moe_vector_kernels *k, const delta_case *c, delta_res
     memcpy(r->state, c->state, (size_t)args.key_dim * args.n * sizeof(float));
     args.state = r->state;
     args.out = r->out;
-    k->delta_columns(&args);
+    run_rule(k, c->rule, &args);
 }
 
 static void assert_same_results(const char *level, const delta_case *c, const delta_result *a,
@@ -115,17 +129,31 @@ static void tokens_one_by_one(void **state)
             one.q = c.q[t];
             one.k = c.k[t];
             one.v = c.v[t];
-            one.decay = &c.decay[t];
+            one.decay = &c.decay[c.rule == RULE_CHANNELS ? t * c.args.decay_stride : t];
             one.beta = &c.beta[t];
             one.state = got.state;
             one.out = got.out + (one.n_silent ? 0 : t - c.args.n_silent) * MOE_DELTA_COLUMNS;
-            k.delta_columns(&one);
+            run_rule(&k, c.rule, &one);
         }
         assert_same_results("one by one", &c, &expected, &got);
     }
 }
 
-/* The rule as the models define it, in double precision. */
+/* A column of the case as the models define it, in double precision: the output of token t. */
+static double exact_token(const delta_case *c, uint32_t t, uint32_t column, double *s)
+{
+    double memory = 0.0, out = c->rule == RULE_SPACE ? c->args.skip * c->v[t][column] : 0.0;
+    for (uint32_t i = 0; i < c->args.key_dim; i++) {
+        s[i] *= c->decay[c->rule == RULE_CHANNELS ? t * c->args.decay_stride + i : t];
+        memory += c->rule == RULE_SPACE ? 0.0 : s[i] * c->k[t][i];
+    }
+    for (uint32_t i = 0; i < c->args.key_dim; i++) {
+        s[i] += c->k[t][i] * (c->v[t][column] - memory) * c->beta[t];
+        out += s[i] * c->q[t][i];
+    }
+    return out;
+}
+
 static void reference_is_right(void **state)
 {
     (void)state;
@@ -134,7 +162,7 @@ static void reference_is_right(void **state)
     moe_vector_kernels k;
     moe_vector_kernels_init(&k, 0);
     uint64_t seed = 47;
-    for (uint32_t round = 0; round < 30; round++) {
+    for (uint32_t round = 0; round < 90; round++) {
         make_case(&c, &seed, TEST_PLAIN);
         c.args.n_silent = 0;
         run_case(&k, &c, &got);
@@ -143,13 +171,7 @@ static void reference_is_right(void **state)
             for (uint32_t i = 0; i < c.args.key_dim; i++)
                 s[i] = c.state[i * c.args.n + column];
             for (uint32_t t = 0; t < c.args.n_tokens; t++) {
-                double memory = 0.0, out = 0.0;
-                for (uint32_t i = 0; i < c.args.key_dim; i++)
-                    memory += (s[i] *= c.decay[t]) * c.k[t][i];
-                for (uint32_t i = 0; i < c.args.key_dim; i++) {
-                    s[i] += c.k[t][i] * (c.v[t][column] - memory) * c.beta[t];
-                    out += s[i] * c.q[t][i];
-                }
+                double out = exact_token(&c, t, column, s);
                 test_assert_near("out", out, got.out[t * MOE_DELTA_COLUMNS + column], 1e-4, 1e-3);
             }
         }
@@ -160,13 +182,16 @@ static void convolution(void **state)
 {
     (void)state;
     enum { N = 300 };
-    static float x[MOE_DELTA_MAX_TAPS][N], w[MOE_DELTA_MAX_TAPS * N], y[2][N + GUARD];
+    static float x[MOE_DELTA_MAX_TAPS][N], w[MOE_DELTA_MAX_TAPS * N], b[N], y[2][N + GUARD];
     test_level levels[3];
     uint32_t n_levels = test_levels(levels);
     uint64_t seed = 53;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t n = test_below(&seed, N + 1), n_taps = 1 + test_below(&seed, MOE_DELTA_MAX_TAPS);
         const float *taps[MOE_DELTA_MAX_TAPS];
+        const float *bias = test_below(&seed, 2) == 0 ? b : NULL;
+        bool silu = test_below(&seed, 2) == 0;
+        test_fill(&seed, TEST_PLAIN, b, N);
         for (uint32_t t = 0; t < MOE_DELTA_MAX_TAPS; t++)
             taps[t] = x[(t + round) % MOE_DELTA_MAX_TAPS];
         test_fill(&seed, (test_kind)(round % TEST_KINDS), x[0], MOE_DELTA_MAX_TAPS * N);
@@ -175,15 +200,22 @@ static void convolution(void **state)
             moe_vector_kernels k;
             moe_vector_kernels_init(&k, levels[l].features);
             memset(y[l > 0], 0x55, sizeof y[0]);
-            k.conv_silu(taps, w, n_taps, y[l > 0], n);
+            moe_conv_args args = {.taps = taps,
+                                  .weights = w,
+                                  .bias = bias,
+                                  .n_taps = n_taps,
+                                  .n = n,
+                                  .silu = silu,
+                                  .y = y[l > 0]};
+            k.convolve(&args);
             if (l > 0)
-                test_assert_same("conv_silu", levels[l].name, y[0], y[1], n + GUARD);
+                test_assert_same("convolve", levels[l].name, y[0], y[1], n + GUARD);
         }
         for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
-            double c = 0.0;
+            double c = bias != NULL ? bias[i] : 0.0;
             for (uint32_t t = 0; t < n_taps; t++)
                 c += (double)w[t * n + i] * taps[t][i];
-            test_assert_near("conv_silu", c / (1.0 + exp(-c)), y[0][i], 1e-5, 1e-4);
+            test_assert_near("convolve", silu ? c / (1.0 + exp(-c)) : c, y[0][i], 1e-5, 1e-4);
         }
     }
 }
@@ -199,6 +231,37 @@ static void softplus(void **state)
     assert_true(moe_softplus(INFINITY) == INFINITY);
 }
 
+static void decays_of_rows(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    static float f[N], bias[N], y[2][N + GUARD];
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    uint64_t seed = 61;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t n = test_below(&seed, N + 1);
+        float rate = -8.0f * (float)fabs((double)test_unit(&seed));
+        test_fill(&seed, (test_kind)(round % TEST_KINDS), f, N);
+        test_fill(&seed, TEST_PLAIN, bias, N);
+        for (uint32_t i = 0; i < N && round % 2 == 0; i++)
+            f[i] *= 30.0f;
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            memset(y[l > 0], 0x55, sizeof y[0]);
+            k.row_decays(f, bias, rate, y[l > 0], n);
+            if (l > 0)
+                test_assert_same("row_decays", levels[l].name, y[0], y[1], n + GUARD);
+        }
+        for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
+            double x = f[i] + bias[i];
+            double softplus = x > 30.0 ? x : log1p(exp(x));
+            test_assert_near("row_decays", exp(rate * softplus), y[0][i], 2e-5, 1e-37);
+        }
+    }
+}
+
 static void bench(void)
 {
     enum { DIM = 128, HEADS = 32, TOKENS = 8, REPEATS = 200 };
@@ -211,19 +274,22 @@ static void bench(void)
     c.args.n = MOE_DELTA_COLUMNS;
     c.args.n_tokens = TOKENS;
     c.args.n_silent = 0;
-    for (uint32_t l = 0; l < n_levels; l++) {
+    for (uint32_t i = 0; i < n_levels * RULES; i++) {
         static delta_result r;
+        static const char *const names[RULES] = {"delta", "channels", "space"};
+        uint32_t l = i / RULES;
         moe_vector_kernels k;
         moe_vector_kernels_init(&k, levels[l].features);
+        c.rule = (rule_kind)(i % RULES);
         run_case(&k, &c, &r);
         c.args.state = r.state;
         c.args.out = r.out;
         uint64_t begin = test_cpu_ns();
-        for (uint32_t i = 0; i < REPEATS; i++)
-            k.delta_columns(&c.args);
+        for (uint32_t repeat = 0; repeat < REPEATS; repeat++)
+            run_rule(&k, c.rule, &c.args);
         double ns = (double)(test_cpu_ns() - begin) / (REPEATS * TOKENS);
-        printf("%-10s %8.0f ns a token and block of %u x %u; %u heads of %u: %.1f us\n",
-               levels[l].name, ns, DIM, MOE_DELTA_COLUMNS, HEADS, DIM,
+        printf("%-10s %-8s %8.0f ns a token and block of %u x %u; %u heads of %u: %.1f us\n",
+               levels[l].name, names[c.rule], ns, DIM, MOE_DELTA_COLUMNS, HEADS, DIM,
                ns * HEADS * DIM / MOE_DELTA_COLUMNS / 1000.0);
     }
 }
@@ -240,6 +306,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reference_is_right),
         cmocka_unit_test(convolution),
         cmocka_unit_test(softplus),
+        cmocka_unit_test(decays_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

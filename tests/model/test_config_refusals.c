@@ -17,11 +17,14 @@ typedef struct refusal {
 static const refusal refusals[] = {
     {"olmoe", "general.architecture", GONE, 0, MOE_ERR_FORMAT, "'general.architecture' is missing"},
     {"olmoe", "general.architecture", TEXT, 0, MOE_ERR_UNSUPPORTED,
-     "supported are llama, olmoe, qwen2moe, qwen3moe, qwen3next, qwen35moe, deepseek, "
-     "deepseek2, deepseek32, glm-dsa, "
-     "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, ernie4_5-moe, bailingmoe, "
+     "supported are llama, olmoe, qwen2moe, qwen3moe, qwen3next, qwen35moe, lfm2moe, deepseek, "
+     "deepseek2, kimi-linear, deepseek32, glm-dsa, "
+     "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, granitehybrid, ernie4_5-moe, "
+     "bailingmoe, "
      "bailingmoe2, dots1, "
-     "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, afmoe, "
+     "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, step35, "
+     "mellum, "
+     "afmoe, "
      "dbrx, smallthinker, grok, arctic"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "runtime/model/metadata_keys.h"
+#include "runtime/model/override_check.h"
 #include "tests/test_size.h"
 
 /* What the gguf package's constants and llama.cpp's names of keys hold under "{arch}.". */
@@ -484,14 +485,71 @@ static void test_many_overrides(void **state)
     gb_free(b);
 }
 
+/* Overrides one key of an OLMoE file that says more than it needs to. */
+static int check_override(const moe_metadata_override *o, const moe_family *family, moe_error *err)
+{
+    gguf_builder *b = preset("olmoe");
+    gb_f32(b, "olmoe.logit_scale", 3);
+    gb_bool(b, "olmoe.rope.scaling.finetuned", true);
+    gb_string(b, "tokenizer.ggml.model", "gpt2");
+    moe_gguf *gguf = overridden(b, o, 1, NULL);
+    assert_non_null(gguf);
+    int status = moe_overrides_check(gguf, family, o, 1, err);
+    moe_gguf_close(&gguf);
+    gb_free(b);
+    return status;
+}
+
+static void test_overrides_without_effect(void **state)
+{
+    (void)state;
+    const struct {
+        const char *key;
+        bool vocabulary;  /* only the vocabulary is opened */
+        const char *says; /* NULL: the key has an effect */
+    } cases[] = {
+        {"olmoe.context_length", false, NULL},
+        {"olmoe.logit_scale", false, NULL}, /* in the file a value that would be refused */
+        {"olmoe.residual_scale", false, "(a scale of what layers add)"},
+        {"olmoe.rope.scaling.finetuned", false, "(it says how the model was trained"},
+        {"olmoe.contxt_length", false, "known keys like it: olmoe.context_length"},
+        {"llama.rope.freq_base", false, "known keys like it: olmoe.rope.freq_base"},
+        {"expert_used_count", false, "known keys like it: olmoe.expert_used_count"},
+        {"olmoe.attention.recurrent_layers", false, NULL}, /* refused for its value, by name */
+        {"nothing.of.the.kind", false, "nothing reads it for OLMoE models"},
+        {"tokenizer.ggml.pre", false, NULL},
+        {"tokenizer.ggml.add_space_prefix", false, "(the model's tokenizer is of another kind)"},
+        {"tokenizer.ggml.bos_token", false, "known keys like it: tokenizer.ggml.bos_token_id"},
+        {"tokenizer.ggml.pre", true, NULL},
+        {"olmoe.context_length", true, "where only the vocabulary is opened"},
+        {"general.architecture", true, "where only the vocabulary is opened"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_metadata_override o = {cases[i].key, MOE_METADATA_INT, {.integer = 1}};
+        moe_error err = {""};
+        const moe_family *family = cases[i].vocabulary ? NULL : moe_family_find("olmoe");
+        int status = check_override(&o, family, &err);
+        if (status != (cases[i].says == NULL ? MOE_OK : MOE_ERR_ARGUMENT) ||
+            (cases[i].says != NULL && (strstr(err.message, cases[i].says) == NULL ||
+                                       strstr(err.message, cases[i].key) == NULL))) {
+            fail_msg("override of %s: %d, %s", cases[i].key, status, err.message);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_key_is_known),    cmocka_unit_test(test_own_keys),
-        cmocka_unit_test(test_unknown_and_not_ours),  cmocka_unit_test(test_neutral_values),
-        cmocka_unit_test(test_texts_and_arrays),      cmocka_unit_test(test_window),
-        cmocka_unit_test(test_gate_that_is_not_said), cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_every_key_is_known),
+        cmocka_unit_test(test_own_keys),
+        cmocka_unit_test(test_unknown_and_not_ours),
+        cmocka_unit_test(test_neutral_values),
+        cmocka_unit_test(test_texts_and_arrays),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_gate_that_is_not_said),
+        cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_many_overrides),
+        cmocka_unit_test(test_overrides_without_effect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

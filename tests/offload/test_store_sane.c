@@ -168,7 +168,7 @@ static void test_loans(void **state)
     void *memory;
     moe_expert_store *store = open_and_use(&f, SIM_DEVICE);
     size_t bytes = moe_slot_arena_slot_bytes(&store->arena, 0) / 2;
-    assert_int_equal(moe_expert_store_lend(store, bytes, &memory, &err), MOE_OK);
+    assert_int_equal(moe_store_lend(store, bytes, &memory, &err), MOE_OK);
     assert_int_equal(store->n_loans, 1);
     moe_slot_loan *loan = &store->loans[0];
     NOTICED(store->n_loans, 0);
@@ -184,7 +184,7 @@ static void test_loans(void **state)
     NOTICED(loan->used, 0);
     NOTICED(loan->used, UINT64_C(1) << loan->n_parts);
     NOTICED(store->cache->closed[loan->first], false);
-    moe_expert_store_end_loan(store, memory);
+    moe_store_end_loan(store, memory);
     store_fixture_close(&f);
 }
 

@@ -34,11 +34,12 @@ class FamilyCase:
 
 class TextWithHead(torch.nn.Module):
     """The text part of a model for images, with a head."""
+    body = Qwen3VLMoeTextModel
 
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.model = Qwen3VLMoeTextModel(config)
+        self.model = self.body(config)
         self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def forward(self, input_ids, use_cache):

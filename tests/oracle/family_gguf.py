@@ -13,7 +13,7 @@ import torch
 
 from oracle_gguf import byte_characters, expert_tensors, permute_rows
 
-PERMUTED = ("granitemoe", "bailingmoe")
+PERMUTED = ("granitemoe", "bailingmoe", "granitehybrid")
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",

@@ -9,6 +9,8 @@ import torch
 import transformers as hf
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
+from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
+from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
 import family_cases
 import plain_moe
@@ -55,6 +57,23 @@ def longrope(factors, original):
                 long_mscale=scale, original_max_position_embeddings=original)
 
 
+class Step35(family_cases.TextWithHead):
+    body = Step3p7TextModel
+
+
+def step_rope(theta, window_theta, **more):
+    return {"rope_parameters": {
+        FULL: {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": 0.5} | more,
+        SLIDING: {"rope_type": "default", "rope_theta": window_theta}}}
+
+
+def mellum_rope(theta, window_theta, factor):
+    yarn = dict(rope_type="yarn", factor=factor, beta_fast=32.0, beta_slow=1.0,
+                original_max_position_embeddings=64) if factor > 1 else dict(rope_type="default")
+    return {"rope_parameters": {FULL: dict(rope_theta=theta) | yarn,
+                                SLIDING: {"rope_type": "default", "rope_theta": window_theta}}}
+
+
 PLAIN = dict(intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8, rope_theta=1e4)
 FAMILIES = {
     "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM, dict(
@@ -74,6 +93,14 @@ FAMILIES = {
         intermediate_size=48, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2,
         head_dim=12, v_head_dim=8, sliding_window=16, num_hidden_layers=3, num_key_value_heads=1,
         layer_types=[FULL, SLIDING, SLIDING]) | mimo_rope(5e6, 1e4, 0.334)),
+    "step35": (Step3p7TextConfig, Step35, dict(
+        intermediate_size=48, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=2, head_dim=8,
+        share_expert_dim=24, sliding_window=16, num_hidden_layers=4, num_sliding_attention_heads=6,
+        layer_types=[FULL, SLIDING, SLIDING, FULL], mlp_layer_types=["dense"] + ["sparse"] * 3,
+        moe_router_scaling_factor=1.7, pad_token_id=0) | step_rope(5e6, 1e4)),
+    "mellum": (hf.MellumConfig, hf.MellumForCausalLM, dict(
+        intermediate_size=48, moe_intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8,
+        sliding_window=16, num_hidden_layers=4, layer_types=[SLIDING] * 3 + [FULL]) | mellum_rope(5e5, 5e5, 4.0)),
     "afmoe": (hf.AfmoeConfig, hf.AfmoeForCausalLM, dict(
         intermediate_size=48, moe_intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8,
         sliding_window=16, num_hidden_layers=4, mup_enabled=True, num_shared_experts=1, route_scale=1.4)
@@ -116,6 +143,24 @@ CASES = [
     FamilyCase("mimo2-joined", "mimo2", "mimo2", dict(
         n_routed_experts=9, num_experts_per_tok=3, sliding_window=5, num_hidden_layers=2,
         layer_types=[SLIDING, SLIDING], mlp_layer_types=["dense", "sparse"], v_head_dim=12), 433, joined_qkv=True),
+    FamilyCase("step35", "step35", "step35", {}, 436, n_nextn=1),
+    FamilyCase("step35-page", "step35", "step35", dict(
+        sliding_window=70, num_hidden_layers=2, layer_types=[SLIDING, FULL], mlp_layer_types=["sparse"] * 2,
+        head_dim=16, num_attention_heads=2, num_sliding_attention_heads=4, num_key_value_heads=1,
+        n_routed_experts=9, num_experts_per_tok=3) | step_rope(
+            1e5, 1e4, rope_type="llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=32.0,
+            original_max_position_embeddings=64), 437),
+    FamilyCase("step35-limits", "step35", "step35", dict(
+        swiglu_limits=[0.0, 0.2, None], swiglu_limits_shared=[0.1, 0.0, 0.3], num_hidden_layers=3,
+        layer_types=[SLIDING, FULL, SLIDING], mlp_layer_types=["dense", "sparse", "sparse"],
+        num_sliding_attention_heads=None, moe_router_scaling_factor=1.0, share_expert_dim=16), 438),
+    FamilyCase("mellum", "mellum", "mellum", {}, 491),
+    FamilyCase("mellum-page", "mellum", "mellum", WIDE | TIED | dict(
+        sliding_window=70, num_hidden_layers=2, layer_types=[SLIDING, FULL], num_experts=9,
+        num_experts_per_tok=3) | mellum_rope(1e4, 1e3, 1.0), 492),
+    FamilyCase("mellum-full", "mellum", "mellum", dict(
+        layer_types=[FULL] * 2, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=16,
+        num_experts_per_tok=1) | mellum_rope(1e4, 1e4, 8.0), 493),
     FamilyCase("afmoe", "afmoe", "afmoe", {}, 441),
     FamilyCase("afmoe-page", "afmoe", "afmoe", WIDE | TIED | dict(
         sliding_window=70, num_dense_layers=0, num_experts=9, num_experts_per_tok=3), 442),

@@ -30,6 +30,10 @@ NAMES = {
     "mimo2": ATTENTION | DENSE | {
         "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp",
         "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
+    "step35": ATTENTION | DENSE | SHARED | {
+        "self_attn.g_proj": "attn_gate", "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
+    "mellum": ATTENTION | {"post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp"},
     "afmoe": ATTENTION | DENSE | SHARED | {
         "self_attn.gate_proj": "attn_gate", "post_attention_layernorm": "post_attention_norm",
         "pre_mlp_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
@@ -76,6 +80,8 @@ def tensors(model, case):
     c, out, layers = model.config, {}, {}
     for name, value in model.state_dict().items():
         weight = value.float().numpy()
+        if case.arch == "step35" and name.endswith("norm.weight"):
+            weight = weight + 1
         if name in GLOBALS:
             if not (name == "lm_head.weight" and case.tied):
                 out[GLOBALS[name]] = weight
@@ -92,10 +98,20 @@ def tensors(model, case):
         n_dim, part = c.per_layer_config[len(layers) - 1].head_dim, c.rope_parameters[FULL]["partial_rotary_factor"]
         turning = int(n_dim * part / 2)
         out["rope_freqs.weight"] = np.array([1.0] * turning + [1e30] * (n_dim // 2 - turning))
+    if case.arch == "step35" and c.rope_parameters[FULL]["rope_type"] == "llama3":
+        out["rope_freqs.weight"] = step35_factors(model, c)
     if case.arch == "phimoe" and "long_factor" in c.rope_parameters:
         out["rope_factors_long.weight"] = np.array(c.rope_parameters["long_factor"])
         out["rope_factors_short.weight"] = np.ones(len(c.rope_parameters["long_factor"]))
     return out
+
+
+def step35_factors(model, c):
+    """As wide as half a head; layers without a window use the first half of them."""
+    n, theta = c.head_dim // 2, c.rope_parameters[FULL]["rope_theta"]
+    plain = theta ** (-np.arange(0, n, 2) / n)
+    factors = plain / model.model.rotary_emb.full_attention_inv_freq.numpy()
+    return np.concatenate((factors, np.ones(n - len(factors))))
 
 
 # ---- Metadata
@@ -173,6 +189,50 @@ def add_mimo2(writer, c):
         writer.add_float32("mimo2.attention.value_scale", c.attention_value_scale)
     writer.add_feed_forward_length(c.intermediate_size)
     writer.add_expert_count(c.n_routed_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+
+
+def add_step35(writer, c):
+    windows = [kind == SLIDING for kind in c.layer_types]
+    layers = [c.per_layer_config[i] for i in range(c.num_hidden_layers)]
+    writer.add_head_count([layer.num_attention_heads for layer in layers])
+    writer.add_head_count_kv([layer.num_key_value_heads for layer in layers])
+    writer.add_key_length(c.head_dim)
+    writer.add_value_length(c.head_dim)
+    writer.add_rope_freq_base(c.rope_parameters[FULL]["rope_theta"])
+    writer.add_rope_freq_base_swa(c.rope_parameters[SLIDING]["rope_theta"])
+    writer.add_sliding_window(c.sliding_window)
+    writer.add_sliding_window_pattern(windows)
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.n_routed_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(c.share_expert_dim)
+    writer.add_expert_weights_scale(c.moe_router_scaling_factor)
+    writer.add_expert_weights_norm(True)
+    writer.add_leading_dense_block_count(c.mlp_layer_types.index("sparse"))
+    writer.add_moe_every_n_layers(1)
+    if c.swiglu_limits is not None:
+        writer.add_swiglu_clamp_exp([float(v or 0) for v in c.swiglu_limits])
+        writer.add_swiglu_clamp_shexp([float(v or 0) for v in c.swiglu_limits_shared])
+
+
+def add_mellum(writer, c):
+    full = c.rope_parameters[FULL]
+    family_gguf.add_attention(writer, c)
+    writer.add_rope_freq_base(full["rope_theta"])
+    if full["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(full["factor"])
+        writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+    if SLIDING in c.layer_types:
+        if c.rope_parameters[SLIDING]["rope_theta"] != full["rope_theta"]:
+            writer.add_rope_freq_base_swa(c.rope_parameters[SLIDING]["rope_theta"])
+        writer.add_sliding_window(c.sliding_window)
+        writer.add_sliding_window_pattern([kind == SLIDING for kind in c.layer_types])
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.num_experts)
     writer.add_expert_used_count(c.num_experts_per_tok)
     writer.add_expert_feed_forward_length(c.moe_intermediate_size)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writes the oracles of recurrent_cases.py, as make_families.py does its own; of a long prompt only the
-logits of every eighth position and of the last four are kept.
+"""Writes the oracles of recurrent_cases.py and hybrid_cases.py, as make_families.py does its own; of a long
+prompt only the logits of every eighth position and of the last four are kept.
 
     python3 make_recurrent.py [--only NAME...] [--out DIRECTORY]
 """
@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import hybrid_cases
+import hybrid_gguf
 import make_families
+import recurrent_cases
 import recurrent_gguf
 from make_oracles import ids_line
-from recurrent_cases import CASES, build, prompt_lengths
+from recurrent_cases import prompt_lengths
 
 KEPT_WHOLE = 256
 
@@ -35,14 +38,15 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for case in CASES:
-        if options.only is None or case.name in options.only:
-            make_families.PROMPT_LENGTHS = prompt_lengths(case)
-            model, out = build(case), options.out / case.name
-            out.mkdir(parents=True, exist_ok=True)
-            recurrent_gguf.write(out / "model.gguf", model, case)
-            make_families.write_prompts(out, model, case)
-            thin_out(out)
+    for table, writer in ((recurrent_cases, recurrent_gguf), (hybrid_cases, hybrid_gguf)):
+        for case in table.CASES:
+            if options.only is None or case.name in options.only:
+                make_families.PROMPT_LENGTHS = prompt_lengths(case)
+                model, out = table.build(case), options.out / case.name
+                out.mkdir(parents=True, exist_ok=True)
+                writer.write(out / "model.gguf", model, case)
+                make_families.write_prompts(out, model, case)
+                thin_out(out)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Skips where the package is not installed. Arguments: the command, a model with a
 import sys
 import tempfile
 
-from serving import Server, run
+from serving import HERMES, Server, run
 
 try:
     import anthropic
@@ -50,11 +50,40 @@ def system(client, name):
     assert answer.stop_reason in ("end_turn", "max_tokens") and usage.output_tokens <= 8, answer
 
 
+def tools(client, name):
+    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}},
+              "required": ["city"]}
+    fields = {"model": name, "max_tokens": 100,
+              "tools": [{"name": "get_weather", "description": "Weather.", "input_schema": schema}]}
+    asked = [{"role": "user", "content": "What is the weather in Ulm?"}]
+    one = {"type": "any", "disable_parallel_tool_use": True}
+    answer = client.messages.create(messages=asked, tool_choice=one, **fields)
+    use = answer.content[-1]
+    assert answer.stop_reason == "tool_use" and use.type == "tool_use", answer
+    assert use.name == "get_weather" and set(use.input) == {"city"}, use
+    with client.messages.stream(messages=asked, tool_choice={
+            "type": "tool", "name": "get_weather", "disable_parallel_tool_use": True},
+                                **fields) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "tool_use" and set(final.content[-1].input) == {"city"}, final
+    more = asked + [{"role": "assistant", "content": answer.content},
+                    {"role": "user", "content": [
+                        {"type": "tool_result", "tool_use_id": use.id,
+                         "content": [{"type": "text", "text": "sunny"}]},
+                        {"type": "text", "text": "And tomorrow?"}]}]
+    counted = client.messages.count_tokens(model=name, messages=more, tools=fields["tools"])
+    answer = client.messages.create(messages=more, tool_choice={"type": "none"},
+                                    **dict(fields, max_tokens=4))
+    assert counted.input_tokens > 50 and answer.usage.output_tokens <= 4, (counted, answer)
+
+
 def errors(client, name, base):
     fields = {"model": name, "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}
     for more, kind in (({"extra_body": {"temperature": -1}}, anthropic.BadRequestError),
                        ({"model": "other"}, anthropic.NotFoundError),
                        ({"tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+                        anthropic.BadRequestError),
+                       ({"messages": [{"role": "user", "content": [{"type": "image"}]}]},
                         anthropic.BadRequestError),
                        ({"thinking": {"type": "enabled", "budget_tokens": 1024}},
                         anthropic.BadRequestError)):
@@ -84,6 +113,17 @@ def main(keys):
     finally:
         status = server.close()
     assert status == 0, server.log
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write(HERMES)
+        template.flush()
+        server = Server(command, model, "--chat-template", template.name, "-c", "2048")
+        try:
+            client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{server.port}",
+                                         api_key="none", max_retries=0)
+            tools(client, server.get("/v1/models")[1]["data"][0]["id"])
+        finally:
+            status = server.close()
+        assert status == 0, server.log
     print("anthropic", anthropic.__version__, "passed")
 
 

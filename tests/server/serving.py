@@ -9,6 +9,15 @@ import socket
 import subprocess
 import threading
 
+# A chat template in the form of Hermes and Qwen, with tools.
+HERMES = """{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for m in messages -%}
+<|im_start|>{{ m.role }}
+{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
 
 class Server:
     """moe-offload serve on a free port, until it is closed."""

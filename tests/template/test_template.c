@@ -176,7 +176,8 @@ static void test_hostile(void **state)
 }
 
 /* gpt-oss writes messages with headers, all of whose marks are control tokens. */
-static void expect_channels(const char *written, const char *reasoning, const char *content)
+static void expect_parts(const char *written, bool keeps_markup, const char *reasoning,
+                         const char *content)
 {
     static const char *const marks[] = {"<|start|>",   "<|return|>", "<|message|>",
                                         "<|channel|>", "<|call|>",   "<|end|>"};
@@ -191,12 +192,13 @@ static void expect_channels(const char *written, const char *reasoning, const ch
     moe_error err;
     int32_t *tokens;
     size_t n;
-    char parts[2][128] = {"", ""};
+    char parts[2][256] = {"", ""};
     assert_true(found != NULL && found->has_channels);
     assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
                                           MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
                      MOE_OK);
     assert_int_equal(moe_reply_open(&reader, vocabulary, found, false, &err), MOE_OK);
+    reader.keeps_markup = keeps_markup;
     for (size_t i = 0; i <= n; i++) {
         if (i < n) {
             moe_reply_push(&reader, tokens[i]);
@@ -213,6 +215,53 @@ static void expect_channels(const char *written, const char *reasoning, const ch
     assert_true(moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, "<|call|>", 8)));
     free(tokens);
     moe_reply_close(&reader);
+    moe_tokenizer_destroy(&vocabulary);
+}
+
+static void expect_channels(const char *written, const char *reasoning, const char *content)
+{
+    expect_parts(written, false, reasoning, content);
+}
+
+/* For a program that reads calls of tools a message to one comes with its header. */
+static void test_kept_markup(void **state)
+{
+    (void)state;
+    expect_parts("<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary "
+                 "to=functions.f json<|message|>{}<|call|>",
+                 true, "So.",
+                 "<|start|>assistant commentary to=functions.f json<|message|>{}<|call|>");
+    expect_parts(" to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}", true, "",
+                 "<|start|> to=functions.f commentary json<|message|>{\"a\": 1}");
+    expect_parts("No header at all", true, "", "No header at all");
+    /* Without channels, control tokens that are no marks of reasoning are text. */
+    hostile_words of = {.n = 3};
+    static const char *const marked[] = {"<|tool|>", "<|think|>", "<|/think|>"};
+    for (size_t i = 0; i < of.n; i++) {
+        strcpy(of.words[i], marked[i]);
+    }
+    static const char written[] = "a<|think|>b<|/think|>c<|tool|>d";
+    const moe_chat_marks marks = {"<|think|>", "<|/think|>", false};
+    moe_tokenizer *vocabulary = hostile_vocabulary(&of);
+    for (int kept = 0; kept < 2; kept++) {
+        moe_reply_reader reader;
+        moe_error err;
+        int32_t *tokens;
+        size_t n;
+        char text[64] = "";
+        assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
+                                              MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
+                         MOE_OK);
+        assert_int_equal(moe_reply_open(&reader, vocabulary, &marks, false, &err), MOE_OK);
+        reader.keeps_markup = kept;
+        for (size_t i = 0; i < n; i++) {
+            moe_reply_push(&reader, tokens[i]);
+            strncat(text, reader.out[MOE_REPLY_CONTENT].data, 30);
+        }
+        assert_string_equal(text, kept ? "ac<|tool|>d" : "acd");
+        free(tokens);
+        moe_reply_close(&reader);
+    }
     moe_tokenizer_destroy(&vocabulary);
 }
 
@@ -330,7 +379,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_origins),  cmocka_unit_test(test_limits),
         cmocka_unit_test(test_cases),    cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_channels), cmocka_unit_test(test_kept_markup),
     };
     return cmocka_run_group_tests(tests, open_cases, close_cases);
 }

@@ -8,12 +8,19 @@ The walk is depth-first: from FUNCTION (moe_step) into each function that it cal
 order of the machine code in BUILD's object files, each function once. Constant tables that a function
 names are followed; what is called through a pointer in a structure (a device's operations, a pass's
 hooks) is not. Branches are all taken, but the walk does not enter the FOLDERs: with runtime/draft and
-runtime/lossy it is the way of a row without speculation and lossy modes. The optimizer has put small static functions into their callers, which changes no file.
+runtime/lossy it is the way of a row without speculation and lossy modes. The optimizer has put small
+static functions into their callers, which changes no file.
 
     stay    functions one after the other that stand in one file
     rooms   the files that are entered
-    climb   from one stay to the next, when that is in a file which had been left before, or in a
-            folder that stands higher in SOURCE/tests/tidy/layers.txt
+    climb   from one stay to the next, when that is in a file which had been left before (often a
+            return to the caller), or in a folder that stands higher in SOURCE/tests/tidy/layers.txt
+    arrow   from a file to another of which it names a function
+    upward  an arrow into a folder that stands higher, or into a file that had to be passed to come
+            to the arrow's beginning, so that the two files stand in a circle; a call upward is a
+            function named along such an arrow
+
+A climb is what a reader does who comes back from a callee. A call upward is what a layer must not do.
 
 An older commit is told by a build of it, with this script of today.
 """
@@ -139,10 +146,11 @@ def objects_of(build, sources):
 
 
 def walk(objects, start, sources, left_out):
-    """[(file, function)] in the order of first visits."""
+    """[(file, function)] in the order of first visits, and {file: {other file: functions named}}."""
     home = {name: file for file, o in objects.items() for name in o.defines
             if sources[file] not in left_out}
     seen, way = set(), []
+    arrows = {}
     stack = [(home[start], start)]
     while stack:
         file, name = stack.pop()
@@ -159,7 +167,30 @@ def walk(objects, start, sources, left_out):
                 stack.append((file, other))
             elif other in home:
                 stack.append((home[other], other))
-    return way
+        for other in called:
+            if other not in objects[file].names and home.get(other, file) != file:
+                arrows.setdefault(file, {}).setdefault(home[other], set()).add(other)
+    return way, arrows
+
+
+def upward(arrows, start, rank):
+    """The arrows that run upward: (file, file, functions named). rank: of a file's folder."""
+    found, done, passed = [], set(), []
+    work = [(start, iter(arrows.get(start, {})))]
+    passed.append(start)
+    while work:
+        file, others = work[-1]
+        for other in others:
+            if other in passed or rank(other) > rank(file):
+                found.append((file, other, arrows[file][other]))
+            if other not in passed and other not in done:
+                work.append((other, iter(arrows.get(other, {}))))
+                passed.append(other)
+                break
+        else:
+            done.add(work.pop()[0])
+            passed.pop()
+    return found
 
 
 def main():
@@ -169,7 +200,7 @@ def main():
     start = sys.argv[3] if len(sys.argv) > 3 else "moe_step"
     folders = folders_of(os.path.join(top, "tests/tidy/layers.txt"))
     sources = sources_of(top, folders)
-    way = walk(objects_of(build, sources), start, sources, sys.argv[4:])
+    way, arrows = walk(objects_of(build, sources), start, sources, sys.argv[4:])
     stays, entered, climbs = 0, set(), 0
     last = None
     for file, name in way:
@@ -188,6 +219,11 @@ def main():
     n_folders = len({sources[file] for file in entered})
     print(f"{start}: {len(way)} functions, rooms {len(entered)} (in {n_folders} folders), "
           f"stays {stays}, climbs {climbs}")
+    up = upward(arrows, way[0][0], lambda file: folders.index(sources[file]))
+    for file, other, names in up:
+        print(f"upward: {file} -> {other} ({', '.join(sorted(names))})")
+    print(f"arrows {sum(map(len, arrows.values()))}, upward {len(up)}, "
+          f"calls upward {sum(len(names) for _, _, names in up)}")
 
 
 main()

@@ -99,6 +99,9 @@ static void add_tokens(fixture_gguf *gguf, json_object *json, const char *bos, c
     fixture_strings(gguf, "tokenizer.ggml.tokens", list.texts, NULL, list.n);
     fixture_numbers(gguf, "tokenizer.ggml.token_type", MOE_GGUF_I32, list.types, list.n);
     for (size_t i = 0; i < list.n; i++) {
+        if (strcmp(list.texts[i], "<unk>") == 0) {
+            fixture_u32(gguf, "tokenizer.ggml.unknown_token_id", (uint32_t)i);
+        }
         if (bos != NULL && strcmp(list.texts[i], bos) == 0) {
             fixture_u32(gguf, "tokenizer.ggml.bos_token_id", (uint32_t)i);
         }
@@ -117,8 +120,9 @@ moe_tokenizer *json_vocabulary_open(const char *path, const char *pre, const cha
     check(json != NULL, path);
     fixture_gguf gguf;
     fixture_begin(&gguf);
-    fixture_string(&gguf, "tokenizer.ggml.model", "gpt2");
-    fixture_string(&gguf, "tokenizer.ggml.pre", pre);
+    bool is_gemma4 = strcmp(pre, "gemma4") == 0;
+    fixture_string(&gguf, "tokenizer.ggml.model", is_gemma4 ? "gemma4" : "gpt2");
+    fixture_string(&gguf, "tokenizer.ggml.pre", is_gemma4 ? "default" : pre);
     add_tokens(&gguf, json, bos, eos);
     add_merges(&gguf, member(member(json, "model"), "merges"));
     json_object_put(json);

@@ -9,6 +9,9 @@ Run by hand when cases are added (the tests need neither Python nor these packag
 strings.bin            count, then size and bytes of each
 qwen3.ids, ...         for each string: n, ids; then 0 (the same when special tokens are not parsed)
                        or n + 1 and the ids of that
+gemma4.json, ...       small vocabularies of BPE of characters, trained on these strings, each a
+                       tokenizer.json; the others' are too large for the tree
+pretokenizers.json     for each pre-tokenizer of splitters() a tokenizer.json without words
 splits.bin             for each string, for each pre-tokenizer of splitters(): FNV-1a of the pieces'
                        ends in bytes, each as a u32; the hash's halves are folded into a u16
 Numbers are LEB128 unless a width is named; widths are little-endian.
@@ -20,7 +23,7 @@ import struct
 import sys
 import unicodedata
 
-from tokenizers import Regex, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
 OUT = pathlib.Path(__file__).parent / "cases"
@@ -220,6 +223,36 @@ def splitters(folder):
     ]
 
 
+def character_tokenizer(strings, apart, byte_tokens, n_tokens):
+    """BPE of characters as Gemma-4 and Sarvam have it: a space is U+2581, nothing cuts the text. apart:
+    no token continues from a word to a space. byte_tokens: how many of the 256 the vocabulary has."""
+    normalizer = normalizers.Replace(" ", "\u2581")
+    trained = Tokenizer(models.BPE())
+    if apart:
+        trained.pre_tokenizer = Split("\u2581", "merged_with_next")
+    trained.normalizer = normalizer
+    # Markup is never merged: the reader takes "<|im_start|>" for a control token whatever its type.
+    texts = [s.replace("\x00", "") for s in strings if not any(mark in s for mark in SPECIAL)]
+    trained.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=n_tokens - 4 - byte_tokens, limit_alphabet=400, show_progress=False))
+    model = json.loads(trained.to_str())["model"]
+    words = sorted(model["vocab"], key=model["vocab"].get)
+    tokens = ["<unk>", "<bos>", "<|im_end|>", "<think>"] + [f"<0x{b:02X}>" for b in range(byte_tokens)] + words
+    whole = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)},
+                                 merges=[tuple(m) for m in model["merges"]],
+                                 unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    whole.normalizer = normalizer
+    whole.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    whole.add_special_tokens(["<unk>", "<bos>", "<|im_end|>"])
+    whole.add_tokens([AddedToken("<think>", normalized=False)])
+    return whole
+
+
+def character_tokenizers(strings):
+    return {"gemma4": character_tokenizer(strings, True, 256, 2200),
+            "sarvam-moe": character_tokenizer(strings, False, 0, 1800)}
+
+
 def varint(n):
     out = bytearray()
     while n >= 0x80:
@@ -272,7 +305,16 @@ def main():
     for name in ("qwen3", "deepseek-v3"):
         tokenizer = open_tokenizer(folder / name / "tokenizer.json")
         (OUT / f"{name}.ids").write_bytes(b"".join(encode_ids(tokenizer, s) for s in strings))
+    for name, tokenizer in character_tokenizers(strings).items():
+        (OUT / f"{name}.json").write_text(tokenizer.to_str(pretty=False) + "\n")
+        (OUT / f"{name}.ids").write_bytes(b"".join(encode_ids(tokenizer, s) for s in strings))
     table = splitters(folder)
+    files = {}
+    for name, splitter in table:
+        empty = Tokenizer(models.BPE())
+        empty.pre_tokenizer = splitter
+        files[name] = json.loads(empty.to_str())
+    (OUT / "pretokenizers.json").write_text(json.dumps(files, indent=0, separators=(",", ":")) + "\n")
     (OUT / "splits.bin").write_bytes(
         b"".join(split_hash(splitter, s) for s in strings for _, splitter in table))
 

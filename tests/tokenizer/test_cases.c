@@ -2,6 +2,7 @@
 /* The strings of cases/: splits of every pre-tokenizer, ids of the tokenizers that are published as
  * JSON (their vocabularies are read where they lie beside the tree), round trips.
  * Usage: test_cases CASES_FOLDER splits
+ *        test_cases CASES_FOLDER json    -- the same, as tokenizer.json says the expressions
  *        test_cases CASES_FOLDER NAME TOKENIZER_JSON PRE  -- exits 77 when there is no such file */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "runtime/model/json_spans.h"
+#include "runtime/model/pretokenizer_json.h"
 #include "runtime/model/pretokenizers.h"
 #include "runtime/model/tokenizer.h"
 #include "tests/tokenizer/json_vocabulary.h"
@@ -126,6 +129,135 @@ static void test_splits(void **state)
     free(splits.data);
 }
 
+/* Of these, tokenizer.json's expressions are refused: they have an intersection of classes, a
+ * word's border, and more characters than any file needs. */
+static bool is_refused_as_json(const char *splitter)
+{
+    return strcmp(splitter, "kimi-k2") == 0 || strcmp(splitter, "tiny_aya") == 0 ||
+           strcmp(splitter, "deepseek-llm") == 0;
+}
+
+/* Reads the pre-tokenizer that pretokenizers.json has under this name; NULL: it is refused. */
+static moe_pretokenizer_code *open_as_json(moe_string_view files, const char *splitter)
+{
+    static moe_pretokenizer_json read;
+    moe_string_view json;
+    moe_pretokenizer_code *code = NULL;
+    moe_error err = {""};
+    assert_true(moe_json_member(files, splitter, &json));
+    int status = moe_pretokenizer_from_json(&read, json, &err);
+    if (status == MOE_OK) {
+        status = moe_pretokenizer_compile(&code, &read.row, &err);
+    }
+    if (is_refused_as_json(splitter)) {
+        assert_int_equal(status, MOE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "options.metadata_overrides can name one"));
+        return NULL;
+    }
+    if (status != MOE_OK) {
+        fail_msg("%s: %s", splitter, err.message);
+    }
+    return code;
+}
+
+static void test_json_splits(void **state)
+{
+    (void)state;
+    moe_error err;
+    moe_pretokenizer_scratch *scratch = moe_pretokenizer_scratch_create();
+    moe_split_lists lists = {0};
+    reader files = open_case_file("pretokenizers.json");
+    moe_string_view all = {files.data, (size_t)(files.end - (const uint8_t *)files.data)};
+    for (size_t s = 0; s < N_SPLITTERS; s++) {
+        moe_pretokenizer_code *code = open_as_json(all, splitters[s]);
+        reader strings = open_case_file("strings.bin");
+        reader splits = open_case_file("splits.bin");
+        uint64_t n = read_number(&strings);
+        for (uint64_t i = 0; i < n && code != NULL; i++) {
+            size_t size;
+            const char *text = read_string(&strings, &size);
+            uint16_t expected;
+            memcpy(&expected, splits.data + (i * N_SPLITTERS + s) * sizeof expected,
+                   sizeof expected);
+            assert_int_equal(moe_pretokenizer_split(code, scratch, text, size, &lists, &err),
+                             MOE_OK);
+            if (hash_ends(&lists.current) != expected) {
+                fail_msg("%s as JSON splits string %u otherwise: \"%.*s\"", splitters[s],
+                         (unsigned)i, (int)size, text);
+            }
+        }
+        moe_pretokenizer_free(&code);
+        free(strings.data);
+        free(splits.data);
+    }
+    moe_pretokenizer_scratch_destroy(&scratch);
+    free(lists.current.ends);
+    free(lists.next.ends);
+    free(files.data);
+}
+
+/* What a tokenizer.json may say that is no pre-tokenizer of ours. */
+static void test_json_refusals(void **state)
+{
+    static const struct {
+        const char *json;
+        const char *message; /* a part of it; NULL: it is taken */
+    } cases[] = {
+        {"", "no member \"pre_tokenizer\""},
+        {"[]", "no member"},
+        {"{\"pre_tokenizer\"", "no member"},
+        {"{\"pre_tokenizer\": ", "no member"},
+        {"{\"pre_tokenizer\": null}", "absence"},
+        {"{\"a\": \"\\\"}\", \"pre_tokenizer\": {\"type\": \"Digits\"}}", NULL},
+        {"{\"a\": [1, {\"pre_tokenizer\": 1}], \"pre_tokenizer\": {\"type\": \"Digits\"}}", NULL},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\"}}", "step \"Metaspace\""},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}}", "add_prefix_space"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, "
+         "\"behavior\": \"MergedWithPrevious\"}}",
+         "behavior \"MergedWithPrevious\""},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a.\"}}}", NULL},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"\"}}}", "pattern"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?R)\"}}}",
+         "expression"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(*UTF)a\"}}}",
+         "expression"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\\\\Kb\"}}}",
+         "expression"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a\"}}}",
+         "expression"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a(\"}}}",
+         "refused by PCRE2"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\u00"
+         "00\"}}}",
+         "expression"},
+        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}, \"normalizer\": {\"type\": \"Lowercase\"}}",
+         "normalizer \"Lowercase\""},
+        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}, \"model\": {\"type\": \"Unigram\"}}",
+         "\"Unigram\""},
+        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}, \"model\": {}}", "model beside it"},
+        {"{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"},"
+         "{\"type\": \"Digits\"},{\"type\": \"Digits\"},{\"type\": \"Digits\"},"
+         "{\"type\": \"Digits\"},{\"type\": \"Digits\"},{\"type\": \"Digits\"}]}}",
+         "number of steps"},
+    };
+    (void)state;
+    static moe_pretokenizer_json read;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_error err = {""};
+        moe_pretokenizer_code *code = NULL;
+        moe_string_view json = {cases[i].json, strlen(cases[i].json)};
+        int status = moe_pretokenizer_from_json(&read, json, &err);
+        if (status == MOE_OK) {
+            status = moe_pretokenizer_compile(&code, &read.row, &err);
+        }
+        moe_pretokenizer_free(&code);
+        if ((status == MOE_OK) != (cases[i].message == NULL) ||
+            (cases[i].message != NULL && strstr(err.message, cases[i].message) == NULL)) {
+            fail_msg("%s: %d, %s", cases[i].json, status, err.message);
+        }
+    }
+}
+
 /* What llama.cpp knows by name, but for what cannot be a row (pretokenizer_rows.c says why). */
 static void test_names(void **state)
 {
@@ -212,7 +344,13 @@ static void test_names(void **state)
                                         "mellum2",
                                         "minicpm5",
                                         "youtu",
-                                        "spark2_5"};
+                                        "spark2_5",
+                                        "gemma4",
+                                        "granite-embed-multi-311m",
+                                        "sarvam-moe",
+                                        "jina-v1-en",
+                                        "jina-v2-code",
+                                        "roberta-bpe"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (moe_pretokenizer_find(names[i], strlen(names[i])) == NULL) {
@@ -333,6 +471,12 @@ int main(int argc, char **argv)
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_splits),
                                            cmocka_unit_test(test_names),
                                            cmocka_unit_test(test_long_runs)};
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    if (argc == 3 && strcmp(argv[2], "json") == 0) {
+        cases_folder = argv[1];
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_json_splits),
+                                           cmocka_unit_test(test_json_refusals)};
         return cmocka_run_group_tests(tests, NULL, NULL);
     }
     if (argc != 5) {

@@ -10,9 +10,11 @@
  *
  * Threads (the groups are explained in moe.h):
  *  free:    moe_chat_options_init_sized, moe_chat_options_init
- *  reading: moe_chat_render, moe_chat_prompt_tokens, moe_chat_prompt_text, moe_chat_reply_create
+ *  reading: moe_chat_render, moe_chat_prompt_tokens, moe_chat_prompt_text, moe_chat_prompt_marks,
+ *           moe_chat_reply_create
  *  in turn: moe_session_follow
- *  own:     moe_chat_reply_push, moe_chat_reply_finish, moe_chat_reply_close
+ *  own:     moe_chat_reply_push, moe_chat_reply_finish, moe_chat_reply_keep_markup,
+ *           moe_chat_reply_close
  *  last:    moe_chat_prompt_close */
 #ifndef MOE_CHAT_H
 #define MOE_CHAT_H
@@ -72,6 +74,10 @@ MOE_API void moe_chat_prompt_close(moe_chat_prompt **prompt);
 MOE_API const int32_t *moe_chat_prompt_tokens(const moe_chat_prompt *prompt, size_t *n);
 /* The text that the template wrote, terminated. */
 MOE_API const char *moe_chat_prompt_text(const moe_chat_prompt *prompt, size_t *size);
+/* The marks around reasoning: *open and *close (each may be NULL), "" if there are none; constants
+ * of the library. True if the prompt ends within reasoning, which the model continues. */
+MOE_API bool moe_chat_prompt_marks(const moe_chat_prompt *prompt, const char **open,
+                                   const char **close);
 
 /* Makes `tokens` the timeline of the session. The common beginning of the two stays evaluated; the
  * rest of the timeline is cut off, and the rest of the tokens is fed. The last token is always fed,
@@ -89,6 +95,10 @@ typedef struct moe_chat_reply moe_chat_reply;
 MOE_API int moe_chat_reply_create(moe_chat_reply **out, const moe_engine *engine,
                                   const moe_chat_prompt *prompt, moe_error *err);
 MOE_API void moe_chat_reply_close(moe_chat_reply **reply);
+/* For programs that read tool calls from the content: control tokens that neither are marks of
+ * reasoning nor end a text come as text, too. A message of gpt-oss to a tool comes as
+ * "<|start|>", its header, "<|message|>", its text, "<|call|>". Call it before the first token. */
+MOE_API void moe_chat_reply_keep_markup(moe_chat_reply *reply);
 /* The text that this token completed: of the reasoning, and of the answer after it. Marks and the
  * white space around reasoning are left out. Terminated, "" if there is none, valid until the next
  * call. To get the text unchanged use moe_text_push(). */

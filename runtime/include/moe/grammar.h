@@ -13,6 +13,7 @@
  *
  * Threads (the groups are explained in moe.h):
  *   free:    moe_grammar_create, moe_grammar_close, moe_json_schema_grammar
+ *   reading: moe_chat_grammar_create
  *   in turn: moe_session_set_grammar, moe_session_grammar_failed */
 #ifndef MOE_GRAMMAR_H
 #define MOE_GRAMMAR_H
@@ -20,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <moe/chat.h>
 #include <moe/moe.h>
 #include <moe/status.h>
 
@@ -42,6 +44,14 @@ MOE_API void moe_grammar_close(moe_grammar **grammar);
  * Annotations (title, description, format, default and the like) say nothing about the text.
  * MOE_ERR_UNSUPPORTED names another keyword. */
 MOE_API int moe_json_schema_grammar(char **grammar, const char *schema, size_t size,
+                                    moe_error *err);
+
+/* Makes the grammar of a reply to the prompt whose answer is to match `answer`: reasoning of any
+ * content may come before the answer (or, if the prompt has opened it, has to end first), between
+ * the marks that moe_chat_reply knows. Without such marks, and for gpt-oss's channels, *out is
+ * `answer` once more. Close both. */
+MOE_API int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
+                                    const moe_chat_prompt *prompt, moe_grammar *answer,
                                     moe_error *err);
 
 /* What the session samples from now on matches the grammar, from its beginning; NULL: no grammar.

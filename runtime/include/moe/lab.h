@@ -10,7 +10,7 @@
  * Threads (the groups are explained in moe.h):
  *  free:    moe_lab_options_init_sized, moe_lab_options_init, moe_storage_test_init_sized,
  *           moe_storage_test_init, moe_storage_measure, moe_file_cache_drop
- *  in turn: moe_engine_measure_bandwidth */
+ *  in turn: moe_engine_measure_bandwidth, moe_engine_get_tiers */
 #ifndef MOE_LAB_H
 #define MOE_LAB_H
 
@@ -182,6 +182,20 @@ MOE_API int moe_storage_measure(const moe_storage_test *test, moe_storage_speed 
  * are dirty or mapped stay. *cached_share (may be NULL): the share that is still cached; -1: not
  * known. */
 MOE_API int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error *err);
+
+/* Where an expert is. */
+typedef enum moe_tier {
+    MOE_TIER_NONE = 0,   /* the layer has no experts */
+    MOE_TIER_DISK = 1,   /* in the model's file alone */
+    MOE_TIER_COMING = 2, /* on its way to the device */
+    MOE_TIER_HOST = 3,   /* in host memory, of a device with memory of its own */
+    MOE_TIER_DEVICE = 4  /* ready for use; on the CPU: in memory */
+} moe_tier;
+
+/* Sets tiers [n_layer][n_expert] (moe_engine_info) to moe_tier values; n: how many there is room
+ * for. Counts nothing, and changes nothing. */
+MOE_API int moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n,
+                                 moe_error *err);
 
 /* Measures the memory bandwidth that the engine's threads reach when they read a buffer of 512 MiB
  * (allocated for this; MOE_ERR_BUDGET if the plan leaves no room), the best of three. Divided by

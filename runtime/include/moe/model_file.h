@@ -66,6 +66,14 @@ typedef struct moe_file_summary {
     uint64_t resident_bytes, expert_bytes;
     uint64_t smallest_expert_bytes, largest_expert_bytes;
     uint64_t kv_bytes_per_token_f16;
+    /* Layers that keep a state of fixed size in place of keys and values: how many, of which kind
+     * ("gated delta rule"; "" when there are none), and the bytes of one state of all of them. */
+    const char *recurrence;
+    uint64_t n_layer_recurrent;
+    uint64_t state_bytes;
+    /* Of layers with a window (or chunks), which free it behind; and their window, the widest. */
+    uint64_t kv_windowed_per_token_f16;
+    uint64_t attention_window;
 } moe_file_summary;
 
 /* Reads the header. Fails when the disk does not answer for 30 s, as does moe_file_fingerprint().

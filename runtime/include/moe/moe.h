@@ -18,7 +18,8 @@
  *            moe_engine_open, moe_plan_memory, moe_sampling_init_sized, moe_sampling_init,
  *            moe_session_options_init_sized, moe_session_options_init
  *   reading: moe_engine_get_info, moe_tokenize, moe_token_piece, moe_token_is_end,
- *            moe_text_create, moe_session_cancel (also in signal handlers)
+ *            moe_text_create, moe_session_file_tokens,
+ *            moe_session_cancel (also in signal handlers)
  *   in turn: moe_engine_get_stats, moe_session_create, moe_session_close, moe_session_feed,
  *            moe_step, moe_session_take, moe_session_n_tokens, moe_session_n_pending,
  *            moe_session_tokens, moe_session_is_full, moe_session_logits, moe_session_score,
@@ -120,11 +121,15 @@ typedef enum moe_io_kind {
 /* Who drafts tokens. */
 typedef enum moe_speculate {
     MOE_SPECULATE_OFF = 0,
-    /* N-grams, else the model restricted to the experts in memory, each only while it pays. */
+    /* N-grams, else the drafting layer of draft_model if that names a file, else the model
+     * restricted to the experts in memory, each only while it pays. */
     MOE_SPECULATE_AUTO = 1,
     MOE_SPECULATE_NGRAM = 2, /* n-grams of the text so far */
     MOE_SPECULATE_SELF = 3,  /* the model itself, restricted to the experts in memory */
-    MOE_SPECULATE_MODEL = 4  /* the smaller model of draft_model */
+    MOE_SPECULATE_MODEL = 4, /* the smaller model of draft_model */
+    /* The layer that the model brings for it (keys "nextn", multi-token prediction), or that of the
+     * file draft_model. It stays in memory. On the CPU alone so far. */
+    MOE_SPECULATE_MTP = 5
 } moe_speculate;
 
 /* When a drafted token is accepted. */
@@ -217,8 +222,9 @@ typedef struct moe_engine_options {
      * expert once. A step may then write several tokens. Lossless: the text is that of plain
      * decoding, greedy or sampled with the same seed. */
     moe_speculate speculate;
-    const char
-        *draft_model;    /* of MOE_SPECULATE_MODEL: a file with the same vocabulary; else NULL */
+    /* Of MOE_SPECULATE_MODEL: a file with the same vocabulary. Of _MTP and _AUTO: a file with a
+     * drafting layer for this model, or NULL. Else NULL. */
+    const char *draft_model;
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
     moe_acceptance acceptance;
@@ -235,8 +241,9 @@ typedef struct moe_engine_options {
      * the callbacks have an effect. */
     bool vocabulary_only;
     /* [n_metadata_overrides] Metadata that replace the file's, or are added to them; NULL: none.
-     * The library copies them, strings included, before the call returns. Sessions saved and
-     * calibrations made without them belong to another model. */
+     * A key that nothing reads in this model is MOE_ERR_ARGUMENT, and the message names keys that
+     * are spelt much like it. The library copies them, strings included, before the call returns.
+     * Sessions saved and calibrations made without them belong to another model. */
     const moe_metadata_override *metadata_overrides;
     size_t n_metadata_overrides;
 
@@ -414,7 +421,17 @@ MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_
                               moe_logits_fn visit, void *user, moe_error *err);
 
 /* Removes everything after the first n tokens (n <= moe_session_n_tokens()), including sampled
- * tokens that have not been taken: moe_session_take() then gives only those before n. */
+ * tokens that have not been taken: moe_session_take() then gives only those before n.
+ *
+ * Layers with a window or chunks free keys and values behind it, and recurrent layers have a state
+ * that cannot be cut. A cut to any n works and gives the same text; what it costs differs. In
+ * models with windows the last 64 evaluated tokens can be cut off at no cost. Further back, and in
+ * models with recurrent layers, the session goes back to a snapshot before n, or to the beginning,
+ * and the next step evaluates the tokens from there to n again. It keeps at most two snapshots of
+ * windows and three of states: at the beginnings of turns (feeding more than one token), where the
+ * latest has priority, and at distances of hundreds of tokens. A saved session has none. The same
+ * holds for moe_session_follow() (moe/chat.h) and for forks that are cut. Rejected drafts are no
+ * cut: they cost nothing. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
 /* A second session with the same past, sampling, evaluate_only and what moe/sampling.h sets. KV
  * pages are shared until written. The sampler's generator continues from the same state in both: to
@@ -429,6 +446,10 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
+/* The tokens of a saved session (*tokens: moe_free()), without loading it; errors as of
+ * moe_session_load(). The rest of the file, and its checksum, are not read. */
+MOE_API int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens,
+                                    size_t *n, moe_error *err);
 /* Requests cancellation, from any thread and from signal handlers. The current step, or the next
  * one, leaves the session out within a layer's time, even while it waits for a disk that hangs.
  * Scoring ends with MOE_ERR_CANCELLED. This answers the request: the following step includes the

@@ -57,7 +57,10 @@ typedef struct moe_memory_plan {
     uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
     uint64_t layer_states;   /* part of kv_cache: the state of recurrent layers of one session */
     uint64_t context_most;   /* what `context` would be with enough memory */
-    uint64_t reserved[23];   /* 0 */
+    /* Part of kv_cache: pages of layers with a window, which are freed behind it. It does not grow
+     * with the context. */
+    uint64_t kv_windowed;
+    uint64_t reserved[22]; /* 0 */
 } moe_memory_plan;
 
 #endif

@@ -11,7 +11,7 @@
 /* Speculation, since the engine was opened. Positions are places in a draft, from 0; the last
  * element of an array counts all deeper ones. */
 #define MOE_DRAFT_POSITIONS  16
-#define MOE_DRAFT_KINDS      3   /* n-gram, self, model */
+#define MOE_DRAFT_KINDS      3   /* n-gram, self, model; a drafting layer has fields of its own */
 #define MOE_FORESIGHT_LAYERS 128 /* layers of the model; the last counts all deeper ones */
 
 typedef struct moe_speculation_stats {
@@ -61,7 +61,8 @@ typedef struct moe_speculation_stats {
     uint64_t lookahead_tokens, lookahead_stood;
     uint64_t lookahead_named, lookahead_used;
     uint64_t lookahead_hidden_ns; /* of the time: while passes waited for experts anyway */
-    uint64_t reserved[9];         /* 0 */
+    uint64_t drafted_by_head, accepted_by_head; /* as drafted_by, of a drafting layer */
+    uint64_t reserved[7];                       /* 0 */
 } moe_speculation_stats;
 
 /* Lossy modes. */

@@ -360,7 +360,7 @@ void fake_machine_set(const fake_machine *wanted)
     n_matches = 0;
     sticky = cudaSuccess;
     usage.n_launches = usage.n_kernels = usage.n_copies = usage.n_waits = 0;
-    usage.n_products = usage.n_graphs = usage.n_failures = 0;
+    usage.n_products = usage.n_graphs = usage.n_failures = usage.n_allocations = 0;
 }
 
 void fake_get_usage(fake_usage *out)
@@ -480,6 +480,12 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
 
 /* ---- Memory ---- */
 
+static uint64_t rounded(size_t bytes)
+{
+    const size_t whole = (size_t)2 << 20;
+    return bytes <= whole / 2 ? bytes : (bytes + whole - 1) / whole * whole;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     *memory = nullptr;
@@ -504,6 +510,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     block b = {bytes, body, body + page, mapping, chosen_device};
     protect(*device_blocks.emplace((uintptr_t)*memory, b).first);
     usage.device_bytes += bytes;
+    usage.device_rounded_bytes += rounded(bytes);
+    usage.n_allocations++;
     return cudaSuccess;
 }
 
@@ -519,6 +527,7 @@ cudaError_t cudaFree(void *memory)
         return failed(cudaErrorInvalidValue);
     munmap(found->second.mapping, found->second.mapped);
     usage.device_bytes -= found->second.bytes;
+    usage.device_rounded_bytes -= rounded(found->second.bytes);
     device_blocks.erase(found);
     return code;
 }

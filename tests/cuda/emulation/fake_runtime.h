@@ -40,9 +40,11 @@ void fake_machine_set(const fake_machine *machine);
 typedef struct fake_usage {
     uint64_t device_blocks, host_blocks, streams, events, blas_handles, graphs; /* alive */
     uint64_t device_bytes;
+    uint64_t device_rounded_bytes; /* what a GPU would take: in whole 2 MiB above 1 MiB */
     /* Since fake_machine_set(): kernels that ran, those of graphs among them; kernels launched one
      * by one; waits for a whole stream. */
     uint64_t n_kernels, n_launches, n_copies, n_waits, n_products, n_graphs, n_failures;
+    uint64_t n_allocations; /* of device memory */
 } fake_usage;
 
 void fake_get_usage(fake_usage *usage);

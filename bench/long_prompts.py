@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What a token costs behind ever longer texts: layers with a window, recurrent ones, full ones.
+
+    python3 long_prompts.py COMMAND [--folder /tmp] [--from 1024] [--to 65536] [--out table.md]
+                            [--models windows,gpt-oss,recurrent,qwen3.5] [-t 2]
+
+Writes small models with random weights (true_shape.py) and runs `bench decode` on each with prompts of
+every length, twice as long each time. A prompt's cost at a depth is that of its second half: the
+difference of two runs, by the tokens between them. Decoding is measured behind the whole prompt.
+
+    windows     4 layers, all of which see the last 128 positions
+    gpt-oss     4 layers, every other of which does; the others see everything
+    recurrent   3 layers of the gated delta rule, none that sees everything
+    qwen3.5     these 3, and 1 that does
+
+The memory told is that of a session with such a context, as the plan has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+
+import true_shape
+
+SMALL = dict(embd=512, vocab=2000, context=131072, ff=256, dense=0, experts=8, used=2, ff_exp=256, shared=0,
+             heads=8, kv_heads=2, head=64, rot=64)
+SMALL_DELTA = dict(heads=8, key_heads=4, dim=64, kernel=4, interval=4)
+SMALL_QWEN = SMALL | dict(
+    arch="qwen35moe", pre="qwen35", shared=256, qk_norm=True, ffn_norm="post_attention_norm",
+    shared_gate=True, delta=SMALL_DELTA,
+    keys={"rope.freq_base": 1e7, "rope.dimension_sections": [11, 11, 10, 0], "ssm.conv_kernel": 4,
+          "expert_shared_feed_forward_length": 256, "ssm.state_size": 64, "ssm.group_count": 4,
+          "ssm.time_step_rank": 8, "ssm.inner_size": 512, "full_attention_interval": 4})
+MODELS = {
+    "windows": SMALL | dict(arch="llama", pre="qwen2", layers=4,
+                            keys={"rope.freq_base": 1e6, "attention.sliding_window": 128}),
+    "gpt-oss": SMALL | dict(arch="gpt-oss", pre="gpt-4o", layers=4, qkv_bias=True, sinks=True,
+                            ffn_norm="post_attention_norm",
+                            keys={"rope.freq_base": 150000.0, "attention.sliding_window": 128}),
+    "recurrent": SMALL_QWEN | dict(layers=3),
+    "qwen3.5": SMALL_QWEN | dict(layers=4),
+}
+
+
+def write_model(name: str, folder: Path) -> Path:
+    path = folder / f"long-{name}.gguf"
+    true_shape.SHAPES[name] = MODELS[name]
+    options = argparse.Namespace(experts_type="Q8_0", type="Q8_0", layers=None, vocabulary=None)
+    true_shape.write(true_shape.Shape(name, options), str(path), 1, True)
+    return path
+
+
+def run(command: str, path: Path, depth: int, options: argparse.Namespace) -> dict:
+    args = [command, "bench", "decode", "-m", path, "-p", depth, "-n", 128, "-t", options.threads,
+            "--tokens-from", "random", "--repeat", options.repeat, "--json"]
+    found = json.loads(subprocess.run([str(a) for a in args], check=True, capture_output=True).stdout)
+    speeds = {r["test"]: r["tokens_per_s_max"] for r in found["results"]}
+    plan = subprocess.run([command, "plan", "-m", str(path), "-c", str(depth + 129), "--json"], check=True,
+                          capture_output=True).stdout
+    return {"prompt_s": depth / speeds["prompt"], "decode_us": 1e6 / speeds["decode"],
+            "kv": json.loads(plan)["kv_cache_bytes"]}
+
+
+def measure(name: str, options: argparse.Namespace) -> list[str]:
+    path = write_model(name, Path(options.folder))
+    rows, before = [], (0, 0.0)
+    depth = options.first
+    while depth <= options.last:
+        found = run(options.command, path, depth, options)
+        prompt_us = 1e6 * (found["prompt_s"] - before[1]) / (depth - before[0])
+        before = (depth, found["prompt_s"])
+        rows.append(f"| {name} | {depth:,} | {prompt_us:.0f} | {found['decode_us']:.0f} | "
+                    f"{found['kv'] / 1048576:.2f} |")
+        print(rows[-1], flush=True)
+        depth *= 2
+    path.unlink()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command")
+    parser.add_argument("--folder", default="/tmp")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--from", type=int, default=1024, dest="first")
+    parser.add_argument("--to", type=int, default=65536, dest="last")
+    parser.add_argument("--repeat", type=int, default=1, help="the fastest of so many runs counts")
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    lines = ["| model | depth | prompt, µs a token | decode, µs a token | KV cache and states, MiB |",
+             "|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
+    for name in options.models.split(","):
+        lines += measure(name, options)
+    if options.out:
+        Path(options.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* The short convolution that recurrent layers begin with, and its tail: the last tokens' inputs,
+ * which a state keeps for the next pass. */
+#ifndef MOE_CPU_CONVOLUTION_H
+#define MOE_CPU_CONVOLUTION_H
+
+#include "cpu/cpu_internal.h"
+
+/* Channels of one call, at most. */
+#define MOE_CPU_CONV_CHANNELS 256u
+
+typedef struct moe_cpu_convolution {
+    moe_cpu_device *cpu;
+    uint32_t n_channels; /* of a row */
+    uint32_t n_taps;
+    bool silu;
+    size_t tail_at; /* floats of a state before its tail */
+} moe_cpu_convolution;
+
+/* Some channels and their weights. */
+typedef struct moe_cpu_channels {
+    uint32_t first, n;
+    const float *weights; /* [n][n_taps] */
+    const float *bias;    /* [n], or NULL */
+} moe_cpu_channels;
+
+/* Writes tokens begin .. begin + n_tokens - 1 of a sequence to rows of out. */
+void moe_cpu_convolve(const moe_cpu_convolution *c, const moe_delta_sequence *s,
+                      const moe_cpu_channels *channels, uint32_t begin, uint32_t n_tokens,
+                      float *out, size_t out_stride);
+/* Writes these channels' tail to the state that the sequence leaves, if it is wanted. */
+void moe_cpu_keep_tail(const moe_cpu_convolution *c, const moe_delta_sequence *s, uint32_t first,
+                       uint32_t n);
+
+/* Of channels that are a head's: all tokens, and the tail. Queries and keys are divided by their
+ * length, queries also by the root of their width (delta_ops.h). */
+typedef enum moe_cpu_part { MOE_CPU_QUERY, MOE_CPU_KEY, MOE_CPU_VALUE } moe_cpu_part;
+
+void moe_cpu_convolve_part(const moe_cpu_convolution *c, const moe_delta_sequence *s,
+                           const moe_cpu_channels *channels, moe_cpu_part part, float *out,
+                           size_t out_stride);
+
+/* The task's sequence, if each has n_parts tasks; *first_row: the rows of all sequences before it.
+ */
+const moe_delta_sequence *moe_cpu_sequence_of(const moe_delta_sequence *sequences, uint32_t n_parts,
+                                              uint32_t task, size_t *first_row);
+
+#endif

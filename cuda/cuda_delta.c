@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* Recurrent layers. The contract has the list of sequences in host memory, the kernels in device
+ * memory. */
+#include "cuda/cuda_internal.h"
+
+static int stage_sequences(moe_cuda_device *cuda, const moe_delta_sequence *sequences, uint32_t n,
+                           const moe_delta_sequence **staged, uint32_t *n_tokens, moe_error *err)
+{
+    void *place = NULL;
+    int status = moe_cuda_enter(cuda, err);
+    *n_tokens = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        *n_tokens += sequences[i].n_tokens;
+    }
+    if (status == MOE_OK) {
+        status = moe_cuda_stage(cuda, sequences, n * sizeof *sequences, &place, err);
+    }
+    *staged = place;
+    return status;
+}
+
+int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_delta_rule staged = *rule;
+    uint32_t n_tokens;
+    int status = stage_sequences(cuda, rule->sequences, rule->n_sequences, &staged.sequences,
+                                 &n_tokens, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_delta_rule(cuda->stream, &staged, n_tokens);
+    return moe_cuda_launched(cuda, "a recurrent layer", err);
+}
+
+int moe_cuda_op_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_short_conv staged = *conv;
+    uint32_t n_tokens;
+    int status = stage_sequences(cuda, conv->sequences, conv->n_sequences, &staged.sequences,
+                                 &n_tokens, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_short_conv(cuda->stream, &staged, n_tokens);
+    return moe_cuda_launched(cuda, "a short convolution", err);
+}

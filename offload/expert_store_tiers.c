@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Where each expert is now, for whoever watches. Nothing is counted and no policy is told. */
+#include <moe/lab.h>
+
+#include "offload/expert_store_state.h"
+
+static moe_tier tier_of(const moe_expert_store *store, uint32_t key)
+{
+    const moe_tensor_map *map = store->options.map;
+    uint32_t slot;
+    if (map->layers[key / map->n_expert].experts == NULL) {
+        return MOE_TIER_NONE;
+    }
+    if (moe_store_is_ready(store, key, &slot)) {
+        return MOE_TIER_DEVICE;
+    }
+    if (slot != MOE_SLOT_NONE) {
+        return MOE_TIER_COMING;
+    }
+    return store->host != NULL && moe_host_tier_has(store->host, key) ? MOE_TIER_HOST
+                                                                      : MOE_TIER_DISK;
+}
+
+void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers)
+{
+    const moe_tensor_map *map = store->options.map;
+    for (uint32_t key = 0; key < map->n_layer * map->n_expert; key++) {
+        tiers[key] = (uint8_t)tier_of(store, key);
+    }
+}

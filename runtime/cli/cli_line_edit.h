@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* Editing a message on a terminal. */
+#ifndef CLI_LINE_EDIT_H
+#define CLI_LINE_EDIT_H
+
+#include <stddef.h>
+
+#include "cli_history.h"
+
+typedef struct cli_line_edit cli_line_edit;
+
+typedef enum cli_line_result {
+    CLI_LINE_READ,
+    CLI_LINE_END,         /* of the input: Ctrl-D */
+    CLI_LINE_INTERRUPTED, /* Ctrl-C, twice where lines are edited; or a signal that ends */
+    CLI_LINE_REFUSED      /* an error has been printed; the next one may be read */
+} cli_line_result;
+
+/* NULL: lines cannot be edited here, because the command was built without libedit, or libedit
+ * cannot handle the terminal. */
+cli_line_edit *cli_line_edit_open(cli_history *history, const char *const *words);
+
+/* *line grows as getline()'s does. */
+cli_line_result cli_line_edit_read(cli_line_edit *edit, char **line, size_t *size);
+void cli_line_edit_close(cli_line_edit **edit);
+
+#endif

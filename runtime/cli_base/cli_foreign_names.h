@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* Names that llama.cpp's commands have for options, so that its users can type what they know. A
+ * name whose meaning is the same becomes the option of cli_option_table.c; one whose effect the
+ * command always has is accepted; any other is an error that says what does the job here. */
+#ifndef CLI_FOREIGN_NAMES_H
+#define CLI_FOREIGN_NAMES_H
+
+#include <stdbool.h>
+
+typedef enum cli_foreign_kind {
+    FOREIGN_IS,    /* another name of `option`; the value is its value, behind `value` if there is
+                    * any */
+    FOREIGN_MEANS, /* `option` with this `value` (NULL: none) */
+    FOREIGN_HOLDS, /* always so; `text` says why */
+    FOREIGN_NOT    /* refused; `text` names the remedy */
+} cli_foreign_kind;
+
+typedef struct cli_foreign_row {
+    const char *names[3]; /* ended by NULL, if fewer */
+    /* The values that the row is for, with '|' between; "N..": whole numbers from N on; "*": any;
+     * NULL: the name has no value. A name's rows are tried in their order; the last is for all
+     * values that are left. */
+    const char *values;
+    cli_foreign_kind kind;
+    const char *option;
+    const char *value;
+    const char *text;
+} cli_foreign_row;
+
+/* Ended by a row without names. */
+extern const cli_foreign_row cli_foreign_rows[];
+
+/* Whether the name is one of llama.cpp's, and takes a value. */
+bool cli_foreign_is_name(const char *name, bool *takes_value);
+/* The row for the name with that value (NULL: none was given); NULL: there is none. */
+const cli_foreign_row *cli_foreign_find(const char *name, const char *value);
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/* The drafting layer itself: what it is made of, its memory, and a pass of it. */
+#include "runtime/draft/draft_head.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/expert_cache.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+
+/* Of the expert slots, which hold all experts of the layer: none is ever evicted. */
+#define POLICY "lru"
+
+int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
+                        moe_error *err)
+{
+    *out = NULL;
+    moe_draft_head *head = moe_calloc(1, sizeof *head);
+    if (head == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer");
+    }
+    head->config = *trunk;
+    head->gguf = gguf;
+    int status = moe_tensor_map_build_draft(&head->map, &head->config, gguf, err);
+    if (status != MOE_OK) {
+        free(head);
+        return status;
+    }
+    uint64_t used = head->map.expert_bytes / head->config.n_expert * head->config.n_expert_used;
+    head->bytes = head->map.resident_bytes + used;
+    *out = head;
+    return MOE_OK;
+}
+
+void moe_draft_head_close(moe_draft_head **head_ptr)
+{
+    moe_draft_head *head = *head_ptr;
+    if (head == NULL) {
+        return;
+    }
+    moe_expert_store_close(&head->runner.experts);
+    if (head->is_open) {
+        moe_weights_free(&head->weights, head->device);
+        moe_pass_buffers_free(&head->runner.buffers, head->device);
+        if (head->hidden != NULL) {
+            head->device->ops->free(head->device, head->hidden, head->staging_bytes);
+        }
+    }
+    if (head->device != NULL) {
+        moe_kv_pool_free(&head->kv);
+    }
+    free(head->rows_hidden);
+    moe_tensor_map_free(&head->map);
+    free(head);
+    *head_ptr = NULL;
+}
+
+int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type type,
+                          moe_error *err)
+{
+    if (device->memory_bytes != 0 || device->link != NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "options.speculate: a drafting layer runs on the CPU alone so far, and the "
+                        "device is '%s'; draft in another way, or open the model on the CPU",
+                        device->name);
+    }
+    int status = moe_kv_pool_init(&head->kv, device, &head->config, type, MOE_HEAD_ROWS, err);
+    head->device = status == MOE_OK ? device : NULL;
+    return status;
+}
+
+static size_t staging_bytes(const moe_draft_head *head)
+{
+    return (size_t)5 * MOE_HEAD_ROWS * head->config.n_embd * sizeof(float);
+}
+
+int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err)
+{
+    moe_expert_slot_sizes sizes = {0};
+    int status = head->map.expert_bytes > 0 ? moe_expert_store_sizes(&head->map, false, &sizes, err)
+                                            : MOE_OK;
+    *bytes = moe_weights_bytes(&head->config, &head->map) + sizes.full_bytes;
+    return status;
+}
+
+uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head)
+{
+    const moe_model_config *c = &head->config;
+    return moe_pass_buffers_host_bytes(c, MOE_HEAD_ROWS) +
+           moe_pass_buffers_device_bytes(c, MOE_HEAD_ROWS) + staging_bytes(head) + sizeof *head +
+           (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
+}
+
+/* With a page at either end that is not full, and the entries of a draft. */
+uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
+{
+    uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;
+    return (MOE_HEAD_ROWS + 2ull) * head->config.n_embd * sizeof(float) +
+           n_pages * head->kv.page_bytes;
+}
+
+uint64_t moe_draft_head_token_bytes(const moe_draft_head *head)
+{
+    return (head->kv.page_bytes + 2 * sizeof(void *) + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+}
+
+static void raise_limit(moe_rows_limit *to, moe_rows_limit need)
+{
+    to->n_rows = to->n_rows > need.n_rows ? to->n_rows : need.n_rows;
+    to->n = to->n > need.n ? to->n : need.n;
+}
+
+void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits)
+{
+    moe_device_limits need;
+    moe_pass_device_limits(&head->config, MOE_HEAD_ROWS, &need);
+    raise_limit(&need.linear, (moe_rows_limit){MOE_HEAD_ROWS, 2 * head->config.n_embd});
+    raise_limit(&limits->linear, need.linear);
+    raise_limit(&limits->head_linear, need.head_linear);
+    for (size_t i = 0; i < sizeof need.ff / sizeof need.ff[0]; i++) {
+        raise_limit(&limits->ff[i], need.ff[i]);
+    }
+}
+
+/* What the layer does not bring is the model's. */
+static void borrow_weights(moe_draft_head *head, const moe_weights *trunk)
+{
+    moe_weights *w = &head->weights;
+    w->output_bias = trunk->output_bias;
+    if (w->output_norm.data == NULL) {
+        w->output_norm = trunk->output_norm;
+        w->output_norm_bias = trunk->output_norm_bias;
+    }
+    if (w->token_embedding.data == NULL) {
+        w->token_embedding = trunk->token_embedding;
+    }
+    if (w->output.data == NULL) {
+        w->output = trunk->output;
+    }
+}
+
+static int open_experts(moe_draft_head *head, const moe_model_reader_options *reading,
+                        moe_error *err)
+{
+    moe_expert_slot_sizes sizes;
+    if (head->map.expert_bytes == 0) {
+        return MOE_OK;
+    }
+    int status = moe_expert_store_sizes(&head->map, false, &sizes, err);
+    const moe_policy *policy = NULL;
+    void *plugin;
+    if (status == MOE_OK) {
+        status = moe_policy_load(&policy, &plugin, POLICY, err);
+    }
+    moe_expert_store_options options = {.device = head->device,
+                                        .gguf = head->gguf,
+                                        .map = &head->map,
+                                        .n_expert_used = head->config.n_expert_used,
+                                        .budget_bytes = sizes.full_bytes,
+                                        .policy = policy,
+                                        .io_timeout_ns = reading->io_timeout_ns,
+                                        .log = head->runner.log,
+                                        .user = head->runner.user};
+    return status != MOE_OK ? status : moe_expert_store_open(&head->runner.experts, &options, err);
+}
+
+static int open_buffers(moe_draft_head *head, moe_error *err)
+{
+    size_t n = (size_t)MOE_HEAD_ROWS * head->config.n_embd;
+    void *memory = NULL;
+    head->staging_bytes = staging_bytes(head);
+    int status = moe_pass_buffers_init(&head->runner.buffers, head->device, &head->config,
+                                       MOE_HEAD_ROWS, err);
+    if (status == MOE_OK) {
+        status = head->device->ops->alloc(head->device, head->staging_bytes, &memory, err);
+    }
+    if (status == MOE_OK) {
+        head->hidden = memory;
+        head->stacked = head->hidden + n;
+        head->joined = head->stacked + 2 * n;
+        head->rows_hidden = moe_calloc(n, sizeof *head->rows_hidden);
+    }
+    return status != MOE_OK || head->rows_hidden != NULL
+               ? status
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer");
+}
+
+int moe_draft_head_load(moe_draft_head *head, const moe_runner *trunk,
+                        const moe_model_reader_options *reading, const uint64_t *checksums,
+                        moe_error *err)
+{
+    head->runner = (moe_runner){.model_path = trunk->model_path,
+                                .device = trunk->device,
+                                .config = &head->config,
+                                .weights = &head->weights,
+                                .rope_frequencies = trunk->rope_frequencies,
+                                .window_frequencies = trunk->window_frequencies,
+                                .plan = trunk->plan,
+                                .kv = &head->kv,
+                                .states = trunk->states,
+                                .log = trunk->log,
+                                .user = trunk->user};
+    head->is_open = true;
+    moe_weights_source source = {.gguf = head->gguf,
+                                 .config = &head->config,
+                                 .map = &head->map,
+                                 .checksums = checksums,
+                                 .reader = *reading};
+    int status = open_buffers(head, err);
+    status = status == MOE_OK ? open_experts(head, reading, err) : status;
+    status =
+        status == MOE_OK ? moe_weights_load(&head->weights, head->device, &source, err) : status;
+    if (status == MOE_OK) {
+        borrow_weights(head, trunk->weights);
+    }
+    return status;
+}
+
+/* ---- A pass ---- */
+
+/* Into buffers->x: [normed embedding, normed hidden state] times the joining matrix. */
+static int join(moe_draft_head *head, uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = &head->config;
+    const moe_device_ops *ops = head->device->ops;
+    const moe_weights *w = &head->weights;
+    uint32_t order[2 * MOE_HEAD_ROWS];
+    size_t n_floats = (size_t)n * c->n_embd;
+    float *embedded = head->stacked;
+    float *hidden = head->stacked + n_floats;
+    for (uint32_t r = 0; r < n; r++) {
+        order[2 * r] = r;
+        order[2 * r + 1] = n + r;
+    }
+    int status =
+        ops->upload(head->device, head->hidden, head->rows_hidden, n_floats * sizeof(float), err);
+    if (status == MOE_OK) {
+        status = ops->embed(head->device, &w->token_embedding, head->tokens, n, c->embedding_scale,
+                            head->joined, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->rms_norm(head->device, head->joined, w->draft[MOE_DRAFT_TOKEN_NORM].data,
+                               embedded, n, c->n_embd, c->n_embd, c->norm_eps, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->rms_norm(head->device, head->hidden, w->draft[MOE_DRAFT_HIDDEN_NORM].data,
+                               hidden, n, c->n_embd, c->n_embd, c->norm_eps, err);
+    }
+    if (status == MOE_OK) {
+        status =
+            ops->gather(head->device, head->stacked, c->n_embd, order, 2 * n, head->joined, err);
+    }
+    moe_linear linear = {.weight = w->draft[MOE_DRAFT_JOIN], .out = head->runner.buffers.x};
+    return status != MOE_OK
+               ? status
+               : ops->linear(head->device, head->joined, n, 2 * c->n_embd, &linear, 1, err);
+}
+
+static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
+{
+    int status = join(head, pass->n_rows, err);
+    if (status == MOE_OK) {
+        status = moe_attention_block(&head->runner, pass, 0, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_feed_forward_begin(&head->runner, pass, 0, err);
+    }
+    return status != MOE_OK ? status : moe_feed_forward_end(&head->runner, pass, 0, err);
+}
+
+int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err)
+{
+    MOE_ASSERT(n > 0 && n <= MOE_HEAD_ROWS && pass->n_logit_rows <= MOE_LOGIT_ROWS);
+    moe_step_inputs inputs;
+    bool done;
+    pass->kind = MOE_PASS_EXACT;
+    pass->n_rows = n;
+    pass->tokens = head->tokens;
+    pass->kv_rows = head->rows;
+    pass->row_ids = head->row_ids;
+    pass->logit_rows = head->logit_rows;
+    int status = moe_pass_begin_step(&head->runner, pass, &inputs, err);
+    if (status == MOE_OK) {
+        status = run_layer(head, pass, err);
+    }
+    status = moe_pass_end_step(&head->runner, status, err);
+    if (status == MOE_OK && head->runner.experts != NULL) {
+        moe_expert_store_end_pass(head->runner.experts, head->runner.n_passes++);
+    }
+    if (status == MOE_OK && pass->n_logit_rows > 0) {
+        status = moe_pass_queue_logits(&head->runner, head->logit_rows, pass->n_logit_rows, err);
+    }
+    return status != MOE_OK || pass->n_logit_rows == 0
+               ? status
+               : moe_pass_hand_over(&head->runner, pass, 0, pass->n_logit_rows, &done, err);
+}
+
+const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i)
+{
+    size_t n_embd = head->config.n_embd;
+    return head->runner.buffers.logits_host - (n - i) * n_embd;
+}

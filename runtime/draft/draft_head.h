@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* A drafting layer ("nextn", multi-token prediction): a layer that was trained with the model. It
+ * joins the model's last hidden state at a position with the next token, and predicts the token
+ * after that one; from its own hidden state it goes on, a token a time.
+ *
+ *   hidden state of p (after the output norm) -> norm -+
+ *                                                      +- join -> layer -> norm -> the model's head
+ *   embedding of token p + 1 ------------------> norm -+                   |
+ *                                                                     hidden state of p + 1
+ *
+ * It runs as a model of one layer, on a runner of its own: weights, keys and values, experts, all
+ * of them in memory. A session's entries are kept in a moe_head_line:
+ *
+ *   positions   0 ................... n_entries ............ first + n_hidden = evaluated
+ *               keys and values of   | hidden states wait for |
+ *               the layer            | the next token         | a draft's entries, provisional
+ *
+ * Entry p needs token p + 1. Hidden states wait until a draft begins, or until there are
+ * MOE_HEAD_ROWS of them: while nothing is drafted, that costs one pass of the layer for so many
+ * tokens. The last state stays, for the case that its next token is taken back. */
+#ifndef MOE_DRAFT_DRAFT_HEAD_H
+#define MOE_DRAFT_DRAFT_HEAD_H
+
+#include "offload/model_reader.h"
+#include "runtime/draft/speculation.h"
+#include "runtime/pass/runner.h"
+
+#define MOE_HEAD_ROWS 64u /* of a pass of the layer */
+
+struct moe_draft_head {
+    /* Set at open. */
+    moe_model_config config; /* of a model of this layer alone */
+    moe_tensor_map map;
+    const moe_gguf *gguf; /* the file that has the layer */
+    moe_weights weights;  /* its own, and the model's embedding and head */
+    moe_kv_pool kv;       /* only the layout of a page */
+    moe_runner runner;
+    moe_device *device;
+    bool is_open; /* its memory */
+    size_t staging_bytes;
+    float *hidden;  /* device, [MOE_HEAD_ROWS][n_embd] */
+    float *stacked; /* device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states */
+    float *joined;  /* device, [MOE_HEAD_ROWS][2][n_embd] */
+    uint64_t bytes; /* of its weights and the experts that a token uses */
+    /* Of a pass. */
+    float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
+    int32_t tokens[MOE_HEAD_ROWS];
+    moe_kv_row rows[MOE_HEAD_ROWS];
+    moe_row_id row_ids[MOE_HEAD_ROWS];
+    uint32_t logit_rows[MOE_HEAD_ROWS];
+};
+
+/* A session's part. */
+struct moe_head_line {
+    moe_draft_head *head;
+    bool is_behind; /* hidden states are missing: nothing is drafted for this session */
+    uint32_t n_entries, first, n_hidden;
+    float *hidden; /* [MOE_HEAD_ROWS + 1][n_embd] */
+    float *chain;  /* [n_embd]: the layer's own, of the last drafted token */
+    void **pages;  /* device, [n_pages] */
+    uint32_t n_pages, capacity;
+};
+
+/* Reads what a drafting layer in gguf is made of. The trunk is the model that it belongs to. */
+int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
+                        moe_error *err);
+void moe_draft_head_close(moe_draft_head **head);
+/* The layout of its keys and values: before the plan. */
+int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type type,
+                          moe_error *err);
+/* What it takes: weights and expert slots; buffers; for each session; for each token of one. */
+int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err);
+uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head);
+uint64_t moe_draft_head_session_bytes(const moe_draft_head *head);
+uint64_t moe_draft_head_token_bytes(const moe_draft_head *head);
+/* Raises the limits to what its passes need. */
+void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits);
+/* Loads it. trunk: complete, with its weights; it must outlive the head. */
+int moe_draft_head_load(moe_draft_head *head, const moe_runner *trunk,
+                        const moe_model_reader_options *reading, const uint64_t *checksums,
+                        moe_error *err);
+
+/* One pass over n rows: rows_hidden, tokens and rows are set; pass has logit rows and receivers. */
+int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err);
+/* The layer's hidden states of the i-th of n logit rows, after their logits were handed over. */
+const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i);
+
+/* ---- A session's entries ---- */
+
+int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *err);
+void moe_head_line_free(moe_head_line **line);
+/* Takes over the hidden states of rows of a pass, which has just run on the trunk: tokens from
+ * draft->line.n_evaluated on. Runs the layer when many wait. */
+int moe_head_line_keep(moe_speculation *speculation, moe_session_draft *draft, const uint32_t *rows,
+                       uint32_t n, moe_error *err);
+/* Makes room for entries before `end`. */
+int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err);
+/* The timeline is cut to n tokens, n_evaluated of which stay evaluated. Returns how many of them
+ * may stay so: a token whose hidden state is needed again has to be evaluated again. */
+uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated);
+/* Makes `to`, of a new session, equal to `from`. */
+int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *err);
+
+/* ---- The drafter ---- */
+
+int moe_draft_by_head(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
+                      moe_error *err);
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/* A session's entries in the drafting layer, and the drafts that begin from them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/draft/draft_head.h"
+#include "runtime/draft/drafters.h"
+#include "runtime/pass/layer_norms.h"
+
+static size_t n_embd_of(const moe_head_line *line)
+{
+    return line->head->config.n_embd;
+}
+
+int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *err)
+{
+    moe_head_line *line = moe_calloc(1, sizeof *line);
+    *out = line;
+    if (line != NULL) {
+        line->head = head;
+        line->hidden = moe_calloc(MOE_HEAD_ROWS + 1, n_embd_of(line) * sizeof *line->hidden);
+        line->chain = moe_calloc(n_embd_of(line), sizeof *line->chain);
+    }
+    if (line == NULL || line->hidden == NULL || line->chain == NULL) {
+        moe_head_line_free(out);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session's drafting layer");
+    }
+    return MOE_OK;
+}
+
+static void cut_pages(moe_head_line *line, uint32_t n_pages)
+{
+    moe_draft_head *head = line->head;
+    while (line->n_pages > n_pages) {
+        head->device->ops->free(head->device, line->pages[--line->n_pages], head->kv.page_bytes);
+    }
+}
+
+void moe_head_line_free(moe_head_line **line)
+{
+    if (*line != NULL) {
+        cut_pages(*line, 0);
+        free((*line)->pages);
+        free((*line)->hidden);
+        free((*line)->chain);
+        free(*line);
+        *line = NULL;
+    }
+}
+
+int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
+{
+    moe_draft_head *head = line->head;
+    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    if (n_pages > line->capacity) {
+        uint32_t capacity = n_pages + n_pages / 2 + 4;
+        void **pages = moe_realloc_array(line->pages, capacity, sizeof *pages);
+        if (pages == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer's pages");
+        }
+        line->pages = pages;
+        line->capacity = capacity;
+    }
+    int status = MOE_OK;
+    while (line->n_pages < n_pages && status == MOE_OK) {
+        status = head->device->ops->alloc(head->device, head->kv.page_bytes,
+                                          &line->pages[line->n_pages], err);
+        line->n_pages += status == MOE_OK;
+    }
+    return status;
+}
+
+uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated)
+{
+    uint32_t end = line->first + line->n_hidden;
+    if (line->is_behind) {
+        line->is_behind = n_evaluated > 0;
+        return n_evaluated;
+    }
+    uint32_t most = n_evaluated == n && n > 0 ? n - 1 : n_evaluated;
+    line->n_entries = line->n_entries < most ? line->n_entries : most;
+    /* Hidden states of the tokens from n_entries on are needed again. */
+    bool has = line->first <= line->n_entries && end >= n_evaluated;
+    uint32_t stays = has || line->n_entries == n_evaluated ? n_evaluated : line->n_entries;
+    line->n_hidden = has ? stays - line->first : 0;
+    line->first = has ? line->first : stays;
+    return stays;
+}
+
+int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *err)
+{
+    moe_draft_head *head = to->head;
+    to->is_behind = from->is_behind;
+    to->n_entries = from->n_entries;
+    to->first = from->first;
+    to->n_hidden = from->n_hidden;
+    memcpy(to->hidden, from->hidden, from->n_hidden * n_embd_of(to) * sizeof *to->hidden);
+    int status = moe_head_line_reserve(to, from->n_entries, err);
+    for (uint32_t p = 0; p < to->n_pages && status == MOE_OK; p++) {
+        status = head->device->ops->copy(head->device, to->pages[p], from->pages[p],
+                                         head->kv.page_bytes, err);
+    }
+    return status;
+}
+
+/* ---- Entries ---- */
+
+/* Puts the waiting hidden states from n_entries on into rows of a pass, as many as fit and have
+ * their next token. Returns how many. */
+static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
+{
+    moe_head_line *line = d->head;
+    moe_draft_head *head = line->head;
+    size_t n_embd = n_embd_of(line);
+    uint32_t end = line->first + line->n_hidden;
+    uint32_t n = 0;
+    for (uint32_t p = line->n_entries; p < end && p + 1 < d->line.n_tokens && at < MOE_HEAD_ROWS;
+         p++, at++, n++) {
+        memcpy(head->rows_hidden + at * n_embd, line->hidden + (p - line->first) * n_embd,
+               n_embd * sizeof(float));
+        head->tokens[at] = d->line.tokens[p + 1];
+        head->rows[at] = moe_kv_row_at(line->pages, p);
+        head->row_ids[at] = (moe_row_id){0, p};
+    }
+    return n;
+}
+
+/* After n more entries: keeps the hidden states that still wait, and the last one. */
+static void note_entries(moe_head_line *line, uint32_t n)
+{
+    size_t n_embd = n_embd_of(line);
+    uint32_t end = line->first + line->n_hidden;
+    line->n_entries += n;
+    uint32_t first = line->n_entries < end ? line->n_entries : end - 1;
+    if (first > line->first) {
+        memmove(line->hidden, line->hidden + (first - line->first) * n_embd,
+                (end - first) * n_embd * sizeof *line->hidden);
+        line->first = first;
+        line->n_hidden = end - first;
+    }
+}
+
+/* Computes the entries that waiting hidden states make. */
+static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err)
+{
+    moe_head_line *line = d->head;
+    int status = moe_head_line_reserve(line, line->first + line->n_hidden, err);
+    uint32_t n = status == MOE_OK ? put_waiting(d, 0) : 0;
+    if (n > 0) {
+        moe_pass pass = {.n_logit_rows = 0};
+        status = moe_head_pass(line->head, &pass, n, err);
+        s->n_head_rows += n;
+    }
+    if (n > 0 && status == MOE_OK) {
+        note_entries(line, n);
+    }
+    return status;
+}
+
+/* Fetches the normed hidden states of rows of the trunk's pass. */
+static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t *rows, uint32_t n,
+                        moe_error *err)
+{
+    moe_runner *trunk = s->runner;
+    moe_draft_head *head = line->head;
+    const moe_device_ops *ops = trunk->device->ops;
+    size_t n_embd = n_embd_of(line);
+    int status =
+        ops->gather(trunk->device, trunk->buffers.x, (uint32_t)n_embd, rows, n, head->joined, err);
+    if (status == MOE_OK) {
+        status = moe_norm_output(trunk, head->joined, head->hidden, n, err);
+    }
+    return status != MOE_OK ? status
+                            : ops->download(trunk->device, line->hidden + line->n_hidden * n_embd,
+                                            head->hidden, n * n_embd * sizeof(float), err);
+}
+
+int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t *rows, uint32_t n,
+                       moe_error *err)
+{
+    moe_head_line *line = d->head;
+    if (line->first + line->n_hidden > d->line.n_evaluated) { /* the last step failed behind this */
+        (void)moe_head_line_cut(line, d->line.n_evaluated + 1, d->line.n_evaluated);
+    }
+    line->is_behind |= line->first + line->n_hidden != d->line.n_evaluated;
+    int status = MOE_OK;
+    for (uint32_t done = 0; done < n && !line->is_behind && status == MOE_OK;) {
+        uint32_t room = MOE_HEAD_ROWS + 1 - line->n_hidden;
+        uint32_t take = n - done < room ? n - done : room;
+        take = take < MOE_HEAD_ROWS ? take : MOE_HEAD_ROWS;
+        status = fetch_states(s, line, rows + done, take, err);
+        if (status == MOE_OK) {
+            line->n_hidden += take;
+            done += take;
+        }
+        if (status == MOE_OK && line->n_hidden == MOE_HEAD_ROWS + 1) {
+            status = make_entries(s, d, err);
+        }
+    }
+    if (status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY) {
+        line->is_behind = true; /* decodes on, without drafts */
+        status = MOE_OK;
+    }
+    return status;
+}
+
+/* ---- The drafter ---- */
+
+/* Rows of a pass of the layer, of several sessions; the last row of each has logits. */
+typedef struct head_batch {
+    moe_speculation *speculation;
+    uint32_t n_rows, n;
+    moe_session_draft *owners[MOE_LOGIT_ROWS];
+    uint32_t nodes[MOE_LOGIT_ROWS];     /* of their trees, whose rows these are */
+    uint32_t n_entries[MOE_LOGIT_ROWS]; /* that stay */
+    uint32_t n_seen;                    /* logit rows handed over */
+    int status;
+    moe_error *err;
+} head_batch;
+
+static bool expand_row(uint32_t row, const float *logits, void *user)
+{
+    head_batch *b = user;
+    (void)row;
+    moe_session_draft *d = b->owners[b->n_seen];
+    int status = b->status != MOE_OK
+                     ? b->status
+                     : moe_draft_expand(b->speculation, d, b->nodes[b->n_seen], logits, b->err);
+    b->n_seen++;
+    b->status = status;
+    return true;
+}
+
+static bool expand_greatest(uint32_t row, const moe_greatest *greatest, void *user)
+{
+    head_batch *b = user;
+    (void)row;
+    moe_draft_expand_greatest(b->speculation, b->owners[b->n_seen], b->nodes[b->n_seen], greatest);
+    b->n_seen++;
+    return true;
+}
+
+static int run_batch(moe_draft_head *head, head_batch *b, moe_error *err)
+{
+    moe_speculation *s = b->speculation;
+    bool greatest = true;
+    if (b->n == 0) {
+        return MOE_OK;
+    }
+    for (uint32_t i = 0; i < b->n; i++) {
+        greatest = greatest && moe_draft_takes_greatest(s, b->owners[i]);
+    }
+    moe_pass pass = {.n_logit_rows = b->n,
+                     .on_logits = expand_row,
+                     .on_greatest = greatest ? expand_greatest : NULL,
+                     .user = b};
+    b->n_seen = 0;
+    int status = moe_head_pass(head, &pass, b->n_rows, err);
+    s->n_draft_passes++;
+    s->n_head_rows += b->n_rows;
+    status = status != MOE_OK ? status : b->status;
+    for (uint32_t i = 0; i < b->n && status == MOE_OK; i++) {
+        moe_head_line *line = b->owners[i]->head;
+        memcpy(line->chain, moe_head_states(head, b->n, i), n_embd_of(line) * sizeof(float));
+        if (b->n_entries[i] > 0) {
+            note_entries(line, b->n_entries[i]);
+        }
+    }
+    b->n = b->n_rows = 0;
+    return status;
+}
+
+/* Adds the row of a drafted node: the layer's own hidden state, and the node's token. */
+static void put_chained(head_batch *b, moe_session_draft *d, uint32_t node)
+{
+    moe_head_line *line = d->head;
+    moe_draft_head *head = line->head;
+    const moe_tree_node *at = &d->tree.nodes[node];
+    uint32_t position = d->line.n_evaluated - 1 + at->depth;
+    memcpy(head->rows_hidden + b->n_rows * n_embd_of(line), line->chain,
+           n_embd_of(line) * sizeof(float));
+    head->tokens[b->n_rows] = at->token;
+    head->rows[b->n_rows] = moe_kv_row_at(line->pages, position);
+    head->row_ids[b->n_rows] = (moe_row_id){0, position};
+    b->n_entries[b->n] = 0;
+    b->n_rows++;
+}
+
+/* Adds the session's next rows to the batch, which is run first if they do not fit. */
+static int put_session(moe_draft_head *head, head_batch *b, moe_session_draft *d, moe_error *err)
+{
+    moe_head_line *line = d->head;
+    moe_draft_narrow_frontier(d, 1);
+    uint32_t node = d->frontier[0];
+    uint32_t n_rows = node == 0 ? line->first + line->n_hidden - line->n_entries : 1;
+    d->n_frontier = 0;
+    if (n_rows == 0) { /* its first row has been computed; that draft failed */
+        return MOE_OK;
+    }
+    int status = b->n == MOE_LOGIT_ROWS || b->n_rows + n_rows > MOE_HEAD_ROWS
+                     ? run_batch(head, b, err)
+                     : MOE_OK;
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (node == 0) {
+        b->n_entries[b->n] = put_waiting(d, b->n_rows);
+        b->n_rows += b->n_entries[b->n];
+    } else {
+        put_chained(b, d, node);
+    }
+    head->logit_rows[b->n] = b->n_rows - 1;
+    b->owners[b->n] = d;
+    b->nodes[b->n++] = node;
+    return MOE_OK;
+}
+
+/* Whether all hidden states before the token that is evaluated next are there, with room for the
+ * entries of a draft. */
+static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
+{
+    moe_head_line *line = d->head;
+    moe_draft_begin_frontier(d);
+    bool ready = !line->is_behind && line->first + line->n_hidden == d->line.n_evaluated &&
+                 line->n_hidden > 0;
+    if (!ready || d->n_frontier == 0) {
+        d->n_frontier = 0;
+        return MOE_OK;
+    }
+    /* Draft again from the last state, if its entry was made for a draft that came to nothing. */
+    if (line->n_entries == d->line.n_evaluated) {
+        line->n_entries--;
+    }
+    if (line->first + line->n_hidden - line->n_entries > MOE_HEAD_ROWS) {
+        int status = make_entries(s, d, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
+    return moe_head_line_reserve(line, d->line.n_evaluated + d->max_depth + 1, err);
+}
+
+int moe_draft_by_head(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                      moe_error *err)
+{
+    moe_draft_head *head = s->parts.head;
+    head_batch batch = {.speculation = s, .err = err};
+    int status = MOE_OK;
+    s->n_head_rows = 0;
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        drafts[i]->n_frontier = 0;
+        status = drafts[i]->active ? prepare(drafts[i], s, err) : MOE_OK;
+    }
+    for (bool any = true; any && status == MOE_OK;) {
+        any = false;
+        for (size_t i = 0; i < n && status == MOE_OK; i++) {
+            if (drafts[i]->active && drafts[i]->n_frontier > 0) {
+                status = put_session(head, &batch, drafts[i], err);
+                any = true;
+            }
+        }
+        status = status == MOE_OK ? run_batch(head, &batch, err) : status;
+    }
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        if (drafts[i]->active) {
+            moe_draft_cut(s, drafts[i], NULL);
+        }
+    }
+    if (s->by_bytes) {
+        s->draft_cost += moe_byte_cost_head(&s->byte_cost, s->n_draft_passes, s->n_head_rows);
+    }
+    return status;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* The drafting layer that an engine opens: in the model's own files, or in a file of its own. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "offload/model_open.h"
+#include "offload/tensor_scales.h"
+#include "runtime/base/error.h"
+#include "runtime/draft/draft_head.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/model/gguf_internal.h"
+
+/* Number `value` of the file's architecture under this key; `value` stays if there is none. */
+static int read_key(const moe_gguf *gguf, const char *architecture, const char *suffix,
+                    uint32_t *value, moe_error *err)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%.31s.%s", architecture, suffix);
+    return moe_gguf_get_u32(gguf, key, value, err);
+}
+
+/* A file of its own must say that it belongs to such a model: the same architecture and width, and
+ * the layer behind the model's last. */
+static int check_own_file(const moe_engine *engine, const char *path, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_gguf *gguf = engine->head_gguf;
+    moe_string_view architecture = {"", 0};
+    uint32_t n_predict = 0, n_block = 0, n_embd = c->n_embd, n_vocab = c->n_vocab;
+    int status = moe_gguf_get_string(gguf, "general.architecture", &architecture, err);
+    if (status == MOE_OK && (architecture.size != strlen(c->architecture) ||
+                             memcmp(architecture.data, c->architecture, architecture.size) != 0)) {
+        char shown[MOE_GGUF_SHOWN];
+        return moe_fail(err, MOE_ERR_MISMATCH,
+                        "%s: its drafting layer is of architecture '%s', the model of '%s'", path,
+                        moe_gguf_show(architecture, shown), c->architecture);
+    }
+    const struct {
+        const char *suffix;
+        uint32_t *value;
+    } keys[] = {{"nextn_predict_layers", &n_predict},
+                {"block_count", &n_block},
+                {"embedding_length", &n_embd},
+                {"vocab_size", &n_vocab}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == MOE_OK; i++) {
+        status = read_key(gguf, c->architecture, keys[i].suffix, keys[i].value, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (n_predict == 0 || n_block < n_predict || n_block - n_predict != c->n_layer ||
+        n_embd != c->n_embd || n_vocab != c->n_vocab) {
+        return moe_fail(err, MOE_ERR_MISMATCH,
+                        "%s: it has %" PRIu32 " drafting layers (nextn_predict_layers) behind "
+                        "%" PRIu32 " others, width %" PRIu32 ", %" PRIu32
+                        " tokens; the model needs "
+                        "one behind %" PRIu32 ", width %" PRIu32 ", %" PRIu32 " tokens",
+                        path, n_predict, n_block > n_predict ? n_block - n_predict : 0, n_embd,
+                        n_vocab, c->n_layer, c->n_embd, c->n_vocab);
+    }
+    return MOE_OK;
+}
+
+int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const char *path = o->draft_model;
+    bool wanted =
+        o->speculate == MOE_SPECULATE_MTP || (o->speculate == MOE_SPECULATE_AUTO && path != NULL);
+    if (!wanted) {
+        return MOE_OK;
+    }
+    int status = MOE_OK;
+    uint32_t n_predict = 0;
+    if (path != NULL) {
+        status = moe_model_open(&engine->head_gguf, path, &engine->reading, err);
+        status = status == MOE_OK ? check_own_file(engine, path, err) : status;
+    } else {
+        status = read_key(engine->gguf, engine->config.architecture, "nextn_predict_layers",
+                          &n_predict, err);
+    }
+    if (status == MOE_OK && path == NULL && n_predict == 0) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT,
+                          "options.speculate is MOE_SPECULATE_MTP, but %s brings no drafting layer "
+                          "(key '%s.nextn_predict_layers'); name a file with one in "
+                          "options.draft_model, or draft in another way",
+                          engine->model_path, engine->config.architecture);
+    }
+    const moe_gguf *gguf = path != NULL ? engine->head_gguf : engine->gguf;
+    if (status == MOE_OK) {
+        status = moe_draft_head_open(&engine->draft_head, &engine->config, gguf, err);
+    }
+    if (status == MOE_OK) {
+        moe_model_reader_options reading = engine->reading;
+        reading.gguf = gguf;
+        status = moe_tensor_scales_read(&engine->draft_head->map, &reading, err);
+    }
+    return status != MOE_OK ? status
+                            : moe_draft_head_layout(engine->draft_head, engine->device,
+                                                    (moe_kv_type)o->kv_cache, err);
+}
+
+int moe_engine_load_head(moe_engine *engine, moe_error *err)
+{
+    if (engine->draft_head == NULL) {
+        return MOE_OK;
+    }
+    const moe_calibration *calibration = engine->sidecar.calibration;
+    bool own = engine->head_gguf != NULL;
+    moe_model_reader_options reading = engine->reading;
+    reading.gguf = engine->draft_head->gguf;
+    return moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
+                               own || calibration == NULL ? NULL : calibration->tensor_checksums,
+                               err);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* How an engine is opened in parts, and what its other files ask of it. Each function's file is
+ * named. */
+#ifndef MOE_ENGINE_PARTS_H
+#define MOE_ENGINE_PARTS_H
+
+#include "runtime/engine/engine_state.h"
+
+/* ---- Opening: in this order, each part undone by moe_engine_close() ---- */
+
+/* engine_options.c */
+int moe_engine_check_options(const moe_engine_options *options, unsigned *cpu_features,
+                             moe_error *err);
+/* engine_reading.c: how the engine's files are read. */
+int moe_engine_check_timeout(const moe_engine_options *options, moe_error *err);
+void moe_engine_set_reading(moe_engine *engine, const moe_engine_options *options);
+/* engine_open.c: everything from the file except weights. */
+int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* text_api.c, for open_model: name, tokenizer, chat template. The file may lack tokenizer and
+ * template. */
+int moe_engine_open_texts(moe_engine *engine, moe_error *err);
+/* engine_sidecar.c */
+int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_sidecar.c: decides by the options and the calibration whether to fill slots ahead; sets
+ * engine->warms. MOE_ERR_ARGUMENT when the option is set and cannot act. */
+int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
+                               moe_error *err);
+/* engine_open.c: threads and kernels, and no memory yet. */
+int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
+                           unsigned cpu_features, moe_error *err);
+/* engine_head.c: the drafting layer that the options ask for, if any; then, for open_memory, its
+ * memory. */
+int moe_engine_open_head(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+int moe_engine_load_head(moe_engine *engine, moe_error *err);
+/* engine_open.c: engine->plan. */
+int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_open.c: what the plan counts. */
+int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_runner.c, for open_memory: the rotary frequencies of the context that the engine has; then
+ * the hooks of drafts, lossy modes, observers and recorded passes. */
+int moe_engine_open_frequencies(moe_engine *engine, moe_error *err);
+int moe_engine_attach_hooks(moe_engine *engine, moe_error *err);
+/* engine_sidecar.c, for open_memory: if all experts fit the memory of a device that replays passes,
+ * loads them all. */
+int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+
+/* True if experts stay after use, so a device may replay passes with those that it has. */
+static inline bool moe_engine_keeps_experts(const moe_engine *engine)
+{
+    return engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
+}
+
+/* engine_open.c, in place of open_memory for an engine that is only planned: checks that the parts
+ * which opening would find by name, and those which need a calibration, are available: the cache
+ * policy, speculation, lossy modes. */
+int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* text_api.c, in place of all the others: the tokenizer and the chat template alone. */
+int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
+                               moe_error *err);
+
+/* ---- An opened engine ---- */
+
+/* engine_users.c: each object that points into an engine holds it; the last one to let go frees it.
+ */
+void moe_engine_hold(const moe_engine *engine);
+void moe_engine_release(const moe_engine *engine);
+/* text_api.c: MOE_ERR_UNSUPPORTED if the model's file has no tokenizer. */
+int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
+/* text_api.c: MOE_ERR_UNSUPPORTED, naming what needs a model, if only the vocabulary was opened. */
+int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* What the engine gives to its runner besides memory and weights: rotary frequencies, hooks. */
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine_parts.h"
+#include "runtime/recorded/recorded_pass.h"
+
+/* A model with two sets of factors has them for contexts up to the one it was first trained for and
+ * beyond it. The engine's context decides, so that all keys of the cache have the same. */
+int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
+{
+    const moe_model_config *c = &engine->config;
+    const moe_weights *w = &engine->weights;
+    bool beyond = engine->context > c->rope_original_context && w->rope_factors_long != NULL;
+    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
+    engine->window_frequencies =
+        moe_calloc(c->window_n_rot / 2 + 1, sizeof *engine->window_frequencies);
+    if (engine->rope_frequencies == NULL || engine->window_frequencies == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for rotary frequencies");
+    }
+    moe_rope_frequencies(c, beyond ? w->rope_factors_long : w->rope_factors,
+                         engine->rope_frequencies);
+    moe_window_frequencies(c, engine->window_frequencies);
+    engine->runner.rope_frequencies = engine->rope_frequencies;
+    engine->runner.window_frequencies = engine->window_frequencies;
+    return MOE_OK;
+}
+
+int moe_engine_attach_hooks(moe_engine *engine, moe_error *err)
+{
+    moe_runner *runner = &engine->runner;
+    int status = MOE_OK;
+    if (engine->speculation != NULL || engine->lossy != NULL) {
+        status = moe_route_rules_open(&engine->rules, runner, err);
+    }
+    if (status == MOE_OK && engine->speculation != NULL) {
+        status = moe_speculation_attach(engine->speculation, engine->rules, err);
+    }
+    if (status == MOE_OK && engine->lossy != NULL) {
+        status = moe_lossy_attach(engine->lossy, engine->rules, err);
+    }
+    if (status == MOE_OK && engine->lossy != NULL && engine->lossy->measured) {
+        status = moe_budget_exact_open(&engine->budget_exact, &engine->lossy->budget, runner, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_recorded_parts parts = {.runner = runner,
+                                .map = &engine->map,
+                                .rules = engine->rules,
+                                .speculation = engine->speculation,
+                                .lossy = engine->lossy,
+                                .keeps_experts = moe_engine_keeps_experts(engine)};
+    return moe_recorded_passes_open(&engine->recorded, &parts, err);
+}

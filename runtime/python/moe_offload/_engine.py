@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: MIT
+"""Engines and sessions."""
+import ctypes
+import json
+import os
+import threading
+from ctypes import POINTER, byref, c_int32, c_size_t, c_void_p, sizeof
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+
+from ._library import Error, as_dict, fill, int32_array, layout, lib
+
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, c_void_p)
+_WORDS = {
+    "kv_cache": {"f16": 0, "f32": 1, "q8_0": 2, "q4_0": 3, "f8": 4},
+    "speculate": {"off": 0, "auto": 1, "ngram": 2, "self": 3, "model": 4},
+    "io": {"auto": 0, "uring": 1, "threads": 2, "sync": 3},
+    "prefetch": {"auto": 0, "on": 1, "off": 2},
+    "warm_start": {"auto": 0, "on": 1, "off": 2},
+    "host_compute": {"auto": 0, "on": 1, "off": 2},
+    "acceptance": {"exact": 0, "rejection": 1},
+    "float_gemm": {"exact": 0, "blas": 1},
+}
+
+
+class Token(NamedTuple):
+    """A token that was written, and the text that it completed ("" within a character)."""
+    id: int
+    text: str
+
+
+def _options(path: Union[str, "os.PathLike[str]"], values: Dict[str, Any]):
+    options = layout.moe_engine_options()
+    lib.engine_options_init_sized(byref(options), sizeof(options))
+    for name, words in _WORDS.items():
+        if isinstance(values.get(name), str):
+            if values[name] not in words:
+                raise ValueError(f"{name} must be one of {', '.join(words)}, not {values[name]!r}")
+            values[name] = words[values[name]]
+    fill(options, values, "Engine")
+    options.model_path = os.fsencode(path)
+    return options
+
+
+def plan(path: Union[str, "os.PathLike[str]"], **options: Any) -> Dict[str, Any]:
+    """Where memory would go, without loading the model: the members of moe_memory_plan."""
+    result = layout.moe_memory_plan(struct_size=sizeof(layout.moe_memory_plan))
+    lib.plan_memory(byref(_options(path, options)), byref(result))
+    return as_dict(result)
+
+
+class Engine:
+    """An opened model. Options are the members of moe_engine_options (moe/moe.h): n_threads,
+    context, host_memory, expert_cache, speculate="off", kv_cache="q8_0", ... Speculation is off
+    unless asked for. Calls from several threads wait for each other."""
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], *,
+                 log: Optional[Callable[[str], None]] = None, **options: Any) -> None:
+        self._lock = threading.RLock()
+        self._handle = c_void_p()
+        self._sessions = 0
+        self._options = _options(path, options)
+        self._log = _LOG(lambda line, _: log(line.decode("utf-8", "replace")) if log else None)
+        self._options.log = ctypes.cast(self._log, c_void_p)
+        lib.engine_open(byref(self._handle), byref(self._options))
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and self._sessions == 0:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the engine. Its sessions must be closed before."""
+        with self._lock:
+            if self._sessions > 0:
+                raise Error(layout.MOE_ERR_ARGUMENT,
+                            f"{self._sessions} sessions of this engine are open: close them first")
+            lib.engine_close(byref(self._handle))
+
+    def _open(self) -> c_void_p:
+        if not self._handle:
+            raise Error(layout.MOE_ERR_ARGUMENT, "the engine is closed")
+        return self._handle
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """The members of moe_engine_info: model_name, family, context, n_layer, ..."""
+        result = layout.moe_engine_info(struct_size=sizeof(layout.moe_engine_info))
+        lib.engine_get_info(self._open(), byref(result))
+        return as_dict(result)
+
+    def stats(self) -> Dict[str, Any]:
+        """Counters since the engine was opened: the members of moe_engine_stats."""
+        result = layout.moe_engine_stats(struct_size=sizeof(layout.moe_engine_stats))
+        with self._lock:
+            lib.engine_get_stats(self._open(), byref(result))
+        return as_dict(result)
+
+    def tokenize(self, text: str, *, special: bool = True, markup: bool = False) -> List[int]:
+        """The ids of a text. special: BOS where the model asks for it. markup: text such as
+        "<|im_end|>" becomes its control token."""
+        tokens, n = POINTER(c_int32)(), c_size_t()
+        data = text.encode()
+        lib.tokenize(self._open(), data, len(data), special + 2 * markup, byref(tokens), byref(n))
+        result = tokens[:n.value]
+        lib.free(tokens)
+        return result
+
+    def piece(self, token: int, *, markup: bool = False) -> bytes:
+        """The bytes of one token."""
+        size = c_size_t()
+        data = lib.token_piece(self._open(), token, markup, byref(size))
+        return ctypes.string_at(data, size.value) if data else b""
+
+    def detokenize(self, tokens: Iterable[int], *, markup: bool = False) -> str:
+        return b"".join(self.piece(t, markup=markup) for t in tokens).decode("utf-8", "replace")
+
+    def is_end(self, token: int) -> bool:
+        """Whether the token ends a text."""
+        return lib.token_is_end(self._open(), token)
+
+    def render(self, messages: Sequence[Dict[str, Any]], *, tools: Optional[Sequence[Any]] = None,
+               template: Optional[str] = None, arguments: Optional[Dict[str, Any]] = None,
+               thinking: Optional[bool] = None) -> List[int]:
+        """The tokens of a conversation by the model's chat template."""
+        options = layout.moe_chat_options()
+        lib.chat_options_init_sized(byref(options), sizeof(options))
+        options.messages = json.dumps(list(messages)).encode()
+        options.tools = None if tools is None else json.dumps(list(tools)).encode()
+        options.template_name = None if template is None else template.encode()
+        options.template_arguments = None if arguments is None else json.dumps(arguments).encode()
+        options.thinking = 0 if thinking is None else 1 if thinking else 2
+        prompt, n = c_void_p(), c_size_t()
+        lib.chat_render(byref(prompt), self._open(), byref(options))
+        tokens = lib.chat_prompt_tokens(prompt, byref(n))[:n.value]
+        lib.chat_prompt_close(byref(prompt))
+        return tokens
+
+    def session(self, *, evaluate_only: bool = False, **sampling: Any) -> "Session":
+        """A timeline. sampling: the members of moe_sampling: temperature, top_k, seed, ..."""
+        return Session(self, evaluate_only, sampling)
+
+    def load(self, path: Union[str, "os.PathLike[str]"]) -> "Session":
+        """A session that Session.save() wrote."""
+        handle = c_void_p()
+        with self._lock:
+            lib.session_load(byref(handle), self._open(), os.fsencode(path))
+        return Session(self, handle=handle)
+
+    def step(self, sessions: Sequence["Session"]) -> List[List[int]]:
+        """One pass over the sessions, as one batch; the tokens that each wrote."""
+        handles = (c_void_p * len(sessions))(*[s._open() for s in sessions])
+        with self._lock:
+            lib.step(self._open(), handles, len(sessions))
+            return [s._take() for s in sessions]
+
+
+class Session:
+    """One timeline of tokens; made by Engine.session()."""
+
+    def __init__(self, engine: Engine, evaluate_only: bool = False,
+                 sampling: Optional[Dict[str, Any]] = None, *,
+                 handle: Optional[c_void_p] = None) -> None:
+        self._engine = engine
+        self._handle = handle or c_void_p()
+        if handle is None:
+            options = layout.moe_session_options()
+            lib.session_options_init_sized(byref(options), sizeof(options))
+            fill(options.sampling, sampling or {}, "Engine.session")
+            options.evaluate_only = evaluate_only
+            with engine._lock:
+                lib.session_create(byref(self._handle), engine._open(), byref(options))
+        engine._sessions += 1
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def close(self) -> None:
+        with self._engine._lock:
+            if self._handle:
+                lib.session_close(byref(self._handle))
+                self._engine._sessions -= 1
+
+    def _open(self) -> c_void_p:
+        if not self._handle:
+            raise Error(layout.MOE_ERR_ARGUMENT, "the session is closed")
+        return self._handle
+
+    def _take(self) -> List[int]:
+        tokens = (c_int32 * 256)()
+        return tokens[:lib.session_take(self._open(), tokens, 256)]
+
+    def __len__(self) -> int:
+        return lib.session_n_tokens(self._open())
+
+    @property
+    def tokens(self) -> List[int]:
+        """The whole timeline."""
+        n = len(self)
+        return lib.session_tokens(self._open())[:n] if n else []
+
+    @property
+    def pending(self) -> int:
+        """Tokens that the next steps evaluate."""
+        return lib.session_n_pending(self._open())
+
+    @property
+    def is_full(self) -> bool:
+        return lib.session_is_full(self._open())
+
+    @property
+    def logits(self) -> Optional["np.ndarray[Any, np.dtype[np.float32]]"]:
+        """float32 [n_vocab] after the last token evaluated; a copy. None: there are none."""
+        with self._engine._lock:
+            data = lib.session_logits(self._open())
+            n = self._engine.info["n_vocab"]
+            return np.ctypeslib.as_array(data, (n,)).copy() if data else None
+
+    def feed(self, prompt: Union[str, Iterable[int]]) -> None:
+        """Appends a text, or tokens. Nothing is computed yet. A text at the timeline's beginning
+        gets what the model begins with (BOS)."""
+        tokens = self._engine.tokenize(prompt, special=len(self) == 0) \
+            if isinstance(prompt, str) else prompt
+        with self._engine._lock:
+            lib.session_feed(self._open(), *int32_array(tokens))
+
+    def follow(self, tokens: Iterable[int]) -> int:
+        """Makes these the timeline; what it has in common with the old one stays evaluated.
+        Returns how many tokens that are."""
+        kept = c_size_t()
+        with self._engine._lock:
+            lib.session_follow(self._open(), *int32_array(tokens), byref(kept))
+        return kept.value
+
+    def truncate(self, n: int) -> None:
+        """Cuts the timeline to its first n tokens."""
+        with self._engine._lock:
+            lib.session_truncate(self._open(), n)
+
+    def fork(self) -> "Session":
+        """A second session with the same past, whose memory they share."""
+        handle = c_void_p()
+        with self._engine._lock:
+            lib.session_fork(byref(handle), self._open())
+        return Session(self._engine, handle=handle)
+
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        with self._engine._lock:
+            lib.session_save(self._open(), os.fsencode(path))
+
+    def cancel(self) -> None:
+        """Ends the step that is running, from any thread; it raises Cancelled."""
+        lib.session_cancel(self._open())
+
+    def hold(self, *, grammar: Optional[str] = None, schema: Optional[Any] = None) -> None:
+        """Holds what comes from now on to a grammar in GBNF or to a JSON schema; neither: to
+        nothing. Call it after the prompt was fed: what is fed later counts as text."""
+        text = None if grammar is None else grammar.encode()
+        if schema is not None:
+            made, given = c_void_p(), json.dumps(schema).encode()
+            lib.json_schema_grammar(byref(made), given, len(given))
+            text = ctypes.string_at(made)
+            lib.free(made)
+        handle = c_void_p()
+        if text is not None:
+            lib.grammar_create(byref(handle), text, len(text))
+        try:
+            with self._engine._lock:
+                lib.session_set_grammar(self._open(), handle)
+        finally:
+            lib.grammar_close(byref(handle))
+
+    def generate(self, max_tokens: Optional[int] = None) -> Iterator[Token]:
+        """Writes tokens until the text ends, max_tokens are written or the context is full. The
+        timeline then has no more than what was given out."""
+        text = c_void_p()
+        size = c_size_t()
+        lib.text_create(byref(text), self._engine._open())
+        try:
+            n = 0
+            while max_tokens is None or n < max_tokens:
+                taken = self._engine.step([self])[0]
+                if not taken and self.pending == 0 and self.is_full:
+                    return
+                for i, token in enumerate(taken):
+                    ends = self._engine.is_end(token)
+                    n += not ends
+                    if ends or n == max_tokens:
+                        self.truncate(len(self) - (len(taken) - i - 1))
+                    if ends:
+                        return
+                    piece = lib.text_push(text, token, byref(size))
+                    yield Token(token, ctypes.string_at(piece, size.value).decode())
+                    if n == max_tokens:
+                        return
+        finally:
+            lib.text_close(byref(text))
+
+    def stream(self, prompt: Union[str, Iterable[int]], max_tokens: Optional[int] = None) -> Iterator[str]:
+        """Feeds the prompt and writes on: pieces of text, in whole characters."""
+        self.feed(prompt)
+        for token in self.generate(max_tokens):
+            if token.text:
+                yield token.text
+
+    def complete(self, prompt: Union[str, Iterable[int]], max_tokens: Optional[int] = None) -> str:
+        """The whole text."""
+        return "".join(self.stream(prompt, max_tokens))

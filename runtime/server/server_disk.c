@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENDING ".moe-session"
+
+enum {
+    LEAST_TOKENS = 64, /* of a timeline that is worth a file */
+    MOST_FILES = 4096
+};
+
+typedef struct disk_file {
+    char *path;
+    int32_t *tokens; /* NULL: of another model or another type of KV cache */
+    size_t n;
+    uint64_t bytes;
+    uint64_t used; /* order of uses: nanoseconds since 1970 */
+} disk_file;
+
+struct server_disk {
+    moe_engine *engine;
+    const server_options *options;
+    uint64_t fingerprint;
+    uint64_t bytes_per_token;
+    uint64_t bytes; /* of all files */
+    disk_file files[MOST_FILES];
+    size_t n_files;
+};
+
+static void tell(const server_disk *disk, const char *what, const char *why)
+{
+    char line[700];
+    snprintf(line, sizeof line, "cache: %s: %.500s", what, why);
+    if (disk->options->log != NULL) {
+        disk->options->log(line, disk->options->user);
+    }
+}
+
+static uint64_t nanoseconds(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return nanoseconds(&now);
+}
+
+/* ---- The list of files ---- */
+
+static void forget(server_disk *disk, size_t i)
+{
+    disk->bytes -= disk->files[i].bytes;
+    free(disk->files[i].path);
+    moe_free(disk->files[i].tokens);
+    disk->files[i] = disk->files[--disk->n_files];
+}
+
+static void drop(server_disk *disk, size_t i)
+{
+    (void)unlink(disk->files[i].path);
+    forget(disk, i);
+}
+
+/* Makes room for a file of so many bytes; false: it is larger than the limit. */
+static bool make_room(server_disk *disk, uint64_t bytes)
+{
+    uint64_t most = disk->options->cache_bytes;
+    while (bytes <= most && (disk->bytes > most - bytes || disk->n_files == MOST_FILES) &&
+           disk->n_files > 0) {
+        size_t oldest = 0;
+        for (size_t i = 1; i < disk->n_files; i++) {
+            oldest = disk->files[i].used < disk->files[oldest].used ? i : oldest;
+        }
+        drop(disk, oldest);
+    }
+    return bytes <= most;
+}
+
+/* Takes the path over. Files of other models count, but are never read. */
+static void add(server_disk *disk, char *path)
+{
+    struct stat status;
+    moe_error err = {""};
+    disk_file file = {.path = path};
+    int read = MOE_ERR_IO;
+    if (disk->n_files < MOST_FILES && stat(path, &status) == 0) {
+        read = moe_session_file_tokens(path, disk->engine, &file.tokens, &file.n, &err);
+        file.bytes = (uint64_t)status.st_size;
+        file.used = nanoseconds(&status.st_mtim);
+    }
+    if (read == MOE_ERR_FORMAT) {
+        tell(disk, "a file is removed", err.message);
+        (void)unlink(path);
+    }
+    if (read != MOE_OK && read != MOE_ERR_MISMATCH && read != MOE_ERR_CONTEXT_FULL) {
+        free(path);
+        return;
+    }
+    disk->bytes += file.bytes;
+    disk->files[disk->n_files++] = file;
+}
+
+static bool scan(server_disk *disk, char *error, size_t error_size)
+{
+    const char *folder = disk->options->cache_folder;
+    struct dirent *entry;
+    DIR *list = mkdir(folder, 0700) != 0 && errno != EEXIST ? NULL : opendir(folder);
+    if (list == NULL || access(folder, W_OK) != 0) {
+        snprintf(error, error_size,
+                 "--cache-dir %.200s: %s; name a folder that can be written to, or leave it out",
+                 folder, strerror(errno));
+        if (list != NULL) {
+            closedir(list);
+        }
+        return false;
+    }
+    while ((entry = readdir(list)) != NULL) {
+        size_t size = strlen(entry->d_name);
+        char *path = NULL;
+        if (size > strlen(ENDING) && strcmp(entry->d_name + size - strlen(ENDING), ENDING) == 0 &&
+            asprintf(&path, "%s/%s", folder, entry->d_name) > 0) {
+            add(disk, path);
+        }
+    }
+    closedir(list);
+    return true;
+}
+
+server_disk *server_disk_open(moe_engine *engine, const server_options *options, char *error,
+                              size_t error_size)
+{
+    moe_engine_info info = {.struct_size = sizeof info};
+    server_disk *disk = calloc(1, sizeof *disk);
+    if (disk == NULL) {
+        snprintf(error, error_size, "out of memory for --cache-dir");
+        return NULL;
+    }
+    moe_engine_get_info(engine, &info);
+    disk->engine = engine;
+    disk->options = options;
+    disk->fingerprint = info.fingerprint;
+    disk->bytes_per_token = info.kv_bytes_per_token;
+    if (!scan(disk, error, error_size)) {
+        free(disk);
+        return NULL;
+    }
+    (void)make_room(disk, 0);
+    return disk;
+}
+
+void server_disk_close(server_disk **disk)
+{
+    if (*disk != NULL) {
+        while ((*disk)->n_files > 0) {
+            forget(*disk, 0);
+        }
+        free(*disk);
+        *disk = NULL;
+    }
+}
+
+/* ---- Finding, reading, writing ---- */
+
+static size_t shared_with(const disk_file *file, const int32_t *tokens, size_t n)
+{
+    size_t most = file->tokens == NULL ? 0 : file->n < n ? file->n : n;
+    size_t shared = 0;
+    while (shared < most && file->tokens[shared] == tokens[shared]) {
+        shared++;
+    }
+    return shared;
+}
+
+/* The index of the file that begins most like the tokens; n_files: none begins alike. */
+static size_t most_alike(const server_disk *disk, const int32_t *tokens, size_t n, size_t *shared)
+{
+    size_t best = disk->n_files;
+    *shared = 0;
+    for (size_t i = 0; i < disk->n_files; i++) {
+        size_t now = shared_with(&disk->files[i], tokens, n);
+        best = now > *shared ? i : best;
+        *shared = now > *shared ? now : *shared;
+    }
+    return best;
+}
+
+size_t server_disk_shared(const server_disk *disk, const int32_t *tokens, size_t n)
+{
+    size_t shared = 0;
+    if (disk != NULL) {
+        (void)most_alike(disk, tokens, n, &shared);
+    }
+    return shared;
+}
+
+static void touch(disk_file *file)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const struct timespec times[2] = {now, now};
+    file->used = nanoseconds(&now);
+    (void)utimensat(AT_FDCWD, file->path, times, 0);
+}
+
+int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_session **out)
+{
+    moe_error err = {""};
+    size_t shared;
+    char line[160];
+    uint64_t begin = now_ns();
+    size_t i = most_alike(disk, tokens, n, &shared);
+    *out = NULL;
+    if (i == disk->n_files) {
+        return MOE_ERR_ARGUMENT;
+    }
+    int status = moe_session_load(out, disk->engine, disk->files[i].path, &err);
+    if (status == MOE_OK) {
+        touch(&disk->files[i]);
+        snprintf(line, sizeof line, "%zu of %zu tokens in %.3f s", shared, n,
+                 (double)(now_ns() - begin) / 1e9);
+        tell(disk, "read from the disk", line);
+    } else if (status == MOE_ERR_FORMAT) {
+        tell(disk, "a file is removed", err.message);
+        drop(disk, i);
+    } else if (status == MOE_ERR_IO) {
+        tell(disk, "a file is no longer used", err.message);
+        forget(disk, i);
+    }
+    return status;
+}
+
+static uint64_t hash_of(const int32_t *tokens, size_t n)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ (uint32_t)tokens[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+/* Drops files of which the new one has all tokens. */
+static void drop_beginnings(server_disk *disk, const int32_t *tokens, size_t n)
+{
+    for (size_t i = disk->n_files; i-- > 0;) {
+        if (disk->files[i].tokens != NULL && disk->files[i].n < n &&
+            shared_with(&disk->files[i], tokens, n) == disk->files[i].n) {
+            drop(disk, i);
+        }
+    }
+}
+
+void server_disk_keep(server_disk *disk, const moe_session *session)
+{
+    moe_error err = {""};
+    size_t shared;
+    char *path = NULL;
+    size_t n = disk == NULL ? 0 : moe_session_n_tokens(session) - moe_session_n_pending(session);
+    const int32_t *tokens = moe_session_tokens(session);
+    if (n < LEAST_TOKENS) {
+        return;
+    }
+    size_t best = most_alike(disk, tokens, n, &shared);
+    if (shared + shared / 8 >= n) {
+        touch(&disk->files[best]);
+        return;
+    }
+    uint64_t estimate = n * disk->bytes_per_token + n * 16 + (1 << 20);
+    if (!make_room(disk, estimate)) {
+        return;
+    }
+    if (asprintf(&path, "%s/%016" PRIx64 "-%016" PRIx64 ENDING, disk->options->cache_folder,
+                 disk->fingerprint, hash_of(tokens, n)) < 0) {
+        return;
+    }
+    if (moe_session_save(session, path, &err) != MOE_OK) {
+        tell(disk, "a prompt is not kept", err.message);
+        free(path);
+        return;
+    }
+    drop_beginnings(disk, tokens, n);
+    add(disk, path);
+    (void)make_room(disk, 0);
+}

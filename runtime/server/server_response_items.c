@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* The input of /v1/responses: items become messages that templates know. */
+#include <string.h>
+
+#include "cli_json.h"
+#include "server_reply.h"
+#include "server_values.h"
+
+static struct json_object *get(struct json_object *object, const char *key)
+{
+    struct json_object *value = NULL;
+    json_object_object_get_ex(object, key, &value);
+    return value;
+}
+
+static bool is_text(struct json_object *value)
+{
+    return json_object_is_type(value, json_type_string);
+}
+
+static bool refuse(server_error *error, const char *what)
+{
+    return server_fail(error, 400, "unsupported_value", "input", "'input': %s", what);
+}
+
+/* A string, or parts of text. */
+static bool append_content(cli_buffer *out, struct json_object *content, server_error *error)
+{
+    static const char *const kinds[] = {"input_text", "output_text", "text", "reasoning_text",
+                                        "summary_text"};
+    if (is_text(content)) {
+        return cli_buffer_append(out, json_object_get_string(content),
+                                 (size_t)json_object_get_string_len(content));
+    }
+    if (!json_object_is_type(content, json_type_array)) {
+        return refuse(error, "a content must be a string, or an array of parts of text.");
+    }
+    for (size_t i = 0; i < json_object_array_length(content); i++) {
+        struct json_object *part = json_object_array_get_idx(content, i);
+        struct json_object *text = get(part, "text");
+        bool known = false;
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            known |= server_is_text(get(part, "type"), kinds[k]);
+        }
+        if (!known || !is_text(text)) {
+            return refuse(error, "parts of a content must be text (input_text, output_text).");
+        }
+        if (!append_content(out, text, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct json_object *new_message(struct json_object *messages, const char *role)
+{
+    struct json_object *message = json_object_new_object();
+    server_put_text(message, "role", role);
+    server_put_text(message, "content", "");
+    cli_json_append(messages, message);
+    return message;
+}
+
+/* The last message, if it is the assistant's; else a new one. */
+static struct json_object *assistant_turn(struct json_object *messages)
+{
+    size_t n = json_object_array_length(messages);
+    struct json_object *last = n == 0 ? NULL : json_object_array_get_idx(messages, n - 1);
+    return server_is_text(get(last, "role"), "assistant") ? last
+                                                          : new_message(messages, "assistant");
+}
+
+static bool put_content(struct json_object *message, const char *key, struct json_object *content,
+                        server_error *error)
+{
+    cli_buffer text = {NULL, 0, 0};
+    bool read = append_content(&text, content, error);
+    if (read) {
+        cli_json_put(message, key, cli_json_new_text(text.size == 0 ? "" : text.data, text.size));
+    }
+    cli_buffer_free(&text);
+    return read;
+}
+
+static bool add_message(struct json_object *messages, struct json_object *item, server_error *error)
+{
+    struct json_object *role = get(item, "role");
+    if (!is_text(role)) {
+        return refuse(error, "a message needs 'role'.");
+    }
+    bool directs = server_is_text(role, "developer") || server_is_text(role, "system");
+    bool answers = server_is_text(role, "assistant");
+    struct json_object *message =
+        answers ? assistant_turn(messages)
+                : new_message(messages, directs ? "system" : json_object_get_string(role));
+    if (answers && json_object_get_string_len(get(message, "content")) > 0) {
+        message = new_message(messages, "assistant");
+    }
+    return put_content(message, "content", get(item, "content"), error);
+}
+
+static bool add_call(struct json_object *messages, struct json_object *item, server_error *error)
+{
+    struct json_object *id = get(item, "call_id"), *name = get(item, "name");
+    struct json_object *arguments = get(item, "arguments");
+    if (!is_text(id) || !is_text(name) || !is_text(arguments)) {
+        return refuse(error, "a function_call needs 'call_id', 'name' and 'arguments'.");
+    }
+    struct json_object *message = assistant_turn(messages);
+    struct json_object *calls = get(message, "tool_calls");
+    if (calls == NULL) {
+        calls = json_object_new_array();
+        cli_json_put(message, "tool_calls", calls);
+    }
+    struct json_object *call = json_object_new_object();
+    struct json_object *function = json_object_new_object();
+    cli_json_put(call, "id", json_object_get(id));
+    server_put_text(call, "type", "function");
+    cli_json_put(function, "name", json_object_get(name));
+    cli_json_put(function, "arguments", json_object_get(arguments));
+    cli_json_put(call, "function", function);
+    cli_json_append(calls, call);
+    return true;
+}
+
+static bool add_item(struct json_object *messages, struct json_object *item, server_error *error)
+{
+    struct json_object *type = get(item, "type");
+    if (type == NULL || server_is_text(type, "message")) {
+        return add_message(messages, item, error);
+    }
+    if (server_is_text(type, "function_call")) {
+        return add_call(messages, item, error);
+    }
+    if (server_is_text(type, "function_call_output")) {
+        struct json_object *message = new_message(messages, "tool");
+        if (!is_text(get(item, "call_id"))) {
+            return refuse(error, "a function_call_output needs 'call_id'.");
+        }
+        cli_json_put(message, "tool_call_id", json_object_get(get(item, "call_id")));
+        return put_content(message, "content", get(item, "output"), error);
+    }
+    if (server_is_text(type, "reasoning")) {
+        struct json_object *content = get(item, "content");
+        return content == NULL ||
+               put_content(new_message(messages, "assistant"), "reasoning_content", content, error);
+    }
+    return refuse(error, "items may be of type message, function_call, function_call_output and "
+                         "reasoning.");
+}
+
+bool server_convert_items(server_request *request, server_error *error)
+{
+    struct json_object *messages = json_object_new_array();
+    bool goes_on = true;
+    if (is_text(request->input)) {
+        goes_on = put_content(new_message(messages, "user"), "content", request->input, error);
+    } else {
+        for (size_t i = 0; goes_on && i < json_object_array_length(request->input); i++) {
+            goes_on = add_item(messages, json_object_array_get_idx(request->input, i), error);
+        }
+    }
+    json_object_put(request->converted);
+    request->converted = request->messages = messages;
+    if (!goes_on && error->status == 0) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    return goes_on;
+}
+
+/* ---- Fields ---- */
+
+bool server_read_input(server_reading *r, struct json_object *value)
+{
+    r->request->input = value;
+    return is_text(value) ||
+           (json_object_is_type(value, json_type_array) && json_object_array_length(value) > 0) ||
+           server_wrong(r, "a string, or an array of at least one item");
+}
+
+bool server_read_instructions(server_reading *r, struct json_object *value)
+{
+    r->request->system = value;
+    return is_text(value) || server_wrong(r, "a string");
+}
+
+/* {"format": ..}, as response_format. */
+bool server_read_text_format(server_reading *r, struct json_object *value)
+{
+    if (!json_object_is_type(value, json_type_object)) {
+        return server_wrong(r, "an object with 'format'");
+    }
+    json_object_object_foreach(value, key, member)
+    {
+        if (strcmp(key, "format") == 0 && member != NULL) {
+            if (!server_read_response_format(r, member)) {
+                return false;
+            }
+        } else if (!server_is_nothing(member)) {
+            return server_fail(r->error, 400, "unsupported_parameter", r->name,
+                               "'text' has 'format' and nothing else.");
+        }
+    }
+    return true;
+}
+
+/* Whether the model reasons is the server's option --think. */
+bool server_read_reasoning(server_reading *r, struct json_object *value)
+{
+    if (!json_object_is_type(value, json_type_object)) {
+        return server_wrong(r, "an object");
+    }
+    json_object_object_foreach(value, key, member)
+    {
+        (void)key;
+        if (!server_is_nothing(member)) {
+            return server_unsupported(r, value);
+        }
+    }
+    return true;
+}
+
+/* Of what could be included, encrypted reasoning is the only thing that nobody misses here: the
+ * reasoning itself is in the answer. */
+bool server_read_include(server_reading *r, struct json_object *value)
+{
+    for (size_t i = 0;
+         json_object_is_type(value, json_type_array) && i < json_object_array_length(value); i++) {
+        if (!server_is_text(json_object_array_get_idx(value, i), "reasoning.encrypted_content")) {
+            return server_unsupported(r, value);
+        }
+    }
+    return json_object_is_type(value, json_type_array) || server_wrong(r, "an array");
+}
+
+bool server_read_truncation(server_reading *r, struct json_object *value)
+{
+    return server_is_text(value, "disabled") ||
+           server_fail(r->error, 400, "unsupported_value", r->name,
+                       "'truncation' must be 'disabled': this server cuts no prompt.");
+}
+
+bool server_read_previous(server_reading *r, struct json_object *value)
+{
+    (void)value;
+    return server_fail(
+        r->error, 400, "unsupported_parameter", r->name,
+        "'%s' is not supported: this server keeps no answers. Send the earlier items "
+        "in 'input'; what is the same is not evaluated again.",
+        r->name);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* How a model writes tool calls. No list of models tells it: the server renders a conversation with
+ * calls of its own making by the chat template, and reads off what stands around the names, the
+ * arguments and the calls.
+ *
+ *   section_open  call_open NAME .. ARGUMENTS call_close  between  call_open ..  section_close
+ *
+ *   JSON      an object holds both: {"name": "NAME", "arguments": {..}}     (Hermes, Qwen, Llama)
+ *   NAMED     a name, then an object: NAME after_name {..}                  (DeepSeek, Kimi,
+ * Mistral) TAGGED    a name, then after_name, and for each argument key_open KEY value_open VALUE
+ * value_close                     (Qwen3-Coder, GLM, MiniMax) CHANNELS  a message to the tool:
+ * to=functions.NAME .. <|message|>{..}   (gpt-oss) */
+#ifndef SERVER_TOOL_FORMAT_H
+#define SERVER_TOOL_FORMAT_H
+
+#include "server_tool_text.h"
+
+typedef enum server_tool_kind {
+    SERVER_TOOLS_UNKNOWN,
+    SERVER_TOOLS_JSON,
+    SERVER_TOOLS_NAMED,
+    SERVER_TOOLS_TAGGED,
+    SERVER_TOOLS_CHANNELS
+} server_tool_kind;
+
+typedef struct server_tool_format {
+    server_tool_kind kind;
+    bool several;    /* the template writes more than one call in a turn */
+    bool has_name;   /* of NAMED: the name is written as a part of the id, functions.NAME:0 */
+    bool no_content; /* beside calls the template wants a content of null, not "" */
+    /* Spans of the text below, in which ids and numbers are SERVER_TOOL_ID and _NUMBER. */
+    server_span section_open, call_open, call_close, between, section_close;
+    server_span after_name; /* of JSON: from the name to the arguments */
+    server_span key_open, value_open, value_close;
+    server_span name_key, arguments_key; /* of JSON */
+    server_span object_open, object_close;
+    char *text; /* free(): what the spans point into */
+} server_tool_format;
+
+/* What the probes are made of. */
+#define SERVER_PROBE_CONTENT "~moecontent"
+#define SERVER_PROBE_NAME_A  "moeprobea"
+#define SERVER_PROBE_NAME_B  "moeprobeb"
+#define SERVER_PROBE_KEY_A   "moekeya"
+#define SERVER_PROBE_KEY_B   "moekeyb"
+#define SERVER_PROBE_VALUE_A "moevaluea"
+#define SERVER_PROBE_VALUE_B "moevalueb"
+#define SERVER_PROBE_ID      "moecall01"
+#define SERVER_PROBE_NUMBER  ":77"
+
+/* Learns the format from three renderings: of an answer that is SERVER_PROBE_CONTENT, of one call,
+ * and of two; two.data NULL: the template takes one only. kind is UNKNOWN if nothing can be told.
+ * False when memory is short. */
+bool server_tool_learn(server_tool_format *format, server_span content, server_span one,
+                       server_span two);
+void server_tool_format_free(server_tool_format *format);
+
+#endif

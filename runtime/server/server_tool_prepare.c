@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* What tools ask of the template, the text and the grammar of an answer. */
+#include <string.h>
+
+#include <moe/grammar.h>
+
+#include "cli_json.h"
+#include "server_request.h"
+#include "server_tool_grammar.h"
+
+static struct json_object *get(struct json_object *object, const char *key)
+{
+    struct json_object *value = NULL;
+    json_object_object_get_ex(object, key, &value);
+    return value;
+}
+
+static bool has_calls(struct json_object *message)
+{
+    struct json_object *calls = get(message, "tool_calls");
+    return json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0;
+}
+
+/* Clients send null or "" as the content beside calls, and templates want one of the two. */
+static void adapt_contents(server_request *request, const server_tool_format *format)
+{
+    struct json_object *adapted = json_object_new_array();
+    for (size_t i = 0; i < json_object_array_length(request->messages); i++) {
+        struct json_object *message = json_object_array_get_idx(request->messages, i);
+        struct json_object *content = get(message, "content");
+        bool is_empty = content == NULL || (json_object_is_type(content, json_type_string) &&
+                                            json_object_get_string_len(content) == 0);
+        struct json_object *copy = NULL;
+        if (is_empty && has_calls(message)) {
+            copy = json_object_new_object();
+            json_object_object_foreach(message, key, value)
+            {
+                if (strcmp(key, "content") != 0) {
+                    cli_json_put(copy, key, json_object_get(value));
+                }
+            }
+            if (format->no_content) {
+                cli_json_null(copy, "content");
+            } else {
+                cli_json_put(copy, "content", json_object_new_string(""));
+            }
+        }
+        cli_json_append(adapted, copy != NULL ? copy : json_object_get(message));
+    }
+    json_object_put(request->converted);
+    request->converted = request->messages = adapted;
+}
+
+static void append(cli_buffer *out, server_span text)
+{
+    for (size_t i = 0; i < text.size; i++) { /* marks of ids are left out */
+        if (text.data[i] > SERVER_TOOL_NUMBER || text.data[i] < 0) {
+            (void)cli_buffer_append(out, text.data + i, 1);
+        }
+    }
+}
+
+struct json_object *server_describe_tools(const server_request *request)
+{
+    const server_tool_format *f = request->tool_format;
+    const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
+    cli_buffer text = {NULL, 0, 0};
+    append(&text, server_span_of("You can call these functions, described in JSON:\n"));
+    for (size_t i = 0; i < json_object_array_length(request->tools); i++) {
+        struct json_object *function =
+            get(json_object_array_get_idx(request->tools, i), "function");
+        append(&text, server_span_of(json_object_to_json_string_ext(function, plain)));
+        append(&text, server_span_of("\n"));
+    }
+    append(&text, server_span_of("To call one, write this and nothing after it, with its name for "
+                                 "NAME and its arguments:\n"));
+    const server_span parts[] = {f->section_open, f->call_open, f->object_open,
+                                 server_span_of("NAME"), f->after_name};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        append(&text, parts[i]);
+    }
+    if (f->kind == SERVER_TOOLS_TAGGED) {
+        append(&text, f->key_open);
+        append(&text, server_span_of("ARGUMENT"));
+        append(&text, f->value_open);
+        append(&text, server_span_of("VALUE"));
+        append(&text, f->value_close);
+    } else {
+        append(&text, server_span_of("{\"ARGUMENT\": VALUE}"));
+    }
+    append(&text, f->object_close);
+    append(&text, f->call_close);
+    append(&text, f->section_close);
+    struct json_object *told = cli_json_new_text(text.size == 0 ? "" : text.data, text.size);
+    cli_buffer_free(&text);
+    return told;
+}
+
+bool server_request_adapt_calls(server_request *request, server_tools *tools,
+                                const moe_engine *engine, const server_options *options,
+                                server_error *error)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_object_array_length(request->messages) && !found; i++) {
+        found = has_calls(json_object_array_get_idx(request->messages, i));
+    }
+    if (found && !server_tools_find(tools, engine, options)) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    if (found && tools->format.kind != SERVER_TOOLS_UNKNOWN) {
+        adapt_contents(request, &tools->format);
+    }
+    return true;
+}
+
+bool server_request_find_tools(server_request *request, server_tools *tools,
+                               const moe_engine *engine, const server_options *options,
+                               server_error *error)
+{
+    if (request->tools == NULL || request->tool_choice == SERVER_TOOL_NONE) {
+        return true;
+    }
+    if (!server_tools_find(tools, engine, options)) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+    }
+    bool known = tools->format.kind != SERVER_TOOLS_UNKNOWN;
+    if (!tools->shown && !known) {
+        return server_fail(error, 400, "unsupported_value", "tools",
+                           "'tools': the model's chat template does not show tools to the model: "
+                           "leave them out, or start the server with a template that does "
+                           "(--chat-template FILE).");
+    }
+    request->tells_tools = !tools->shown;
+    if (!known && request->tool_choice == SERVER_TOOL_REQUIRED) {
+        return server_fail(error, 400, "unsupported_value", "tool_choice",
+                           "'tool_choice': how this model writes calls cannot be told from its "
+                           "chat template; only 'auto' and 'none' are possible.");
+    }
+    request->tool_format = known ? &tools->format : NULL;
+    return true;
+}
+
+/* A form that the answer is held to leaves room for reasoning before it. */
+static bool leave_reasoning(server_request *request, const moe_engine *engine, server_error *error)
+{
+    moe_error err = {""};
+    moe_grammar *answer = request->job->grammar;
+    if (!request->has_form || answer == NULL) {
+        return true;
+    }
+    int status =
+        moe_chat_grammar_create(&request->job->grammar, engine, request->job->prompt, answer, &err);
+    moe_grammar_close(&answer);
+    return status == MOE_OK || server_fail_status(error, status, &err);
+}
+
+bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
+                                  server_error *error)
+{
+    server_job *job = request->job;
+    cli_buffer text = {NULL, 0, 0};
+    moe_error err = {""};
+    if (!leave_reasoning(request, engine, error)) {
+        return false;
+    }
+    if (request->tool_format == NULL) {
+        return true;
+    }
+    job->keeps_markup = true;
+    if (request->tool_choice != SERVER_TOOL_REQUIRED) {
+        return !request->has_form ||
+               server_fail(error, 400, "unsupported_value", "response_format",
+                           "'response_format' with 'tools' needs a 'tool_choice' of 'none': an "
+                           "answer is either held to a form, or may be a call.");
+    }
+    if (job->grammar != NULL) {
+        return server_fail(error, 400, "invalid_value", "tool_choice",
+                           "'tool_choice' asks for a call, and another field holds the answer to "
+                           "another form: give one of them.");
+    }
+    const server_tool_rules rules = {
+        engine,
+        request->tool_format,
+        request->tools,
+        request->tool_name == NULL ? NULL : json_object_get_string(request->tool_name),
+        !request->one_call,
+        job->prompt};
+    if (!server_tool_grammar(&rules, &text, error)) {
+        cli_buffer_free(&text);
+        return false;
+    }
+    int status = moe_grammar_create(&job->grammar, text.data, text.size, &err);
+    cli_buffer_free(&text);
+    return status == MOE_OK || server_fail(error, 400, "unsupported_value", "tools",
+                                           "'tools': the grammar of their calls: %s", err.message);
+}

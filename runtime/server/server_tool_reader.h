@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Tells the calls of tools from the text of an answer, as the text comes in pieces. What looks like
+ * a call and is none stays text. */
+#ifndef SERVER_TOOL_READER_H
+#define SERVER_TOOL_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <json-c/json.h>
+
+#include "cli_buffer.h"
+#include "server_tool_call.h"
+
+enum { SERVER_MOST_TOOL_CALLS = 128 };
+
+typedef struct server_tool_reader {
+    server_tool_source source;
+    bool only_one; /* what follows the first call is dropped */
+    /* Text that may begin a call, or that is within one. */
+    cli_buffer held;
+    bool in_calls;
+    bool has_section; /* a call of this section was read */
+    bool has_text;    /* some of the answer was text */
+    size_t next_look; /* size of the held text at which it is worth another look */
+    server_tool_call *calls;
+    uint32_t n_calls;
+} server_tool_reader;
+
+/* Appends to content what is text. ends: no more comes. False when memory is short. */
+bool server_tool_read(server_tool_reader *reader, const char *text, size_t size, bool ends,
+                      cli_buffer *content);
+void server_tool_reader_free(server_tool_reader *reader);
+
+#endif

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""The table of oracle models with other recurrent layers: short convolutions, state spaces (Mamba-2),
+and delta rules with a decay for each channel.
+
+As in recurrent_cases.py the long prompts go past six snapshots of a state.
+"""
+import torch
+import transformers as hf
+
+import family_cases
+from family_cases import FamilyCase, TIED, rope
+from recurrent_cases import CONTEXT
+
+EXPERTS = dict(moe_intermediate_size=16, intermediate_size=48, num_experts=6, num_experts_per_tok=3)
+
+
+def kinds(text, **names):
+    """One letter for each layer."""
+    return dict(layer_types=[names[letter] for letter in text], num_hidden_layers=len(text))
+
+
+def conv(text):
+    return kinds(text, C="conv", A="full_attention")
+
+
+def space(text):
+    return kinds(text, M="linear_attention", A="full_attention")
+
+
+GRANITE = dict(
+    intermediate_size=16, shared_intermediate_size=24, num_local_experts=6, num_experts_per_tok=3,
+    embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.25, logits_scaling=3.0,
+    mamba_n_heads=8, mamba_d_head="auto", mamba_d_state=16, mamba_d_conv=4, mamba_chunk_size=64)
+
+def kimi(text, dense=1):
+    return kinds(text, K="linear_attention", A="full_attention") | dict(
+        mlp_layer_types=["dense" if i < dense else "sparse" for i in range(len(text))])
+
+
+KIMI = dict(
+    intermediate_size=48, moe_intermediate_size=16, num_local_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+    routed_scaling_factor=1.5, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+    num_key_value_heads=4, linear_head_dim=8, linear_num_heads=4, linear_conv_kernel_dim=4, rms_norm_eps=1e-6)
+
+FAMILIES = {
+    "kimi_linear": (hf.KimiLinearConfig, hf.KimiLinearForCausalLM, KIMI),
+    "granitemoehybrid": (hf.GraniteMoeHybridConfig, hf.GraniteMoeHybridForCausalLM, GRANITE | rope()),
+    "lfm2_moe": (hf.Lfm2MoeConfig, hf.Lfm2MoeForCausalLM, EXPERTS | dict(
+        num_dense_layers=1, conv_L_cache=3, norm_eps=1e-5, tie_embedding=False) | rope(1e6)),
+}
+
+CASES = [
+    FamilyCase("kimi-linear", "kimi-linear", "kimi_linear", kimi("KKA"), 521),
+    FamilyCase("kimi-linear-wide", "kimi-linear", "kimi_linear", kimi("AK") | dict(
+        num_attention_heads=2, num_key_value_heads=2, linear_num_heads=2, linear_head_dim=20,
+        linear_conv_kernel_dim=3, n_shared_experts=2, num_local_experts=9, num_experts_per_tok=2,
+        routed_scaling_factor=2.446), 522),
+    FamilyCase("kimi-linear-long", "kimi-linear", "kimi_linear", kimi("KAK") | dict(
+        linear_head_dim=12, num_local_experts=5, num_experts_per_tok=1, routed_scaling_factor=1.0), 523),
+    FamilyCase("granitehybrid", "granitehybrid", "granitemoehybrid", space("MMAM"), 511),
+    FamilyCase("granitehybrid-rope", "granitehybrid", "granitemoehybrid", TIED | space("AMM") | dict(
+        position_embedding_type="rope", mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=20, mamba_d_conv=3,
+        mamba_conv_bias=False, num_local_experts=5, num_experts_per_tok=2, embedding_multiplier=1.0,
+        residual_multiplier=1.0, logits_scaling=0.5), 512),
+    FamilyCase("granitehybrid-long", "granitehybrid", "granitemoehybrid", space("MAMA") | dict(
+        mamba_n_heads=6, mamba_n_groups=3, mamba_expand=3, mamba_d_state=12, num_local_experts=5,
+        num_experts_per_tok=1, num_attention_heads=8, num_key_value_heads=1), 513),
+    FamilyCase("lfm2moe", "lfm2moe", "lfm2_moe", conv("CCAC"), 501),
+    FamilyCase("lfm2moe-tied", "lfm2moe", "lfm2_moe", TIED | conv("ACC") | dict(
+        tie_embedding=True, conv_L_cache=5, num_dense_layers=2, num_attention_heads=8, num_key_value_heads=1,
+        num_experts=9, num_experts_per_tok=2, routed_scaling_factor=1.5), 502),
+    FamilyCase("lfm2moe-long", "lfm2moe", "lfm2_moe", conv("CACCA") | dict(
+        num_dense_layers=1, conv_L_cache=4, num_experts=5, num_experts_per_tok=1, norm_eps=1e-6), 503),
+]
+
+
+def build(case):
+    saved = family_cases.FAMILIES, family_cases.COMMON
+    family_cases.FAMILIES = FAMILIES
+    family_cases.COMMON = saved[1] | dict(max_position_embeddings=CONTEXT)
+    try:
+        model = family_cases.build(case)
+    finally:
+        family_cases.FAMILIES, family_cases.COMMON = saved
+    generator = torch.Generator().manual_seed(case.seed)
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            if name.endswith("A_log"):  # heads forget at very different rates
+                weight.copy_((1.0 - 7.0 * torch.rand(weight.shape, generator=generator)).bfloat16().float())
+    return model

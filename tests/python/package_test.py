@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""package_test.py LIBRARY TREE MODEL.gguf COMMAND: builds the wheel, installs it into a virtual
+environment, and runs itself there with --inside. Skips (77) where Python lacks what that needs."""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+library, tree, model, command = (os.path.abspath(a) for a in sys.argv[1:5])
+package = os.path.join(tree, "runtime", "python")
+failures = []
+
+
+def check(name, holds, shown=""):
+    if not holds:
+        failures.append(name)
+        print(f"FAIL {name}: {shown!r}"[:1500])
+
+
+def outside():
+    try:
+        import numpy  # noqa: F401
+        import setuptools  # noqa: F401
+        import venv
+        import pip  # noqa: F401
+    except ImportError as error:
+        print(f"skipped: {error}")
+        sys.exit(77)
+    made = subprocess.run([sys.executable, os.path.join(package, "make_layout.py"), *headers()],
+                          capture_output=True, text=True, check=True).stdout
+    with open(os.path.join(package, "moe_offload", "_layout.py"), encoding="utf-8") as file:
+        check("_layout.py is that of the headers: runtime/python/make_layout.py writes it",
+              file.read() == made)
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "source")
+        subprocess.run(["cp", "-R", package, source], check=True)
+        wheel = subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps",
+                                "--no-build-isolation", "-w", folder, source],
+                               capture_output=True, text=True)
+        if "No module named 'wheel'" in wheel.stderr or "invalid command 'bdist_wheel'" in wheel.stderr:
+            print("skipped: no module wheel")
+            sys.exit(77)
+        check("the wheel is built", wheel.returncode == 0, wheel.stderr)
+        wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
+        if not wheels:
+            sys.exit(1)
+        home = os.path.join(folder, "venv")
+        venv.create(home, system_site_packages=True, with_pip=False)
+        python = os.path.join(home, "bin", "python")
+        # numpy is this interpreter's, wherever it has it from.
+        paths = os.pathsep.join(p for p in sys.path if p.endswith("-packages"))
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index",
+                        "--target", os.path.join(folder, "site"), os.path.join(folder, wheels[0])],
+                       check=True)
+        done = subprocess.run([python, os.path.abspath(__file__), library, tree, model, command,
+                               "--inside"], cwd=folder,
+                              env=dict(os.environ, MOE_OFFLOAD_LIBRARY=library, PYTHONPATH=os.pathsep.join(
+                                  [os.path.join(folder, "site"), paths])))
+        check("inside", done.returncode == 0, done.returncode)
+
+
+def headers():
+    return [os.path.join(tree, "runtime", "include", "moe", name + ".h")
+            for name in ("status", "plan", "statistics", "moe", "chat", "trace")]
+
+
+def run(*arguments):
+    return subprocess.run([command, "run", "-m", model, "--quiet", "--temp", "0", "--speculate",
+                           "off", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def test_layout(layout):
+    """Sizes and offsets by the C compiler."""
+    import ctypes
+    names = [n for n in dir(layout) if n.startswith("moe_") and n != "moe_metadata_override_value"]
+    lines = ["#include <stdio.h>", "#include <stddef.h>"]
+    lines += [f'#include "{h}"' for h in headers()] + ["int main(void){"]
+    wanted = []
+    for name in names:
+        struct = getattr(layout, name)
+        lines.append(f'printf("%zu\\n", sizeof({name}));')
+        wanted.append((name, ctypes.sizeof(struct)))
+        for member, _ in struct._fields_:
+            lines.append(f'printf("%zu\\n", offsetof({name}, {member}));')
+            wanted.append((f"{name}.{member}", getattr(struct, member).offset))
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "layout.c")
+        with open(source, "w") as file:
+            file.write("\n".join(lines + ["return 0;}"]))
+        try:
+            subprocess.run(["cc", "-I", os.path.join(tree, "runtime", "include"), source, "-o",
+                            folder + "/layout"], check=True)
+        except FileNotFoundError:
+            print("no C compiler: the structs are not compared")
+            return
+        out = subprocess.run([folder + "/layout"], capture_output=True, text=True).stdout.split()
+    differ = [(name, size, real) for (name, size), real in zip(wanted, out) if size != int(real)]
+    check("structs", len(out) == len(wanted) > 200 and not differ, differ)
+
+
+def test_text(moe, np):
+    prompt = "Once upon a time"
+    wanted = run("-p", prompt, "-n", "40")
+    notes = []
+    with moe.Engine(model, context=512, n_threads=2, log=notes.append) as engine:
+        check("info", engine.info["context"] == 512 and engine.info["n_expert"] > 1, engine.info)
+        tokens = engine.tokenize(prompt)
+        check("tokens", engine.detokenize(tokens) == prompt, engine.detokenize(tokens))
+        with engine.session(temperature=0) as session:
+            pieces = list(session.stream(prompt, 40))
+            check("the text of run", "".join(pieces) == wanted and len(pieces) > 10, pieces)
+            check("the timeline", session.tokens[:len(tokens)] == tokens and
+                  engine.detokenize(session.tokens[len(tokens):]) == wanted, session.tokens)
+            session.truncate(len(tokens))
+            session.feed([])
+            other = session.fork()
+            path = os.path.join(tempfile.gettempdir(), f"moe-python-{os.getpid()}")
+            session.save(path)
+            loaded = engine.load(path)
+            os.remove(path)
+            check("a loaded session", loaded.tokens == session.tokens)
+            loaded.close()
+            other.close()
+        sessions = [engine.session(temperature=0) for _ in range(3)]
+        texts = [[] for _ in sessions]
+        for session in sessions:
+            session.feed(prompt)
+        while any(len(t) < 40 for t in texts):
+            for text, taken in zip(texts, engine.step(sessions)):
+                text += taken
+        ends = [next((i for i, t in enumerate(x) if engine.is_end(t)), 40) for x in texts]
+        check("a batch", all(engine.detokenize(t[:min(40, end)]) == wanted
+                             for t, end in zip(texts, ends)))
+        try:
+            engine.close()
+            check("an engine with sessions stays open", False)
+        except moe.Error as error:
+            check("an engine with sessions stays open", "close them first" in str(error))
+        for session in sessions:
+            session.close()
+        with engine.session(temperature=0) as session:
+            session.feed(prompt)
+            session.hold(schema={"enum": ["maybe"]})
+            check("a schema", "".join(t.text for t in session.generate()) == '"maybe"')
+            session.hold()
+        with engine.session(evaluate_only=True) as session:
+            session.feed(prompt)
+            while session.pending:
+                engine.step([session])
+            logits = session.logits
+            check("logits", logits.dtype == np.float32 and len(logits) == engine.info["n_vocab"] and
+                  np.isfinite(logits).all())
+        with engine.session(temperature=0) as session:
+            rendered = engine.render([{"role": "user", "content": "Tell me a story."}])
+            check("follow", session.follow(rendered) == 0 and len(session) == len(rendered))
+            answer = "".join(t.text for t in session.generate(20))
+            check("chat", answer == run("--chat", "-p", "Tell me a story.", "-n", "20"), answer)
+        check("stats", engine.stats()["decode_tokens"] > 100 and
+              isinstance(engine.stats()["speculation"]["drafted_at"], list))
+    try:
+        engine.session()
+        check("a closed engine", False)
+    except moe.Error as error:
+        check("a closed engine", "closed" in str(error))
+    with moe.Engine(model, context=64, speculate="ngram") as engine, \
+            engine.session(temperature=0) as session:
+        session.feed(engine.tokenize("one two three " * 12)[:50])
+        written = list(session.generate())
+        check("a full context", len(written) > 0 and len(session) == 64, len(session))
+        try:
+            session.feed([1] * 100)
+            check("too long", False)
+        except moe.ContextFull as error:
+            check("too long", error.status == -7, str(error))
+
+
+def refused(name, kind, words, call):
+    try:
+        call()
+        check(name, False)
+    except kind as error:
+        check(name, re.search(words, str(error)) is not None, str(error))
+
+
+def test_errors(moe):
+    refused("no file", moe.Error, "No such file", lambda: moe.Engine("/no/such.gguf"))
+    refused("no option", TypeError, "no option 'threads'; it has .*n_threads",
+            lambda: moe.Engine(model, threads=2))
+    refused("a wrong word", ValueError, "f16, f32", lambda: moe.Engine(model, kv_cache="f17"))
+    refused("a wrong type", TypeError, "n_threads", lambda: moe.Engine(model, n_threads="two"))
+    refused("a small budget", moe.BudgetError, "budget|floor|memory",
+            lambda: moe.Engine(model, host_memory=1 << 20))
+    refused("a policy", moe.Error, "policy", lambda: moe.Trace.generate().simulate(policy="none"))
+    check("plan", moe.plan(model, context=256)["context"] == 256)
+
+
+def test_traces(moe, np):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.jsonl")
+        run("-p", "Once upon a time", "-n", "20", "--trace", path)
+        trace = moe.Trace(path)
+        info, rows = trace.info, trace.rows()
+        check("rows", rows.experts.shape == (info["n_rows"], info["n_layer"], info["n_expert_used"])
+              and rows.tokens.shape == (info["n_rows"],) and rows.tokens.min() >= 0 and
+              rows.experts.max() < info["n_expert"], info)
+        analysis = trace.analyze()
+        counts = np.zeros_like(analysis.counts)
+        for layer in range(info["n_layer"]):
+            chosen = rows.experts[:, layer]
+            np.add.at(counts[layer], chosen[chosen >= 0], 1)
+        check("counts are those of the rows", (counts == analysis.counts).all())
+        check("pairs", (np.diag(analysis.pairs) == analysis.counts[analysis.pair_layer]).all())
+        trace.save(os.path.join(folder, "a.oracleGeneral"))
+        check("saved", os.path.getsize(os.path.join(folder, "a.oracleGeneral")) ==
+              24 * info["n_accesses"])
+        trace.close()
+    trace = moe.Trace.generate("olmoe", decode_passes=60, seed=3)
+    results = {p: trace.simulate(policy=p, cache_share=0.25) for p in ("lfru", "lru", "belady")}
+    check("simulation", results["belady"]["hit_rate"] >= results["lfru"]["hit_rate"] and
+          results["lru"]["hits"] + results["lru"]["misses"] == trace.info["n_accesses"], results)
+    check("policies", {"lfru", "lru", "belady"} <= set(moe.policies()), moe.policies())
+
+
+if "--inside" in sys.argv:
+    import numpy
+    import moe_offload
+    from moe_offload import _layout
+    check("the wheel's package", "site" in moe_offload.__file__, moe_offload.__file__)
+    check("typed", os.path.exists(os.path.join(os.path.dirname(moe_offload.__file__), "py.typed")))
+    test_layout(_layout)
+    test_errors(moe_offload)
+    test_text(moe_offload, numpy)
+    test_traces(moe_offload, numpy)
+else:
+    outside()
+sys.exit(1 if failures else 0)

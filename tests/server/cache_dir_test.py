@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""serve --cache-dir: a prompt is read once, also after a restart; texts stay the same; damaged files
+are noticed and removed; the folder stays within its limit; nothing is left torn by a kill.
+Arguments: the command, a model with a context of 2,048 tokens. With "--times N" it prints the time to
+the first token of a shared prompt of about N tokens, cold, warm and after a restart; further
+arguments go to the server."""
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+import tempfile
+import time
+
+from serving import Server
+
+command, model = sys.argv[1:3]
+folder = tempfile.mkdtemp(prefix="moe-cache-dir-")
+cache = os.path.join(folder, "cache")
+failures = []
+
+
+def check(name, holds, shown=""):
+    if not holds:
+        failures.append(name)
+        print(f"FAIL {name}: {shown!r}"[:1500])
+
+
+def files():
+    return sorted(os.path.join(cache, name) for name in os.listdir(cache))
+
+
+def ask(server, prompt, n=8):
+    """The text, tokens that were there already, seconds to the first token."""
+    begin = time.monotonic()
+    connection = server.connect(600)
+    connection.request("POST", "/v1/completions", json.dumps(
+        {"prompt": prompt, "max_tokens": n, "temperature": 0, "stream": True, "ignore_eos": True,
+         "stream_options": {"include_usage": True}}))
+    answer = connection.getresponse()
+    text, cached, first = "", None, None
+    for line in answer:
+        if line.startswith(b"data: {"):
+            event = json.loads(line[6:])
+            for choice in event["choices"]:
+                if choice.get("text") and first is None:
+                    first = time.monotonic() - begin
+                text += choice.get("text") or ""
+            if event.get("usage"):
+                cached = event["usage"]["prompt_tokens_details"]["cached_tokens"]
+    connection.close()
+    return text, cached, first
+
+
+def await_files(n):
+    for _ in range(200):
+        if os.path.isdir(cache) and len([f for f in files() if f.endswith(".moe-session")]) >= n:
+            return
+        time.sleep(0.05)
+
+
+def served(*options, **how):
+    return Server(command, model, "-t", "2", "--cache-dir", cache, "--parallel", "2", *options, **how)
+
+
+STORY = "The cat and the dog went out, and the day was good. Anna had a red ball. "
+SHARED = STORY * 40
+
+
+def times(n, options):
+    system = STORY * max(1, n // 18)
+    for name in ("cold", "warm", "restart"):
+        server = Server(command, model, "--cache-dir", cache, "--parallel", "2", *options) \
+            if name != "warm" else server
+        _, cached, first = ask(server, system + {"cold": "One", "warm": "Two", "restart": "Three"}[name])
+        status, answer = server.post("/tokenize", {"content": system})
+        print(f"{name}: first token after {first:.3f} s, {cached} of {len(answer['tokens'])} tokens "
+              "were there")
+        if name == "warm":
+            server.close()
+    server.close()
+
+
+def restarts():
+    plain = Server(command, model, "-t", "2")
+    wanted = {q: ask(plain, SHARED + q)[0] for q in ("One", "Two", "Three", "Four")}
+    plain.close()
+    server = served()
+    check("the folder is the owner's", stat.S_IMODE(os.stat(cache).st_mode) == 0o700)
+    text, cached, _ = ask(server, SHARED + "One")
+    check("cold", text == wanted["One"] and cached == 0, (text, cached))
+    await_files(1)
+    check("written while the server is up", len(files()) == 1, files())
+    server.close()
+    server = served()
+    text, cached, _ = ask(server, SHARED + "Two")
+    check("after a restart", text == wanted["Two"] and cached > 400, (text, cached))
+    check("the log says so", any("cache: read from the disk" in line for line in server.log),
+          server.log)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    server = served()
+    text, cached, _ = ask(server, SHARED + "Three")
+    check("after a kill", text == wanted["Three"] and cached > 400, (text, cached))
+    server.close()
+    server = served("--kv", "q8_0")
+    text, cached, _ = ask(server, SHARED + "Three")
+    check("another type of KV cache", cached == 0, cached)
+    server.close()
+    return wanted
+
+
+def damage(wanted):
+    for place in ("middle", "head", "cut", "tokens"):
+        shutil.rmtree(cache)
+        server = served()
+        ask(server, SHARED + "One")
+        server.close()
+        path = files()[0]
+        size = os.path.getsize(path)
+        with open(path, "r+b") as file:
+            if place == "cut":
+                file.truncate(size // 2)
+            else:
+                at = {"middle": size // 2, "head": 3, "tokens": 190}[place]
+                file.seek(at)
+                byte = file.read(1)
+                file.seek(at)
+                file.write(bytes([byte[0] ^ 1]))
+        server = served()
+        text, cached, _ = ask(server, SHARED + "Four")
+        status = server.close()
+        told = [line for line in server.log if "cache: a file is removed" in line]
+        check(f"damage in the {place}: the text", text == wanted["Four"] and cached == 0 or
+              place == "tokens" and text == wanted["Four"], (text, cached))
+        check(f"damage in the {place}: the log", place == "tokens" or len(told) == 1, server.log)
+        check(f"damage in the {place}: the end", status == 0)
+
+
+def limits():
+    shutil.rmtree(cache)
+    server = served()
+    ask(server, SHARED)
+    server.close()
+    one = os.path.getsize(files()[0])
+    limit = 2 * one + (3 << 20)
+    server = served("--cache-dir-size", str(limit))
+    for i in range(6):
+        ask(server, f"{i} " + SHARED)
+    server.close()
+    total = sum(os.path.getsize(f) for f in files())
+    check("the limit", 0 < total <= limit, (total, limit))
+    server = served("--cache-dir-size", "4096")
+    ask(server, SHARED)
+    server.close()
+    check("a limit that holds nothing", files() == [], files())
+    shutil.rmtree(cache)
+    with open(cache, "w"):
+        pass
+    try:
+        served().close()
+        check("a file in the folder's place", False)
+    except RuntimeError as error:
+        check("a file in the folder's place", "--cache-dir" in str(error), str(error))
+
+
+try:
+    if "--times" in sys.argv:
+        times(int(sys.argv[sys.argv.index("--times") + 1]), sys.argv[5:])
+    else:
+        damage(restarts())
+        limits()
+finally:
+    shutil.rmtree(folder)
+if failures:
+    sys.exit(1)
+print("all held")
