@@ -11,6 +11,18 @@
 
 /* ---- Prefetches ---- */
 
+/* Whether the list of prefetches holds a pin of the slot. What a failed layer left under way is in
+ * it, too, and may become ready at any moment. */
+static bool is_prefetching(const moe_expert_store *store, uint32_t slot)
+{
+    for (uint32_t i = 0; i < store->n_prefetching; i++) {
+        if (store->prefetching[i] == slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The wave's own pin replaces the prefetch's, so the slot leaves the list of prefetches. */
 static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
 {
@@ -109,7 +121,8 @@ static void update_kept(moe_expert_store *store)
             moe_expert_cache_pin(store->cache, key);
         } else if (!keep && store->is_kept[key]) {
             moe_expert_cache_unpin(store->cache, key);
-            if (store->options.keep_nothing && moe_store_is_ready(store, key, &slot)) {
+            if (store->options.keep_nothing && moe_store_is_ready(store, key, &slot) &&
+                !is_prefetching(store, slot)) {
                 moe_mover_reset(store->mover, slot);
                 moe_expert_cache_drop(store->cache, key);
             }
@@ -126,7 +139,7 @@ static void end_layer(moe_expert_store *store)
     for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
         bool keep = store->is_kept[store->keys[i]];
-        if (slot != MOE_SLOT_NONE && !keep &&
+        if (slot != MOE_SLOT_NONE && !keep && !is_prefetching(store, slot) &&
             moe_mover_state(store->mover, slot) == MOE_SLOT_READY) {
             moe_store_drop_key(store, store->keys[i], slot);
         }
