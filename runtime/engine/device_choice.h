@@ -12,8 +12,9 @@ typedef struct moe_device_choice {
     const moe_engine_options *options;
     moe_team *team; /* must outlive the device */
     unsigned cpu_features;
-    unsigned needs;    /* moe_device_feature: what the model cannot do without */
-    uint32_t any_type; /* a type of its weights that needs MOE_DEVICE_EVERY_TYPE */
+    uint64_t weight_bytes; /* of the model */
+    unsigned needs;        /* moe_device_feature: what the model cannot do without */
+    uint32_t any_type;     /* a type of its weights that needs MOE_DEVICE_EVERY_TYPE */
 } moe_device_choice;
 
 /* True if no device is named: the engine may choose one that works. */

@@ -184,6 +184,8 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     moe_device_choice choice = {.options = o,
                                 .team = engine->team,
                                 .cpu_features = cpu_features,
+                                .weight_bytes =
+                                    engine->map.resident_bytes + engine->map.expert_bytes,
                                 .needs = needed_features(&engine->config, o->kv_cache)};
     if (find_cpu_only_type(engine->gguf, &choice.any_type)) {
         choice.needs |= MOE_DEVICE_EVERY_TYPE;
@@ -231,6 +233,7 @@ static int open_host_compute(moe_engine *engine, const moe_engine_options *o, mo
         options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
     }
     options.cpu_features = moe_cpu_features_of(o->lab->kernels);
+    options.weight_bytes = engine->map.expert_bytes;
     return moe_host_compute_open(&engine->runner.host, &options, err);
 }
 

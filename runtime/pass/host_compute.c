@@ -124,7 +124,8 @@ static int open_parts(moe_host_compute *host, const moe_host_compute_options *o,
         status = moe_team_create(&host->team, o->n_threads, err);
     }
     if (status == MOE_OK) {
-        moe_cpu_device_options options = {.team = host->team, .cpu_features = o->cpu_features};
+        moe_cpu_device_options options = {
+            .team = host->team, .cpu_features = o->cpu_features, .weight_bytes = o->weight_bytes};
         status = moe_cpu_device_open(&host->cpu, &options, err);
     }
     if (status == MOE_OK) {

@@ -17,7 +17,8 @@ typedef struct moe_host_compute moe_host_compute;
 typedef struct moe_host_compute_options {
     uint32_t n_threads; /* of the team */
     unsigned cpu_features;
-    moe_device *device; /* the device that it assists; both must outlive it */
+    uint64_t weight_bytes; /* of the experts */
+    moe_device *device;    /* the device that it assists; both must outlive it */
     const moe_model_config *config;
     uint32_t max_rows;
 } moe_host_compute_options;
