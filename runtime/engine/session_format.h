@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* A saved session:
+ *
+ *  header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
+ *         | first page of each group [n_kv_groups]
+ *         | KV pages: page by page those of the groups that have it [page bytes of the group]
+ *         | state of recurrent layers [state_bytes] when n_evaluated > 0
+ *         | logits [n_vocab] when has_logits
+ *         | version 6: moe_session_head_header, hidden states, pages of the drafting layer
+ *         | XXH3 of everything before
+ *
+ * If the process is killed, the file is the old or the new one. */
+#ifndef MOE_ENGINE_SESSION_FORMAT_H
+#define MOE_ENGINE_SESSION_FORMAT_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+#include "runtime/draft/draft_head.h"
+#include "runtime/engine/engine_parts.h"
+
+#define MOE_SESSION_MAGIC   "MOESESS"
+#define MOE_SESSION_VERSION 5u
+/* ... of a session with a drafting layer. */
+#define MOE_SESSION_VERSION_WITH_HEAD 6u
+/* A moe_sampling up to its frequency_penalty; this version of the file holds no more of it. */
+#define MOE_SESSION_SAMPLING_WORDS 6u
+
+typedef struct moe_session_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t kv_type;
+    uint64_t fingerprint;
+    uint64_t page_bytes;
+    uint32_t n_tokens;
+    uint32_t n_evaluated;
+    uint32_t n_sampled;
+    uint32_t n_sampled_pending;
+    uint32_t has_logits;
+    uint32_t evaluate_only;
+    uint64_t sampling[MOE_SESSION_SAMPLING_WORDS];
+    uint64_t random_state[4];
+    uint64_t draft_random_state[4]; /* 0: the session did not speculate */
+    uint64_t state_bytes;           /* of recurrent layers; 0: the model has none */
+    uint32_t replay_end;
+    uint32_t n_kv_groups;
+} moe_session_header;
+
+/* Entries of a drafting layer; a program without one skips them. */
+typedef struct moe_session_head_header {
+    uint64_t row_bytes, page_bytes;
+    uint32_t n_entries, first, n_hidden, is_behind;
+} moe_session_head_header;
+
+_Static_assert(sizeof(moe_session_head_header) == 32, "the header of a saved drafting layer");
+
+/* The layout in files: no padding, so that every byte is written and checked. */
+_Static_assert(sizeof(moe_session_header) == 184 &&
+                   offsetof(moe_session_header, fingerprint) == 16 &&
+                   offsetof(moe_session_header, n_tokens) == 32 &&
+                   offsetof(moe_session_header, sampling) == 56 &&
+                   offsetof(moe_session_header, random_state) == 104 &&
+                   offsetof(moe_session_header, state_bytes) == 168 &&
+                   offsetof(moe_session_header, replay_end) == 176,
+               "the header of a saved session");
+_Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
+                   sizeof *((moe_session *)0)->sampled == 4 &&
+                   sizeof *((moe_session *)0)->logits == 4,
+               "what follows it");
+_Static_assert(MOE_SESSION_SAMPLING_WORDS * 8 == offsetof(moe_sampling, reserved),
+               "a moe_sampling up to its frequency_penalty");
+
+typedef struct moe_session_file {
+    FILE *file;
+    XXH3_state_t *hash;
+    const char *path;
+    moe_error *err;
+} moe_session_file;
+
+/* Pages of all groups, position by position: entry i is page i / n_groups of group i % n_groups. */
+static inline uint32_t moe_session_n_entries(const moe_engine *engine, uint32_t n_positions)
+{
+    return moe_kv_pages_of(n_positions) * engine->kv.n_groups;
+}
+
+/* NULL: the session does not draft by a layer. */
+static inline const moe_head_line *moe_session_head_of(const moe_session *session)
+{
+    return session->draft != NULL ? session->draft->head : NULL;
+}
+
+#endif

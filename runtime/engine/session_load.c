@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads a session from a file. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/struct_size.h"
+#include "runtime/engine/session_format.h"
+#include "runtime/engine/session_timeline.h"
+
+static int get(moe_session_file *in, void *data, size_t size)
+{
+    if (size > 0 && fread(data, 1, size, in->file) != size) {
+        if (ferror(in->file)) {
+            return moe_fail(in->err, MOE_ERR_IO, "%s: cannot read: %s", in->path, strerror(errno));
+        }
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the session file is truncated", in->path);
+    }
+    XXH3_64bits_update(in->hash, data, size);
+    return MOE_OK;
+}
+static int get_sampling(const moe_session_header *h, moe_sampling *sampling, moe_error *err)
+{
+    moe_sampling saved;
+    memset(&saved, 0, sizeof saved);
+    memcpy(&saved, h->sampling, sizeof h->sampling);
+    moe_sampling_init(sampling);
+    return moe_sampling_take(sampling, &saved, err);
+}
+
+static int check_header(const moe_session_header *h, const moe_engine *engine, moe_session_file *in)
+{
+    if (memcmp(h->magic, MOE_SESSION_MAGIC, sizeof MOE_SESSION_MAGIC) != 0 ||
+        (h->version != MOE_SESSION_VERSION && h->version != MOE_SESSION_VERSION_WITH_HEAD)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT,
+                        "%s is not a session file of version %u or %u of this program", in->path,
+                        MOE_SESSION_VERSION, MOE_SESSION_VERSION_WITH_HEAD);
+    }
+    if (h->fingerprint != engine->fingerprint) {
+        return moe_fail(in->err, MOE_ERR_MISMATCH,
+                        "%s was saved with another model, or other weights (fingerprint %016llx, "
+                        "this one is %016llx)",
+                        in->path, (unsigned long long)h->fingerprint,
+                        (unsigned long long)engine->fingerprint);
+    }
+    if (h->kv_type != (uint32_t)engine->kv.type || h->page_bytes != engine->kv.page_bytes ||
+        h->state_bytes != engine->states.state_bytes || h->n_kv_groups != engine->kv.n_groups) {
+        return moe_fail(in->err, MOE_ERR_MISMATCH,
+                        "%s was saved with another type of KV cache, or on a device that keeps "
+                        "it in another way; open the model with that one",
+                        in->path);
+    }
+    if (h->n_tokens > engine->context) {
+        return moe_fail(in->err, MOE_ERR_CONTEXT_FULL,
+                        "%s holds %u tokens, more than the context of %u; open the model with a "
+                        "larger context",
+                        in->path, h->n_tokens, engine->context);
+    }
+    const uint64_t *random = h->random_state;
+    moe_error reason;
+    if (h->n_evaluated > h->n_tokens || h->n_sampled > h->n_tokens ||
+        h->n_sampled_pending > h->n_tokens - h->n_evaluated || h->n_sampled_pending > 1 ||
+        h->replay_end > h->n_tokens || h->has_logits > 1 ||
+        (h->has_logits == 1 && h->n_evaluated == 0 && h->replay_end == 0) || h->evaluate_only > 1) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
+    }
+    if ((random[0] | random[1] | random[2] | random[3]) == 0) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the generator's state is 0", in->path);
+    }
+    moe_sampling sampling;
+    if (get_sampling(h, &sampling, &reason) != MOE_OK) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: %.400s", in->path, reason.message);
+    }
+    return MOE_OK;
+}
+
+/* Reads which pages the file has of each group. The session leaves out those that it would have
+ * freed itself: another engine may free fewer, and one with a short context frees none. */
+static int get_first_pages(moe_session_file *in, moe_session *session, uint32_t *in_file)
+{
+    const moe_kv_pool *pool = &session->engine->kv;
+    uint32_t n = session->n_evaluated;
+    int status = get(in, in_file, pool->n_groups * sizeof *in_file);
+    for (uint32_t g = 0; g < pool->n_groups && status == MOE_OK; g++) {
+        const moe_kv_group *group = &pool->groups[g];
+        uint32_t own =
+            group->frees && n > MOE_KV_MARGIN ? moe_kv_first_needed(group, n - MOE_KV_MARGIN) : 0;
+        session->kv.first_page[g] = in_file[g] > own ? in_file[g] : own;
+        if (in_file[g] > moe_kv_first_needed(group, n)) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT,
+                              "%s: keys and values from page %u on are not enough to go on after "
+                              "%u tokens",
+                              in->path, in_file[g], n);
+        }
+    }
+    return status;
+}
+
+static int get_pages(moe_session_file *in, moe_session *session, uint32_t n_evaluated)
+{
+    moe_engine *engine = session->engine;
+    uint32_t first[MOE_KV_GROUPS] = {0};
+    uint32_t n_groups = engine->kv.n_groups;
+    int status = get_first_pages(in, session, first);
+    if (status == MOE_OK) {
+        status = moe_kv_table_reserve(&engine->kv, &session->kv, 0, n_evaluated, in->err);
+    }
+    void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
+    if (page == NULL) {
+        status = moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
+    }
+    for (uint32_t i = 0; i < moe_session_n_entries(engine, n_evaluated) && status == MOE_OK; i++) {
+        size_t bytes = engine->kv.groups[i % n_groups].page_bytes;
+        status = i / n_groups < first[i % n_groups] ? MOE_OK : get(in, page, bytes);
+        if (status == MOE_OK && session->kv.addresses[i] != NULL) {
+            status = engine->device->ops->upload(engine->device, session->kv.addresses[i], page,
+                                                 bytes, in->err);
+        }
+    }
+    free(page);
+    return status;
+}
+
+static int get_state(moe_session_file *in, moe_session *session)
+{
+    moe_engine *engine = session->engine;
+    size_t size = engine->states.state_bytes;
+    if (size == 0 || session->n_evaluated == 0) {
+        return MOE_OK;
+    }
+    void *state = moe_calloc_aligned(size, 1);
+    if (state == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a state");
+    }
+    int status = get(in, state, size);
+    if (status == MOE_OK) {
+        status = moe_state_table_upload(&engine->states, &session->states, state,
+                                        session->n_evaluated, in->err);
+    }
+    free(state);
+    return status;
+}
+
+/* Reads n token ids, and checks each before it is used as an index. */
+static int get_tokens(moe_session_file *in, const moe_engine *engine, uint32_t n, int32_t **tokens)
+{
+    *tokens = moe_calloc(n, sizeof **tokens);
+    if (*tokens == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
+    }
+    int status = get(in, *tokens, n * sizeof **tokens);
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        if ((*tokens)[i] < 0 || (uint32_t)(*tokens)[i] >= engine->config.n_vocab) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: token %u is outside the vocabulary",
+                              in->path, i);
+        }
+    }
+    return status;
+}
+
+/* Reads positions of sampled tokens: ascending, and within the timeline. */
+static int get_sampled(moe_session_file *in, moe_session *s, uint32_t n)
+{
+    s->sampled = moe_calloc(n, sizeof *s->sampled);
+    if (s->sampled == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
+    }
+    int status = get(in, s->sampled, n * sizeof *s->sampled);
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        if (s->sampled[i] >= s->n_tokens || (i > 0 && s->sampled[i] <= s->sampled[i - 1])) {
+            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: no sampled token can stand at %u",
+                              in->path, s->sampled[i]);
+        }
+    }
+    return status;
+}
+
+static int get_logits(moe_session_file *in, moe_session *s)
+{
+    size_t n_vocab = s->engine->config.n_vocab;
+    s->logits = moe_map_pages(n_vocab * sizeof *s->logits);
+    if (s->logits == NULL) {
+        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for logits");
+    }
+    s->has_logits = true;
+    return get(in, s->logits, n_vocab * sizeof *s->logits);
+}
+
+static int skip(moe_session_file *in, uint64_t size)
+{
+    uint8_t bytes[4096];
+    int status = MOE_OK;
+    for (uint64_t done = 0; done < size && status == MOE_OK; done += sizeof bytes) {
+        status = get(in, bytes, size - done < sizeof bytes ? size - done : sizeof bytes);
+    }
+    return status;
+}
+
+static int get_head_pages(moe_session_file *in, moe_head_line *line,
+                          const moe_session_head_header *h)
+{
+    moe_draft_head *head = line->head;
+    void *page = moe_calloc_aligned(h->page_bytes, 1);
+    int status = page != NULL ? moe_head_line_reserve(line, h->n_entries, in->err)
+                              : moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
+    for (uint32_t p = 0; p < moe_kv_pages_of(h->n_entries) && status == MOE_OK; p++) {
+        status = get(in, page, h->page_bytes);
+        status = status == MOE_OK ? head->device->ops->upload(head->device, line->pages[p], page,
+                                                              h->page_bytes, in->err)
+                                  : status;
+    }
+    free(page);
+    return status;
+}
+
+/* A session without a drafting layer, or with another one, does not draft with it; nor does one
+ * whose file has none. */
+static int get_head(moe_session_file *in, const moe_session_header *header, moe_session *s)
+{
+    moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
+    moe_session_head_header h = {.is_behind = 1};
+    int status = header->version == MOE_SESSION_VERSION_WITH_HEAD ? get(in, &h, sizeof h) : MOE_OK;
+    if (line != NULL) {
+        line->is_behind = h.is_behind != 0 && header->n_evaluated > 0;
+    }
+    if (status != MOE_OK || header->version != MOE_SESSION_VERSION_WITH_HEAD) {
+        return status;
+    }
+    if (h.is_behind > 1 || h.n_hidden > MOE_HEAD_ROWS + 1 || h.n_entries > header->n_evaluated ||
+        h.first > h.n_entries || h.row_bytes > UINT32_MAX || h.page_bytes > UINT32_MAX ||
+        (h.is_behind == 0 && (uint64_t)h.first + h.n_hidden != header->n_evaluated)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts of a drafting layer",
+                        in->path);
+    }
+    bool same = line != NULL && h.row_bytes == line->head->config.n_embd * sizeof(float) &&
+                h.page_bytes == line->head->kv.page_bytes;
+    if (!same) {
+        if (line != NULL) {
+            line->is_behind = header->n_evaluated > 0;
+        }
+        return skip(in, h.n_hidden * h.row_bytes + moe_kv_pages_of(h.n_entries) * h.page_bytes);
+    }
+    line->n_entries = h.n_entries;
+    line->first = h.first;
+    line->n_hidden = h.n_hidden;
+    status = get(in, line->hidden, h.n_hidden * h.row_bytes);
+    return status == MOE_OK ? get_head_pages(in, line, &h) : status;
+}
+
+static int get_body(moe_session_file *in, const moe_session_header *h, moe_session *s)
+{
+    int status = moe_session_grant(s, h->n_tokens, h->n_tokens, in->err);
+    if (status == MOE_OK) {
+        status = get_tokens(in, s->engine, h->n_tokens, &s->tokens);
+    }
+    if (status == MOE_OK) {
+        s->n_tokens = s->n_tokens_capacity = h->n_tokens;
+        status = get_sampled(in, s, h->n_sampled);
+    }
+    if (status == MOE_OK) {
+        s->n_sampled = s->n_sampled_capacity = h->n_sampled;
+        s->n_sampled_pending = h->n_sampled_pending;
+        s->n_evaluated = h->n_evaluated;
+        s->replay_end = h->replay_end;
+        status = get_pages(in, s, h->n_evaluated);
+    }
+    if (status == MOE_OK) {
+        status = get_state(in, s);
+    }
+    if (status == MOE_OK && h->has_logits) {
+        status = get_logits(in, s);
+    }
+    status = status == MOE_OK ? get_head(in, h, s) : status;
+    uint64_t expected = XXH3_64bits_digest(in->hash);
+    uint64_t sum = 0;
+    if (status == MOE_OK) {
+        status = get(in, &sum, sizeof sum);
+    }
+    if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
+        status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
+                          in->path);
+    }
+    memcpy(s->sampler.random.state, h->random_state, sizeof s->sampler.random.state);
+    const uint64_t *drawn = h->draft_random_state;
+    if (s->draft != NULL && (drawn[0] | drawn[1] | drawn[2] | drawn[3]) != 0) {
+        memcpy(s->draft->random.state, drawn, sizeof s->draft->random.state);
+    } else if (s->draft != NULL) {
+        moe_session_draft_seed(s->draft, &s->sampler.random);
+    }
+    return status;
+}
+
+static int load_from(moe_session_file *in, moe_session **out, moe_engine *engine)
+{
+    moe_session_header header;
+    int status = get(in, &header, sizeof header);
+    if (status == MOE_OK) {
+        status = check_header(&header, engine, in);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session_options options;
+    moe_session_options_init(&options);
+    status = get_sampling(&header, &options.sampling, in->err);
+    options.evaluate_only = header.evaluate_only != 0;
+    if (status == MOE_OK) {
+        status = moe_session_create(out, engine, &options, in->err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = get_body(in, &header, *out);
+    if (status != MOE_OK) {
+        moe_session_close(out);
+    }
+    return status;
+}
+
+int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens, size_t *n,
+                            moe_error *err)
+{
+    moe_session_header header;
+    if (path == NULL || engine == NULL || tokens == NULL || n == NULL) {
+        return moe_fail_null(err, "moe_session_file_tokens", "path, engine, tokens or n");
+    }
+    *tokens = NULL;
+    *n = 0;
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to read a session's tokens");
+    }
+    XXH3_64bits_reset(hash);
+    moe_session_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
+    int status = in.file != NULL
+                     ? get(&in, &header, sizeof header)
+                     : moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+    status = status == MOE_OK ? check_header(&header, engine, &in) : status;
+    status = status == MOE_OK ? get_tokens(&in, engine, header.n_tokens, tokens) : status;
+    if (status == MOE_OK) {
+        *n = header.n_tokens;
+    } else {
+        free(*tokens);
+        *tokens = NULL;
+    }
+    if (in.file != NULL) {
+        fclose(in.file);
+    }
+    XXH3_freeState(hash);
+    return status;
+}
+
+int moe_session_load(moe_session **out, moe_engine *engine, const char *path, moe_error *err)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (out == NULL || engine == NULL || path == NULL) {
+        return moe_fail_null(err, "moe_session_load", "out, engine or path");
+    }
+    int status = moe_engine_need_model(engine, "a session", err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to load a session");
+    }
+    XXH3_64bits_reset(hash);
+    moe_session_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
+    if (in.file == NULL) {
+        status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+    } else {
+        status = load_from(&in, out, engine);
+        fclose(in.file);
+    }
+    XXH3_freeState(hash);
+    return status;
+}
