@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
+#include "cpu/kernels/delta_rule.h"
 #include "cpu/kernels/router_select.h"
 #include "runtime/base/moe_assert.h"
 
@@ -235,6 +236,18 @@ int moe_cpu_sigmoid_scale(moe_device *device, const float *gate, float *x, uint3
     return MOE_OK;
 }
 
+static void gate_by_softplus(const rows_job *job, const float *gate, float *x)
+{
+    const moe_gating *g = job->gating;
+    if (g->one) {
+        job->cpu->vector.scale(moe_softplus(gate[0]), x, g->n);
+        return;
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        x[i] *= moe_softplus(gate[i]);
+    }
+}
+
 static void gate_range(void *context, uint32_t begin, uint32_t end)
 {
     const rows_job *job = context;
@@ -246,6 +259,8 @@ static void gate_range(void *context, uint32_t begin, uint32_t end)
             job->cpu->vector.silu_mul(gate, x, x, g->n);
         } else if (g->kind == MOE_GATING_SIGMOID) {
             job->cpu->vector.sigmoid_mul(gate, x, x, g->n);
+        } else if (g->kind == MOE_GATING_SOFTPLUS) {
+            gate_by_softplus(job, gate, x);
         } else {
             for (uint32_t i = 0; i < g->n; i++) {
                 x[i] *= gate[i];
@@ -256,7 +271,8 @@ static void gate_range(void *context, uint32_t begin, uint32_t end)
 
 int moe_cpu_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
 {
-    MOE_ASSERT(gating->gate_stride >= gating->n && gating->x_stride >= gating->n);
+    MOE_ASSERT(gating->gate_stride >= (gating->one ? 1 : gating->n));
+    MOE_ASSERT(gating->x_stride >= gating->n);
     MOE_ASSERT(n_rows <= UINT32_MAX);
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);

@@ -7,50 +7,11 @@
  * all tokens in order: each thread has a column, which meets no other column, so the state is read
  * and written once a call. A token is two chains of key_dim fmaf, which nothing may shorten. */
 #include "cuda/kernels/activation.cuh"
-#include "cpu/kernels/delta_rule.h"
+#include "cuda/kernels/softplus.cuh"
 
 #define COLUMNS       MOE_WARP
 #define SHORT_THREADS 128u
 #define NORM_EPS      1e-6f
-#define LN2           0.69314718055994530942
-#define ROOT_HALF     0.70710678118654752440
-
-/* 2 atanh(s) for |s| <= 1/3. */
-__device__ static inline double two_atanh(double s)
-{
-    double square = s * s;
-    double sum = 0.0;
-    for (int i = MOE_SOFTPLUS_TERMS - 1; i >= 0; i--)
-        sum = sum * square + 1.0 / (2 * i + 1);
-    return 2.0 * s * sum;
-}
-
-/* As frexp() for a finite value of at least 1: value = m * 2^exponent with m in [1/2, 1). */
-__device__ static inline double split_exponent(double value, int *exponent)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    *exponent = (int)(bits >> 52) - 1022;
-    bits = (bits & 0xfffffffffffffu) | (uint64_t)1022 << 52;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-__device__ static inline float device_softplus(float x)
-{
-    if (!(x <= 20.0f))
-        return x;
-    double u = moe_device_exp(x);
-    if (u <= 1.0)
-        return (float)two_atanh(u / (2.0 + u));
-    int exponent;
-    double m = split_exponent(1.0 + u, &exponent);
-    if (m < ROOT_HALF) {
-        m *= 2.0;
-        exponent--;
-    }
-    return (float)(exponent * LN2 + two_atanh((m - 1.0) / (m + 1.0)));
-}
 
 __device__ static inline uint32_t channels_of(const moe_delta_rule &d)
 {
@@ -192,7 +153,7 @@ __device__ static inline void compute_gates(const moe_delta_rule &d, const moe_d
         return;
     const float *gates = s.gates + t * s.gates_stride;
     shared->beta[threadIdx.x] = 1.0f / (1.0f + moe_device_exp(-gates[at]));
-    float rate = device_softplus(gates[at + group] + d.dt_bias[head]);
+    float rate = moe_device_softplus(gates[at + group] + d.dt_bias[head]);
     shared->decay[threadIdx.x] = moe_device_exp(d.decay[head] * rate);
 }
 

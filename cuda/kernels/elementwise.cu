@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations of the device contract that work on single elements or rows. */
 #include "cuda/kernels/activation.cuh"
+#include "cuda/kernels/softplus.cuh"
 
 #define THREADS 256u
 
@@ -75,11 +76,13 @@ __global__ __launch_bounds__(THREADS) void moe_gate_rows(moe_gating gating)
     if (i >= gating.n)
         return;
     float *x = gating.x + blockIdx.x * gating.x_stride;
-    float g = gating.gate[blockIdx.x * gating.gate_stride + i];
+    float g = gating.gate[blockIdx.x * gating.gate_stride + (gating.one ? 0 : i)];
     if (gating.kind == MOE_GATING_SILU)
         x[i] = moe_device_silu(g) * x[i];
     else if (gating.kind == MOE_GATING_PLAIN)
         x[i] = g * x[i];
+    else if (gating.kind == MOE_GATING_SOFTPLUS)
+        x[i] = moe_device_softplus(g) * x[i];
     else
         x[i] = moe_device_sigmoid(g) * x[i];
 }

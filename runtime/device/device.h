@@ -246,13 +246,15 @@ typedef struct moe_combine {
 typedef enum moe_gating_kind {
     MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
     MOE_GATING_SILU,    /* g / (1 + exp(-g)) */
-    MOE_GATING_PLAIN    /* g; with MOE_DEVICE_SHORT_CONV */
+    MOE_GATING_PLAIN,   /* g; with MOE_DEVICE_SHORT_CONV */
+    MOE_GATING_SOFTPLUS /* log(1 + exp(g)) */
 } moe_gating_kind;
 
 /* x[row][i] *= f(gate[row][i]); SIGMOID and SILU by sigmoid_mul and silu_mul of
- * cpu/kernels/vector_ops.h. */
+ * cpu/kernels/vector_ops.h, SOFTPLUS by moe_softplus of cpu/kernels/delta_rule.h. */
 typedef struct moe_gating {
     moe_gating_kind kind;
+    bool one;          /* SOFTPLUS: a row has one gate, gate[row][0] */
     const float *gate; /* device, [n_rows] rows of n, gate_stride floats apart */
     size_t gate_stride;
     float *x; /* device, likewise */

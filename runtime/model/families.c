@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+/* The families with the usual forms: RMS norms, SiLU, no windows. */
 #include "runtime/model/families.h"
 
 #include <string.h>
 
-static const moe_family families[] = {
+#include "runtime/model/families_forms.h"
+
+static const moe_family alike[] = {
     {
         .architecture = "llama",
         .name = "Mixtral",
@@ -254,220 +257,29 @@ static const moe_family families[] = {
         .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
         .shared = MOE_SHARED_TENSORS,
     },
-    {
-        .architecture = "gpt-oss",
-        .name = "gpt-oss",
-        .window_period = 2,
-        .attention_sinks = true,
-        .rope = MOE_ROPE_HALVES,
-        .yarn_fractions = true,
-        .ffn_norm = "post_attention_norm.weight",
-        .gate = MOE_GATE_SOFTMAX_SELECTED,
-        .expert_biases = true,
-        .activation = MOE_FF_SWIGLU_CLAMPED,
-    },
-    {
-        .architecture = "llama4",
-        .name = "Llama-4",
-        .qk_norm = MOE_QK_NORM_UNIT,
-        .qk_norm_after_rope = true,
-        .qk_norm_not_of = 128, /* Maverick; no key says so */
-        .window_default = 8192,
-        .window_chunks = true,
-        .rope_in_windows = true,
-        .window_period = 4,
-        .rope = MOE_ROPE_INTERLEAVED,
-        .gate = MOE_GATE_SIGMOID,
-        .gate_scales_input = true,
-        .shared = MOE_SHARED_TENSORS,
-        .keys = MOE_KEY_EVERY | MOE_KEY_TEMPERATURE,
-    },
-    {
-        .architecture = "exaone-moe",
-        .name = "K-EXAONE",
-        .qk_norm = MOE_QK_NORM_HEAD,
-        .rope_in_windows = true,
-        .window_period = 4,
-        .rope = MOE_ROPE_HALVES,
-        .gate = MOE_GATE_SIGMOID,
-        .gate_takes_bias = true,
-        .gate_renormalise = true,
-        .shared = MOE_SHARED_COUNT,
-        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS,
-    },
-    {
-        .architecture = "gemma4",
-        .name = "Gemma-4",
-        .attention_scale = 1,
-        .values_normed = true,
-        .values_optional = true,
-        .qk_norm = MOE_QK_NORM_HEAD,
-        .window_period = 6,
-        .rope = MOE_ROPE_HALVES,
-        .attn_post_norm = "post_attention_norm.weight",
-        .ffn_post_norm = "post_ffw_norm.weight",
-        .layer_scales = true,
-        .embedding_root = true,
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .expert_scales = true,
-        .activation = MOE_FF_GELU,
-        .experts_input = MOE_EXPERTS_OWN_NORM,
-        .experts_norm = "pre_ffw_norm_2.weight",
-        .router_input = MOE_ROUTER_OWN_NORM,
-        .router_root = true,
-        .branches_normed = true,
-        .shared = MOE_SHARED_DENSE,
-        .keys = MOE_KEY_CAPS | MOE_KEY_WINDOW_HEADS,
-    },
-    {
-        .architecture = "phimoe",
-        .name = "Phi-3.5-MoE",
-        .norm = MOE_NORM_MEAN,
-        .rope = MOE_ROPE_HALVES,
-        .gate = MOE_GATE_SPARSE_MIXER,
-        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
-    },
-    {
-        .architecture = "cohere2moe",
-        .name = "Cohere2-MoE",
-        .norm = MOE_NORM_MEAN,
-        .norm_by_key = true,
-        .rope_in_windows = true,
-        .rope_in_dense_lead = true,
-        .window_period = 4,
-        .window_last = true,
-        .rope = MOE_ROPE_INTERLEAVED,
-        .parallel_residual = true,
-        .gate = MOE_GATE_SIGMOID,
-        .branch_scale = 0.5f,
-        .shared = MOE_SHARED_TENSORS,
-        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_SCALES,
-    },
-    {
-        .architecture = "mimo2",
-        .name = "MiMo-V2",
-        .attention_sinks = true,
-        .sinks_optional = true,
-        .rope = MOE_ROPE_HALVES,
-        .gate = MOE_GATE_SIGMOID,
-        .gate_takes_bias = true,
-        .gate_renormalise = true,
-        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_WINDOW_HEADS | MOE_KEY_VALUE_SCALE,
-    },
-    {
-        .architecture = "step35",
-        .name = "Step-3.5",
-        .attention_gate = MOE_ATTENTION_GATE_HEADS,
-        .qk_norm = MOE_QK_NORM_HEAD,
-        .qk_norm_optional = true,
-        .rope = MOE_ROPE_HALVES,
-        .rope_half_outside = true,
-        .gate = MOE_GATE_SIGMOID,
-        .gate_takes_bias = true,
-        .gate_renormalise = true,
-        .shared = MOE_SHARED_TENSORS,
-        .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_WINDOW_HEADS | MOE_KEY_LIMITS,
-    },
-    {
-        .architecture = "mellum",
-        .name = "Mellum-2",
-        .qk_norm = MOE_QK_NORM_HEAD,
-        .window_period = 4,
-        .rope = MOE_ROPE_HALVES,
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .expert_width = MOE_EXPERT_WIDTH_SHARE,
-        .keys = MOE_KEY_WINDOW_HEADS,
-    },
-    {
-        .architecture = "afmoe",
-        .name = "Trinity",
-        .attention_gate = MOE_ATTENTION_GATE_OWN,
-        .qk_norm = MOE_QK_NORM_HEAD,
-        .rope_in_windows = true,
-        .window_period = 4,
-        .rope = MOE_ROPE_HALVES,
-        .attn_post_norm = "post_attention_norm.weight",
-        .ffn_post_norm = "post_ffw_norm.weight",
-        .embedding_root = true,
-        .gate = MOE_GATE_SIGMOID,
-        .gate_takes_bias = true,
-        .shared = MOE_SHARED_COUNT,
-        .keys = MOE_KEY_DENSE_LEAD,
-    },
-    {
-        .architecture = "dbrx",
-        .name = "DBRX",
-        .norm = MOE_NORM_MEAN,
-        .rope = MOE_ROPE_HALVES,
-        .ffn_norm = "attn_output_norm.weight",
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
-        .keys = MOE_KEY_CLAMP_KQV,
-    },
-    {
-        .architecture = "smallthinker",
-        .name = "SmallThinker",
-        .rope_in_windows = true,
-        .window_period = 4,
-        .window_last = true,
-        .rope = MOE_ROPE_HALVES,
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .activation = MOE_FF_RELU,
-        .router_input = MOE_ROUTER_LAYER_INPUT,
-        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
-    },
-    {
-        .architecture = "grok",
-        .name = "Grok",
-        .rope = MOE_ROPE_HALVES,
-        .attn_post_norm = "attn_output_norm.weight",
-        .ffn_post_norm = "post_ffw_norm.weight",
-        .ffn_post_norm_older = "layer_output_norm.weight",
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .embedding_scale = 78.38367176906169f, /* of Grok-1, whose files state none of these */
-        .logit_scale = 0.5773502691896257f,
-        .attention_scale = 0.08838834764831845f,
-        .attention_cap = 30,
-        .router_cap = 30,
-        .activation = MOE_FF_GELU,
-        .branch_scale = 0.70710678f,
-        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
-        .shared = MOE_SHARED_DENSE,
-        .keys = MOE_KEY_SCALES | MOE_KEY_CAPS | MOE_KEY_OUTPUT_SCALE,
-    },
-    {
-        .architecture = "arctic",
-        .name = "Arctic",
-        .rope = MOE_ROPE_INTERLEAVED,
-        .gate = MOE_GATE_SOFTMAX,
-        .gate_renormalise = true,
-        .experts_input = MOE_EXPERTS_LAYER_NORM,
-        .experts_norm = "ffn_norm_exps.weight",
-        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
-        .shared = MOE_SHARED_DENSE,
-    },
 };
+
+#define N_ALIKE (sizeof alike / sizeof alike[0])
 
 size_t moe_family_count(void)
 {
-    return sizeof families / sizeof families[0];
+    return N_ALIKE + moe_n_families_of_forms;
 }
 
 const moe_family *moe_family_at(size_t index)
 {
-    return index < moe_family_count() ? &families[index] : NULL;
+    if (index < N_ALIKE) {
+        return &alike[index];
+    }
+    return index < moe_family_count() ? &moe_families_of_forms[index - N_ALIKE] : NULL;
 }
 
 const moe_family *moe_family_find(const char *architecture)
 {
     for (size_t i = 0; i < moe_family_count(); i++) {
-        if (strcmp(families[i].architecture, architecture) == 0) {
-            return &families[i];
+        const moe_family *family = moe_family_at(i);
+        if (strcmp(family->architecture, architecture) == 0) {
+            return family;
         }
     }
     return NULL;

@@ -86,10 +86,10 @@ static void read_heads(moe_config_reader *r, const moe_model_config *config, uin
 }
 
 /* Limits inside feed-forward layers. They are small numbers or absent. */
-static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer)
+static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer, float absent)
 {
     bool reads = (r->family->keys & MOE_KEY_LIMITS) != 0;
-    float limit = reads ? moe_config_layer_f32(r, suffix, layer, 0) : 0;
+    float limit = reads ? moe_config_layer_f32(r, suffix, layer, absent) : 0;
     if (r->status == MOE_OK && !(limit >= 0 && isfinite(limit))) {
         r->status =
             moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g in layer %" PRIu32 ", not a limit",
@@ -145,10 +145,13 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->window = inside && !chunks ? config->attention_window : 0;
         layer->chunk = inside && chunks ? config->attention_window : 0;
         bool leads = r->family->rope_in_dense_lead && l < config->n_dense_lead;
-        layer->no_rope = no_rope || (windows && r->family->rope_in_windows && !inside && !leads);
+        bool listed = (r->family->keys & MOE_KEY_ROPE_LIST) != 0 &&
+                      moe_config_layer_u32(r, "attention.rope_pattern", l, 1) == 0;
+        layer->no_rope =
+            no_rope || listed || (windows && r->family->rope_in_windows && !inside && !leads);
         layer->window_rope = config->window_rope && inside;
-        layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l);
-        layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l);
+        layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l, r->family->expert_limit);
+        layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l, 0);
         read_heads(r, config, l, inside, &layer->heads);
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }

@@ -147,6 +147,8 @@ static const key_row rows[] = {
             "a scale of attention by position"),
     READ("attention.sliding_window", "how far layers with a window see"),
     READ("attention.sliding_window_pattern", "which layers have the window"),
+    ROW("attention.rope_pattern", MOE_KEY_ROPE_LIST, KEY_NEUTRAL, 1, 1, NULL, NULL,
+        "layers without rotary embedding"),
     ROW("attention.key_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,
         "attention.key_length", "other widths in layers with a window"),
     ROW("attention.value_length_swa", MOE_KEY_WINDOW_HEADS, KEY_NEUTRAL, 0, 0, NULL,

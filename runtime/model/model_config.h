@@ -25,7 +25,7 @@ typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
-/* A sigmoid gate on attention's output. */
+/* A gate on attention's output, a sigmoid or (moe_model_config.gate_softplus) a softplus. */
 typedef enum moe_attention_gate {
     MOE_ATTENTION_GATE_NONE,
     MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
@@ -114,6 +114,7 @@ typedef struct moe_model_config {
     moe_qk_norm_kind qk_norm;
     bool qk_norm_after_rope; /* else before it */
     moe_attention_gate attention_gate;
+    bool gate_softplus;
     float clip_qkv;            /* 0: none */
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */

@@ -12,12 +12,13 @@
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
 #include "runtime/model/families.h"
+#include "runtime/model/families_missing.h"
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
 
 static int fail_unknown(moe_string_view architecture, moe_error *err)
 {
-    char known[640] = "";
+    char known[800] = "";
     char shown[MOE_GGUF_SHOWN];
     for (size_t i = 0; i < moe_family_count(); i++) {
         size_t used = strlen(known);
@@ -47,8 +48,18 @@ static int find_family(moe_model_config *config, const moe_gguf *gguf, const moe
     }
     memcpy(config->architecture, name.data, name.size);
     config->architecture[name.size] = '\0';
+    if (strlen(config->architecture) != name.size) {
+        return fail_unknown(name, err);
+    }
     *family = moe_family_find(config->architecture);
-    if (*family == NULL || strlen(config->architecture) != name.size) {
+    const moe_missing_family *missing = moe_missing_family_find(config->architecture);
+    if (*family == NULL && missing != NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "architecture '%s' (key 'general.architecture'), %s, is not supported: it "
+                        "needs %s",
+                        missing->architecture, missing->name, missing->missing);
+    }
+    if (*family == NULL) {
         return fail_unknown(name, err);
     }
     config->family = (*family)->name;
@@ -254,6 +265,17 @@ static void read_temperature(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* Of families with either, a gate for each head has as many rows as layer 0 has heads. */
+static void read_gate_kind(const moe_config_reader *r, moe_model_config *config)
+{
+    const moe_gguf_tensor *gate = moe_gguf_find_tensor(r->gguf, "blk.0.attn_gate.weight");
+    config->attention_gate = r->family->attention_gate;
+    config->gate_softplus = r->family->gate_softplus;
+    if (r->family->gate_by_width && gate != NULL && gate->dims[1] > config->n_head) {
+        config->attention_gate = MOE_ATTENTION_GATE_OWN;
+    }
+}
+
 static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
@@ -285,7 +307,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         moe_config_u32(r, "attention.sliding_window", r->family->window_default);
     read_temperature(r, config);
     config->attention_sinks = r->family->attention_sinks;
-    config->attention_gate = r->family->attention_gate;
+    read_gate_kind(r, config);
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {
         config->clip_qkv = moe_config_f32(r, "attention.clamp_kqv", 0);
         if (r->status == MOE_OK && config->clip_qkv < 0) {

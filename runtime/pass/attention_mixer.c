@@ -103,17 +103,21 @@ static int gate_values(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_
     if (c->attention_gate == MOE_ATTENTION_GATE_NONE) {
         return MOE_OK;
     }
-    if (c->attention_gate == MOE_ATTENTION_GATE_HEADS) {
-        const moe_weight *gates = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE);
-        return gates->data == NULL
-                   ? MOE_OK
-                   : runner->device->ops->sigmoid_scale(runner->device, b->gate, b->values,
-                                                        (uint32_t)n_heads, h->v_dim, err);
+    bool heads = c->attention_gate == MOE_ATTENTION_GATE_HEADS;
+    if (heads && moe_layer_weight(runner, layer, MOE_LAYER_ATTN_GATE)->data == NULL) {
+        return MOE_OK;
+    }
+    if (heads && !c->gate_softplus) {
+        return runner->device->ops->sigmoid_scale(runner->device, b->gate, b->values,
+                                                  (uint32_t)n_heads, h->v_dim, err);
     }
     bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-    moe_gating gating = {.kind = MOE_GATING_SIGMOID,
+    moe_gating gating = {.kind = c->gate_softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
+                         .one = heads,
                          .gate = joined ? b->gate + h->k_dim : b->gate,
-                         .gate_stride = joined ? 2 * n : n,
+                         .gate_stride = heads    ? 1
+                                        : joined ? 2 * n
+                                                 : n,
                          .x = b->values,
                          .x_stride = n,
                          .n = h->v_dim};

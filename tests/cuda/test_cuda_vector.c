@@ -3,6 +3,7 @@
  * elementwise operations, softmax, the greatest of rows, routing. The kernels' sources run here as
  * they are, on the host, under the emulation of tests/cuda/emulation. */
 #include "cuda/kernels/vector_launch.h"
+#include "cpu/kernels/delta_rule.h"
 #include "tests/kernels/vector_test_util.h"
 
 #define GUARD 0x7fc12345u /* behind every result: nothing may write there */
@@ -205,6 +206,23 @@ static void norms_with_a_mean(void **state)
     }
 }
 
+/* Of each row's elements, then of whole rows. x: rows of stride floats, also the gates. */
+static void check_softplus_gates(const float *x, float *y, float *expected, uint32_t n_rows,
+                                 uint32_t n, uint32_t stride)
+{
+    for (int one = 0; one <= 1; one++) {
+        moe_gating gating = {MOE_GATING_SOFTPLUS, one != 0, x, stride, y, n, n};
+        moe_cuda_copy_rows(NULL, x, stride, y, n, n, n_rows);
+        moe_cuda_gate(NULL, &gating, n_rows);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const float *row = x + (size_t)r * stride;
+            for (uint32_t i = 0; i < n; i++)
+                expected[i] = moe_softplus(row[one ? 0 : i]) * row[i];
+            test_assert_same("softplus gate", "cuda", expected, y + (size_t)r * n, n);
+        }
+    }
+}
+
 static void rows_of_elements(void **state)
 {
     (void)state;
@@ -243,7 +261,7 @@ static void rows_of_elements(void **state)
             test_assert_same("sigmoid_scale", "cuda", expected, y + (size_t)r * n, n);
         }
         for (int kind = MOE_GATING_SIGMOID; kind <= MOE_GATING_SILU; kind++) {
-            moe_gating gating = {(moe_gating_kind)kind, x, N, y, n, n};
+            moe_gating gating = {(moe_gating_kind)kind, false, x, N, y, n, n};
             moe_cuda_copy_rows(NULL, x, N, y, n, n, n_rows);
             moe_cuda_gate(NULL, &gating, n_rows);
             for (uint32_t r = 0; r < n_rows; r++) {
@@ -255,6 +273,7 @@ static void rows_of_elements(void **state)
                 test_assert_same("gate", "cuda", expected, y + (size_t)r * n, n);
             }
         }
+        check_softplus_gates(x, y, expected, n_rows, n, N);
         moe_combine combine = {
             .outs = x, .weights = weights, .n_ranks = 1 + round % RANKS, .n = n, .y = y};
         moe_cuda_combine(NULL, &combine, n_rows);

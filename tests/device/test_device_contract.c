@@ -199,16 +199,23 @@ static void check_gates(moe_device *device)
     fill_values(gate, N_ROWS * 2 * STRIDE, 7);
     fill_values(x, N_ROWS * STRIDE, 8);
     float *device_gate = device_upload(device, gate, sizeof gate);
-    for (int kind = MOE_GATING_SIGMOID; kind <= MOE_GATING_PLAIN; kind++) {
+    for (int kind = MOE_GATING_SIGMOID; kind <= MOE_GATING_SOFTPLUS + 1; kind++) {
         float *device_x = device_upload(device, x, sizeof x);
-        moe_gating gating = {
-            (moe_gating_kind)kind, device_gate + STRIDE, 2 * (size_t)STRIDE, device_x, STRIDE, N};
+        bool one = kind > MOE_GATING_SOFTPLUS;
+        moe_gating gating = {one ? MOE_GATING_SOFTPLUS : (moe_gating_kind)kind,
+                             one,
+                             device_gate + STRIDE,
+                             2 * (size_t)STRIDE,
+                             device_x,
+                             STRIDE,
+                             N};
         assert_int_equal(device->ops->gate(device, &gating, N_ROWS, NULL), MOE_OK);
         assert_int_equal(device->ops->download(device, y, device_x, sizeof y, NULL), MOE_OK);
         for (uint32_t i = 0; i < N_ROWS * STRIDE; i++) {
-            float g = gate[STRIDE + i / STRIDE * 2 * STRIDE + i % STRIDE];
+            float g = gate[STRIDE + i / STRIDE * 2 * STRIDE + (one ? 0 : i % STRIDE)];
             float sigmoid = 1.0f / (1.0f + expf(-g));
-            const float factors[] = {sigmoid, g * sigmoid, g};
+            float softplus = log1pf(expf(g));
+            const float factors[] = {sigmoid, g * sigmoid, g, softplus, softplus};
             float factor = i % STRIDE >= N ? 1.0f : factors[kind];
             assert_true(fabsf(y[i] - factor * x[i]) < 1e-6f);
         }

@@ -12,6 +12,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/model/chat_template_table.h"
 #include "runtime/model/families.h"
+#include "runtime/model/families_missing.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/pretokenizer_rows.h"
 #include "tests/tokenizer/split_names.h"
@@ -33,6 +34,7 @@ static const struct {
     {"deepseek", "deepseek_moe.py"},   {"bailingmoe", "bailing_moe.py"},
     {"bailingmoe2", "bailing_moe.py"}, {"smallthinker", "plain_moe.py"},
     {"grok", "plain_moe.py"},          {"arctic", "plain_moe.py"},
+    {"maple", "plain_moe.py"},
 };
 
 static const char *source;
@@ -107,6 +109,16 @@ static void write_architectures(FILE *out)
         }
         n_without += n == 0;
         fprintf(out, "%s |\n", n == 0 ? " **none**" : "");
+    }
+}
+
+static void write_missing(FILE *out)
+{
+    fprintf(out, "\n| refused by name | models | it would need |\n|---|---|---|\n");
+    for (size_t i = 0; i < moe_missing_family_count(); i++) {
+        const moe_missing_family *missing = moe_missing_family_at(i);
+        fprintf(out, "| `%s` | %s | %s |\n", missing->architecture, missing->name,
+                missing->missing);
     }
 }
 
@@ -267,6 +279,7 @@ int main(int argc, char **argv)
         return 2;
     }
     write_architectures(out);
+    write_missing(out);
     fprintf(out, "\n| | how many | which | equal to |\n|---|---|---|---|\n");
     write_types(out, false, "the `gguf` package's dequantisation");
     write_types(out, true, "`make_shifted.py`, which decodes them by bit streams");

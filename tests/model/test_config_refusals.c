@@ -3,6 +3,10 @@
 #include "tests/model/config_fixture.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "runtime/model/families.h"
+#include "runtime/model/families_missing.h"
 
 /* One key put in (or, without a value, taken out) spoils a valid file. */
 typedef struct refusal {
@@ -25,7 +29,7 @@ static const refusal refusals[] = {
      "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, step35, "
      "mellum, "
      "afmoe, "
-     "dbrx, smallthinker, grok, arctic"},
+     "dbrx, smallthinker, grok, arctic, minimax-m3, granite_swa, laguna, maple"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,
      "this 'llama' model has no experts"},
@@ -54,6 +58,7 @@ static const refusal refusals[] = {
     {"olmoe", "olmoe.attention.clamp_kqv", F32, -1, MOE_ERR_FORMAT, "clamp_kqv' is negative"},
     {"olmoe", "olmoe.attention.scale", F32, -1, MOE_ERR_FORMAT, "attention scale -1"},
     {"llama", "llama.attention.clamp_kqv", F32, 8, MOE_ERR_UNSUPPORTED, "clamp_kqv' is 8"},
+    {"llama", "llama.attention.rope_pattern", U32, 0, MOE_ERR_UNSUPPORTED, "rope_pattern' is 0"},
     {"llama", "llama.logit_scale", F32, 0.5, MOE_ERR_UNSUPPORTED, "logit_scale' is 0.5"},
     {"llama", "llama.expert_group_count", U32, 4, MOE_ERR_UNSUPPORTED, "expert_group_count' is 4"},
     {"llama", "llama.leading_dense_block_count", U32, 1, MOE_ERR_UNSUPPORTED, "leading_dense"},
@@ -150,6 +155,26 @@ static void test_refusals(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
+/* What is known and does not run is refused with what it would need. */
+static void test_missing_families(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < moe_missing_family_count(); i++) {
+        const moe_missing_family *missing = moe_missing_family_at(i);
+        gguf_builder *b = preset("olmoe");
+        moe_model_config config;
+        moe_error err = {""};
+        gb_remove(b, "general.architecture");
+        gb_string(b, "general.architecture", missing->architecture);
+        assert_int_equal(read_config(b, &config, &err), MOE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, missing->name));
+        assert_non_null(strstr(err.message, missing->missing));
+        assert_null(moe_family_find(missing->architecture));
+        gb_free(b);
+    }
+    assert_null(moe_missing_family_at(moe_missing_family_count()));
+}
+
 static void test_group_relations(void **state)
 {
     static const struct {
@@ -188,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_missing_families),
         cmocka_unit_test(test_group_relations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,8 @@ import torch
 import transformers as hf
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForCausalLM
+from transformers.models.minimax_m3_vl.configuration_minimax_m3_vl import MiniMaxM3VLTextConfig
+from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLForCausalLM
 from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
 from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
@@ -18,7 +20,7 @@ from family_cases import FamilyCase, ONE, TIED, WIDE, rope
 
 CONTEXT = 256
 PROMPT_LENGTHS = (24, 72, 150)
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, SPARSE = "sliding_attention", "full_attention", "minimax_m3_sparse"
 
 
 class Dbrx(hf.DbrxForCausalLM):
@@ -74,6 +76,13 @@ def mellum_rope(theta, window_theta, factor):
                                 SLIDING: {"rope_type": "default", "rope_theta": window_theta}}}
 
 
+def laguna_rope(theta, part, factor, **more):
+    scaled = dict(rope_type="yarn", factor=factor, beta_fast=32.0, beta_slow=1.0,
+                  original_max_position_embeddings=64) if factor > 1 else dict(rope_type="default")
+    return {"rope_parameters": {FULL: dict(rope_theta=theta, partial_rotary_factor=part) | scaled | more,
+                                SLIDING: {"rope_type": "default", "rope_theta": 1e4}}}
+
+
 PLAIN = dict(intermediate_size=16, num_experts=6, num_experts_per_tok=2, head_dim=8, rope_theta=1e4)
 FAMILIES = {
     "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM, dict(
@@ -112,6 +121,22 @@ FAMILIES = {
     "grok": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(
         kind="grok", attention_cap=3.0, router_cap=2.0, embedding_scale=6.0, logit_scale=0.5)),
     "arctic": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(kind="arctic", dense_size=32)),
+    "maple": (plain_moe.Config, plain_moe.PlainMoe, PLAIN | dict(
+        kind="maple", num_hidden_layers=4, sliding_window=16, layer_types=[SLIDING] * 3 + [FULL], limit=7.0)),
+    "laguna": (hf.LagunaConfig, hf.LagunaForCausalLM, dict(
+        intermediate_size=48, moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=6,
+        num_experts_per_tok=2, head_dim=8, sliding_window=16, num_hidden_layers=4,
+        num_attention_heads_per_layer=[4, 6, 6, 4], layer_types=[FULL, SLIDING, SLIDING, FULL],
+        moe_routed_scaling_factor=1.7) | laguna_rope(5e5, 0.5, 4.0)),
+    "granite_swa": (hf.GraniteMoeSWAConfig, hf.GraniteMoeSWAForCausalLM, dict(
+        intermediate_size=16, num_experts_per_tok=2, num_local_experts=6, embedding_multiplier=6.0,
+        residual_multiplier=0.4, attention_multiplier=0.25, logits_scaling=3.0, sliding_window=16,
+        num_hidden_layers=4) | rope()),
+    "minimax_m3": (MiniMaxM3VLTextConfig, MiniMaxM3VLForCausalLM, dict(
+        intermediate_size=16, dense_intermediate_size=48, shared_intermediate_size=16, num_local_experts=6,
+        num_experts_per_tok=2, head_dim=16, index_n_heads=2, index_head_dim=16, index_block_size=16,
+        layer_types=[FULL, SPARSE], mlp_layer_types=["dense", "sparse"], routed_scaling_factor=2.0)
+        | rope(5e6, partial_rotary_factor=0.5)),
 }
 
 LONG = [1.0, 1.5, 2.0, 4.0]
@@ -188,7 +213,38 @@ CASES = [
         hidden_size=48, dense_size=48, num_experts=9, num_experts_per_tok=1, num_hidden_layers=1), 482),
     FamilyCase("arctic-tied", "arctic", "arctic", TIED | dict(
         num_key_value_heads=4, num_experts=5, num_experts_per_tok=3), 483),
+    FamilyCase("maple", "maple", "maple", {}, 501),
+    FamilyCase("maple-page", "maple", "maple", WIDE | TIED | dict(
+        sliding_window=70, num_experts=9, num_experts_per_tok=3, num_hidden_layers=2,
+        layer_types=[FULL, SLIDING], limit=0.4), 502),
+    FamilyCase("maple-windows", "maple", "maple", dict(
+        sliding_window=5, head_dim=16, num_hidden_layers=2, layer_types=[SLIDING] * 2, limit=1.5,
+        num_experts_per_tok=1), 503),
+    FamilyCase("laguna", "laguna", "laguna", {}, 511),
+    FamilyCase("laguna-page", "laguna", "laguna", dict(
+        sliding_window=70, num_hidden_layers=2, layer_types=[SLIDING, FULL], mlp_layer_types=["sparse"] * 2,
+        num_attention_heads_per_layer=[6, 2], num_experts=9, num_experts_per_tok=3, moe_routed_scaling_factor=1.0)
+        | laguna_rope(1e5, 1.0, 2.0, attention_factor=1.0), 512),
+    FamilyCase("laguna-full", "laguna", "laguna", TIED | dict(
+        gating="per-element", num_hidden_layers=3, layer_types=[FULL] * 3, num_attention_heads_per_layer=None,
+        mlp_layer_types=["dense", "dense", "sparse"], shared_expert_intermediate_size=16, head_dim=16)
+        | laguna_rope(1e4, 0.5, 1.0), 513),
+    FamilyCase("granite-swa", "granite_swa", "granite_swa", {}, 521),
+    FamilyCase("granite-swa-page", "granite_swa", "granite_swa", WIDE | dict(
+        sliding_window=70, num_hidden_layers=3, layer_types=[SLIDING, FULL, SLIDING], hidden_size=48,
+        layer_rope_theta=[1e4, 0, 1e4], num_local_experts=9, num_experts_per_tok=3), 522),
+    FamilyCase("granite-swa-tied", "granite_swa", "granite_swa", TIED | dict(
+        sliding_window=3, num_hidden_layers=2, layer_types=[SLIDING] * 2, layer_rope_theta=[0, 1e4],
+        num_local_experts=5, logits_scaling=1.25, embedding_multiplier=3.0), 523),
+    FamilyCase("minimax-m3", "minimax-m3", "minimax_m3", {}, 531),
+    FamilyCase("minimax-m3-heads", "minimax-m3", "minimax_m3", WIDE | dict(
+        layer_types=[SPARSE, SPARSE], mlp_layer_types=["sparse"] * 2, num_local_experts=9,
+        num_experts_per_tok=3, routed_scaling_factor=1.0), 532),
+    FamilyCase("minimax-m3-clamped", "minimax-m3", "minimax_m3", dict(
+        head_dim=8, mlp_layer_types=["dense"] * 2 + ["sparse"] * 1, num_hidden_layers=3,
+        layer_types=[FULL, FULL, SPARSE]) | rope(1e4), 533),
 ]
+LOUD = ("maple", "minimax-m3-clamped")   # experts' products reach the limit of 7
 
 
 def adjust(model, case):
@@ -205,6 +261,10 @@ def adjust(model, case):
                 p.copy_((0.4 * drawn - 0.2).bfloat16().float())
             elif name.endswith(("mlp.w2", "Wqkv.weight")):
                 p.mul_(2.0)
+            elif case.name in LOUD and ("gate_up" in name or "up_proj" in name):
+                p.mul_(5.0)
+            elif case.name in LOUD and "down_proj" in name:
+                p.mul_(0.1)
             elif case.arch == "phimoe" and name.endswith("router.weight"):
                 p.mul_(3.0)       # so that the best experts are seldom near each other
     return model

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Writes the models of form_cases.py as GGUF under llama.cpp's names and conventions: what the other
-scripts do not know. Norms of Step-3.5 are stored as 1 + their weight."""
+scripts do not know. Norms of Step-3.5 and MiniMax-M3 are stored as 1 + their weight."""
 import math
 import re
 
@@ -44,6 +44,19 @@ NAMES = {
         "ffn.router.layer": "ffn_gate_inp"},
 }
 PLAIN = ATTENTION | DENSE | {"router": "ffn_gate_inp", "ffn_norm": "ffn_norm"}
+NAMES |= {
+    "maple": PLAIN,
+    "laguna": ATTENTION | DENSE | SHARED | {
+        "self_attn.g_proj": "attn_gate", "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"},
+    "granite_swa": ATTENTION | {
+        "post_attention_layernorm": "ffn_norm", "block_sparse_moe.router.layer": "ffn_gate_inp",
+        "block_sparse_moe.router": "ffn_gate_inp"},
+    "minimax-m3": ATTENTION | DENSE | SHARED | {
+        "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp",
+        "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"} | {
+        f"self_attn.indexer.{part}_{kind}": f"indexer.{part}_{kind}" for part in "qk" for kind in ("proj", "norm")},
+}
 NAMES |= {"smallthinker": PLAIN, "arctic": PLAIN | {"experts_norm": "ffn_norm_exps"},
           "grok": PLAIN | {"attn_post_norm": "attn_output_norm", "ffn_post_norm": "post_ffw_norm"}}
 GLOBALS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -60,6 +73,12 @@ def dbrx_expert(name, weight, c):
 
 
 def layer_tensors(name, weight, case, c):
+    if case.arch == "granite_swa" and name.endswith("experts.gate_up_proj"):
+        return {"ffn_gate_up_exps.weight": weight}
+    if name.endswith("gate_up_proj.weight"):   # of dense networks and shared experts
+        gate, up = np.split(weight, 2)
+        ending = "_shexp" if "shared" in name else ""
+        return {f"ffn_gate{ending}.weight": gate, f"ffn_up{ending}.weight": up}
     if name.endswith("experts.gate_up_proj"):
         gate, up = np.split(weight, 2, axis=1)
         return {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up}
@@ -71,7 +90,7 @@ def layer_tensors(name, weight, case, c):
     if name in names:
         return {names[name]: weight}
     stem, kind = name.rsplit(".", 1)
-    if case.arch == "arctic" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+    if case.arch in ("arctic", "granite_swa") and stem in ("self_attn.q_proj", "self_attn.k_proj"):
         weight = permute_rows(weight, c.num_attention_heads if "q_proj" in stem else c.num_key_value_heads)
     return {f"{names[stem]}.{kind}": weight}
 
@@ -80,7 +99,7 @@ def tensors(model, case):
     c, out, layers = model.config, {}, {}
     for name, value in model.state_dict().items():
         weight = value.float().numpy()
-        if case.arch == "step35" and name.endswith("norm.weight"):
+        if case.arch in ("step35", "minimax-m3") and name.endswith("norm.weight"):
             weight = weight + 1
         if name in GLOBALS:
             if not (name == "lm_head.weight" and case.tied):
@@ -300,6 +319,80 @@ def add_grok(writer, c):
     writer.add_logit_scale(c.logit_scale)
 
 
+def add_maple(writer, c):
+    add_plain(writer, c)
+    writer.add_expert_feed_forward_length(c.intermediate_size)
+    writer.add_sliding_window(c.sliding_window)
+    writer.add_sliding_window_pattern([kind == SLIDING for kind in c.layer_types])
+    if c.limit != 7:
+        writer.add_swiglu_clamp_exp([c.limit] * c.num_hidden_layers)
+
+
+def add_laguna(writer, c):
+    full, windows = c.rope_parameters[FULL], [kind == SLIDING for kind in c.layer_types]
+    writer.add_head_count(c.num_attention_heads_per_layer)
+    writer.add_head_count_kv(c.num_key_value_heads)
+    writer.add_key_length(c.head_dim)
+    writer.add_value_length(c.head_dim)
+    writer.add_rope_dimension_count(int(c.head_dim * full["partial_rotary_factor"]))
+    writer.add_rope_freq_base(full["rope_theta"])
+    if full["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(full["factor"])
+        writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+        if "attention_factor" in full:
+            writer.add_float32("laguna.rope.scaling.yarn_attn_factor", full["attention_factor"])
+    if any(windows):
+        writer.add_rope_dimension_count_swa(c.head_dim)
+        writer.add_rope_freq_base_swa(c.rope_parameters[SLIDING]["rope_theta"])
+        writer.add_sliding_window(c.sliding_window)
+        writer.add_sliding_window_pattern(windows)
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.num_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
+    writer.add_expert_weights_norm(True)
+    writer.add_expert_weights_scale(c.moe_routed_scaling_factor)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_leading_dense_block_count(c.mlp_layer_types.index("sparse"))
+
+
+def add_granite_swa(writer, c):
+    family_gguf.add_attention(writer, c)
+    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    writer.add_embedding_scale(c.embedding_multiplier)
+    writer.add_residual_scale(c.residual_multiplier)
+    writer.add_attention_scale(c.attention_multiplier)
+    writer.add_logit_scale(c.logits_scaling)
+    writer.add_sliding_window(c.sliding_window)
+    writer.add_sliding_window_pattern([kind == SLIDING for kind in c.layer_types])
+    if 0 in c.layer_rope_theta:
+        writer.add_array("granite_swa.attention.rope_pattern", [theta != 0 for theta in c.layer_rope_theta])
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.num_local_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+
+
+def add_minimax_m3(writer, c):
+    family_gguf.add_attention(writer, c)
+    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    writer.add_feed_forward_length(c.dense_intermediate_size)
+    writer.add_expert_count(c.num_local_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_feed_forward_length(c.intermediate_size)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_weights_scale(c.routed_scaling_factor)
+    writer.add_expert_weights_norm(True)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_leading_dense_block_count(c.mlp_layer_types.index("sparse"))
+    writer.add_indexer_head_count(c.index_n_heads)
+    writer.add_indexer_key_length(c.index_head_dim)
+    writer.add_indexer_top_k(c.index_topk_blocks)
+    writer.add_uint32("minimax-m3.attention.indexer.block_size", c.index_block_size)
+    writer.add_uint32("minimax-m3.attention.indexer.local_blocks", c.index_local_blocks)
+
+
 def write(path, model, case):
     c = model.config
     writer = gguf.GGUFWriter(str(path), case.arch)
@@ -313,7 +406,7 @@ def write(path, model, case):
         writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    globals()[f"add_{case.arch}"](writer, c)
+    globals()[f"add_{case.arch.replace('-', '_')}"](writer, c)
     family_gguf.add_vocabulary(writer, c.vocab_size)
     for name, array in tensors(model, case).items():
         writer.add_tensor(name, np.ascontiguousarray(array, np.float32))

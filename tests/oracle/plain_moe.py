@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""SmallThinker, Grok and Arctic in plain torch, for the oracles.
+"""SmallThinker, Grok, Arctic and Maple in plain torch, for the oracles.
 
 `transformers` has no class for them, so this follows the models' published code. All: RMS norms, heads of a
 stated size, rotary embedding of pairs (i, i + n / 2), softmax routing whose picks' weights sum to one.
@@ -10,6 +10,8 @@ a window.
 Grok: embeddings and logits are scaled; attention's scores are capped by 30 tanh(s / 30), the router's logits
 likewise, the final ones where the configuration says so; GELU by its tanh formula; a norm behind attention and
 one behind the experts; Grok-2 has a dense network beside the experts, and their sum is divided by sqrt(2).
+Maple: norms of each head's query and key; layers of a list have a window, the others no positions; in the
+experts silu(gate) ends at a limit, and up at the limit on both sides.
 Arctic: a dense network behind attention, as wide as the embedding; the routed experts read a norm of the
 layer's input, before attention, and both are added to the residual stream.
 """
@@ -26,9 +28,11 @@ class Config(SimpleNamespace):
     def __init__(self, **fields):
         super().__init__(**(dict(kind="", attention_scale=None, attention_cap=0, router_cap=0, logit_cap=0,
                                  embedding_scale=1.0, logit_scale=1.0, sliding_window=0, sigmoid=False,
-                                 dense_size=0) | fields))
+                                 dense_size=0, layer_types=None, limit=0.0) | fields))
 
     def sees_everything(self, index):
+        if self.layer_types:
+            return self.layer_types[index] == "full_attention"
         return self.kind != "smallthinker" or not self.sliding_window or index % 4 == 0
 
 
@@ -44,6 +48,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=False)
         self.v_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=False)
         self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=False)
+        if c.kind == "maple":
+            self.q_norm, self.k_norm = (Norm(c.head_dim, c.rms_norm_eps) for _ in range(2))
 
     def turn(self, x):
         """x: [heads][rows][head_dim]"""
@@ -57,6 +63,8 @@ class Attention(nn.Module):
         c, rows = self.c, len(x)
         q, k, v = (p(x).view(rows, -1, c.head_dim).transpose(0, 1)
                    for p in (self.q_proj, self.k_proj, self.v_proj))
+        if c.kind == "maple":
+            q, k = self.q_norm(q), self.k_norm(k)
         if not (self.full and c.sliding_window):
             q, k = self.turn(q), self.turn(k)
         repeats = c.num_attention_heads // c.num_key_value_heads
@@ -89,13 +97,16 @@ class Experts(nn.Module):
     def __init__(self, c):
         super().__init__()
         n, f, e = c.num_experts, c.intermediate_size, c.hidden_size
-        self.act = activation(c)
+        self.act, self.limit = activation(c), c.limit
         self.gate_up_proj = nn.Parameter(torch.zeros(n, 2 * f, e))
         self.down_proj = nn.Parameter(torch.zeros(n, e, f))
 
     def one(self, x, expert):
         gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, -1)
-        return F.linear(self.act(gate) * up, self.down_proj[expert])
+        gate = self.act(gate)
+        if self.limit:
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return F.linear(gate * up, self.down_proj[expert])
 
     def forward(self, x, logits, c):
         logits = capped(logits, c.router_cap)
@@ -129,6 +140,8 @@ class Layer(nn.Module):
         normed = self.ffn_norm(x)
         if c.kind == "smallthinker":
             return x + self.experts(normed, self.router(entered), c)
+        if c.kind == "maple":
+            return x + self.experts(normed, self.router(normed), c)
         if c.kind == "arctic":
             early = self.experts_norm(entered)
             return x + self.mlp(normed) + self.experts(early, self.router(early), c)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* A model family as a row of data: how its metadata sets the dials of model_config.h. If code would
+ * have to ask for a family's name, a column is missing here. */
+#ifndef MOE_MODEL_FAMILY_H
+#define MOE_MODEL_FAMILY_H
+
+#include "runtime/model/model_config.h"
+
+/* Where the width of an expert comes from if expert_feed_forward_length is absent. */
+typedef enum moe_expert_width_rule {
+    MOE_EXPERT_WIDTH_STATED,       /* nowhere: the key is required */
+    MOE_EXPERT_WIDTH_FEED_FORWARD, /* feed_forward_length */
+    MOE_EXPERT_WIDTH_SHARE         /* feed_forward_length / expert_used_count */
+} moe_expert_width_rule;
+
+typedef enum moe_shared_rule {
+    MOE_SHARED_NONE,
+    MOE_SHARED_COUNT,   /* expert_shared_count experts of the routed experts' width */
+    MOE_SHARED_TENSORS, /* as wide as the file's tensors are, if it has any; no gate */
+    MOE_SHARED_DENSE,   /* likewise, by the names of a dense layer's tensors */
+    MOE_SHARED_GATED    /* one of expert_shared_feed_forward_length, behind a sigmoid gate */
+} moe_shared_rule;
+
+/* Metadata that some families use. In a file of a family without the flag, a value that would
+ * change the result is refused. */
+typedef enum moe_family_keys {
+    MOE_KEY_CLAMP_KQV = 1 << 0,   /* attention.clamp_kqv */
+    MOE_KEY_DENSE_LEAD = 1 << 1,  /* leading_dense_block_count; absent: as the tensors are */
+    MOE_KEY_GROUPS = 1 << 2,      /* expert_group_count, expert_group_used_count */
+    MOE_KEY_YARN_LOG = 1 << 3,    /* rope.scaling.yarn_log_multiplier, 0.1 * mscale_all_dim */
+    MOE_KEY_SCALES = 1 << 4,      /* embedding_scale, residual_scale, logit_scale */
+    MOE_KEY_EVERY = 1 << 5,       /* interleave_moe_layer_step */
+    MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
+                                   * position */
+    MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
+    MOE_KEY_INDEXER = 1 << 7, /* attention.indexer.*: attention is dense, indexers are not run */
+    MOE_KEY_CAPS = 1 << 9,    /* {attn,final,router}_logit_softcapping */
+    /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
+     * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
+    MOE_KEY_WINDOW_HEADS = 1 << 10,
+    MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
+    MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
+    MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    MOE_KEY_ROPE_LIST = 1 << 14     /* attention.rope_pattern: the layers with rotary embedding */
+} moe_family_keys;
+
+typedef struct moe_family {
+    const char *architecture; /* general.architecture */
+    const char *name;         /* for people */
+    moe_norm_kind norm;
+    bool norm_by_key; /* MOE_NORM_RMS if the file has its constant */
+    moe_attention_kind attention;
+    float attention_scale; /* when attention.scale is absent; 0: 1 / sqrt(key length) */
+    bool values_normed;
+    bool values_optional;
+    moe_qk_norm_kind qk_norm;
+    bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
+    bool qk_norm_after_rope; /* else before it */
+    uint32_t qk_norm_not_of; /* models with this many experts have no QK-norm; 0: all have it */
+    uint32_t window_default; /* when attention.sliding_window is absent */
+    bool window_chunks;      /* the window is a chunk; queries of layers without it may be scaled */
+    bool rope_in_windows;    /* layers without a window have no rotary embedding */
+    uint32_t window_period;  /* period of layers with a window, of which the last has none; 0: all
+                              * have it */
+    bool window_last;        /* the first layer of a period has none, not the last */
+    bool attention_sinks;
+    moe_attention_gate attention_gate;
+    bool gate_by_width; /* ... of OWN and HEADS that which the tensor's rows tell */
+    bool gate_softplus; /* ... by softplus, not by a sigmoid */
+    bool sinks_optional;
+    moe_recurrence_kind recurrence;
+    bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
+    moe_rope_kind rope;
+    bool no_rope;            /* positions count only through states */
+    bool rope_if_finetuned;  /* likewise if rope.scaling.finetuned is false */
+    bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */
+    bool yarn_fractions;
+    bool rope_half_outside;  /* layers without a window turn half as many elements as those with one
+                              */
+    const char *output_norm; /* the tensor before the head; NULL: output_norm.weight */
+    const char *ffn_norm;    /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
+    const char *attn_post_norm; /* NULL: none */
+    const char *ffn_post_norm;
+    const char *ffn_post_norm_older; /* its name in older files; NULL: none */
+    bool parallel_residual;
+    bool layer_scales;
+    bool embedding_root;                /* embeddings are multiplied by sqrt(n_embd) */
+    moe_gate_kind gate;                 /* when expert_gating_func is absent */
+    bool gate_takes_bias;               /* `gate` holds for files with selection biases, too */
+    bool gate_renormalise;              /* when expert_weights_norm is absent */
+    bool logit_divisor;                 /* logits are divided by logit_scale, not multiplied */
+    float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
+    float attention_cap, router_cap;    /* likewise; 0: none */
+    float expert_limit;                 /* likewise; swiglu_clamp_exp, 0: none */
+    bool expert_biases;
+    bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
+    bool expert_scales;
+    moe_ff_activation activation;
+    moe_experts_input experts_input;
+    const char *experts_norm;
+    moe_router_input router_input;
+    bool router_root; /* the router's logits are divided by sqrt(n_embd) */
+    bool branches_normed;
+    float branch_scale; /* 0: 1 */
+    moe_expert_width_rule expert_width;
+    moe_shared_rule shared;
+    unsigned keys; /* moe_family_keys */
+    /* Older files have no expert_gating_func. One with a sigmoid gate and normalised weights is
+     * recognised by biases for the choice of experts, or by this shape; 0: there are none. */
+    uint32_t sigmoid_n_layer;
+    uint32_t sigmoid_n_expert;
+} moe_family;
+
+/* Layers with a state are those without heads of keys, of which there is a list. */
+static inline bool moe_family_lists_states(const moe_family *family)
+{
+    return family->recurrence > MOE_RECURRENCE_DELTA;
+}
+
+#endif
