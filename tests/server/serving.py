@@ -9,6 +9,9 @@ import socket
 import subprocess
 import threading
 
+# Under sanitizers meson.build asks for small tests: a slice of the texts and of the clients.
+SMALL = os.environ.get("MOE_TEST_SIZE") == "small" and "MOE_TEST_WHOLE" not in os.environ
+
 # A chat template in the form of Hermes and Qwen, with tools.
 HERMES = """{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for m in messages -%}
 <|im_start|>{{ m.role }}

@@ -8,11 +8,11 @@ import os
 import sys
 import tempfile
 
-from serving import Server
+from serving import SMALL, Server
 
 command, model, folder = sys.argv[1:4]
 only = sys.argv[4:]
-if not only and os.environ.get("MOE_TEST_SIZE") == "small" and "MOE_TEST_WHOLE" not in os.environ:
+if not only and SMALL:
     only = ["qwen3", "qwen3-coder", "deepseek-v3.1", "mistral-nemo"]  # under sanitizers, four forms
 failed = 0
 n_checks = 0
