@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Products by the matrix units with weights that are points of codebooks, with ternary ones and
- * with NVFP4. */
+/* Products by the matrix units with weights that are points of codebooks. */
 #include "cuda/kernels/matrix_product.cuh"
 #include "cuda/kernels/weight_point_slices.cuh"
 
@@ -22,21 +21,6 @@ bool moe_cuda_matrix_points(moe_cuda_stream stream, const moe_cuda_products &job
         return true;
     case MOE_DTYPE_IQ3_S:
         launch_matrix_type<MOE_DTYPE_IQ3_S>(stream, job, max_rows);
-        return true;
-    case MOE_DTYPE_IQ1_S:
-        launch_matrix_type<MOE_DTYPE_IQ1_S>(stream, job, max_rows);
-        return true;
-    case MOE_DTYPE_IQ1_M:
-        launch_matrix_type<MOE_DTYPE_IQ1_M>(stream, job, max_rows);
-        return true;
-    case MOE_DTYPE_TQ1_0:
-        launch_matrix_type<MOE_DTYPE_TQ1_0>(stream, job, max_rows);
-        return true;
-    case MOE_DTYPE_TQ2_0:
-        launch_matrix_type<MOE_DTYPE_TQ2_0>(stream, job, max_rows);
-        return true;
-    case MOE_DTYPE_NVFP4:
-        launch_matrix_type<MOE_DTYPE_NVFP4>(stream, job, max_rows);
         return true;
     default:
         return false;

@@ -360,5 +360,7 @@ bool moe_cuda_matrix_blocks256(moe_cuda_stream stream, const moe_cuda_products &
                                const uint32_t *max_rows);
 bool moe_cuda_matrix_points(moe_cuda_stream stream, const moe_cuda_products &job,
                             const uint32_t *max_rows);
+bool moe_cuda_matrix_ternary(moe_cuda_stream stream, const moe_cuda_products &job,
+                             const uint32_t *max_rows);
 
 #endif

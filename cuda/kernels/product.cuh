@@ -370,5 +370,7 @@ bool moe_cuda_product_blocks256(moe_cuda_stream stream, const moe_cuda_products 
                                 uint32_t warps, const uint32_t *max_rows);
 bool moe_cuda_product_points(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
                              const uint32_t *max_rows);
+bool moe_cuda_product_ternary(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
+                              const uint32_t *max_rows);
 
 #endif

@@ -119,11 +119,13 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
     uint32_t warps_a_block = warps >= MANY_WARPS ? MAX_WARPS : 1;
     if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows) &&
-        !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows))
-        moe_cuda_product_points(stream, job, warps_a_block, max_rows);
+        !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows) &&
+        !moe_cuda_product_points(stream, job, warps_a_block, max_rows))
+        moe_cuda_product_ternary(stream, job, warps_a_block, max_rows);
     if (!moe_cuda_matrix_blocks32(stream, job, max_rows + TILE16_CLASS) &&
-        !moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS))
-        moe_cuda_matrix_points(stream, job, max_rows + TILE16_CLASS);
+        !moe_cuda_matrix_blocks256(stream, job, max_rows + TILE16_CLASS) &&
+        !moe_cuda_matrix_points(stream, job, max_rows + TILE16_CLASS))
+        moe_cuda_matrix_ternary(stream, job, max_rows + TILE16_CLASS);
 }
 
 static moe_cuda_products products_of(const moe_weight *weight)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Products with weights that are points of codebooks, with ternary ones and with NVFP4. */
+/* Products with weights that are points of codebooks. */
 #include "cuda/kernels/product.cuh"
 #include "cuda/kernels/weight_points.cuh"
 
@@ -21,21 +21,6 @@ bool moe_cuda_product_points(moe_cuda_stream stream, const moe_cuda_products &jo
         return true;
     case MOE_DTYPE_IQ3_S:
         launch_product_type<MOE_DTYPE_IQ3_S>(stream, job, warps, max_rows);
-        return true;
-    case MOE_DTYPE_IQ1_S:
-        launch_product_type<MOE_DTYPE_IQ1_S>(stream, job, warps, max_rows);
-        return true;
-    case MOE_DTYPE_IQ1_M:
-        launch_product_type<MOE_DTYPE_IQ1_M>(stream, job, warps, max_rows);
-        return true;
-    case MOE_DTYPE_TQ1_0:
-        launch_product_type<MOE_DTYPE_TQ1_0>(stream, job, warps, max_rows);
-        return true;
-    case MOE_DTYPE_TQ2_0:
-        launch_product_type<MOE_DTYPE_TQ2_0>(stream, job, warps, max_rows);
-        return true;
-    case MOE_DTYPE_NVFP4:
-        launch_product_type<MOE_DTYPE_NVFP4>(stream, job, warps, max_rows);
         return true;
     default:
         return false;
