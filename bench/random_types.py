@@ -25,7 +25,13 @@ TYPES = {"IQ2_XXS": (16, 256, 66, 0, 6e-4), "IQ2_XS": (17, 256, 74, 0, 6e-4),
          "IQ3_S": (21, 256, 110, 0, 2e-4), "IQ1_S": (19, 256, 50, 0, 4e-3),
          "IQ1_M": (29, 256, 56, None, 4e-3), "TQ1_0": (34, 256, 54, 52, 2e-2),
          "TQ2_0": (35, 256, 66, 64, 2e-2), "NVFP4": (40, 64, 36, None, 0),
-         "Q2_K": (10, 256, 84, 80, 2e-3), "Q4_K": (12, 256, 144, 0, 2e-4),
+         "F32": (0, 1, 4, None, 0), "F16": (1, 1, 2, None, 0), "BF16": (30, 1, 2, None, 0),
+         "Q4_0": (2, 32, 18, 0, 5e-3), "Q4_1": (3, 32, 20, 0, 5e-3), "Q5_0": (6, 32, 22, 0, 3e-3),
+         "Q5_1": (7, 32, 24, 0, 3e-3), "Q8_0": (8, 32, 34, 0, 4e-4), "MXFP4": (39, 32, 17, None, 0),
+         "Q2_K": (10, 256, 84, 80, 2e-3), "Q3_K": (11, 256, 110, 108, 5e-4),
+         "Q4_K": (12, 256, 144, 0, 2e-4), "Q5_K": (13, 256, 176, 0, 1e-4),
+         "Q6_K": (14, 256, 210, 208, 2e-5), "IQ4_NL": (20, 32, 18, 0, 5e-4),
+         "IQ4_XS": (23, 256, 136, 0, 2e-5),
          "IQ2_K": (137, 256, 76, 0, 3e-4), "IQ3_K": (138, 256, 110, 0, 1e-4),
          "IQ4_K": (139, 256, 144, 0, 3e-5), "IQ5_K": (140, 256, 176, 0, 3e-5),
          "IQ6_K": (141, 256, 212, 0, 1e-5), "IQ4_KS": (144, 256, 136, None, 1e-5),
@@ -42,13 +48,18 @@ def random_pool(name: str, rng: random.Random) -> bytes:
     if at is not None:
         pool[at::size] = bytes([low]) * POOL_BLOCKS
         pool[at + 1::size] = bytes([high]) * POOL_BLOCKS
-    if name in ("Q2_K", "Q4_K"):  # the minima's scale
+    if name in ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"):  # the minima's scale
         pool[at + 2::size] = bytes([low]) * POOL_BLOCKS
         pool[at + 3::size] = bytes([high]) * POOL_BLOCKS
     if name == "IQ1_M":  # a nibble in each of four bytes
         for i, nibble in enumerate((low & 15, low >> 4, high & 15, high >> 4)):
             where = slice(49 + 2 * i, None, size)
             pool[where] = bytes(b & 15 | nibble << 4 for b in pool[where])
+    if name in ("F32", "F16", "BF16"):  # the exponent is that of 2^-7, about
+        mask, exponent = (0x83, 0x20) if name == "F16" else (0x80, 0x3c)
+        pool[size - 1::size] = bytes(b & mask | exponent for b in pool[size - 1::size])
+    if name == "MXFP4":
+        pool[::size] = bytes(rng.randrange(116, 121) for _ in range(POOL_BLOCKS))
     if name == "NVFP4":
         for i in range(4):
             pool[i::size] = bytes(rng.randrange(8, 32) for _ in range(POOL_BLOCKS))

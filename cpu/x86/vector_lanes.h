@@ -7,9 +7,9 @@
 #ifndef MOE_X86_VECTOR_LANES_H
 #define MOE_X86_VECTOR_LANES_H
 
-#include "cpu/kernels/kv_half.h"
 #include "cpu/kernels/vector_ops.h"
 #include "cpu/kernels/vector_reference.h"
+#include "cpu/x86/kv_lanes.h"
 #include "cpu/x86/pairs_lanes.h"
 
 static float dot_lanes(const float *a, const float *b, uint32_t n)
@@ -242,98 +242,6 @@ static uint32_t argmax_lanes(const float *x, uint32_t n)
         if (x[i] == max)
             return i;
     return 0;
-}
-
-static void store_q8_block(const float *x, uint8_t *block)
-{
-    uint32_t top = l16_max_abs_bits(x);
-    float amax;
-    memcpy(&amax, &top, sizeof(amax));
-    uint16_t half = moe_float_to_half(amax / 127.0f);
-    if ((half & 0x7c00u) == 0x7c00u) {
-        half = MOE_KV_Q8_NAN;
-        memcpy(block, &half, sizeof(half));
-        memset(block + 2, 0, MOE_KV_Q8_BLOCK);
-        return;
-    }
-    memcpy(block, &half, sizeof(half));
-    float d = moe_half_to_float(half);
-    l16 id = l16_set(d > 0.0f ? 1.0f / d : 0.0f);
-    l16_store_int8(block + 2, l16_mul(l16_load(x), id));
-    l16_store_int8(block + 18, l16_mul(l16_load(x + 16), id));
-}
-
-static void store_f16(const float *x, uint8_t *row, uint32_t n)
-{
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store_half(row + 2 * (size_t)i, l16_load(x + i));
-    if (rest > 0) {
-        uint8_t part[32];
-        l16_store_half(part, l16_load_part(x + whole, rest));
-        memcpy(row + 2 * (size_t)whole, part, 2 * (size_t)rest);
-    }
-}
-
-static void kv_store_lanes(moe_kv_type type, const float *x, void *row, uint32_t n)
-{
-    uint8_t *out = row;
-    switch (type) {
-    case MOE_KV_F16:
-        store_f16(x, out, n);
-        break;
-    case MOE_KV_F32:
-        memcpy(out, x, (size_t)n * sizeof(float));
-        break;
-    case MOE_KV_Q8_0:
-        for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
-            store_q8_block(x + (size_t)b * MOE_KV_Q8_BLOCK, out + (size_t)b * MOE_KV_Q8_BYTES);
-        break;
-    case MOE_KV_Q4_0:
-    case MOE_KV_F8:
-        moe_kv_store_c(type, x, row, n); /* a position's row, once */
-        break;
-    }
-}
-
-static void load_f16(const uint8_t *row, float *x, uint32_t n)
-{
-    uint32_t whole = n & ~15u, rest = n & 15u;
-    for (uint32_t i = 0; i < whole; i += 16)
-        l16_store(x + i, l16_load_half(row + 2 * (size_t)i));
-    if (rest > 0) {
-        uint8_t part[32] = {0};
-        memcpy(part, row + 2 * (size_t)whole, 2 * (size_t)rest);
-        l16_store_part(x + whole, l16_load_half(part), rest);
-    }
-}
-
-static void load_q8_block(const uint8_t *block, float *x)
-{
-    l16 d = l16_set_half(block);
-    l16_store(x, l16_mul(d, l16_load_int8(block + 2)));
-    l16_store(x + 16, l16_mul(d, l16_load_int8(block + 18)));
-}
-
-static void kv_load_lanes(moe_kv_type type, const void *row, float *x, uint32_t n)
-{
-    const uint8_t *in = row;
-    switch (type) {
-    case MOE_KV_F16:
-        load_f16(in, x, n);
-        break;
-    case MOE_KV_F32:
-        memcpy(x, in, (size_t)n * sizeof(float));
-        break;
-    case MOE_KV_Q8_0:
-        for (uint32_t b = 0; b < n / MOE_KV_Q8_BLOCK; b++)
-            load_q8_block(in + (size_t)b * MOE_KV_Q8_BYTES, x + (size_t)b * MOE_KV_Q8_BLOCK);
-        break;
-    case MOE_KV_Q4_0:
-    case MOE_KV_F8:
-        moe_kv_load_c(type, row, x, n);
-        break;
-    }
 }
 
 static inline float merge_factor(float max, float m)

@@ -5,6 +5,9 @@
 
 #include "cpu/kernels/kv_half.h"
 
+#include <string.h>
+#include <time.h>
+
 #define MAX_N 1100
 #define GUARD 16 /* elements after a result that must stay as they were */
 
@@ -181,7 +184,65 @@ static void eight_bit_floats_are_e4m3(void **state)
     assert_true(isnan(through_f8(&k, NAN)) && isnan(through_f8(&k, -INFINITY)));
 }
 
-int main(void)
+/* Every sign, exponent and upper bits of a significand, with what lies next to ties. */
+static void eight_bit_floats_round_the_same_everywhere(void **state)
+{
+    (void)state;
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0xffff};
+    enum { N = 8 * 5 };
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels reference;
+    moe_vector_kernels_init(&reference, 0);
+    for (uint32_t l = 1; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (uint32_t high = 0; high < 0x10000; high += 8) {
+            float x[N];
+            uint8_t codes[2][N];
+            for (uint32_t i = 0; i < N; i++)
+                x[i] = test_float_of((high + i / 5) << 16 | low[i % 5]);
+            reference.kv_store(MOE_KV_F8, x, codes[0], N);
+            k.kv_store(MOE_KV_F8, x, codes[1], N);
+            assert_memory_equal(codes[0], codes[1], N);
+        }
+    }
+}
+
+/* kv_convert --bench: time of a row of 128 elements, stored and loaded, by level. */
+static void bench(void)
+{
+    enum { DIM = 128, ROUNDS = 200000 };
+    static const char *names[] = {"f16", "f32", "q8_0", "q4_0", "f8"};
+    float x[DIM];
+    uint8_t row[DIM * 4];
+    uint64_t seed = 9;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    test_fill(&seed, (test_kind)0, x, DIM);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        for (int type = MOE_KV_F16; type <= MOE_KV_F8; type++) {
+            double ns[2];
+            for (int load = 0; load < 2; load++) {
+                clock_t begin = clock();
+                for (uint32_t i = 0; i < ROUNDS; i++) {
+                    if (load)
+                        k.kv_load((moe_kv_type)type, row, x, DIM);
+                    else
+                        k.kv_store((moe_kv_type)type, x, row, DIM);
+                    __asm__ volatile("" ::: "memory");
+                }
+                ns[load] = (double)(clock() - begin) / CLOCKS_PER_SEC * 1e9 / ROUNDS;
+            }
+            printf("%-8s %-5s store %7.1f ns  load %7.1f ns\n", levels[l].name, names[type], ns[0],
+                   ns[1]);
+        }
+    }
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_conversion_is_exact),
@@ -189,6 +250,11 @@ int main(void)
         cmocka_unit_test(kv_rows_keep_their_precision),
         cmocka_unit_test(four_bits_keep_their_precision),
         cmocka_unit_test(eight_bit_floats_are_e4m3),
+        cmocka_unit_test(eight_bit_floats_round_the_same_everywhere),
     };
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bench();
+        return 0;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
