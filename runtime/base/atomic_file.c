@@ -42,7 +42,12 @@ static int open_locked(const moe_atomic_file *file, moe_error *err)
             return -1;
         }
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            moe_fail(err, MOE_ERR_IO, "%s: another process is writing it", file->path);
+            if (errno == EWOULDBLOCK) {
+                moe_fail(err, MOE_ERR_IO, "%s: another process is writing it", file->path);
+            } else {
+                moe_fail(err, MOE_ERR_IO, "%s: cannot lock it: %s", file->temporary,
+                         strerror(errno));
+            }
             close(fd);
             return -1;
         }
@@ -52,6 +57,7 @@ static int open_locked(const moe_atomic_file *file, moe_error *err)
         }
         if (ftruncate(fd, 0) != 0) {
             moe_fail(err, MOE_ERR_IO, "%s: cannot write: %s", file->temporary, strerror(errno));
+            (void)unlink(file->temporary);
             close(fd);
             return -1;
         }

@@ -121,7 +121,7 @@ static int find_incomplete(struct json_object *value, int flags, struct json_obj
     return *found ? JSON_C_VISIT_RETURN_STOP : JSON_C_VISIT_RETURN_CONTINUE;
 }
 
-static bool is_complete(struct json_object *object)
+bool cli_json_is_complete(struct json_object *object)
 {
     bool found = object == NULL;
     return !found && json_c_visit(object, 0, find_incomplete, &found) == 0 && !found;
@@ -130,7 +130,8 @@ static bool is_complete(struct json_object *object)
 int cli_json_print(struct json_object *object, FILE *file)
 {
     const int style = JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE;
-    const char *text = !is_complete(object) ? NULL : json_object_to_json_string_ext(object, style);
+    const char *text =
+        !cli_json_is_complete(object) ? NULL : json_object_to_json_string_ext(object, style);
     int code = CLI_EXIT_OK;
     if (text == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the JSON output");

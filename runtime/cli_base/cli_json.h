@@ -3,13 +3,14 @@
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include <json-c/json.h>
 
 /* Adds value under key. If it cannot, or value is NULL because memory was short, it releases value,
- * and cli_json_print() of the whole object fails. */
+ * and the whole is incomplete: cli_json_print() fails. */
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
 void cli_json_null(struct json_object *object, const char *key);
 void cli_json_append(struct json_object *array, struct json_object *value);
@@ -20,6 +21,8 @@ void cli_json_real(struct json_object *object, const char *key, double value);
 void cli_json_text(struct json_object *object, const char *key, const char *text);
 struct json_object *cli_json_new_text(const char *text, size_t size);
 
+/* False: memory was short, and something in the object or array is missing; or it is NULL. */
+bool cli_json_is_complete(struct json_object *object);
 /* Prints the object on a line of its own and releases it. Returns an exit code. */
 int cli_json_print(struct json_object *object, FILE *file);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -113,6 +114,25 @@ static void add(server_disk *disk, char *path)
     disk->files[disk->n_files++] = file;
 }
 
+/* What a writer that was killed has left. One that is at work holds a lock. */
+static void remove_leftover(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            (void)unlink(path);
+        }
+        close(fd);
+    }
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t size = strlen(name);
+    size_t n = strlen(ending);
+    return size > n && strcmp(name + size - n, ending) == 0;
+}
+
 static bool scan(server_disk *disk, char *error, size_t error_size)
 {
     const char *folder = disk->options->cache_folder;
@@ -128,10 +148,16 @@ static bool scan(server_disk *disk, char *error, size_t error_size)
         return false;
     }
     while ((entry = readdir(list)) != NULL) {
-        size_t size = strlen(entry->d_name);
+        bool is_leftover = ends_with(entry->d_name, ENDING ".tmp");
         char *path = NULL;
-        if (size > strlen(ENDING) && strcmp(entry->d_name + size - strlen(ENDING), ENDING) == 0 &&
-            asprintf(&path, "%s/%s", folder, entry->d_name) > 0) {
+        if ((!is_leftover && !ends_with(entry->d_name, ENDING)) ||
+            asprintf(&path, "%s/%s", folder, entry->d_name) < 0) {
+            continue;
+        }
+        if (is_leftover) {
+            remove_leftover(path);
+            free(path);
+        } else {
             add(disk, path);
         }
     }

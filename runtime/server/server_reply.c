@@ -64,8 +64,9 @@ bool server_append_json(struct json_object *object, cli_buffer *out)
 {
     const int style = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
     size_t size = 0;
-    const char *text =
-        object == NULL ? NULL : json_object_to_json_string_length(object, style, &size);
+    const char *text = !cli_json_is_complete(object)
+                           ? NULL
+                           : json_object_to_json_string_length(object, style, &size);
     bool stored = text != NULL && cli_buffer_append(out, text, size);
     json_object_put(object);
     return stored;

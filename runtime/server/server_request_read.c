@@ -166,7 +166,7 @@ static void add_system(server_request *request)
     if (request->tells_tools) {
         replace_messages(request, prepend_system(request, server_describe_tools(request)));
     }
-    if (request->system != NULL) {
+    if (request->system != NULL && request->messages != NULL) {
         replace_messages(request, prepend_system(request, json_object_get(request->system)));
         request->system = NULL;
     }
@@ -187,6 +187,9 @@ bool server_render(moe_chat_prompt **out, server_request *request, server_tools 
         return false;
     }
     add_system(request);
+    if (!cli_json_is_complete(request->messages)) {
+        return server_fail(error, 503, "overloaded", NULL, "out of memory for the messages");
+    }
     moe_chat_options_init(&chat);
     chat.messages = json_object_to_json_string_ext(request->messages, plain);
     if (request->tools != NULL && request->tool_choice != SERVER_TOOL_NONE) {

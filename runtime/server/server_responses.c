@@ -45,12 +45,12 @@ static struct json_object *item_text(const server_reply *reply, const server_ite
                              item->to - item->from);
 }
 
-/* A part of the item's text; text NULL: none yet. */
+/* A part of the item's text. */
 static struct json_object *new_part(const server_item *item, struct json_object *text)
 {
     struct json_object *part = json_object_new_object();
     server_put_text(part, "type", kinds[item->kind].part);
-    cli_json_put(part, "text", text == NULL ? json_object_new_string("") : text);
+    cli_json_put(part, "text", text);
     if (item->kind == SERVER_ITEM_TEXT) {
         cli_json_put(part, "annotations", json_object_new_array());
         cli_json_put(part, "logprobs", json_object_new_array());
@@ -282,7 +282,8 @@ static bool open_item(server_reply *reply, server_item_kind kind, size_t from, c
     const server_item *item = &reply->items[last_index(reply)];
     return append_about(reply, "response.output_item.added", "item",
                         new_item(reply, last_index(reply), false), out) &&
-           append_about(reply, "response.content_part.added", "part", new_part(item, NULL), out);
+           append_about(reply, "response.content_part.added", "part",
+                        new_part(item, json_object_new_string("")), out);
 }
 
 static bool append_text(server_reply *reply, server_item_kind kind, const cli_buffer *text,

@@ -4,6 +4,7 @@ are noticed and removed; the folder stays within its limit; nothing is left torn
 Arguments: the command, a model with a context of 2,048 tokens. With "--times N" it prints the time to
 the first token of a shared prompt of about N tokens, cold, warm and after a restart; further
 arguments go to the server."""
+import fcntl
 import json
 import os
 import shutil
@@ -102,7 +103,16 @@ def restarts():
           server.log)
     server.send_signal(signal.SIGKILL)
     server.wait()
-    server = served()
+    leftovers = [os.path.join(cache, f"{name}.moe-session.tmp") for name in ("left", "at-work")]
+    for name in leftovers:
+        with open(name, "wb") as file:
+            file.write(b"half")
+    with open(leftovers[1], "rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        server = served()
+        check("what a killed writer left is removed", [os.path.exists(f) for f in leftovers] ==
+              [False, True], os.listdir(cache))
+    os.unlink(leftovers[1])
     text, cached, _ = ask(server, SHARED + "Three")
     check("after a kill", text == wanted["Three"] and cached > MOST, (text, cached))
     server.close()
