@@ -24,9 +24,10 @@ double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows)
     return cost->active_bytes + MOE_BYTE_COST_ROW * n_rows * cost->active_bytes;
 }
 
-double moe_byte_cost_head(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows)
+double moe_byte_cost_head(const moe_byte_cost *cost, const moe_head_work *w)
 {
-    return ((double)n_passes + MOE_BYTE_COST_ROW * (double)n_rows) * cost->head_bytes;
+    return (w->n_passes + MOE_BYTE_COST_ROW * w->n_rows) * cost->head_layer_bytes +
+           (w->n_logit_passes + MOE_BYTE_COST_ROW * w->n_logit_rows) * cost->head_output_bytes;
 }
 
 double moe_byte_cost_miss(const moe_byte_cost *cost)

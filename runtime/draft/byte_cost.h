@@ -18,8 +18,15 @@ typedef struct moe_byte_cost {
     double resident_bytes;
     double expert_bytes; /* of one expert, on average */
     double active_bytes; /* that one token uses */
-    double head_bytes;   /* that a pass of a drafting layer uses */
+    /* Of a drafting layer: what any row of it uses, and what rows with logits also use. */
+    double head_layer_bytes, head_output_bytes;
 } moe_byte_cost;
+
+/* What a drafting layer computed. */
+typedef struct moe_head_work {
+    uint32_t n_passes, n_rows;
+    uint32_t n_logit_passes, n_logit_rows; /* those of them with logits */
+} moe_head_work;
 
 void moe_byte_cost_init(moe_byte_cost *cost, const moe_tensor_map *map, uint32_t n_expert_used);
 /* Cost of n_passes with n_rows in all, which use so many distinct experts; without misses. */
@@ -27,8 +34,7 @@ double moe_byte_cost_passes(const moe_byte_cost *cost, uint64_t n_passes, uint64
                             uint64_t n_used);
 /* One draft pass over n_rows rows. */
 double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows);
-/* Passes of a drafting layer, with so many rows in all. */
-double moe_byte_cost_head(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows);
+double moe_byte_cost_head(const moe_byte_cost *cost, const moe_head_work *work);
 /* One missing expert. */
 double moe_byte_cost_miss(const moe_byte_cost *cost);
 

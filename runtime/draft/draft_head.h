@@ -11,13 +11,15 @@
  * It runs as a model of one layer, on a runner of its own: weights, keys and values, experts, all
  * of them in memory. A session's entries are kept in a moe_head_line:
  *
- *   positions   0 ................... n_entries ............ first + n_hidden = evaluated
+ *   positions   base ................ n_entries ............ first + n_hidden = evaluated
  *               keys and values of   | hidden states wait for |
  *               the layer            | the next token         | a draft's entries, provisional
  *
  * Entry p needs token p + 1. Hidden states wait until a draft begins, or until there are
- * MOE_HEAD_ROWS of them: while nothing is drafted, that costs one pass of the layer for so many
- * tokens. The last state stays, for the case that its next token is taken back. */
+ * MOE_HEAD_ROWS of them. Then a pass of the layer makes their entries if drafts go on; while they do
+ * not, which should cost nothing, the line forgets all but the latest and begins anew with those:
+ * the layer then sees no text before base, which it counts as position 0. The last state stays, for
+ * the case that its next token is taken back. */
 #ifndef MOE_DRAFT_DRAFT_HEAD_H
 #define MOE_DRAFT_DRAFT_HEAD_H
 
@@ -41,7 +43,7 @@ struct moe_draft_head {
     float *hidden;  /* device, [MOE_HEAD_ROWS][n_embd] */
     float *stacked; /* device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states */
     float *joined;  /* device, [MOE_HEAD_ROWS][2][n_embd] */
-    uint64_t bytes; /* of its weights and the experts that a token uses */
+    uint64_t layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Of a pass. */
     float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
     int32_t tokens[MOE_HEAD_ROWS];
@@ -53,8 +55,8 @@ struct moe_draft_head {
 /* A session's part. */
 struct moe_head_line {
     moe_draft_head *head;
-    bool is_behind; /* hidden states are missing: nothing is drafted for this session */
-    uint32_t n_entries, first, n_hidden;
+    bool is_behind; /* hidden states are missing: it begins anew behind them */
+    uint32_t base, n_entries, first, n_hidden;
     float *hidden; /* [MOE_HEAD_ROWS + 1][n_embd] */
     float *chain;  /* [n_embd]: the layer's own, of the last drafted token */
     void **pages;  /* device, [n_pages] */

@@ -10,6 +10,9 @@
 #include "runtime/draft/drafters.h"
 #include "runtime/pass/layer_norms.h"
 
+/* Hidden states that stay when a line begins anew: what a first draft sees of the text. */
+#define KEPT_RESTING 32u
+
 static size_t n_embd_of(const moe_head_line *line)
 {
     return line->head->config.n_embd;
@@ -54,7 +57,7 @@ void moe_head_line_free(moe_head_line **line)
 int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
 {
     moe_draft_head *head = line->head;
-    uint32_t n_pages = (end + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint32_t n_pages = (end - line->base + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
     if (n_pages > line->capacity) {
         uint32_t capacity = n_pages + n_pages / 2 + 4;
         void **pages = moe_realloc_array(line->pages, capacity, sizeof *pages);
@@ -73,6 +76,18 @@ int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
     return status;
 }
 
+/* Forgets everything but the latest hidden states. */
+static void begin_anew(moe_head_line *line, uint32_t end, uint32_t n_kept)
+{
+    size_t n_embd = n_embd_of(line);
+    memmove(line->hidden, line->hidden + (line->n_hidden - n_kept) * n_embd,
+            n_kept * n_embd * sizeof *line->hidden);
+    line->base = line->first = line->n_entries = end - n_kept;
+    line->n_hidden = n_kept;
+    line->is_behind = false;
+    cut_pages(line, 0);
+}
+
 uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated)
 {
     uint32_t end = line->first + line->n_hidden;
@@ -82,6 +97,10 @@ uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated
     }
     uint32_t most = n_evaluated == n && n > 0 ? n - 1 : n_evaluated;
     line->n_entries = line->n_entries < most ? line->n_entries : most;
+    if (line->n_entries < line->base) {
+        begin_anew(line, n_evaluated, 0);
+        return n_evaluated;
+    }
     /* Hidden states of the tokens from n_entries on are needed again. */
     bool has = line->first <= line->n_entries && end >= n_evaluated;
     uint32_t stays = has || line->n_entries == n_evaluated ? n_evaluated : line->n_entries;
@@ -94,6 +113,7 @@ int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *
 {
     moe_draft_head *head = to->head;
     to->is_behind = from->is_behind;
+    to->base = from->base;
     to->n_entries = from->n_entries;
     to->first = from->first;
     to->n_hidden = from->n_hidden;
@@ -122,8 +142,8 @@ static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
         memcpy(head->rows_hidden + at * n_embd, line->hidden + (p - line->first) * n_embd,
                n_embd * sizeof(float));
         head->tokens[at] = d->line.tokens[p + 1];
-        head->rows[at] = moe_kv_row_at(line->pages, p);
-        head->row_ids[at] = (moe_row_id){0, p};
+        head->rows[at] = moe_kv_row_at(line->pages, p - line->base);
+        head->row_ids[at] = (moe_row_id){0, p - line->base};
     }
     return n;
 }
@@ -152,7 +172,8 @@ static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err
     if (n > 0) {
         moe_pass pass = {.n_logit_rows = 0};
         status = moe_head_pass(line->head, &pass, n, err);
-        s->n_head_rows += n;
+        s->head_work.n_passes++;
+        s->head_work.n_rows += n;
     }
     if (n > 0 && status == MOE_OK) {
         note_entries(line, n);
@@ -185,9 +206,12 @@ int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t 
     if (line->first + line->n_hidden > d->line.n_evaluated) { /* the last step failed behind this */
         (void)moe_head_line_cut(line, d->line.n_evaluated + 1, d->line.n_evaluated);
     }
-    line->is_behind |= line->first + line->n_hidden != d->line.n_evaluated;
+    if (line->is_behind || line->first + line->n_hidden != d->line.n_evaluated) {
+        begin_anew(line, d->line.n_evaluated, 0);
+    }
+    bool rests = moe_length_rests(s->control[MOE_DRAFTER_HEAD]);
     int status = MOE_OK;
-    for (uint32_t done = 0; done < n && !line->is_behind && status == MOE_OK;) {
+    for (uint32_t done = 0; done < n && status == MOE_OK;) {
         uint32_t room = MOE_HEAD_ROWS + 1 - line->n_hidden;
         uint32_t take = n - done < room ? n - done : room;
         take = take < MOE_HEAD_ROWS ? take : MOE_HEAD_ROWS;
@@ -197,11 +221,15 @@ int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t 
             done += take;
         }
         if (status == MOE_OK && line->n_hidden == MOE_HEAD_ROWS + 1) {
-            status = make_entries(s, d, err);
+            if (rests) {
+                begin_anew(line, line->first + line->n_hidden, KEPT_RESTING);
+            } else {
+                status = make_entries(s, d, err);
+            }
         }
     }
     if (status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY) {
-        line->is_behind = true; /* decodes on, without drafts */
+        line->is_behind = true; /* decodes on */
         status = MOE_OK;
     }
     return status;
@@ -260,7 +288,10 @@ static int run_batch(moe_draft_head *head, head_batch *b, moe_error *err)
     b->n_seen = 0;
     int status = moe_head_pass(head, &pass, b->n_rows, err);
     s->n_draft_passes++;
-    s->n_head_rows += b->n_rows;
+    s->head_work.n_passes++;
+    s->head_work.n_logit_passes++;
+    s->head_work.n_rows += b->n_rows;
+    s->head_work.n_logit_rows += b->n;
     status = status != MOE_OK ? status : b->status;
     for (uint32_t i = 0; i < b->n && status == MOE_OK; i++) {
         moe_head_line *line = b->owners[i]->head;
@@ -279,7 +310,7 @@ static void put_chained(head_batch *b, moe_session_draft *d, uint32_t node)
     moe_head_line *line = d->head;
     moe_draft_head *head = line->head;
     const moe_tree_node *at = &d->tree.nodes[node];
-    uint32_t position = d->line.n_evaluated - 1 + at->depth;
+    uint32_t position = d->line.n_evaluated - 1 + at->depth - line->base;
     memcpy(head->rows_hidden + b->n_rows * n_embd_of(line), line->chain,
            n_embd_of(line) * sizeof(float));
     head->tokens[b->n_rows] = at->token;
@@ -349,7 +380,6 @@ int moe_draft_by_head(moe_speculation *s, moe_session_draft *const *drafts, size
     moe_draft_head *head = s->parts.head;
     head_batch batch = {.speculation = s, .err = err};
     int status = MOE_OK;
-    s->n_head_rows = 0;
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         drafts[i]->n_frontier = 0;
         status = drafts[i]->active ? prepare(drafts[i], s, err) : MOE_OK;
@@ -368,9 +398,6 @@ int moe_draft_by_head(moe_speculation *s, moe_session_draft *const *drafts, size
         if (drafts[i]->active) {
             moe_draft_cut(s, drafts[i], NULL);
         }
-    }
-    if (s->by_bytes) {
-        s->draft_cost += moe_byte_cost_head(&s->byte_cost, s->n_draft_passes, s->n_head_rows);
     }
     return status;
 }

@@ -24,7 +24,9 @@ typedef struct moe_length_control moe_length_control;
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
-    bool by_passes;     /* survival: drafting needs model passes, whose cost is unknown at first */
+    /* survival: cost of a draft pass until one was measured, over what a plain pass computes. 0:
+     * drafts need no passes. */
+    double draft_pass;
     /* survival: what may be lost, shared by all drafters' controllers, which it must outlive; NULL:
      * an account of its own. */
     struct moe_length_account *account;
@@ -66,6 +68,11 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
 /* Whether, when nothing is to be drafted, moe_length_note_token() should still report silent
  * drafts: drafts that were not verified, but compared with what was then written. */
 bool moe_length_wants_silent_drafts(const moe_length_control *control);
+
+/* Whether the next iterations are certain to draft nothing. */
+bool moe_length_rests(const moe_length_control *control);
+/* Whether the iteration has to be plain, for no drafter's draft, to measure the baseline. */
+bool moe_length_wants_plain(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;

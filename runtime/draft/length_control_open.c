@@ -121,6 +121,16 @@ bool moe_length_wants_silent_drafts(const moe_length_control *control)
     return control->ops->wants_silent_drafts != NULL && control->ops->wants_silent_drafts(control);
 }
 
+bool moe_length_rests(const moe_length_control *control)
+{
+    return control->ops->rests != NULL && control->ops->rests(control);
+}
+
+bool moe_length_wants_plain(const moe_length_control *control)
+{
+    return control->ops->wants_plain != NULL && control->ops->wants_plain(control);
+}
+
 /* If memory for the trace is short, it stops growing: a plot is no reason to fail a decode. */
 static void trace_add(moe_length_control *control)
 {

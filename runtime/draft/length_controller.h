@@ -31,6 +31,8 @@ typedef struct moe_length_ops {
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
     bool (*wants_silent_drafts)(const moe_length_control *control); /* NULL: never */
+    bool (*rests)(const moe_length_control *control);               /* NULL: never */
+    bool (*wants_plain)(const moe_length_control *control);         /* NULL: never */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
 } moe_length_ops;
 

@@ -12,8 +12,9 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before measuring */
 #define COST_STRENGTH     32.0 /* weight of the line, against the samples of a width */
 
-void moe_length_prices_init(moe_length_prices *prices)
+void moe_length_prices_init(moe_length_prices *prices, double draft_pass)
 {
+    prices->first_draft_pass = draft_pass;
     prices->slope = ROW_COST_PRIOR;
 }
 
@@ -104,6 +105,12 @@ static double width_ratio(const moe_running_mean *widths, double slope, uint32_t
     return (m->n * m->mean + COST_STRENGTH * line) / (m->n + COST_STRENGTH);
 }
 
+/* Of the first pass only this is known: it waits for no expert. */
+double moe_length_prices_draft(const moe_length_prices *s)
+{
+    return s->draft_pass.n > 0 ? s->draft_pass.mean : s->first_draft_pass * s->compute[0].mean;
+}
+
 double moe_length_prices_verify(const moe_length_prices *s, uint32_t rows, double fetch)
 {
     double usual = fetch >= 0 ? fetch : width_ratio(s->fetch, s->fetch_slope, rows);
@@ -128,7 +135,7 @@ double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
     for (uint32_t d = 1; d <= max_depth && d <= MOE_PRICES_DEPTHS; d++) {
         path *= moe_length_prices_at_depth(s, d);
         tokens += path;
-        double utility = tokens / (moe_length_prices_verify(s, d, -1) + d * s->draft_pass.mean);
+        double utility = tokens / (moe_length_prices_verify(s, d, -1) + d * moe_length_prices_draft(s));
         best = utility > best ? utility : best;
     }
     return best;

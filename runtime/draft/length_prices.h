@@ -45,11 +45,12 @@ typedef struct moe_length_prices {
     /* Ratios to the t_base of all sequences. Index: rows drafted for each sequence; 0: plain. */
     moe_running_mean compute[MOE_PRICES_WIDTHS], fetch[MOE_PRICES_WIDTHS];
     moe_running_mean draft_pass;
+    double first_draft_pass; /* ... until there is one: in what a plain pass computes */
     double slope, fetch_slope; /* for each more row, where no width was seen */
 } moe_length_prices;
 
-/* *prices must be all zero. */
-void moe_length_prices_init(moe_length_prices *prices);
+/* *prices must be all zero. draft_pass: see moe_length_options. */
+void moe_length_prices_init(moe_length_prices *prices, double draft_pass);
 
 /* The probability that a token of this depth (from 1) and confidence is accepted if those before it
  * are. */
@@ -61,6 +62,8 @@ double moe_length_prices_at_depth(const moe_length_prices *prices, uint32_t dept
 void moe_length_prices_note(moe_length_prices *prices, uint32_t depth, float confidence,
                             bool accepted);
 
+/* The cost of a draft pass, in t_base. */
+double moe_length_prices_draft(const moe_length_prices *prices);
 /* The cost of verifying so many drafted rows, in t_base; fetch < 0: not known, as usual. */
 double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, double fetch);
 /* The greatest utility (tokens per cost, relative to plain decoding) that any fixed depth up to

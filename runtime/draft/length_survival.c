@@ -97,6 +97,18 @@ static bool survival_wants_silent_drafts(const moe_length_control *control)
     return control->draft_length == 0;
 }
 
+static bool survival_rests(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    return s->mode == MODE_OFF;
+}
+
+static bool survival_wants_plain(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    return s->refreshing;
+}
+
 static double rate_in_use(const survival_state *s)
 {
     bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
@@ -120,7 +132,7 @@ static bool survival_continues(const moe_length_control *control, uint32_t depth
                   moe_length_prices_at_depth(&s->prices, depth + 1);
     double row = moe_length_prices_verify(&s->prices, depth + 1, -1) -
                  moe_length_prices_verify(&s->prices, depth, -1);
-    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + s->prices.draft_pass.mean);
+    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + moe_length_prices_draft(&s->prices));
 }
 
 /* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
@@ -175,10 +187,7 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
     const survival_state *s = control->state;
     double base = control->base->cost, unit = base * control->n_sequences;
     double left = moe_length_account_left(s->account, s->promising, unit) / unit;
-    /* Of the draft's pass only this is known at first: it waits for no expert. */
-    double pass =
-        s->prices.draft_pass.n > 0 ? s->prices.draft_pass.mean : s->prices.compute[0].mean;
-    pass = control->options.by_passes ? pass : 0;
+    double pass = moe_length_prices_draft(&s->prices);
     /* A rejected row asks for another text's experts; the first may have cost even more lately. */
     double rejected = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
     double row = moe_length_prices_verify(&s->prices, 1, -1) -
@@ -355,7 +364,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
     control->state = s;
     moe_length_account_init(&s->own);
     s->account = control->options.account != NULL ? control->options.account : &s->own;
-    moe_length_prices_init(&s->prices);
+    moe_length_prices_init(&s->prices, control->options.draft_pass);
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */
     return MOE_OK;
@@ -368,4 +377,6 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
                                                 .wants_silent_drafts = survival_wants_silent_drafts,
+                                                .rests = survival_rests,
+                                                .wants_plain = survival_wants_plain,
                                                 .end = survival_end};

@@ -169,7 +169,7 @@ struct moe_speculation {
     uint32_t n_writing;              /* sessions that write in this step */
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
-    uint64_t n_head_rows;       /* ... of a drafting layer: rows */
+    moe_head_work head_work;    /* ... of a drafting layer, also to keep up with the text */
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows of a plain pass */
     /* Of a draft pass, [max_rows]. */

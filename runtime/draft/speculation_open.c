@@ -277,6 +277,29 @@ static int allocate(moe_speculation *s, moe_error *err)
     return moe_foresight_init(&s->foresees, c->n_layer, c->n_expert, err);
 }
 
+static void price_passes(moe_speculation *s, const moe_engine_options *o)
+{
+    const moe_draft_head *head = s->parts.head;
+    s->by_bytes = moe_speculation_by_bytes(o);
+    moe_byte_cost_init(&s->byte_cost, s->parts.map, s->runner->config->n_expert_used);
+    if (head != NULL) {
+        uint64_t own = head->map.output.size;
+        s->byte_cost.head_layer_bytes = (double)head->layer_bytes;
+        s->byte_cost.head_output_bytes = (double)(own > 0 ? own : s->parts.map->output.size);
+    }
+}
+
+/* The cost of a drafter's pass, over what a plain pass computes: a drafting layer's is that of its
+ * bytes; the model itself, and another one, count as a whole pass until one was measured. */
+static double draft_pass_cost(const moe_speculation *s, moe_drafter drafter)
+{
+    const moe_byte_cost *cost = &s->byte_cost;
+    return drafter == MOE_DRAFTER_NGRAM ? 0
+           : drafter == MOE_DRAFTER_HEAD
+               ? (cost->head_layer_bytes + cost->head_output_bytes) / cost->active_bytes
+               : 1;
+}
+
 static int open_control(moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
     const moe_lab_options *lab = o->lab;
@@ -293,7 +316,7 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
     moe_length_account_init(&s->account);
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
-            options.by_passes = d != MOE_DRAFTER_NGRAM;
+            options.draft_pass = draft_pass_cost(s, (moe_drafter)d);
             options.account = &s->account;
             status = moe_length_control_create(&s->control[d], &options, err);
         }
@@ -314,16 +337,11 @@ static void pin_hottest(moe_speculation *s)
 }
 
 /* If costs are modelled, so are misses, by LRU: a calibration must not change them. */
-static int open_costs(moe_speculation *s, const moe_engine_options *o, moe_error *err)
+static int open_costs(moe_speculation *s, moe_error *err)
 {
     const moe_memory_plan *plan = s->runner->plan;
     uint32_t n_used = s->runner->config->n_expert_used;
-    s->by_bytes = moe_speculation_by_bytes(o);
     s->expert_bytes = plan->experts > 0 ? s->parts.map->expert_bytes / plan->experts : 0;
-    moe_byte_cost_init(&s->byte_cost, s->parts.map, n_used);
-    if (s->parts.head != NULL) {
-        s->byte_cost.head_bytes = (double)(s->parts.head->bytes + s->parts.map->output.size);
-    }
     if (!s->by_bytes && plan->expert_slots >= plan->experts) {
         return MOE_OK;
     }
@@ -377,10 +395,11 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
         status = choose_fill(s, o, err);
     }
     if (status == MOE_OK) {
+        price_passes(s, o);
         status = open_control(s, o, err);
     }
     if (status == MOE_OK) {
-        status = open_costs(s, o, err);
+        status = open_costs(s, err);
     }
     if (status == MOE_OK && s->draft_experts > 0 && s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
         pin_hottest(s);

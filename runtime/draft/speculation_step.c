@@ -136,6 +136,7 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
+    s->head_work = (moe_head_work){0};
     s->n_recorded_passes = 0;
     s->drafter = MOE_DRAFTER_NONE;
     for (int d = 0; d < MOE_DRAFTERS; d++) {
@@ -144,8 +145,11 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     moe_foresight_reset(&s->foresees);
     int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK; i++) {
+    bool plain = false;
+    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK && !plain; i++) {
         status = run_drafter(s, by_cost[i], drafts, n, err);
+        plain = s->begun[by_cost[i]] && n_drafted(drafts, n) == 0 &&
+                moe_length_wants_plain(s->control[by_cost[i]]);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         if (drafts[i]->active) {
@@ -242,10 +246,14 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
     uint32_t n_drafted_rows = n_rows - s->n_writing;
     bool is_plain = n_drafted_rows == 0 && s->n_draft_passes == 0;
+    double draft_cost = s->draft_cost;
+    if (s->by_bytes) {
+        draft_cost += moe_byte_cost_head(&s->byte_cost, &s->head_work);
+    }
     double miss_cost = plain_miss_cost(s, &counts, fetch, is_plain);
     double plain_fetch = (double)counts.plain_missed * miss_cost;
     if (s->by_bytes) {
-        s->stats.modelled_cost += s->draft_cost + verify;
+        s->stats.modelled_cost += draft_cost + verify;
         s->stats.modelled_plain_cost +=
             plain_fetch + moe_byte_cost_passes(&s->byte_cost, counts.plain_passes,
                                                counts.plain_rows, counts.plain_used);
@@ -256,10 +264,13 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
     s->stats.draft_passes += s->n_draft_passes;
     s->stats.draft_passes_recorded += s->n_recorded_passes;
+    /* The step's drafter comes first, whose share of the cost is then what the account books. */
     bool is_booked = false;
-    for (int d = 0; d < MOE_DRAFTERS; d++) {
+    for (int i = -1; i < MOE_DRAFTERS; i++) {
+        int d = i < 0 ? (int)s->drafter : i;
         bool mine = s->drafter == (moe_drafter)d;
-        if (!s->begun[d] || (!mine && n_drafted_rows > 0)) {
+        bool done = d == MOE_DRAFTERS || (mine && i >= 0);
+        if (done || !s->begun[d] || (!mine && n_drafted_rows > 0)) {
             continue;
         }
         moe_length_iteration iteration = {.n_sequences = s->n_writing,
@@ -267,7 +278,7 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
                                           .n_draft_passes = mine ? s->n_draft_passes : 0,
                                           .n_rows = n_rows,
                                           .n_emitted = n_emitted,
-                                          .draft_cost = mine ? s->draft_cost : 0.0,
+                                          .draft_cost = is_booked ? 0.0 : draft_cost,
                                           .verify_cost = verify,
                                           .fetch_cost = fetch,
                                           .is_booked = is_booked,

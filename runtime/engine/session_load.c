@@ -216,8 +216,7 @@ static int get_head_pages(moe_session_file *in, moe_head_line *line,
     return status;
 }
 
-/* A session without a drafting layer, or with another one, does not draft with it; nor does one
- * whose file has none. */
+/* A session with another drafting layer, or whose file has none, has that layer begin anew. */
 static int get_head(moe_session_file *in, const moe_session_header *header, moe_session *s)
 {
     moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;

@@ -66,12 +66,13 @@ static int put_state(moe_session_file *out, const moe_session *session)
 static int put_head(moe_session_file *out, const moe_head_line *line)
 {
     moe_draft_head *head = line->head;
+    bool is_behind = line->is_behind || line->base > 0; /* entries are those of a whole text */
     moe_session_head_header h = {.row_bytes = head->config.n_embd * sizeof(float),
                                  .page_bytes = head->kv.page_bytes,
-                                 .n_entries = line->is_behind ? 0 : line->n_entries,
-                                 .first = line->is_behind ? 0 : line->first,
-                                 .n_hidden = line->is_behind ? 0 : line->n_hidden,
-                                 .is_behind = line->is_behind};
+                                 .n_entries = is_behind ? 0 : line->n_entries,
+                                 .first = is_behind ? 0 : line->first,
+                                 .n_hidden = is_behind ? 0 : line->n_hidden,
+                                 .is_behind = is_behind};
     int status = put(out, &h, sizeof h);
     status = status == MOE_OK ? put(out, line->hidden, h.n_hidden * h.row_bytes) : status;
     void *page = moe_calloc_aligned(h.page_bytes, 1);

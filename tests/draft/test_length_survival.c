@@ -17,7 +17,7 @@ static bool verbose;
 static void run_of(moe_length_kind kind, uint32_t max, const length_process *process,
                    length_outcome *outcome)
 {
-    moe_length_options options = {.kind = kind, .max_draft = max, .by_passes = process->draft > 0};
+    moe_length_options options = {.kind = kind, .max_draft = max, .draft_pass = process->draft > 0};
     moe_length_control *control = length_control_new(&options);
     length_process_run(process, control, outcome);
     moe_length_control_free(&control);
