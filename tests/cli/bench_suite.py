@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
 """bench speculate --suite: what does not depend on the clock is the same in a second run and with
 another number of threads; forced tokens are decoded without drafts; where speculation loses is told.
-Usage: bench_suite.py COMMAND MODEL TEXT
+With --cost bytes that also holds for a drafting layer, branching trees and the lossy modes, whose
+figures otherwise depend on when experts arrive.
+Usage: bench_suite.py COMMAND MODEL TEXT HEAD
 """
 
 import csv
 import io
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-command, model, text = sys.argv[1:]
+command, model, text, head = sys.argv[1:]
 
 
 def run(threads, *more):
@@ -40,6 +44,33 @@ for row in first:
         assert float(row["bytes_ratio"]) < 0.97 and row["verdict"] == "wins", row
     if row["config"] == "off --cost bytes":
         assert float(row["gain"]) == 1 and float(row["bytes_ratio"]) == 1, row
+
+BY_BYTES = (f"auto:{head}", f"mtp:{head} --length-control static --draft-max 2",
+            "self --length-control static --draft-max 4 --tree 7", "off --buddy on",
+            "self --length-control static --draft-max 2 --expert-budget 24",
+            "self --length-control static --draft-max 2 --affinity random")
+CLOCK = ("tokens_per_s", "ratio", "wait_percent", "draft_percent")
+
+
+def counters(threads, calibration):
+    done = subprocess.run(
+        [command, "bench", "speculate", "-m", model, "-f", text, "-t", str(threads), "-p", "24", "-n",
+         "12", "--repeat", "1", "--temp", "1", "--parallel", "2", "--expert-cache", "30%", "--configs",
+         "; ".join(f"{c} --cost bytes" for c in ("off", *BY_BYTES)), "--calibration", calibration,
+         "--format", "csv"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [{k: v for k, v in row.items() if not k.startswith(CLOCK)}
+            for row in csv.DictReader(io.StringIO(done.stdout))]
+
+
+with tempfile.TemporaryDirectory() as folder:
+    sidecar = str(Path(folder) / "calibration.gguf")
+    subprocess.run([command, "calibrate", "-m", model, "-f", text, "-o", sidecar], check=True,
+                   capture_output=True)
+    one = counters(1, sidecar)
+    assert len(one) == 1 + len(BY_BYTES) and one == counters(2, sidecar), "counters differ"
+    assert all(float(row["tau"]) > 1 for row in one if "static" in row["config"]), one
+    assert any(float(row["replaced_percent"]) > 0 for row in one if "--buddy" in row["config"]), one
 
 # Drafts that are always verified lose on sampled text.
 lossy = "off --cost bytes; ngram --cost bytes --length-control static --draft-max 6"
