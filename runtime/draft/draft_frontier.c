@@ -258,22 +258,35 @@ uint32_t moe_draft_cut_depth(moe_session_draft *d, uint32_t depth)
     return before - d->tree.n;
 }
 
+/* Of a branching tree: nodes that are not worth their rows. */
+static void cut_branches(const moe_length_control *control, moe_session_draft *d)
+{
+    bool keep[MOE_TREE_MAX_NODES] = {true};
+    uint32_t moved[MOE_TREE_MAX_NODES];
+    uint32_t before = d->tree.n;
+    for (uint32_t i = 0; i < before; i++) {
+        keep[i] = i == 0 || moe_length_keeps(control, d->survival[i]);
+    }
+    moe_token_tree_keep(&d->tree, keep, moved);
+    renumber(d, moved, before);
+    before = d->tree.n;
+    if (before > d->max_nodes) {
+        moe_token_tree_prune(&d->tree, d->max_nodes, moved);
+        renumber(d, moved, before);
+    }
+}
+
 void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double *fetch_cost)
 {
     const moe_length_control *control = s->control[d->drafter];
-    uint32_t moved[MOE_TREE_MAX_NODES];
     uint32_t before = d->tree.n;
-    if (before == 1) {
-        return;
-    }
-    if (d->is_drawn) {
+    if (before == 1 || d->is_drawn) {
         return;
     }
     if (s->tree_nodes == 0) {
         uint32_t kept = moe_length_cut(control, d->survival + 1, fetch_cost, before - 1);
         (void)moe_draft_cut_depth(d, kept);
-    } else if (before > d->max_nodes) {
-        moe_token_tree_prune(&d->tree, d->max_nodes, moved);
-        renumber(d, moved, before);
+    } else {
+        cut_branches(control, d);
     }
 }

@@ -29,8 +29,8 @@ int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, con
         return status;
     }
     uint64_t used = head->map.expert_bytes / head->config.n_expert * head->config.n_expert_used;
-    head->layer_bytes = head->map.resident_bytes - head->map.token_embedding.size -
-                        head->map.output.size + used;
+    head->layer_bytes =
+        head->map.resident_bytes - head->map.token_embedding.size - head->map.output.size + used;
     *out = head;
     return MOE_OK;
 }

@@ -16,10 +16,10 @@
  *               the layer            | the next token         | a draft's entries, provisional
  *
  * Entry p needs token p + 1. Hidden states wait until a draft begins, or until there are
- * MOE_HEAD_ROWS of them. Then a pass of the layer makes their entries if drafts go on; while they do
- * not, which should cost nothing, the line forgets all but the latest and begins anew with those:
- * the layer then sees no text before base, which it counts as position 0. The last state stays, for
- * the case that its next token is taken back. */
+ * MOE_HEAD_ROWS of them. Then a pass of the layer makes their entries if drafts go on; while they
+ * do not, which should cost nothing, the line forgets all but the latest and begins anew with
+ * those: the layer then sees no text before base, which it counts as position 0. The last state
+ * stays, for the case that its next token is taken back. */
 #ifndef MOE_DRAFT_DRAFT_HEAD_H
 #define MOE_DRAFT_DRAFT_HEAD_H
 
@@ -43,7 +43,8 @@ struct moe_draft_head {
     float *hidden;  /* device, [MOE_HEAD_ROWS][n_embd] */
     float *stacked; /* device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states */
     float *joined;  /* device, [MOE_HEAD_ROWS][2][n_embd] */
-    uint64_t layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
+    uint64_t
+        layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Of a pass. */
     float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
     int32_t tokens[MOE_HEAD_ROWS];

@@ -19,6 +19,8 @@
 
 #include <moe/lab.h>
 
+#include "runtime/sidecar/draft_habits.h"
+
 typedef struct moe_length_control moe_length_control;
 
 typedef struct moe_length_options {
@@ -27,6 +29,9 @@ typedef struct moe_length_options {
     /* survival: cost of a draft pass until one was measured, over what a plain pass computes. 0:
      * drafts need no passes. */
     double draft_pass;
+    /* survival: what earlier runs learnt of this drafter, or NULL; only read at creation. */
+    const moe_draft_habit *habit;
+    moe_draft_tier tier;
     /* survival: what may be lost, shared by all drafters' controllers, which it must outlive; NULL:
      * an account of its own. */
     struct moe_length_account *account;
@@ -54,6 +59,10 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
  * probability, is worth its draft and its row in the verification. Never beyond K. static and
  * cascade: until K. */
 bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival);
+/* Whether a node of a branching tree, whose path survives with this probability, is worth its row
+ * in the verification, with the experts that a row usually asks for. What holds for a node holds
+ * for its parent. static and cascade: always. */
+bool moe_length_keeps(const moe_length_control *control, double path_survival);
 /* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
  * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses of verifying the first i tokens,
  * in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much. At most
@@ -92,6 +101,10 @@ typedef struct moe_length_iteration {
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);
+
+/* Adds what was learnt so far to *habit, which may hold what earlier runs have left. False: nothing
+ * was. */
+bool moe_length_get_habit(const moe_length_control *control, moe_draft_habit *habit);
 
 typedef struct moe_length_report {
     uint64_t n_iterations;

@@ -121,6 +121,16 @@ bool moe_length_wants_silent_drafts(const moe_length_control *control)
     return control->ops->wants_silent_drafts != NULL && control->ops->wants_silent_drafts(control);
 }
 
+bool moe_length_keeps(const moe_length_control *control, double path_survival)
+{
+    return control->ops->keeps == NULL || control->ops->keeps(control, path_survival);
+}
+
+bool moe_length_get_habit(const moe_length_control *control, moe_draft_habit *habit)
+{
+    return control->ops->get_habit != NULL && control->ops->get_habit(control, habit);
+}
+
 bool moe_length_rests(const moe_length_control *control)
 {
     return control->ops->rests != NULL && control->ops->rests(control);

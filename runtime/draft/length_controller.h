@@ -26,13 +26,15 @@ typedef struct moe_length_ops {
     uint32_t (*begin)(moe_length_control *control);
     double (*survival)(const moe_length_control *control, uint32_t depth, float confidence);
     bool (*continues)(const moe_length_control *control, uint32_t depth, double path_survival);
+    bool (*keeps)(const moe_length_control *control, double path_survival); /* NULL: always */
     uint32_t (*cut)(const moe_length_control *control, const double *survival,
                     const double *fetch_cost, uint32_t n);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
-    bool (*wants_silent_drafts)(const moe_length_control *control); /* NULL: never */
-    bool (*rests)(const moe_length_control *control);               /* NULL: never */
-    bool (*wants_plain)(const moe_length_control *control);         /* NULL: never */
+    bool (*wants_silent_drafts)(const moe_length_control *control);               /* NULL: never */
+    bool (*rests)(const moe_length_control *control);                             /* NULL: never */
+    bool (*wants_plain)(const moe_length_control *control);                       /* NULL: never */
+    bool (*get_habit)(const moe_length_control *control, moe_draft_habit *habit); /* NULL: none */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
 } moe_length_ops;
 

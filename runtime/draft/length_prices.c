@@ -10,12 +10,73 @@
 #define OUTLIER           2.5
 #define COST_CLIP         3.0  /* times the mean: limit of what one sample may show */
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before measuring */
+#define CARRIED           16.0 /* most tokens that an earlier run counts for, in each cell */
 #define COST_STRENGTH     32.0 /* weight of the line, against the samples of a width */
 
-void moe_length_prices_init(moe_length_prices *prices, double draft_pass)
+/* ---- From and for other runs ---- */
+
+/* What another text has shown is soon outweighed by this one. */
+static moe_acceptance_count carried(const moe_draft_tally *tally)
 {
-    prices->first_draft_pass = draft_pass;
-    prices->slope = ROW_COST_PRIOR;
+    double share = tally->seen > CARRIED ? CARRIED / (double)tally->seen : 1;
+    return (moe_acceptance_count){share * (double)tally->seen, share * (double)tally->accepted};
+}
+
+static moe_draft_tally tally_of(const moe_acceptance_count *count)
+{
+    return (moe_draft_tally){(float)count->seen, (float)count->accepted};
+}
+
+static void carry(moe_length_prices *s, const moe_draft_habit *habit, moe_draft_tier tier)
+{
+    const moe_draft_costs *costs = &habit->costs[tier];
+    for (uint32_t d = 0; d < MOE_PRICES_DEPTHS; d++) {
+        s->depths[d] = carried(&habit->depths[d]);
+        for (uint32_t b = 0; b < MOE_PRICES_BUCKETS; b++) {
+            s->cells[d][b] = carried(&habit->cells[d][b]);
+        }
+    }
+    for (uint32_t b = 0; b < MOE_PRICES_BUCKETS; b++) {
+        s->buckets[b] = carried(&habit->buckets[b]);
+    }
+    if (costs->n > 0) {
+        s->first_slope = (double)costs->row;
+        s->first_fetch_slope = (double)costs->row_fetch;
+        s->draft_pass.mean = (double)costs->pass;
+        s->draft_pass.n = costs->pass > 0;
+    }
+}
+
+bool moe_length_prices_get_habit(const moe_length_prices *s, moe_draft_tier tier,
+                                 moe_draft_habit *habit)
+{
+    for (uint32_t d = 0; d < MOE_PRICES_DEPTHS; d++) {
+        habit->depths[d] = tally_of(&s->depths[d]);
+        for (uint32_t b = 0; b < MOE_PRICES_BUCKETS; b++) {
+            habit->cells[d][b] = tally_of(&s->cells[d][b]);
+        }
+    }
+    for (uint32_t b = 0; b < MOE_PRICES_BUCKETS; b++) {
+        habit->buckets[b] = tally_of(&s->buckets[b]);
+    }
+    if (s->n_priced > 0) {
+        habit->costs[tier] = (moe_draft_costs){.n = (float)s->n_priced,
+                                               .row = (float)s->slope,
+                                               .row_fetch = (float)s->fetch_slope,
+                                               .pass = (float)s->draft_pass.mean};
+    }
+    return s->depths[0].seen > 0;
+}
+
+void moe_length_prices_init(moe_length_prices *prices, const moe_length_options *options)
+{
+    prices->first_draft_pass = options->draft_pass;
+    prices->first_slope = ROW_COST_PRIOR;
+    if (options->habit != NULL) {
+        carry(prices, options->habit, options->tier);
+    }
+    prices->slope = prices->first_slope;
+    prices->fetch_slope = prices->first_fetch_slope;
 }
 
 /* ---- Acceptance ---- */
@@ -135,7 +196,8 @@ double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
     for (uint32_t d = 1; d <= max_depth && d <= MOE_PRICES_DEPTHS; d++) {
         path *= moe_length_prices_at_depth(s, d);
         tokens += path;
-        double utility = tokens / (moe_length_prices_verify(s, d, -1) + d * moe_length_prices_draft(s));
+        double utility =
+            tokens / (moe_length_prices_verify(s, d, -1) + d * moe_length_prices_draft(s));
         best = utility > best ? utility : best;
     }
     return best;
@@ -210,7 +272,8 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
         mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);
     }
     if (!plain) {
-        s->slope = fit_slope(s->compute, ROW_COST_PRIOR);
-        s->fetch_slope = fit_slope(s->fetch, 0);
+        s->slope = fit_slope(s->compute, s->first_slope);
+        s->fetch_slope = fit_slope(s->fetch, s->first_fetch_slope);
+        s->n_priced += s->n_priced < COST_MEMORY;
     }
 }

@@ -15,8 +15,8 @@
 
 #include "runtime/draft/length_controller.h"
 
-#define MOE_PRICES_DEPTHS        16u
-#define MOE_PRICES_BUCKETS       8u
+#define MOE_PRICES_DEPTHS        MOE_HABIT_DEPTHS
+#define MOE_PRICES_BUCKETS       MOE_HABIT_BUCKETS
 #define MOE_PRICES_WIDTHS        32u
 #define MOE_PRICES_BASE_MEMORY   16u /* samples of a running mean */
 #define MOE_PRICES_FIRST_SAMPLES 8u  /* samples before t_base is known */
@@ -45,12 +45,17 @@ typedef struct moe_length_prices {
     /* Ratios to the t_base of all sequences. Index: rows drafted for each sequence; 0: plain. */
     moe_running_mean compute[MOE_PRICES_WIDTHS], fetch[MOE_PRICES_WIDTHS];
     moe_running_mean draft_pass;
-    double first_draft_pass; /* ... until there is one: in what a plain pass computes */
+    double first_draft_pass;   /* ... until there is one: in what a plain pass computes */
     double slope, fetch_slope; /* for each more row, where no width was seen */
+    double first_slope, first_fetch_slope;
+    uint32_t n_priced; /* iterations with drafts */
 } moe_length_prices;
 
-/* *prices must be all zero. draft_pass: see moe_length_options. */
-void moe_length_prices_init(moe_length_prices *prices, double draft_pass);
+/* *prices must be all zero. */
+void moe_length_prices_init(moe_length_prices *prices, const moe_length_options *options);
+/* See moe_length_get_habit(). */
+bool moe_length_prices_get_habit(const moe_length_prices *prices, moe_draft_tier tier,
+                                 moe_draft_habit *habit);
 
 /* The probability that a token of this depth (from 1) and confidence is accepted if those before it
  * are. */

@@ -109,6 +109,12 @@ static bool survival_wants_plain(const moe_length_control *control)
     return s->refreshing;
 }
 
+static bool survival_get_habit(const moe_length_control *control, moe_draft_habit *habit)
+{
+    const survival_state *s = control->state;
+    return moe_length_prices_get_habit(&s->prices, control->options.tier, habit);
+}
+
 static double rate_in_use(const survival_state *s)
 {
     bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
@@ -133,6 +139,15 @@ static bool survival_continues(const moe_length_control *control, uint32_t depth
     double row = moe_length_prices_verify(&s->prices, depth + 1, -1) -
                  moe_length_prices_verify(&s->prices, depth, -1);
     return gain > rate_in_use(s) * ((row > 0 ? row : 0) + moe_length_prices_draft(&s->prices));
+}
+
+/* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. */
+static bool survival_keeps(const moe_length_control *control, double path_survival)
+{
+    const survival_state *s = control->state;
+    double row =
+        moe_length_prices_verify(&s->prices, 1, -1) - moe_length_prices_verify(&s->prices, 0, -1);
+    return s->mode == MODE_PROBE || s->exploring || path_survival > rate_in_use(s) * row;
 }
 
 /* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
@@ -364,7 +379,9 @@ static int survival_create(moe_length_control *control, moe_error *err)
     control->state = s;
     moe_length_account_init(&s->own);
     s->account = control->options.account != NULL ? control->options.account : &s->own;
-    moe_length_prices_init(&s->prices, control->options.draft_pass);
+    moe_length_prices_init(&s->prices, &control->options);
+    double heard = s->prices.depths[0].seen;
+    s->n_heard = heard < HEARD ? (uint32_t)heard : HEARD;
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */
     return MOE_OK;
@@ -374,9 +391,11 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .begin = survival_begin,
                                                 .survival = survival_of,
                                                 .continues = survival_continues,
+                                                .keeps = survival_keeps,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
                                                 .wants_silent_drafts = survival_wants_silent_drafts,
+                                                .get_habit = survival_get_habit,
                                                 .rests = survival_rests,
                                                 .wants_plain = survival_wants_plain,
                                                 .end = survival_end};

@@ -122,6 +122,7 @@ typedef struct moe_draft_parts {
     const moe_calibration *calibration; /* or NULL */
     const float *hotness;               /* [n_layer][n_expert] or NULL */
     uint32_t max_rows;                  /* of a pass */
+    bool is_behind_link;                /* missing experts come to a device */
     /* Drafts by a second model for the sessions whose draft is active; NULL if there is none. */
     int (*run_model)(void *model, moe_speculation *speculation, moe_session_draft *const *drafts,
                      size_t n, moe_error *err);
@@ -194,6 +195,9 @@ void moe_speculation_close(moe_speculation **speculation);
 /* speculation NULL: *stats is unchanged. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
                                const moe_expert_store_stats *experts, moe_speculation_stats *stats);
+/* What its drafters have shown, with what earlier runs had left of the others. False: nothing, as
+ * without speculation (NULL). */
+bool moe_speculation_get_habits(const moe_speculation *speculation, moe_draft_habits *habits);
 /* Checks only the options: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 

@@ -313,11 +313,18 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
                                   .no_early_exit = lab->no_early_exit,
                                   .no_disable = lab->no_disable};
     int status = MOE_OK;
+    const moe_calibration *calibration = s->parts.calibration;
+    const moe_draft_habits *known = calibration != NULL ? calibration->drafts : NULL;
+    bool all_fit = s->runner->plan->expert_slots >= s->runner->plan->experts;
+    options.tier = all_fit                   ? MOE_DRAFT_TIER_NONE
+                   : s->parts.is_behind_link ? MOE_DRAFT_TIER_LINK
+                                             : MOE_DRAFT_TIER_DISK;
     moe_length_account_init(&s->account);
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
             options.draft_pass = draft_pass_cost(s, (moe_drafter)d);
             options.account = &s->account;
+            options.habit = known != NULL ? &known->of[d] : NULL;
             status = moe_length_control_create(&s->control[d], &options, err);
         }
     }

@@ -290,6 +290,25 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
 }
 
+_Static_assert(MOE_HABIT_DRAFTERS == MOE_DRAFTERS, "a habit for each drafter");
+
+bool moe_speculation_get_habits(const moe_speculation *s, moe_draft_habits *habits)
+{
+    *habits = (moe_draft_habits){0};
+    if (s == NULL) {
+        return false;
+    }
+    const moe_calibration *calibration = s->parts.calibration;
+    if (calibration != NULL && calibration->drafts != NULL) {
+        *habits = *calibration->drafts;
+    }
+    bool any = false;
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        any |= s->control[d] != NULL && moe_length_get_habit(s->control[d], &habits->of[d]);
+    }
+    return any;
+}
+
 void moe_speculation_get_stats(const moe_speculation *s, const moe_expert_store_stats *experts,
                                moe_speculation_stats *stats)
 {

@@ -443,6 +443,8 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
                              .calibration = engine->sidecar.calibration,
                              .hotness = engine->sidecar.hotness,
                              .max_rows = engine->prefill_chunk,
+                             .is_behind_link =
+                                 engine->device->link != NULL || engine->device->memory_bytes != 0,
                              .run_model = model != NULL ? moe_draft_model_run : NULL,
                              .model = model,
                              .head = engine->draft_head};

@@ -172,6 +172,8 @@ int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens, moe
     n_tokens = n_tokens != NULL ? n_tokens : &ignored;
     *n_tokens = 0;
     moe_sidecar_model model = model_of(engine);
-    return moe_learning_save(engine->learning, &model, path != NULL ? path : engine->sidecar.path,
-                             n_tokens, err);
+    moe_draft_habits drafts;
+    bool drafted = moe_speculation_get_habits(engine->speculation, &drafts);
+    return moe_learning_save(engine->learning, &model, drafted ? &drafts : NULL,
+                             path != NULL ? path : engine->sidecar.path, n_tokens, err);
 }

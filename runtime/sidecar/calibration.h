@@ -20,6 +20,8 @@
  *                                          experts; with what follows not in earlier versions
  *   model.samples          I64 [32]        XXH3 of the samples of weights in the fingerprint
  *   moe-cal.model.header, .integrity.checksum  u64  of all but the weights; of these tables
+ *   drafts                 F32 [4][318]    what length control learnt (draft_habits.h), and
+ *   moe-cal.drafts.checksum  u64           its checksum; where somebody drafted and had it saved
  *
  * .tables is 10, or 1 where nobody has calibrated and conversations alone were counted (/learn):
  * then counts is all there is. .text.tokens is the number of tokens in counts; .learned.tokens, how
@@ -35,6 +37,7 @@
 
 #include <moe/status.h>
 
+#include "runtime/sidecar/draft_habits.h"
 #include "runtime/sidecar/fingerprint.h"
 #include "runtime/model/tensor_map.h"
 
@@ -86,6 +89,7 @@ typedef struct moe_calibration {
     uint64_t samples[MOE_IDENTITY_SAMPLES]; /* as in the model's identity */
     uint32_t n_tensors;
     uint64_t *tensor_checksums; /* [n_tensors], see moe_model_checksums(); or NULL */
+    moe_draft_habits *drafts;   /* or NULL */
 } moe_calibration;
 
 /* Tables of zeros. */
@@ -105,6 +109,10 @@ int moe_calibration_need_tables(const moe_calibration *calibration, const char *
 
 /* Adds the choices of n_tokens tokens; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
+
+/* Takes over what was learnt of drafts. */
+int moe_calibration_learn_drafts(moe_calibration *calibration, const moe_draft_habits *drafts,
+                                 moe_error *err);
 
 /* Makes room for tensor_checksums. */
 int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensors, moe_error *err);

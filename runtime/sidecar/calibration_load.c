@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/sidecar/calibration_tables.h"
 
+#define MAX_HABIT  1e6f                /* of drafts: tokens, and costs */
 #define MAX_TOKENS (UINT64_C(1) << 53) /* so that sums cannot overflow */
 
 typedef struct sidecar {
@@ -280,6 +281,47 @@ static int load_integrity(const sidecar *s, moe_calibration *c)
     return status;
 }
 
+static bool tallies_are_valid(const moe_draft_tally *tallies, size_t n)
+{
+    bool valid = true;
+    for (size_t i = 0; i < n; i++) {
+        valid &= tallies[i].seen <= MAX_HABIT && tallies[i].accepted >= 0.0f &&
+                 tallies[i].accepted <= tallies[i].seen; /* false for NaN */
+    }
+    return valid;
+}
+
+static bool habits_are_valid(const moe_draft_habits *habits)
+{
+    bool valid = true;
+    for (uint32_t d = 0; d < MOE_HABIT_DRAFTERS; d++) {
+        const moe_draft_habit *h = &habits->of[d];
+        valid &= tallies_are_valid(h->cells[0], (size_t)MOE_HABIT_DEPTHS * MOE_HABIT_BUCKETS) &&
+                 tallies_are_valid(h->depths, MOE_HABIT_DEPTHS) &&
+                 tallies_are_valid(h->buckets, MOE_HABIT_BUCKETS) &&
+                 floats_are_valid(&h->costs[0].n, sizeof h->costs / (sizeof(float)), MAX_HABIT);
+    }
+    return valid;
+}
+
+/* Where nobody drafted, or had it saved, there is none. */
+static int load_drafts(const sidecar *s, moe_calibration *c)
+{
+    static const moe_draft_habits none;
+    if (moe_gguf_find(s->gguf, "moe-cal.drafts.checksum") == NULL) {
+        return MOE_OK;
+    }
+    int status = moe_calibration_learn_drafts(c, &none, s->err);
+    if (status == MOE_OK) {
+        moe_calibration_table table = moe_calibration_drafts_table(c);
+        status = read_tables(s, &table, 1, "moe-cal.drafts.checksum", c->shape.fingerprint);
+    }
+    return status != MOE_OK || habits_are_valid(c->drafts)
+               ? status
+               : moe_fail(s->err, MOE_ERR_FORMAT, "%s: tensor drafts holds impossible values",
+                          s->path);
+}
+
 static int load_from(const sidecar *s, moe_calibration **out, const moe_calibration_shape *expected,
                      bool with_gram)
 {
@@ -317,6 +359,7 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
         }
     }
     status = status == MOE_OK ? load_integrity(s, *out) : status;
+    status = status == MOE_OK ? load_drafts(s, *out) : status;
     return status != MOE_OK ? status : check_contents(s, *out);
 }
 

@@ -15,6 +15,14 @@ static void write_integrity(moe_gguf_writer *w, const moe_calibration *c)
                            c->tensor_checksums, tensors[0] * sizeof *c->tensor_checksums);
 }
 
+static void write_drafts(moe_gguf_writer *w, moe_calibration *c)
+{
+    moe_calibration_table t = moe_calibration_drafts_table(c);
+    moe_gguf_writer_u64(w, "moe-cal.drafts.checksum",
+                        moe_calibration_mix_table(c->shape.fingerprint, &t));
+    moe_gguf_writer_tensor(w, t.name, t.type, t.n_dims, t.dims, *t.memory, t.bytes);
+}
+
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err)
 {
     moe_calibration copy = *calibration; /* the list needs pointers that it may write to */
@@ -53,6 +61,9 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
     }
     if (copy.tensor_checksums != NULL) {
         write_integrity(w, &copy);
+    }
+    if (copy.drafts != NULL) {
+        write_drafts(w, &copy);
     }
     int status = moe_gguf_writer_save(w, path, err);
     moe_gguf_writer_free(&w);

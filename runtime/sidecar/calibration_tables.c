@@ -91,10 +91,21 @@ void moe_calibration_free(moe_calibration **calibration)
             free(*tables[i].memory);
         }
         free(c->tensor_checksums);
+        free(c->drafts);
         free(c->text_name);
         free(c);
     }
     *calibration = NULL;
+}
+
+moe_calibration_table moe_calibration_drafts_table(moe_calibration *c)
+{
+    return (moe_calibration_table){"drafts",
+                                   MOE_GGUF_TYPE_F32,
+                                   2,
+                                   {MOE_HABIT_FLOATS, MOE_HABIT_DRAFTERS, 1},
+                                   (void **)&c->drafts,
+                                   sizeof *c->drafts};
 }
 
 uint64_t moe_calibration_mix_table(uint64_t hash, const moe_calibration_table *t)

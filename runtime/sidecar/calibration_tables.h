@@ -26,6 +26,8 @@ typedef struct moe_calibration_table {
 
 /* Lists the tables, [MOE_CALIBRATION_TABLES_CHECKED + 1], in the order of the file. */
 void moe_calibration_list_tables(moe_calibration *calibration, moe_calibration_table *tables);
+/* The table of what was learnt of drafts. */
+moe_calibration_table moe_calibration_drafts_table(moe_calibration *calibration);
 /* Adds a table to a checksum. */
 uint64_t moe_calibration_mix_table(uint64_t hash, const moe_calibration_table *table);
 /* The checksum of the tables that find damage. */

@@ -28,6 +28,18 @@ void moe_calibration_learn(moe_calibration *c, const uint64_t *counts, uint64_t 
     c->n_learned += n_tokens;
 }
 
+int moe_calibration_learn_drafts(moe_calibration *c, const moe_draft_habits *drafts, moe_error *err)
+{
+    if (c->drafts == NULL) {
+        c->drafts = moe_calloc(1, sizeof *c->drafts);
+    }
+    if (c->drafts == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for what drafts have shown");
+    }
+    *c->drafts = *drafts;
+    return MOE_OK;
+}
+
 char *moe_calibration_default_path(const char *model_path)
 {
     static const char extension[] = ".gguf", suffix[] = ".moe-cal.gguf";

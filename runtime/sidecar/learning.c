@@ -113,8 +113,9 @@ static int load_sidecar(const moe_sidecar_model *model, const char *path, moe_ca
                : moe_calibration_create(out, &shape, "", MOE_CALIBRATION_HOTNESS, err);
 }
 
-int moe_learning_save(moe_learning *l, const moe_sidecar_model *model, const char *path,
-                      uint64_t *n_tokens, moe_error *err)
+int moe_learning_save(moe_learning *l, const moe_sidecar_model *model,
+                      const moe_draft_habits *drafts, const char *path, uint64_t *n_tokens,
+                      moe_error *err)
 {
     if (l == NULL || l->n_tokens == 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -124,8 +125,9 @@ int moe_learning_save(moe_learning *l, const moe_sidecar_model *model, const cha
     int status = load_sidecar(model, path, &sidecar, err);
     if (status == MOE_OK) {
         moe_calibration_learn(sidecar, l->counts, l->n_tokens);
-        status = moe_calibration_save(sidecar, path, err);
+        status = drafts != NULL ? moe_calibration_learn_drafts(sidecar, drafts, err) : MOE_OK;
     }
+    status = status == MOE_OK ? moe_calibration_save(sidecar, path, err) : status;
     moe_calibration_free(&sidecar);
     if (status == MOE_OK) {
         *n_tokens = l->n_tokens;

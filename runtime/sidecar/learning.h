@@ -14,9 +14,11 @@ int moe_learning_open(moe_learning **out, moe_runner *runner, moe_error *err);
 void moe_learning_free(moe_learning **learning);
 /* Sets the counts to zero. */
 void moe_learning_start_over(moe_learning *learning);
-/* Adds the counts to the sidecar at `path`, or to a new one, then starts over. *n_tokens: tokens
- * counted. MOE_ERR_ARGUMENT if there are none, or learning is NULL. */
-int moe_learning_save(moe_learning *learning, const moe_sidecar_model *model, const char *path,
-                      uint64_t *n_tokens, moe_error *err);
+/* Adds the counts to the sidecar at `path`, or to a new one, then starts over. drafts: what is
+ * known of drafts now, or NULL. *n_tokens: tokens counted. MOE_ERR_ARGUMENT if there are none, or
+ * learning is NULL. */
+int moe_learning_save(moe_learning *learning, const moe_sidecar_model *model,
+                      const moe_draft_habits *drafts, const char *path, uint64_t *n_tokens,
+                      moe_error *err);
 
 #endif

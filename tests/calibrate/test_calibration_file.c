@@ -52,6 +52,10 @@ static moe_calibration *make_valid(void)
     for (uint32_t i = 0; i < N_LAYER * N_EMBD * N_EMBD; i++) {
         c->gram[i] = (float)i - 4.5f;
     }
+    static moe_draft_habits drafts;
+    drafts.of[1].cells[2][3] = (moe_draft_tally){20.5f, 7.25f};
+    drafts.of[3].costs[MOE_DRAFT_TIER_LINK] = (moe_draft_costs){3, 0.25f, 0.5f, 0};
+    assert_int_equal(moe_calibration_learn_drafts(c, &drafts, NULL), MOE_OK);
     return c;
 }
 
@@ -86,6 +90,7 @@ static void round_trip(void **state)
     assert_memory_equal(read->checksums, c->checksums,
                         N_LAYER * N_EXPERT * MOE_EXPERT_PARTS * sizeof *c->checksums);
     assert_memory_equal(read->gram, c->gram, N_LAYER * N_EMBD * N_EMBD * sizeof(float));
+    assert_memory_equal(read->drafts, c->drafts, sizeof *c->drafts);
     moe_calibration_free(&read);
     assert_int_equal(load(false, &read, &error), MOE_OK);
     assert_null(read->gram);
@@ -222,6 +227,21 @@ static void fewer_experts(moe_calibration *c)
 {
     c->shape.n_expert = 2;
 }
+static void accepted_above_drafted(moe_calibration *c)
+{
+    c->drafts->of[0].depths[1] = (moe_draft_tally){4, 4.5f};
+}
+
+static void drafted_is_nan(moe_calibration *c)
+{
+    c->drafts->of[3].buckets[7].seen = NAN;
+}
+
+static void draft_cost_is_negative(moe_calibration *c)
+{
+    c->drafts->of[2].costs[0].pass = -1;
+}
+
 static void narrower(moe_calibration *c)
 {
     c->shape.n_embd = 2;
@@ -251,6 +271,9 @@ static const struct {
     {"neighbour huge", neighbour_huge, MOE_ERR_FORMAT, "affinity"},
     {"neighbour twice", neighbour_twice, MOE_ERR_FORMAT, "affinity"},
     {"self not first", self_not_first, MOE_ERR_FORMAT, "affinity"},
+    {"more accepted than drafted", accepted_above_drafted, MOE_ERR_FORMAT, "drafts"},
+    {"drafted is NaN", drafted_is_nan, MOE_ERR_FORMAT, "drafts"},
+    {"cost of a draft is negative", draft_cost_is_negative, MOE_ERR_FORMAT, "drafts"},
     {"other model", other_model, MOE_ERR_MISMATCH, "another model"},
     {"other number of experts used", other_n_used, MOE_ERR_FORMAT, "moe-cal.n_expert_used"},
     {"fewer layers", fewer_layers, MOE_ERR_FORMAT, "moe-cal.n_layer"},

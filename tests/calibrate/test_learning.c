@@ -107,6 +107,57 @@ static void learn(moe_engine *engine, const char *path, uint64_t expected)
     assert_int_equal(n, expected);
 }
 
+/* ---- Drafts ---- */
+
+/* Tokens written with costs by bytes until the first draft is verified. */
+static uint32_t first_draft(const char *sidecar, const char *save_to)
+{
+    moe_engine_options options = engine_options(sidecar);
+    options.speculate = MOE_SPECULATE_NGRAM;
+    lab_of(&options)->cost_by_bytes = true;
+    moe_engine *engine = open_engine(&options);
+    assert_int_equal(moe_learn_begin(engine, NULL), MOE_OK);
+    moe_session *session = greedy_session(engine);
+    int32_t repeated[64], token;
+    for (size_t i = 0; i < 64; i++) {
+        repeated[i] = text[i % 8];
+    }
+    feed(session, repeated, 64);
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    uint32_t first = 0, n = 0;
+    while (n < 300) {
+        assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+        while (moe_session_take(session, &token, 1) > 0) {
+            n++;
+        }
+        moe_engine_get_stats(engine, &stats);
+        first = first == 0 && stats.speculation.drafted > 0 ? n : first;
+    }
+    moe_session_close(&session);
+    if (save_to != NULL) {
+        assert_int_equal(moe_learn_save(engine, save_to, NULL, NULL), MOE_OK);
+    }
+    moe_engine_close(&engine);
+    return first;
+}
+
+/* What one engine learnt of its drafts the next one knows from the sidecar: it drafts sooner. */
+static void drafts_are_carried(void **state)
+{
+    (void)state;
+    char path[128];
+    in_folder(path, "drafts.gguf");
+    uint32_t before = first_draft("none", path);
+    moe_calibration *c = load(path);
+    assert_non_null(c->drafts);
+    assert_true(c->drafts->of[0].depths[0].seen > 0);
+    assert_true(c->drafts->of[0].costs[MOE_DRAFT_TIER_NONE].n > 0);
+    moe_calibration_free(&c);
+    uint32_t after = first_draft(path, NULL);
+    print_message("first draft after %u tokens, with what was learnt after %u\n", before, after);
+    assert_true(before > 0 && after > 0 && after <= before);
+}
+
 /* ---- Counts ---- */
 
 static void calibrate(const char *path)
@@ -426,6 +477,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_as_calibration),
+        cmocka_unit_test(drafts_are_carried),
         cmocka_unit_test(failed_passes),
         cmocka_unit_test(failures),
         cmocka_unit_test(killed),
