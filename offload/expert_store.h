@@ -30,6 +30,8 @@ typedef struct moe_expert_view {
 typedef struct moe_expert_store_options {
     moe_device *device; /* device, gguf, map, policy must outlive the store */
     const moe_gguf *gguf;
+    const moe_gguf *const *copies; /* [n_copies] the same model on other drives; as long */
+    uint32_t n_copies;
     const moe_tensor_map *map;
     uint32_t n_expert_used;
     uint64_t budget_bytes;      /* of the device's slots */

@@ -73,12 +73,14 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
 {
     const moe_expert_store_options *o = &store->options;
     size_t n_files = moe_gguf_n_files(o->gguf);
-    store->files = moe_calloc(n_files, sizeof *store->files);
+    store->files = moe_calloc((1 + (size_t)o->n_copies) * n_files, sizeof *store->files);
     if (store->files == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for %zu files", n_files);
     }
-    for (size_t i = 0; i < n_files; i++) {
-        const moe_gguf_file *file = moe_gguf_file_at(o->gguf, i);
+    for (size_t i = 0; i < (1 + (size_t)o->n_copies) * n_files; i++) {
+        const moe_gguf *gguf = i < n_files ? o->gguf : o->copies[i / n_files - 1];
+        MOE_ASSERT(moe_gguf_n_files(gguf) == n_files);
+        const moe_gguf_file *file = moe_gguf_file_at(gguf, i % n_files);
         store->files[i] = (moe_range_file){file->path, file->fd, file->size};
     }
     moe_range_reader_options options = {.kind = o->io,
@@ -86,6 +88,8 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
                                         .engine_context = o->io_context,
                                         .files = store->files,
                                         .n_files = (uint32_t)n_files,
+                                        .copies = store->files + n_files,
+                                        .n_copies = o->n_copies,
                                         .buffered = o->buffered_io,
                                         .block_bytes = o->io_block_bytes,
                                         .depth = o->io_depth,

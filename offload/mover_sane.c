@@ -103,6 +103,15 @@ static bool copies_are_sane(const moe_mover *mover)
     return true;
 }
 
+static bool part_counts_are_sane(const moe_mover_slot *slot)
+{
+    bool sane = slot->n_parts_left > 0 && slot->n_parts_left <= MOE_EXPERT_PARTS;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        sane = sane && slot->retried[p] <= 1 + MOE_RANGE_COPIES;
+    }
+    return sane;
+}
+
 bool moe_mover_is_sane(const moe_mover *mover)
 {
     uint32_t n_ranges = 0;
@@ -117,8 +126,7 @@ bool moe_mover_is_sane(const moe_mover *mover)
         moe_slot_state state = moe_mover_get_state(slot);
         n_copies += state == MOE_SLOT_COPYING;
         if (state == MOE_SLOT_LOADING) {
-            if (slot->n_parts_left == 0 || slot->n_parts_left > MOE_EXPERT_PARTS ||
-                slot->retried >= 1u << MOE_EXPERT_PARTS) {
+            if (!part_counts_are_sane(slot)) {
                 return false;
             }
             n_ranges += slot->n_parts_left;

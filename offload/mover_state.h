@@ -27,7 +27,8 @@ typedef struct moe_mover_slot {
     uint32_t next, previous;
     /* Only the mover touches these from LOADING on; anyone may read data once READY. */
     uint8_t n_parts_left;
-    uint8_t retried; /* a bit for each part */
+    uint8_t retried[MOE_EXPERT_PARTS]; /* reads after one with a wrong checksum */
+    uint8_t doubted[MOE_EXPERT_PARTS]; /* the sources of those reads, bits of moe_range_done */
     int status;
     uint64_t begin_ns; /* of reading */
     bool in_memory;    /* data is complete */
@@ -94,7 +95,7 @@ struct moe_mover {
     moe_mover_slot *slots; /* [n_slots] */
 };
 
-_Static_assert(MOE_EXPERT_PARTS <= 8, "`retried` has a bit for each part");
+_Static_assert(1 + MOE_RANGE_COPIES <= 8, "`doubted` has a bit for each source");
 _Static_assert(MOE_EXPERT_PARTS <= MOE_MAX_COPY_RANGES, "an expert travels as one copy");
 _Static_assert(MOE_MOVER_COPIES <= MOE_MAX_COPIES, "the link takes as many");
 

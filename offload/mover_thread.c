@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The mover's thread. It hands requests to the reader and the link, checks the bytes read, and
  * closes the reader when it ends. */
+#include <string.h>
 #include <xxhash.h>
 
 #include "offload/mover_state.h"
@@ -33,7 +34,8 @@ static uint32_t take_request(moe_mover *mover)
     return index;
 }
 
-static void submit_part(moe_mover *mover, uint32_t index, int part)
+/* source: as in moe_range */
+static void submit_part(moe_mover *mover, uint32_t index, int part, uint32_t source)
 {
     MOE_ASSERT(moe_mover_get_state(&mover->slots[index]) == MOE_SLOT_LOADING);
     moe_mover_slot *slot = &mover->slots[index];
@@ -42,6 +44,7 @@ static void submit_part(moe_mover *mover, uint32_t index, int part)
                        .offset = ref->offset,
                        .size = ref->size,
                        .buffer = slot->move.buffers[part],
+                       .source = source,
                        .tag = (uint64_t)index * MOE_EXPERT_PARTS + (uint64_t)part};
     /* The reader's limit is above ours, so there is always room. */
     if (moe_range_reader_submit(mover->reader, &range)) {
@@ -102,42 +105,50 @@ static void start_slot(moe_mover *mover, uint32_t index)
     MOE_ASSERT(mover->n_ranges + MOE_EXPERT_PARTS <= MAX_RANGES_IN_FLIGHT);
     moe_mover_slot *slot = &mover->slots[index];
     slot->status = MOE_OK;
-    slot->retried = 0;
+    memset(slot->retried, 0, sizeof slot->retried);
+    memset(slot->doubted, 0, sizeof slot->doubted);
     slot->n_parts_left = 0;
     slot->begin_ns = moe_now_ns();
     mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        submit_part(mover, index, p);
+        submit_part(mover, index, p, 0);
     }
     if (slot->n_parts_left == 0) {
         finish_reading(mover, index);
     }
 }
 
-/* Checks the part's checksum. False when the bytes do not match: they are read once more, and then
- * given up. */
-static bool verify_part(moe_mover *mover, uint32_t index, int part)
+/* Checks the part's checksum. False when the bytes do not match: they are read once more from every
+ * source in turn, and then given up. `sources`: those that gave the bytes. */
+static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sources)
 {
     moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
     if (slot->move.checksums == NULL ||
         XXH3_64bits(slot->data[part], ref->size) == slot->move.checksums[part]) {
+        if (slot->doubted[part] != 0) {
+            moe_range_reader_blame(mover->reader, ref->file_index, ref->offset,
+                                   slot->doubted[part] & ~sources);
+        }
         return true;
     }
-    if ((slot->retried & 1u << part) == 0) {
-        slot->retried |= (uint8_t)(1u << part);
+    uint32_t n_sources = moe_range_reader_n_sources(mover->reader);
+    if (slot->retried[part] < n_sources) {
+        slot->retried[part]++;
+        slot->doubted[part] |= (uint8_t)sources;
         pthread_mutex_lock(&mover->lock);
         mover->stats.n_checksum_retries++;
         pthread_mutex_unlock(&mover->lock);
-        submit_part(mover, index, part);
+        submit_part(mover, index, part, n_sources > 1 ? slot->retried[part] : 0);
         return false;
     }
     moe_error error;
-    slot->status = moe_fail(&error, MOE_ERR_IO,
-                            "%s: the expert's bytes at offset %llu do not match their checksum, "
-                            "twice; the file or the disk is damaged: download the file again",
-                            moe_range_reader_path(mover->reader, ref->file_index),
-                            (unsigned long long)ref->offset);
+    slot->status =
+        moe_fail(&error, MOE_ERR_IO,
+                 "%s: the expert's bytes at offset %llu do not match their checksum, "
+                 "%s; the file or the disk is damaged: download the file again",
+                 moe_range_reader_path(mover->reader, ref->file_index),
+                 (unsigned long long)ref->offset, n_sources > 1 ? "in any copy" : "twice");
     moe_mover_record_error(mover, index, &error);
     return false;
 }
@@ -156,7 +167,7 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
         moe_mover_record_error(mover, index, &done->error);
     } else {
         slot->data[part] = done->data;
-        (void)verify_part(mover, index, part);
+        (void)verify_part(mover, index, part, done->sources);
     }
     if (slot->n_parts_left == 0) {
         finish_reading(mover, index);

@@ -82,6 +82,9 @@ void moe_range_stop(moe_range_reader *r, uint32_t index, int status)
 static void end_block(moe_range_reader *r, moe_block *block)
 {
     MOE_ASSERT(block >= r->blocks && block < r->blocks + r->depth);
+    if (block->source != MOE_NO_SOURCE) {
+        moe_sources_take(&r->sources, block->source, block->size);
+    }
     block->next = r->free_blocks;
     r->free_blocks = (uint32_t)(block - r->blocks);
     MOE_ASSERT(r->ranges[block->range].n_blocks > 0);
@@ -103,8 +106,69 @@ static void ask_again(moe_range_reader *r, moe_block *block, uint64_t delay_ns)
     r->retries = (uint32_t)(block - r->blocks);
 }
 
+/* The block's file among those of all sources. */
+static uint32_t file_of(const moe_range_reader *r, const moe_block *block)
+{
+    return block->source * r->n_files + r->ranges[block->range].range.file;
+}
+
+void moe_source_blame(moe_range_reader *r, uint32_t source, const char *line)
+{
+    bool first = r->sources.of[source].n_failed == 0;
+    bool last = moe_sources_blame(&r->sources, source);
+    if (r->log != NULL && (first || last)) {
+        char note[640];
+        snprintf(note, sizeof note, "%s: %s", line,
+                 last ? "after several failures this drive is read only where no other copy is"
+                      : "read from another copy");
+        r->log(note, r->user);
+    }
+}
+
+void moe_sources_tell_slow(moe_range_reader *r)
+{
+    uint32_t source = moe_sources_find_slow(&r->sources, moe_now_ns());
+    if (source != MOE_NO_SOURCE && r->log != NULL) {
+        char note[512];
+        snprintf(note, sizeof note,
+                 "%s: this drive is slow now (%.0f MB/s while it answered): read from other copies "
+                 "until it is faster",
+                 r->files.files[source * r->n_files].path,
+                 moe_sources_speed(&r->sources, source) / 1e6);
+        r->log(note, r->user);
+    }
+}
+
+static void leave_source(moe_range_reader *r, moe_block *block)
+{
+    moe_sources_take(&r->sources, block->source, block->size);
+    block->source = MOE_NO_SOURCE;
+}
+
+/* Reads a block that its source could not read from another one, if the range may be. */
+static bool try_another(moe_range_reader *r, moe_block *block)
+{
+    moe_range_state *range = &r->ranges[block->range];
+    block->failed |= 1u << block->source;
+    if (range->range.source != 0 || is_given_up(range) ||
+        (block->failed & ((1u << r->sources.n) - 1)) == (1u << r->sources.n) - 1) {
+        return false;
+    }
+    moe_source_blame(r, block->source, range->error.message);
+    leave_source(r, block);
+    range->error.message[0] = '\0';
+    block->done = 0;
+    block->tries = 0;
+    block->hard_tries = 0;
+    ask_again(r, block, 0);
+    return true;
+}
+
 static void fail(moe_range_reader *r, moe_block *block)
 {
+    if (try_another(r, block)) {
+        return;
+    }
     /* The block still counts, so the range is reported after its other blocks have ended. */
     moe_range_stop(r, block->range, MOE_ERR_IO);
     end_block(r, block);
@@ -135,7 +199,7 @@ static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const cha
 static void on_nothing(moe_range_reader *r, moe_block *block)
 {
     moe_range_state *range = &r->ranges[block->range];
-    uint32_t index = range->range.file;
+    uint32_t index = file_of(r, block);
     uint64_t size = moe_reader_files_size_now(&r->files, index);
     const char *path = r->files.files[index].path;
     block->tries++;
@@ -164,6 +228,10 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
     uint32_t asked = block->size - block->done;
     got = got < asked ? got : asked;
     r->stats.bytes_read += got;
+    r->ranges[block->range].sources |= 1u << block->source;
+    if (r->sources.n > 1) {
+        moe_sources_note(&r->sources, block->source, got, block->began_ns, moe_now_ns());
+    }
     uint32_t have = block->done + got;
     MOE_ASSERT(have <= block->size && (!block->direct || block->done % r->files.alignment == 0));
     if (have >= block->need) {
@@ -195,7 +263,7 @@ static uint64_t backoff_ns(uint32_t tries)
 static void on_error(moe_range_reader *r, moe_block *block, int error)
 {
     moe_range_state *range = &r->ranges[block->range];
-    uint32_t index = range->range.file;
+    uint32_t index = file_of(r, block);
     bool transient = error == EAGAIN || error == EINTR || error == ECANCELED || error == EBUSY ||
                      error == ENOMEM;
     block->tries += transient;
@@ -239,11 +307,37 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r)
 {
     uint64_t first = UINT64_MAX;
     for (uint32_t i = r->retries; i != MOE_IO_NONE; i = r->blocks[i].next) {
-        bool now = is_given_up(&r->ranges[r->blocks[i].range]);
-        uint64_t at = now ? 0 : r->blocks[i].retry_at_ns;
+        const moe_block *block = &r->blocks[i];
+        bool now = is_given_up(&r->ranges[block->range]);
+        bool later = block->source == MOE_NO_SOURCE; /* once an answer makes room */
+        uint64_t at = now ? 0 : later ? UINT64_MAX : block->retry_at_ns;
         first = at < first ? at : first;
     }
     return first;
+}
+
+/* Gives a block of the range a source. MOE_NO_SOURCE: later, the best one has no room now. */
+static uint32_t choose_source(moe_range_reader *r, const moe_range_state *range, uint32_t failed,
+                              uint64_t bytes)
+{
+    if (r->sources.n == 1) {
+        return 0;
+    }
+    uint32_t others = range->range.source != 0 ? ~(1u << (range->range.source - 1)) : 0;
+    return moe_sources_choose(&r->sources, bytes, failed | others, moe_now_ns());
+}
+
+/* A block that has lost its source gets another one as soon as that has room. */
+static bool has_source(moe_range_reader *r, moe_block *block)
+{
+    if (block->source == MOE_NO_SOURCE) {
+        const moe_range_state *range = &r->ranges[block->range];
+        block->source = choose_source(r, range, block->failed, block->size);
+        if (block->source != MOE_NO_SOURCE) {
+            moe_sources_give(&r->sources, block->source, block->size, moe_now_ns());
+        }
+    }
+    return block->source != MOE_NO_SOURCE;
 }
 
 /* Takes a block off the retry list whose time has come. Ends blocks of ranges that failed or were
@@ -259,7 +353,7 @@ static moe_block *take_retry(moe_range_reader *r)
             *link = block->next;
             range->status = range->status == MOE_OK ? MOE_ERR_CANCELLED : range->status;
             end_block(r, block);
-        } else if (block->retry_at_ns <= now) {
+        } else if (block->retry_at_ns <= now && has_source(r, block)) {
             *link = block->next;
             r->stats.n_retries++;
             return block;
@@ -278,10 +372,16 @@ static moe_block *cut_block(moe_range_reader *r)
         return NULL;
     }
     moe_range_state *range = &r->ranges[index];
+    uint32_t source = choose_source(r, range, 0, range->piece_bytes);
+    if (source == MOE_NO_SOURCE) {
+        return NULL;
+    }
     moe_block *block = &r->blocks[r->free_blocks];
     r->free_blocks = block->next;
     uint64_t left = range->superset_end - range->cursor;
     block->range = index;
+    block->source = source;
+    block->failed = 0;
     block->offset = range->cursor;
     block->dst = range->range.buffer + (range->cursor - range->superset);
     block->size = left < range->piece_bytes ? (uint32_t)left : range->piece_bytes;
@@ -293,6 +393,7 @@ static moe_block *cut_block(moe_range_reader *r)
     MOE_ASSERT((uintptr_t)block->dst % r->files.alignment == 0);
     block->tries = 0;
     block->hard_tries = 0;
+    moe_sources_give(&r->sources, source, block->size, r->sources.n > 1 ? moe_now_ns() : 0);
     range->cursor += block->size;
     range->n_blocks++;
     MOE_ASSERT(range->cursor <= range->superset_end && range->n_blocks <= r->depth);
@@ -312,8 +413,9 @@ void moe_blocks_dispatch(moe_range_reader *r)
         if (block == NULL) {
             break;
         }
-        uint32_t file = r->ranges[block->range].range.file;
+        uint32_t file = file_of(r, block);
         block->direct = r->files.files[file].direct;
+        block->began_ns = r->sources.n > 1 ? moe_now_ns() : 0;
         r->batch[n++] = (moe_io_read){
             .file = block->direct ? file : r->files.n_files + file,
             .size = block->size - block->done,

@@ -35,6 +35,21 @@ static int check_options(const moe_range_reader_options *options, moe_error *err
                         "range reader: depth %u (at most %u), %u ranges (at most %u)",
                         options->depth, MAX_DEPTH, options->max_ranges, MAX_MAX_RANGES);
     }
+    if (options->n_copies > MOE_RANGE_COPIES ||
+        (options->n_copies + 1) * (uint64_t)options->n_files > MAX_FILES) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "range reader: %u copies of %u files (at most %u)",
+                        options->n_copies, options->n_files, MOE_RANGE_COPIES);
+    }
+    for (uint32_t i = 0; i < options->n_copies * options->n_files; i++) {
+        const moe_range_file *copy = &options->copies[i];
+        const moe_range_file *file = &options->files[i % options->n_files];
+        if (copy->size != file->size) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "%s: %llu bytes long, and not %llu like %s; it is no copy", copy->path,
+                            (unsigned long long)copy->size, (unsigned long long)file->size,
+                            file->path);
+        }
+    }
     for (uint32_t i = 0; i < options->n_files; i++) {
         if (options->files[i].size > INT64_MAX / 2) {
             return moe_fail(err, MOE_ERR_ARGUMENT, "%s: no file is %llu bytes long",
@@ -124,6 +139,24 @@ static uint32_t or_default(uint32_t value, uint32_t fallback)
     return value != 0 ? value : fallback;
 }
 
+/* The files of all sources in one list. */
+static int open_files(moe_range_reader *r, const moe_range_reader_options *options, moe_error *err)
+{
+    if (options->n_copies == 0) {
+        return moe_reader_files_open(&r->files, options->files, r->n_files, options->buffered, err);
+    }
+    size_t n = (size_t)r->sources.n * r->n_files;
+    moe_range_file *all = moe_calloc(n, sizeof *all);
+    if (all == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "range reader: out of memory");
+    }
+    memcpy(all, options->files, r->n_files * sizeof *all);
+    memcpy(all + r->n_files, options->copies, (n - r->n_files) * sizeof *all);
+    int rc = moe_reader_files_open(&r->files, all, (uint32_t)n, options->buffered, err);
+    free(all);
+    return rc;
+}
+
 static uint64_t round_up(uint64_t value, uint64_t alignment)
 {
     MOE_ASSERT(alignment > 0 && (alignment & (alignment - 1)) == 0);
@@ -142,13 +175,16 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
     if (r == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "range reader: out of memory");
     }
-    r->depth = or_default(options->depth, DEFAULT_DEPTH);
+    r->n_files = options->n_files;
+    r->sources.n = options->n_copies + 1;
+    r->sources.most_blocks = or_default(options->depth, DEFAULT_DEPTH);
+    r->depth = r->sources.n * r->sources.most_blocks;
     r->max_ranges = or_default(options->max_ranges, DEFAULT_MAX_RANGES);
     r->close_timeout_ns =
         1000000u * (uint64_t)or_default(options->close_timeout_ms, DEFAULT_CLOSE_TIMEOUT_MS);
     r->log = options->log;
     r->user = options->user;
-    rc = moe_reader_files_open(&r->files, options->files, options->n_files, options->buffered, err);
+    rc = open_files(r, options, err);
     rc = rc == MOE_OK ? allocate(r, err) : rc;
     rc = rc == MOE_OK ? open_engine(r, options, err) : rc;
     if (rc != MOE_OK) {
@@ -196,6 +232,24 @@ const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)
     return r->files.files[file].path;
 }
 
+uint32_t moe_range_reader_n_sources(const moe_range_reader *reader)
+{
+    return reader->sources.n;
+}
+
+void moe_range_reader_blame(moe_range_reader *r, uint32_t file, uint64_t offset, uint32_t sources)
+{
+    for (uint32_t s = 0; s < r->sources.n && r->sources.n > 1; s++) {
+        if ((sources & 1u << s) != 0) {
+            char line[512];
+            snprintf(line, sizeof line,
+                     "%s: damaged at offset %llu ('moe-offload verify' finds all damage)",
+                     r->files.files[s * r->n_files + file].path, (unsigned long long)offset);
+            moe_source_blame(r, s, line);
+        }
+    }
+}
+
 size_t moe_range_reader_alignment(const moe_range_reader *reader)
 {
     return reader->files.alignment;
@@ -212,9 +266,14 @@ size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_byt
 static bool is_valid(const moe_range_reader *r, moe_range_state *state)
 {
     const moe_range *range = &state->range;
-    if (range->file >= r->files.n_files) {
+    if (range->file >= r->n_files) {
         moe_fail(&state->error, MOE_ERR_ARGUMENT, "range of file %u, there are %u", range->file,
-                 r->files.n_files);
+                 r->n_files);
+        return false;
+    }
+    if (range->source > r->sources.n) {
+        moe_fail(&state->error, MOE_ERR_ARGUMENT, "range of source %u, there are %u", range->source,
+                 r->sources.n);
         return false;
     }
     const moe_reader_file *file = &r->files.files[range->file];
@@ -257,6 +316,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
     state->status = MOE_OK;
     state->cancelled = false;
     state->n_blocks = 0;
+    state->sources = 0;
     state->error.message[0] = '\0';
     state->superset = range->offset & ~mask;
     r->stats.bytes_requested += range->size;
@@ -303,6 +363,7 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
         d->data = state->status != MOE_OK
                       ? NULL
                       : state->range.buffer + (state->range.offset - state->superset);
+        d->sources = state->sources;
         d->error = state->error;
         if (state->status == MOE_ERR_CANCELLED) {
             moe_fail(&d->error, MOE_ERR_CANCELLED, "%s: read cancelled",
@@ -346,6 +407,9 @@ uint32_t moe_range_reader_wait(moe_range_reader *reader, moe_range_done *done, u
         for (uint32_t i = 0; i < n; i++) {
             moe_block_complete(r, &r->results[i]);
         }
+        if (r->sources.n > 1) {
+            moe_sources_tell_slow(r);
+        }
         if (n > 0) {
             moe_blocks_dispatch(r); /* keeps the device busy while the caller works */
         }
@@ -380,6 +444,10 @@ void moe_range_reader_describe(const moe_range_reader *reader, char *out, size_t
     bool mib = reader->block_bytes % (1u << 20) == 0;
     snprintf(block, sizeof block, "%u %s", reader->block_bytes >> (mib ? 20 : 10),
              mib ? "MiB" : "KiB");
-    snprintf(out, size, "%s, %s, %u x %s%s%s", reader->ops->name, how, reader->depth, block,
-             detail[0] != '\0' ? ", " : "", detail);
+    char copies[32] = "";
+    if (reader->sources.n > 1) {
+        snprintf(copies, sizeof copies, " on each of %u drives", reader->sources.n);
+    }
+    snprintf(out, size, "%s, %s, %u x %s%s%s%s", reader->ops->name, how,
+             reader->sources.most_blocks, block, copies, detail[0] != '\0' ? ", " : "", detail);
 }

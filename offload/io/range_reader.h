@@ -27,15 +27,22 @@ typedef struct moe_range_file {
     uint64_t size;
 } moe_range_file;
 
+#define MOE_RANGE_COPIES 7u
+
 typedef struct moe_range_reader_options {
     moe_io_kind kind;         /* AUTO: io_uring, else threads */
     const moe_io_ops *engine; /* not NULL: used first (fault injection in tests) */
     void *engine_context;
     const moe_range_file *files;
     uint32_t n_files;
+    /* The same files once more, each time on another drive: file i of copy c is copies[c * n_files
+     * + i] and holds the bytes of files[i]. Each block is read from the drive that will have it
+     * soonest, and one that cannot be read from another. */
+    const moe_range_file *copies;
+    uint32_t n_copies;         /* at most MOE_RANGE_COPIES */
     bool buffered;             /* do not try O_DIRECT */
     uint32_t block_bytes;      /* 0: 1 MiB */
-    uint32_t depth;            /* blocks in flight; 0: 16 */
+    uint32_t depth;            /* blocks in flight on each drive; 0: 16 */
     uint32_t max_ranges;       /* ranges submitted and not yet reported; 0: 256 */
     uint32_t close_timeout_ms; /* how long close() waits for reads in flight; 0: 10 s */
     moe_log_fn log;            /* is told of each kind of fallback once; may be NULL */
@@ -63,6 +70,13 @@ bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t by
 
 /* The path of a file, as it was given. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
+/* How many sources there are: 1 + n_copies. */
+uint32_t moe_range_reader_n_sources(const moe_range_reader *reader);
+/* Says that what these sources (bits as in moe_range_done) gave of a range was wrong. The log is
+ * told, and a source that is blamed repeatedly is read only where no other can be. On the owner's
+ * thread. */
+void moe_range_reader_blame(moe_range_reader *reader, uint32_t file, uint64_t offset,
+                            uint32_t sources);
 /* The alignment of buffers, and how many bytes a buffer needs for a range of so many bytes. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
@@ -74,12 +88,14 @@ typedef struct moe_range {
     uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader uses it until it
                       * reports the range */
     uint64_t tag;    /* chosen by the caller; unique among the ranges under way */
+    uint32_t source; /* 0: whichever drive is soonest; 1: only the files; 1 + c: only copy c */
 } moe_range;
 
 typedef struct moe_range_done {
     uint64_t tag;
     int status;          /* MOE_OK, MOE_ERR_IO, MOE_ERR_CANCELLED, MOE_ERR_ARGUMENT */
     const uint8_t *data; /* where the range begins in its buffer */
+    uint32_t sources;    /* a bit for each that was read: 1 << 0 the files, 1 << (1 + c) copy c */
     moe_error error;     /* file, offset, reason */
 } moe_range_done;
 

@@ -15,6 +15,7 @@
 
 #include "offload/io/io_engine.h"
 #include "offload/io/range_reader.h"
+#include "offload/io/read_sources.h"
 #include "offload/io/reader_files.h"
 #include "runtime/base/moe_assert.h"
 
@@ -37,7 +38,8 @@ typedef struct moe_range_state {
     uint32_t piece_bytes; /* of a block */
     uint32_t n_blocks;    /* with the engine or in the retry list */
     bool cancelled;
-    int status; /* not MOE_OK: its blocks are not retried */
+    uint32_t sources; /* as in moe_range_done */
+    int status;       /* not MOE_OK: its blocks are not retried */
     uint32_t next;
     moe_error error;
 } moe_range_state;
@@ -46,6 +48,9 @@ typedef struct moe_block {
     uint32_t range;
     uint32_t generation; /* number of answers so far; tells a second answer to the same read from
                           * the first */
+    uint32_t source;     /* MOE_NO_SOURCE: none yet */
+    uint32_t failed;     /* a bit for each source that could not read it */
+    uint64_t began_ns;   /* when the engine last got it */
     uint64_t offset;     /* in the file */
     uint8_t *dst;
     uint32_t size;       /* bytes to read: aligned */
@@ -68,7 +73,8 @@ struct moe_range_reader {
     const moe_io_ops *ops;
     void *engine;
     uint32_t block_bytes;
-    uint32_t depth;
+    uint32_t depth;   /* of all sources together */
+    uint32_t n_files; /* of each source; file f of source s is s * n_files + f of `files` */
     uint32_t max_ranges;
     uint64_t close_timeout_ns;
     moe_log_fn log;
@@ -84,6 +90,7 @@ struct moe_range_reader {
     uint32_t retries;           /* list */
     moe_io_read *batch;         /* [depth] */
     moe_io_completion *results; /* [depth] */
+    moe_read_sources sources;
     bool told_buffered;
     moe_range_reader_stats stats;
 };
@@ -108,6 +115,10 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r);
 
 /* Cuts no further blocks of the range, which finishes when its existing blocks have ended. */
 void moe_range_stop(moe_range_reader *r, uint32_t index, int status);
+/* Counts a failure of a source, and logs the line and what follows from it. */
+void moe_source_blame(moe_range_reader *r, uint32_t source, const char *line);
+/* Logs sources that have become slow. */
+void moe_sources_tell_slow(moe_range_reader *r);
 /* Logs once, for all files, that reads go through the page cache. */
 void moe_range_reader_tell_buffered(moe_range_reader *r, const char *reason);
 

@@ -40,14 +40,14 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, user);
+WHOLE(engine_options, model_path, n_model_copies);
 WHOLE(lossy_options, budget_order, quality_share);
 WHOLE(lab_options, kernels, reserved);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
 WHOLE(calibrate_options, n_tokens, user);
-WHOLE(storage_test, path, seed);
+WHOLE(storage_test, path, n_copies);
 WHOLE(verify_options, model_path, user);
 WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);

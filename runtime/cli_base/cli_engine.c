@@ -90,6 +90,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     int code = cli_engine_words(settings, options);
     code =
         code == CLI_EXIT_OK ? cli_overrides_read(&settings->overrides, &options->overrides) : code;
+    code = code == CLI_EXIT_OK ? cli_copies_read(&settings->copies, &options->model_copies) : code;
     if (code != CLI_EXIT_OK) {
         return code;
     }
@@ -111,6 +112,8 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
+    engine_options->model_copies = settings->copies.list;
+    engine_options->n_model_copies = settings->copies.n;
     engine_options->metadata_overrides = settings->overrides.list;
     engine_options->n_metadata_overrides = settings->overrides.n;
     engine_options->draft_max = (uint32_t)options->draft_max;

@@ -7,6 +7,7 @@
 #include <moe/lab.h>
 #include <moe/lossy_modes.h>
 
+#include "cli_copies.h"
 #include "cli_overrides.h"
 
 /* The library's options and the structs attached to them. It must not move once it is filled in. */
@@ -15,6 +16,7 @@ typedef struct cli_engine_settings {
     moe_lossy_options lossy;
     moe_lab_options lab;
     cli_overrides overrides;
+    cli_copies copies;
 } cli_engine_settings;
 
 /* Initialises the settings and fills in the values that the command has as words; the rest keeps

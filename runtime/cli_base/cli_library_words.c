@@ -49,6 +49,7 @@ static const struct {
     {"lookahead", "--lookahead", false},
     {"lookahead_overlap", "--lookahead-overlap", false},
     {"metadata_overrides", "--override-kv", false},
+    {"model_copies", "--model-copy", false},
     {"model_path", "-m", false},
     {"n_threads", "-t", false},
     {"policy", "--policy", false},

@@ -136,6 +136,13 @@ const cli_option_row cli_option_rows[] = {
      "bool or str; may be repeated, or list several with commas between", .offset = AT(overrides),
      .kind = OPTION_LIST, .commands = CLI_RUN | CLI_TOKENIZE | CLI_LOGITS | CLI_PERPLEXITY |
      CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE | CLI_SERVE, .subject = SUBJECT_INPUT},
+    {{"--model-copy"}, "FILE", "the model once more, on another drive: each piece of an expert is "
+     "read from the drive that will have it soonest; may be repeated, or list several with commas "
+     "between", .offset = AT(model_copies), .kind = OPTION_LIST, .commands = ENGINE,
+     .subject = SUBJECT_READING},
+    {{"--model-copy"}, "FILE", "measure this copy of the file, too, and all of them together; may "
+     "be repeated, or list several with commas between", .offset = AT(model_copies),
+     .kind = OPTION_LIST, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores available)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
      .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},

@@ -72,6 +72,7 @@ typedef struct cli_options {
     double io_timeout;                   /* seconds; 0: the default */
     const char *calibration;             /* NULL: beside the model */
     cli_text_list overrides;             /* --override-kv */
+    cli_text_list model_copies;          /* --model-copy */
     bool gram;
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */
     const char *speculate;

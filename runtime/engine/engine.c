@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
+#include "runtime/engine/engine_copies.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/draft_model.h"
@@ -67,6 +68,7 @@ static void destroy(moe_engine *engine)
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
     moe_gguf_close(&engine->head_gguf);
+    moe_engine_close_copies(engine);
     moe_sidecar_close(&engine->sidecar);
     free(engine->rope_frequencies);
     free(engine->model_path);

@@ -12,6 +12,7 @@
 #include "offload/model_open.h"
 #include "offload/tensor_scales.h"
 #include "runtime/draft/draft_head.h"
+#include "runtime/engine/engine_copies.h"
 #include "runtime/engine/context_fit.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/draft_model.h"
@@ -95,7 +96,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
     status = moe_model_identify(&engine->reading, &engine->identity, err);
     engine->fingerprint = engine->identity.fingerprint;
-    return status;
+    return status == MOE_OK ? moe_engine_open_copies(engine, o, err) : status;
 }
 
 /* The biases of experts are in the device's memory, which the host cannot read. */
@@ -390,6 +391,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     moe_expert_store_options options = {
         .device = engine->device,
         .gguf = engine->gguf,
+        .copies = (const moe_gguf *const *)engine->copies,
+        .n_copies = engine->n_copies,
         .map = &engine->map,
         .n_expert_used = engine->config.n_expert_used,
         .budget_bytes = engine->plan.expert_cache,
@@ -511,5 +514,5 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);
     }
-    return status != MOE_OK ? status : moe_file_watch_look(&engine->files, true, err);
+    return status != MOE_OK ? status : moe_engine_look_at_files(engine, true, err);
 }

@@ -81,6 +81,9 @@ struct moe_engine {
     moe_runner runner;
     moe_memory_border border;
     moe_file_watch files;
+    moe_gguf *copies[MOE_RANGE_COPIES]; /* of the model, on other drives */
+    moe_file_watch copy_files[MOE_RANGE_COPIES];
+    uint32_t n_copies;
     moe_wait_cancel cancel; /* of steps, besides their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
     uint64_t n_sessions;            /* created so far */

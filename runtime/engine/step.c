@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/engine_copies.h"
 #include "runtime/engine/session_timeline.h"
 
 /* Checks that every session belongs to this engine and occurs once. */
@@ -253,7 +254,7 @@ static int check_files(moe_engine *engine, int status, moe_error *err)
     if (status != MOE_OK && !suspicious) {
         return status;
     }
-    int changed = moe_file_watch_look(&engine->files, suspicious, err);
+    int changed = moe_engine_look_at_files(engine, suspicious, err);
     return changed != MOE_OK ? changed : status;
 }
 
@@ -279,7 +280,7 @@ int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits,
     if (status != MOE_OK || s->n_rows == 0) {
         return status;
     }
-    status = moe_file_watch_look(&s->engine->files, false, err);
+    status = moe_engine_look_at_files(s->engine, false, err);
     status = status == MOE_OK ? allocate_logits(s, err) : status;
     status = status == MOE_OK ? list_drafts(s, err) : status;
     moe_pass pass = {.n_rows = s->n_rows,

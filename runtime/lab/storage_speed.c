@@ -35,7 +35,7 @@ typedef struct measurement {
     moe_io_kind kind;
     uint64_t range_min, range_max, total;
     uint32_t block_bytes, depth;
-    int fd;
+    int fds[1 + MOE_RANGE_COPIES]; /* the file's and its copies' */
     uint64_t file_bytes;
     void *mapping; /* of the arena, with room to align it */
     size_t mapped_bytes;
@@ -66,6 +66,10 @@ static int check_test(measurement *m, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a depth of %u; use 1 to %u", t->depth,
                         MAX_DEPTH);
     }
+    if (t->n_copies > MOE_RANGE_COPIES || (t->n_copies > 0 && t->copies == NULL)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: %zu copies; at most %u", t->n_copies,
+                        MOE_RANGE_COPIES);
+    }
     if ((int)t->io < MOE_IO_AUTO || t->io > MOE_IO_SYNC || t->reserved != 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "storage test: io is %d, which is none of MOE_IO_AUTO, MOE_IO_URING, "
@@ -80,18 +84,43 @@ static int check_test(measurement *m, moe_error *err)
     return MOE_OK;
 }
 
-static int open_file(measurement *m, moe_error *err)
+/* The file, or a copy of it: source 0, or 1 and following. */
+static const char *path_of(const measurement *m, size_t source)
 {
-    const moe_storage_test *t = m->test;
+    return source == 0 ? m->test->path : m->test->copies[source - 1];
+}
+
+static int open_source(measurement *m, size_t source, moe_error *err)
+{
+    const char *path = path_of(m, source);
     struct stat state;
-    m->fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    if (m->fd < 0 || fstat(m->fd, &state) != 0) {
-        return moe_fail(err, MOE_ERR_IO, "%s: %s", t->path, strerror(errno));
+    if (path == NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a copy without a path");
+    }
+    m->fds[source] = open(path, O_RDONLY | O_CLOEXEC);
+    if (m->fds[source] < 0 || fstat(m->fds[source], &state) != 0) {
+        return moe_fail(err, MOE_ERR_IO, "%s: %s", path, strerror(errno));
     }
     if (!S_ISREG(state.st_mode)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "%s is not a regular file", t->path);
+        return moe_fail(err, MOE_ERR_ARGUMENT, "%s is not a regular file", path);
+    }
+    if (source > 0 && (uint64_t)state.st_size != m->file_bytes) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "%s is no copy of %s: it has another size", path,
+                        m->test->path);
     }
     m->file_bytes = (uint64_t)state.st_size;
+    return MOE_OK;
+}
+
+static int open_files(measurement *m, moe_error *err)
+{
+    const moe_storage_test *t = m->test;
+    for (size_t i = 0; i <= t->n_copies; i++) {
+        int status = open_source(m, i, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+    }
     uint64_t largest = t->range_max_bytes != 0 ? t->range_max_bytes : 6u << 20;
     if (t->range_max_bytes == 0 && largest > m->file_bytes / 2) {
         largest = m->file_bytes / 2;
@@ -115,7 +144,8 @@ static int make_arena(measurement *m, moe_error *err)
 {
     uint64_t mean = (m->range_min + m->range_max) / 2;
     uint64_t per_read = mean < m->block_bytes ? mean : m->block_bytes;
-    m->n_slots = (uint32_t)(2 * m->depth * per_read / mean + 4);
+    uint64_t in_flight = m->depth * (1 + (uint64_t)m->test->n_copies);
+    m->n_slots = (uint32_t)(2 * in_flight * per_read / mean + 4);
     m->slot_bytes =
         (m->range_max + 2 * MAX_ALIGNMENT + MAX_ALIGNMENT - 1) & ~((size_t)MAX_ALIGNMENT - 1);
     size_t arena_bytes = (m->n_slots * m->slot_bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
@@ -140,11 +170,16 @@ static int make_arena(measurement *m, moe_error *err)
 static int open_reader(measurement *m, moe_error *err)
 {
     const moe_storage_test *t = m->test;
-    moe_range_file file = {.path = t->path, .fd = m->fd, .size = m->file_bytes};
+    moe_range_file files[1 + MOE_RANGE_COPIES];
+    for (size_t i = 0; i <= t->n_copies; i++) {
+        files[i] = (moe_range_file){.path = path_of(m, i), .fd = m->fds[i], .size = m->file_bytes};
+    }
     moe_range_reader_options options = {
         .kind = m->kind,
-        .files = &file,
+        .files = files,
         .n_files = 1,
+        .copies = files + 1,
+        .n_copies = (uint32_t)t->n_copies,
         .buffered = t->buffered,
         .block_bytes = m->block_bytes,
         .depth = m->depth,
@@ -227,8 +262,10 @@ static void close_all(measurement *m)
         munmap(m->mapping, m->mapped_bytes);
     }
     free(m->free_slots);
-    if (m->fd >= 0) {
-        close(m->fd);
+    for (size_t i = 0; i < sizeof m->fds / sizeof m->fds[0]; i++) {
+        if (m->fds[i] >= 0) {
+            close(m->fds[i]);
+        }
     }
 }
 
@@ -242,20 +279,23 @@ int moe_storage_measure(const moe_storage_test *test, moe_storage_speed *speed, 
 {
     moe_storage_test t = {0};
     moe_storage_speed measured = {.cached_share = -1};
-    measurement m = {.test = &t, .speed = &measured, .fd = -1, .mapping = MAP_FAILED};
+    measurement m = {.test = &t, .speed = &measured, .mapping = MAP_FAILED};
+    memset(m.fds, 0xff, sizeof m.fds);
     int status = moe_struct_give(&moe_kind_storage_speed, speed, &measured, err);
     status = status == MOE_OK ? moe_struct_take(&moe_kind_storage_test, &t, test, err) : status;
     if (status != MOE_OK) {
         return status;
     }
     status = check_test(&m, err);
-    status = status == MOE_OK ? open_file(&m, err) : status;
+    status = status == MOE_OK ? open_files(&m, err) : status;
     status = status == MOE_OK ? make_arena(&m, err) : status;
     status = status == MOE_OK ? open_reader(&m, err) : status;
     if (status == MOE_OK) {
-        uint64_t cached;
-        bool known = moe_file_cache_drop_fd(m.fd, m.file_bytes, &cached);
-        measured.cached_share = known ? (double)cached / (double)m.file_bytes : -1;
+        for (size_t i = t.n_copies + 1; i-- > 0;) { /* the file's share is told */
+            uint64_t cached;
+            bool known = moe_file_cache_drop_fd(m.fds[i], m.file_bytes, &cached);
+            measured.cached_share = known ? (double)cached / (double)m.file_bytes : -1;
+        }
         status = read_ranges(&m, err);
     }
     close_all(&m);

@@ -41,6 +41,7 @@ def read_members(body, owner):
     if union:
         structs[owner + "_" + union[2]] = ("Union", read_members(union[1], owner))
         body = body.replace(union[0], f"{owner}_{union[2]} {union[2]};")
+    body = re.sub(r"\*\s*const\b", "*", body)  # the pointer is constant, not what it points to
     for line in filter(None, (part.strip() for part in body.split(";"))):
         base, _, _ = line.partition(",")
         words = re.findall(r"\w+", re.sub(r"\[.*", "", base.replace("*", " * ")))[:-1]

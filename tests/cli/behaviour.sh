@@ -36,11 +36,14 @@ first=$(tokens_of --temp 0)
 grep -q '"decode_tokens": 24,' "$work/json" || fail "decode_tokens is not 24"
 cp "$work/text" "$work/first-text"
 
+copy=$work/copy.gguf second_copy=$work/second.gguf
+cp "$model" "$copy" && cp "$model" "$second_copy" || exit 2
 # Temperature 0: the same tokens whatever the configuration; another prompt gives others.
 for arguments in '-t 1' '-t 2' '-t 3' '-b 1' '-b 7' '-b 4096' '-c 100' '--kernels reference' \
     '--kernels native' '-s 7' '--raw' '--offload on-demand' \
     '--prefetch off' '--prefetch on' '--policy lru' '--policy lfu' '--io sync' '--io threads' '--io-block 8K --io-depth 3' \
-    '--host-memory 1G' '--expert-cache 100%' '--expert-cache 50%'; do
+    '--host-memory 1G' '--expert-cache 100%' '--expert-cache 50%' "--expert-cache 50% --model-copy $copy" \
+    "--expert-cache 50% --io threads --model-copy $copy --model-copy $second_copy"; do
     # shellcheck disable=SC2086
     hash=$(tokens_of --temp 0 $arguments)
     [ "$hash" = "$first" ] || fail "other tokens with $arguments"

@@ -158,7 +158,7 @@ static void test_what_the_thread_keeps(void **state)
     NOTICED_BY(moe_mover_is_sane, slots[LOADING].n_parts_left, 0);
     NOTICED_BY(moe_mover_is_sane, slots[LOADING].n_parts_left, MOE_EXPERT_PARTS + 1);
     NOTICED_BY(moe_mover_is_sane, slots[LOADING].n_parts_left, 1);
-    NOTICED_BY(moe_mover_is_sane, slots[LOADING].retried, 1u << MOE_EXPERT_PARTS);
+    NOTICED_BY(moe_mover_is_sane, slots[LOADING].retried[1], 2 + MOE_RANGE_COPIES);
     mover.copies[1].slot = COPYING;
     NOTICED_BY(moe_mover_is_sane, mover.n_copies, 2); /* one slot twice */
     slots[ABSENT] = slots[LOADING];

@@ -13,6 +13,7 @@
 #include <moe/model_file.h>
 #include <moe/moe.h>
 
+#include "cli_copies.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_interrupt.h"
@@ -24,7 +25,7 @@
 
 #define PAGE 4096u
 
-enum { IO, BLOCK, DEPTH };
+enum { IO, BLOCK, DEPTH, DRIVE };
 enum { GB_PER_S, CPU_S_PER_GB, SECONDS, READS, CACHED_PERCENT, HOW, N_MEASURES };
 static const cli_measure measures[N_MEASURES] = {
     {"gb_per_s", 3, false}, {"cpu_s_per_gb", 4, false},       {"seconds", 4, true},
@@ -34,8 +35,33 @@ static const cli_measure measures[N_MEASURES] = {
 typedef struct io_bench {
     cli_sweep sweep;
     const char *path;
+    cli_copies copies;
     uint64_t range_min, range_max;
 } io_bench;
+
+/* The files that a measurement reads. Drive 0 has the file, drive 1 and following have copies. */
+typedef struct drive_list {
+    const char *paths[1 + CLI_MOST_COPIES];
+    size_t n;
+} drive_list;
+
+/* Their value is "all", or a drive's number; without copies the sweep has no such axis. */
+static drive_list drives_of(const io_bench *b, const char *const *values)
+{
+    drive_list all = {.paths = {b->path}, .n = 1};
+    for (size_t i = 0; i < b->copies.n; i++) {
+        all.paths[all.n++] = b->copies.list[i];
+    }
+    if (b->copies.n == 0 || strcmp(values[DRIVE], "all") == 0) {
+        return all;
+    }
+    return (drive_list){.paths = {all.paths[strtoul(values[DRIVE], NULL, 10)]}, .n = 1};
+}
+
+static bool is_drive(const char *value)
+{
+    return strcmp(value, "all") == 0 || cli_is_count(value) || strcmp(value, "0") == 0;
+}
 
 static bool is_engine(const char *value)
 {
@@ -156,15 +182,20 @@ static int read_fio(const cli_buffer *output, uint64_t block, const char *depth,
                                             "--io uring,threads");
 }
 
-/* fio separates file names by ':', so it is escaped. */
-static void fio_filename(char *out, size_t size, const char *path)
+/* fio separates file names by ':', so it is escaped in them. */
+static void fio_filename(char *out, size_t size, const drive_list *drives)
 {
     size_t n = (size_t)snprintf(out, size, "--filename=");
-    for (; *path != '\0' && n + 3 < size; path++) {
-        if (*path == ':') {
-            out[n++] = '\\';
+    for (size_t i = 0; i < drives->n; i++) {
+        if (i > 0 && n + 2 < size) {
+            out[n++] = ':';
         }
-        out[n++] = *path;
+        for (const char *c = drives->paths[i]; *c != '\0' && n + 3 < size; c++) {
+            if (*c == ':') {
+                out[n++] = '\\';
+            }
+            out[n++] = *c;
+        }
     }
     out[n] = '\0';
 }
@@ -175,7 +206,8 @@ static int run_fio(const io_bench *b, const char *const *values, uint64_t seed,
     const cli_options *o = b->sweep.options;
     char filename[4200], block[32], depth[32], bytes[40], random[40], runtime[40];
     uint64_t block_bytes = fio_block(b, values[BLOCK]);
-    fio_filename(filename, sizeof filename, b->path);
+    drive_list drives = drives_of(b, values);
+    fio_filename(filename, sizeof filename, &drives);
     snprintf(block, sizeof block, "--bs=%" PRIu64, block_bytes);
     snprintf(depth, sizeof depth, "--iodepth=%s", values[DEPTH]);
     snprintf(bytes, sizeof bytes, "--io_size=%" PRIu64, o->bench_bytes.bytes);
@@ -228,7 +260,10 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     if (cli_io_kind(&test.io, values[IO]) != CLI_EXIT_OK) {
         return CLI_EXIT_USAGE;
     }
-    test.path = b->path;
+    drive_list drives = drives_of(b, values);
+    test.path = drives.paths[0];
+    test.copies = drives.paths + 1;
+    test.n_copies = drives.n - 1;
     test.buffered = o->buffered_io;
     test.registered = !o->plain_buffers;
     test.small_pages = o->small_pages;
@@ -265,8 +300,9 @@ static double share_of_fio(const cli_sweep *s, const char *const *values, size_t
 
 /* ---- Options ---- */
 
-static int add_axes(cli_sweep *s)
+static int add_axes(io_bench *b)
 {
+    cli_sweep *s = &b->sweep;
     const cli_options *o = s->options;
     static const cli_axis io = {.name = "io",
                                 .option = "--io",
@@ -282,6 +318,10 @@ static int add_axes(cli_sweep *s)
                                    .is_number = true,
                                    .wants = "numbers from 1 to 1024",
                                    .is_valid = cli_is_count};
+    static const cli_axis drive = {.name = "drive",
+                                   .option = "--model-copy",
+                                   .wants = "copies of the file",
+                                   .is_valid = is_drive};
     bool has_fio = fio_is_installed();
     int code = cli_sweep_add_axis(s, &io, o->io, has_fio ? "uring,threads,fio" : "uring,threads");
     for (size_t i = 0; i < s->axes[IO].n && code == CLI_EXIT_OK; i++) {
@@ -290,7 +330,16 @@ static int add_axes(cli_sweep *s)
         }
     }
     code = code == CLI_EXIT_OK ? cli_sweep_add_axis(s, &block, o->blocks, "256K,1M,4M") : code;
-    return code == CLI_EXIT_OK ? cli_sweep_add_axis(s, &depth, o->depths, "4,16") : code;
+    code = code == CLI_EXIT_OK ? cli_sweep_add_axis(s, &depth, o->depths, "4,16") : code;
+    if (code == CLI_EXIT_OK && b->copies.n > 0) { /* each drive alone, then all together */
+        char values[4 * CLI_MOST_COPIES] = "0";
+        for (size_t i = 1, n = 1; i <= b->copies.n; i++) {
+            n += (size_t)snprintf(values + n, sizeof values - n,
+                                  i < b->copies.n ? ",%zu" : ",%zu,all", i);
+        }
+        code = cli_sweep_add_axis(s, &drive, NULL, values);
+    }
+    return code;
 }
 
 static int describe(io_bench *b)
@@ -336,7 +385,8 @@ static int prepare(io_bench *b)
     int code = o->io_range != NULL ? read_range(b, o->io_range)
                : o->model != NULL  ? ranges_of_model(b)
                                    : read_range(b, "1M-6M");
-    code = code == CLI_EXIT_OK ? add_axes(&b->sweep) : code;
+    code = code == CLI_EXIT_OK ? cli_copies_read(&b->copies, &o->model_copies) : code;
+    code = code == CLI_EXIT_OK ? add_axes(b) : code;
     return code == CLI_EXIT_OK ? describe(b) : code;
 }
 

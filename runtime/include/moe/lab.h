@@ -149,6 +149,10 @@ typedef struct moe_storage_test {
     uint64_t total_bytes;     /* of ranges, then it ends; 0: 1 GiB */
     double max_seconds;       /* it also ends after so long; 0: no limit */
     uint64_t seed;            /* of the ranges: equal seeds ask for equal ranges */
+    /* [n_copies] Copies of the file on other drives, at most 7: each piece is read from the drive
+     * that will have it soonest, and `depth` pieces are in flight on each. */
+    const char *const *copies;
+    size_t n_copies;
 } moe_storage_test;
 
 typedef struct moe_storage_speed {

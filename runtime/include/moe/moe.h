@@ -255,6 +255,14 @@ typedef struct moe_engine_options {
     moe_progress_fn progress; /* may be NULL */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress and log */
+
+    /* [n_model_copies] Copies of the model on other drives; of a split model any part of each. Each
+     * block of an expert is read from the drive that will have it soonest, by its queue and the
+     * speed measured so far. What one cannot read, or has damaged, is read from another, and the
+     * log is told. Opening fails if a file is no copy: files, sizes, headers and samples of the
+     * weights are compared. At most 7; NULL: none. The text is the same. */
+    const char *const *model_copies;
+    size_t n_model_copies;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

@@ -41,6 +41,7 @@ MOE_METADATA_TEXT = 3
 MOE_OK = 0
 MOE_SPECULATE_AUTO = 1
 MOE_SPECULATE_MODEL = 4
+MOE_SPECULATE_MTP = 5
 MOE_SPECULATE_NGRAM = 2
 MOE_SPECULATE_OFF = 0
 MOE_SPECULATE_SELF = 3
@@ -96,7 +97,8 @@ class moe_memory_plan(Structure):
         ("available", c_uint64),
         ("layer_states", c_uint64),
         ("context_most", c_uint64),
-        ("reserved", c_uint64 * 23),
+        ("kv_windowed", c_uint64),
+        ("reserved", c_uint64 * 22),
     ]
 
 
@@ -146,7 +148,9 @@ class moe_speculation_stats(Structure):
         ("lookahead_named", c_uint64),
         ("lookahead_used", c_uint64),
         ("lookahead_hidden_ns", c_uint64),
-        ("reserved", c_uint64 * 9),
+        ("drafted_by_head", c_uint64),
+        ("accepted_by_head", c_uint64),
+        ("reserved", c_uint64 * 7),
     ]
 
 
@@ -268,6 +272,8 @@ class moe_engine_options(Structure):
         ("progress", c_void_p),
         ("log", c_void_p),
         ("user", c_void_p),
+        ("model_copies", c_void_p),
+        ("n_model_copies", c_size_t),
     ]
 
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* --model-copy: files, several with commas between. */
+#ifndef CLI_COPIES_H
+#define CLI_COPIES_H
+
+#include <stddef.h>
+
+#include "cli_options.h"
+
+enum { CLI_MOST_COPIES = 7 };
+
+typedef struct cli_copies {
+    cli_text_list text; /* cut at its commas */
+    const char *list[CLI_MOST_COPIES];
+    size_t n;
+} cli_copies;
+
+/* The list points into `copies`, which must stay where it is. */
+int cli_copies_read(cli_copies *copies, const cli_text_list *given);
+
+#endif

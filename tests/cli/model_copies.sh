@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# --model-copy: copies are compared with the model; damage in one of them changes no text.
+# Arguments: the command, damage_model, a tiny model.
+set -u
+moe=$1
+damage=$2
+model=$3
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+failed=0
+prompt='the cat and the dog went out, and the day was'
+
+fail() {
+    echo "FAIL $*"
+    failed=$((failed + 1))
+}
+
+# Runs with room for half of the experts; they are read from the disk again and again.
+run() {
+    "$moe" run -m "$work/model.gguf" -p "$prompt" -n 40 --ignore-eos --temp 0 --expert-cache 50% \
+        "$@" >"$work/text" 2>"$work/err"
+}
+
+cp "$model" "$work/model.gguf"
+cp "$model" "$work/copy.gguf"
+run || fail "without a copy: $(cat "$work/err")"
+cp "$work/text" "$work/right"
+for arguments in '--io auto' '--io threads' '--io sync' '--prefetch on --io-block 4K --io-depth 2'; do
+    # shellcheck disable=SC2086
+    run --model-copy "$work/copy.gguf" $arguments || fail "$arguments: $(cat "$work/err")"
+    cmp -s "$work/text" "$work/right" || fail "another text with a copy, $arguments"
+done
+
+# What is no copy.
+refused() { # copy, expected words
+    run --model-copy "$1"
+    status=$?
+    [ $status -eq 1 ] || fail "$1: exit status $status"
+    grep -q "$2" "$work/err" || fail "$1: $(cat "$work/err")"
+}
+refused "$work/nothing.gguf" 'nothing.gguf.*No such file'
+refused "$work/model.gguf" "model.gguf: it is the model's own file"
+{ cat "$model" && echo x; } >"$work/longer.gguf"
+refused "$work/longer.gguf" 'longer.gguf is no copy of .*model.gguf: .* bytes, not'
+sed 's/olmoe/olmoE/' "$model" >"$work/header.gguf"
+refused "$work/header.gguf" 'header.gguf'
+"$moe" run -m "$work/model.gguf" -p a -n 1 --model-copy "$work/copy.gguf," >"$work/text" 2>"$work/err"
+[ $? -eq 2 ] || fail "an empty name: $(cat "$work/err")"
+"$moe" run -m "$work/model.gguf" -p a -n 1 --model-copy 1,2,3,4,5,6,7,8 >"$work/text" 2>"$work/err"
+[ $? -eq 2 ] || fail "eight copies: $(cat "$work/err")"
+
+# Damaged experts in either file: the checksums find it, and the other one has the right bytes.
+printf '%s %s %s' "$prompt" "$prompt" "$prompt" >"$work/text.txt"
+"$moe" calibrate -m "$work/model.gguf" -f "$work/text.txt" --quiet || fail calibrate
+"$damage" "$model" "$work/bad.gguf" blk.0.ffn_up_exps.weight flips >"$work/offset" || fail damage
+run --model-copy "$work/bad.gguf" || fail "a damaged copy: $(cat "$work/err")"
+cmp -s "$work/text" "$work/right" || fail "another text with a damaged copy"
+cp "$work/model.moe-cal.gguf" "$work/bad.moe-cal.gguf"
+# Which file a damaged expert is read from first depends on the time, so this is tried repeatedly.
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    "$moe" run -m "$work/bad.gguf" -p "$prompt" -n 40 --ignore-eos --temp 0 --expert-cache 50% \
+        --model-copy "$work/copy.gguf" >"$work/text" 2>"$work/err" ||
+        fail "a sound copy of a damaged file, $try: $(cat "$work/err")"
+    cmp -s "$work/text" "$work/right" || fail "another text with a sound copy of a damaged file"
+    grep -q 'note: .*bad.gguf: damaged at offset' "$work/err" && break
+done
+grep -q 'note: .*bad.gguf: damaged at offset' "$work/err" || fail "no note: $(cat "$work/err")"
+
+# bench io: each alone, and together.
+"$moe" bench io --file "$work/model.gguf" --model-copy "$work/copy.gguf" --io threads --block 64K \
+    --depth 4 --bytes 1M --range 64K --json >"$work/text" 2>"$work/err" ||
+    fail "bench io: $(cat "$work/err")"
+for drive in 0 1 all; do
+    grep -q "\"drive\": *\"$drive\"" "$work/text" || fail "bench io, drive $drive: $(cat "$work/text")"
+done
+[ $failed -eq 0 ]
