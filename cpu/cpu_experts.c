@@ -3,6 +3,8 @@
  *
  *  gate and up products of every (expert, slice of rows) -> silu(gate) * up, quantised -> down
  *
+ * Where gate and up are one matrix (networks without a gate) its product is computed once.
+ *
  * Inner rows are numbered consecutively over all works. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@ typedef struct activate_job {
     const moe_activation *activation;
     const float *scales; /* [n_inner] or NULL: of each inner row's gate and up */
     uint32_t n_ff;
+    bool joined;       /* gate and up are one matrix */
     moe_q8_rows *h_q8; /* NULL: the down matrices are floats */
 } activate_job;
 
@@ -27,6 +30,8 @@ static void activate_row(const activate_job *job, uint32_t row, float *gate, flo
     const moe_activation *a = job->activation;
     if (job->scales != NULL) {
         vector->scale(job->scales[row], gate, job->n_ff);
+    }
+    if (job->scales != NULL && !job->joined) {
         vector->scale(job->scales[row], up, job->n_ff);
     }
     switch (a->kind) {
@@ -54,17 +59,24 @@ static void activate_range(void *context, uint32_t begin, uint32_t end)
     moe_cpu_device *cpu = job->cpu;
     for (uint32_t r = begin; r < end; r++) {
         float *gate = cpu->ff_gate + (size_t)r * job->n_ff;
-        activate_row(job, r, gate, cpu->ff_up + (size_t)r * job->n_ff);
+        float *up = job->joined ? gate : cpu->ff_up + (size_t)r * job->n_ff;
+        activate_row(job, r, gate, up);
         if (job->h_q8 != NULL) {
             cpu->matmul.quantize_rows(gate, job->n_ff, 1, job->n_ff, job->h_q8, r);
         }
     }
 }
 
-/* Lists two products for each work, gate and up. Returns the number of inner rows of all works. */
+static bool is_joined(const moe_expert_work *work)
+{
+    return work->gate.data == work->up.data;
+}
+
+/* Lists the products of each work, gate and up or the one that is both, and adds their number to
+ * *n_products. Returns the number of inner rows of all works. */
 static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t n_in,
                              const moe_q8_rows *x_q8, const moe_expert_work *works,
-                             uint32_t n_works, moe_cpu_product *products)
+                             uint32_t n_works, moe_cpu_product *products, uint32_t *n_products)
 {
     uint32_t n_ff = works[0].gate.n_out;
     uint32_t first = 0;
@@ -72,7 +84,8 @@ static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t
         MOE_ASSERT(works[w].gate.n_in == n_in && works[w].up.n_in == n_in);
         MOE_ASSERT(works[w].gate.n_out == n_ff && works[w].up.n_out == n_ff);
         MOE_ASSERT(works[w].down.n_in == n_ff && works[w].n_rows > 0);
-        moe_cpu_product *gate = &products[2 * w];
+        MOE_ASSERT(is_joined(&works[w]) == is_joined(&works[0]));
+        moe_cpu_product *gate = &products[(*n_products)++];
         gate->weight = works[w].gate;
         gate->x_q8 = *x_q8;
         gate->args = (moe_matmul_args){.n_rows = works[w].n_rows,
@@ -82,10 +95,13 @@ static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t
                                        .out = cpu->ff_gate + (size_t)first * n_ff,
                                        .out_stride = n_ff};
         gate->bias = works[w].gate_bias;
-        products[2 * w + 1] = *gate;
-        products[2 * w + 1].bias = works[w].up_bias;
-        products[2 * w + 1].weight = works[w].up;
-        products[2 * w + 1].args.out = cpu->ff_up + (size_t)first * n_ff;
+        if (!is_joined(&works[w])) {
+            moe_cpu_product *up = &products[(*n_products)++];
+            *up = *gate;
+            up->bias = works[w].up_bias;
+            up->weight = works[w].up;
+            up->args.out = cpu->ff_up + (size_t)first * n_ff;
+        }
         first += works[w].n_rows;
     }
     return first;
@@ -155,19 +171,21 @@ int moe_cpu_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint3
         moe_cpu_quantize(cpu, x, n_in, n_x_rows, n_in, cpu->x_q8_memory, &x_q8);
     }
     uint32_t n_ff = works[0].gate.n_out;
-    uint32_t n_inner = list_gate_up(cpu, x, n_in, &x_q8, works, n_works, products);
+    uint32_t n_products = 0;
+    uint32_t n_inner = list_gate_up(cpu, x, n_in, &x_q8, works, n_works, products, &n_products);
     float *scales;
     int status = collect_scales(works, n_works, n_inner, &scales, err);
     if (status != MOE_OK) {
         free(products);
         return status;
     }
-    moe_cpu_run_products(cpu, products, 2 * n_works);
+    moe_cpu_run_products(cpu, products, n_products);
     bool quantize = is_quantized(&works[0].down);
     if (quantize) {
         moe_q8_rows_bind(&h_q8, cpu->h_q8_memory, n_inner, n_ff);
     }
-    activate_job activate = {cpu, &works[0].activation, scales, n_ff, quantize ? &h_q8 : NULL};
+    activate_job activate = {cpu,  &works[0].activation, scales,
+                             n_ff, is_joined(&works[0]), quantize ? &h_q8 : NULL};
     moe_cpu_for(cpu, n_inner, 1, activate_range, &activate);
     list_down(cpu, n_ff, &h_q8, works, n_works, out, out_stride, products);
     moe_cpu_run_products(cpu, products, n_works);

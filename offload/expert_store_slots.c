@@ -18,8 +18,11 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
                                       .data = data[p],
                                       .n_in = (uint32_t)ref->n_in,
                                       .n_out = (uint32_t)ref->n_out,
-                                      .row_bytes = ref->size / ref->n_out,
+                                      .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in),
                                       .scale = moe_tensor_scale_of(map, ref)};
+    }
+    if (expert->parts[MOE_EXPERT_GATE].size == 0) {
+        view->parts[MOE_EXPERT_GATE] = view->parts[MOE_EXPERT_UP];
     }
 }
 

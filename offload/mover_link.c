@@ -66,15 +66,17 @@ void moe_mover_start_copy(moe_mover *mover, uint32_t index)
 {
     moe_mover_slot *slot = &mover->slots[index];
     moe_copy_range ranges[MOE_EXPERT_PARTS];
+    uint32_t n = 0;
     MOE_ASSERT(moe_mover_get_state(slot) == MOE_SLOT_COPYING && slot->in_memory);
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        ranges[p] = (moe_copy_range){slot->move.device_buffers[p], slot->data[p],
-                                     slot->move.expert->parts[p].size};
+        uint64_t size = slot->move.expert->parts[p].size;
+        if (size > 0) {
+            ranges[n++] = (moe_copy_range){slot->move.device_buffers[p], slot->data[p], size};
+        }
     }
     moe_mover_copy copy = {.begin_ns = moe_now_ns(), .slot = index};
     moe_error error = {""};
-    slot->status = mover->device->link->copy_begin(mover->device, ranges, MOE_EXPERT_PARTS,
-                                                   &copy.ticket, &error);
+    slot->status = mover->device->link->copy_begin(mover->device, ranges, n, &copy.ticket, &error);
     if (slot->status != MOE_OK) {
         moe_mover_record_error(mover, index, &error);
         moe_mover_finish(mover, index);

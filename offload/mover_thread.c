@@ -111,7 +111,9 @@ static void start_slot(moe_mover *mover, uint32_t index)
     slot->begin_ns = moe_now_ns();
     mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        submit_part(mover, index, p, 0);
+        if (slot->move.expert->parts[p].size > 0) {
+            submit_part(mover, index, p, 0);
+        }
     }
     if (slot->n_parts_left == 0) {
         finish_reading(mover, index);

@@ -28,7 +28,8 @@ static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert,
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         class->part_bytes[p] = expert->parts[p].size;
         class->buffer_offset[p] = class->slot_bytes;
-        class->slot_bytes += buffer_bytes(context, expert->parts[p].size);
+        uint64_t size = expert->parts[p].size;
+        class->slot_bytes += size > 0 ? buffer_bytes(context, size) : 0;
     }
 }
 

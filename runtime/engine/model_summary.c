@@ -109,7 +109,7 @@ static void summarize_kv(moe_file_summary *summary, const moe_model_config *conf
 {
     for (uint32_t l = 0; l < config->n_layer; l++) {
         const moe_layer_kind *layer = &config->layers[l];
-        if (layer->mixer == MOE_MIXER_RECURRENT) {
+        if (!moe_mixer_has_heads(layer->mixer)) {
             continue;
         }
         uint64_t v_dim = layer->mixer == MOE_MIXER_LATENT ? 0 : layer->heads.v_dim;

@@ -44,7 +44,7 @@ static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_ro
     free_rows(x);
     size_t slots = x->ranks ? (size_t)n_rows * c->n_expert_used : 1;
     size_t row = c->n_embd * sizeof(float);
-    x->rank_out = moe_calloc(slots, row);
+    x->rank_out = moe_calloc(slots, c->n_expert_in * sizeof(float));
     x->gram = moe_calloc(slots, c->n_expert_used * sizeof *x->gram);
     x->gain = moe_calloc(c->n_expert, sizeof *x->gain);
     x->list = moe_calloc(c->n_expert, sizeof *x->list);
@@ -66,7 +66,7 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
 {
     const moe_model_config *c = runner->config;
     const moe_pass_buffers *b = &runner->buffers;
-    size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_embd * sizeof(float);
+    size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_expert_in * sizeof(float);
     int status =
         runner->device->ops->download(runner->device, x->rank_out, b->rank_out, bytes, err);
     if (status != MOE_OK) {
@@ -78,8 +78,8 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
                            .experts = b->chosen,
                            .weights = b->chosen_weights};
     uint32_t most = x->budget->n_experts;
-    x->n_list = moe_budget_oracle_list(&edit, x->rank_out, c->n_embd, x->gram, x->gain, x->list,
-                                       most < c->n_expert ? most : c->n_expert);
+    x->n_list = moe_budget_oracle_list(&edit, x->rank_out, c->n_expert_in, x->gram, x->gain,
+                                       x->list, most < c->n_expert ? most : c->n_expert);
     x->budget->listed = x->list;
     x->budget->n_listed = x->n_list;
     return MOE_OK;

@@ -13,7 +13,7 @@ typedef struct moe_budget_exact {
     moe_expert_budget *budget;
     bool ranks;        /* the oracle's list is wanted */
     uint32_t max_rows; /* rows that there is memory for */
-    float *rank_out;   /* [rows * n_used][n_embd], when it ranks */
+    float *rank_out;   /* [rows * n_used][n_expert_in], when it ranks */
     float *natural;    /* [rows][n_embd]: the layer's exact output */
     float *edited;     /* [rows][n_embd] */
     double *gram;      /* [rows][n_used][n_used] */

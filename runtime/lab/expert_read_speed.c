@@ -18,7 +18,7 @@ int moe_expert_read_speed(const char *path, const moe_model_config *c, const moe
     for (uint32_t l = 0; l < c->n_layer; l++) {
         for (int p = 0; moe_layer_has_experts(c, l) && p < MOE_EXPERT_PARTS; p++) {
             uint64_t size = map->layers[l].experts[0].parts[p].size;
-            least = size < least ? size : least;
+            least = size > 0 && size < least ? size : least;
             most = size > most ? size : most;
         }
     }

@@ -44,8 +44,9 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
     bool all_stated = moe_config_has(r, "expert_feed_forward_length");
     bool dense_needed = config->n_dense_lead > 0 || config->moe_every > 1 ||
                         (!all_stated && family->expert_width != MOE_EXPERT_WIDTH_STATED);
-    config->n_ff_dense = dense_needed ? moe_config_need_u32(r, "feed_forward_length")
-                                      : moe_config_u32(r, "feed_forward_length", 0);
+    config->n_ff_dense = family->single_parts ? moe_config_most_u32(r, "feed_forward_length", 0)
+                         : dense_needed       ? moe_config_need_u32(r, "feed_forward_length")
+                                              : moe_config_u32(r, "feed_forward_length", 0);
     if (all_stated || family->expert_width == MOE_EXPERT_WIDTH_STATED) {
         config->n_ff_expert = moe_config_need_u32(r, "expert_feed_forward_length");
     } else {
@@ -86,6 +87,7 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     char name[48];
     uint64_t every = config->moe_every;
     uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
+    first = family->single_parts ? count_dense_lead(r, config) : first;
     snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
     config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
     config->gate_bias_tensor = "exp_probs_b.bias";
@@ -131,6 +133,7 @@ static void read_forms(const moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
     config->activation = family->activation;
+    config->no_gate_matrix = family->no_gate_matrix;
     config->experts_input = family->experts_input;
     config->experts_norm_tensor = family->experts_norm;
     config->router_input = family->router_input;
@@ -188,5 +191,10 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
         config->swiglu_limit = 7.0f;
     }
     read_expert_widths(r, config);
+    config->n_expert_in = config->n_embd;
+    if ((r->family->keys & MOE_KEY_LATENT) != 0) {
+        uint32_t latent = moe_config_u32(r, "moe_latent_size", 0);
+        config->n_expert_in = latent != 0 ? latent : config->n_embd;
+    }
     read_gate(r, config);
 }

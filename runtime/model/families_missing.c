@@ -6,8 +6,6 @@
 #include <string.h>
 
 static const moe_missing_family missing[] = {
-    {"nemotron_h_moe", "Nemotron-H",
-     "experts of two matrices, and layers that are one block alone"},
     {"jamba", "Jamba", "state space layers of Mamba-1"},
     {"deepseek4", "DeepSeek-V4",
      "several residual streams, attention to compressed keys, and experts chosen by the token"},

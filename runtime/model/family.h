@@ -41,14 +41,19 @@ typedef enum moe_family_keys {
     MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
     MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
     MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
-    MOE_KEY_ROPE_LIST = 1 << 14     /* attention.rope_pattern: the layers with rotary embedding */
+    MOE_KEY_ROPE_LIST = 1 << 14,    /* attention.rope_pattern: the layers with rotary embedding */
+    MOE_KEY_LATENT = 1 << 15        /* moe_latent_size */
 } moe_family_keys;
 
 typedef struct moe_family {
     const char *architecture; /* general.architecture */
     const char *name;         /* for people */
     moe_norm_kind norm;
-    bool norm_by_key; /* MOE_NORM_RMS if the file has its constant */
+    bool norm_by_key;       /* MOE_NORM_RMS if the file has its constant */
+    bool norm_key_of_means; /* files may have the constant under the key of norms with a mean */
+    /* A layer is a mixer or a network, not both: feed_forward_length is a list of the networks'
+     * widths, with 0 for the mixers. */
+    bool single_parts;
     moe_attention_kind attention;
     float attention_scale; /* when attention.scale is absent; 0: 1 / sqrt(key length) */
     bool values_normed;
@@ -96,6 +101,7 @@ typedef struct moe_family {
     bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
     bool expert_scales;
     moe_ff_activation activation;
+    bool no_gate_matrix;
     moe_experts_input experts_input;
     const char *experts_norm;
     moe_router_input router_input;

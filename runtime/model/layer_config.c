@@ -7,8 +7,12 @@
 
 #include "runtime/base/error.h"
 
-static moe_feed_forward_kind feed_forward_of(const moe_model_config *config, uint32_t layer)
+static moe_feed_forward_kind feed_forward_of(moe_config_reader *r, const moe_model_config *config,
+                                             uint32_t layer)
 {
+    if (r->family->single_parts && moe_config_layer_u32(r, "feed_forward_length", layer, 0) == 0) {
+        return MOE_FEED_FORWARD_NONE;
+    }
     bool routed = config->n_expert > 0 && layer >= config->n_dense_lead &&
                   (layer + 1) % config->moe_every == 0;
     return !routed                   ? MOE_FEED_FORWARD_DENSE
@@ -135,10 +139,12 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
     for (uint32_t l = 0; l < config->n_layer && r->status == MOE_OK; l++) {
         moe_layer_kind *layer = &config->layers[l];
         bool recurrent = is_recurrent(r, l, interval);
-        layer->mixer = recurrent ? MOE_MIXER_RECURRENT
-                       : latent  ? MOE_MIXER_LATENT
-                                 : MOE_MIXER_ATTENTION;
-        layer->feed_forward = feed_forward_of(config, l);
+        layer->feed_forward = feed_forward_of(r, config, l);
+        bool alone = r->family->single_parts && layer->feed_forward != MOE_FEED_FORWARD_NONE;
+        layer->mixer = alone       ? MOE_MIXER_NONE
+                       : recurrent ? MOE_MIXER_RECURRENT
+                       : latent    ? MOE_MIXER_LATENT
+                                   : MOE_MIXER_ATTENTION;
         bool windows = config->attention_window > 0;
         bool inside = windows && has_window(r, l);
         bool chunks = r->family->window_chunks;

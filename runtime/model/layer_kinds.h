@@ -13,13 +13,21 @@ typedef enum moe_mixer_kind {
     MOE_MIXER_ATTENTION, /* keys and values of grouped heads */
     MOE_MIXER_LATENT,    /* one latent per position (DeepSeek-V2), in its absorbed form */
     MOE_MIXER_RECURRENT, /* a state of fixed size in place of keys and values */
+    MOE_MIXER_NONE,      /* the layer is a feed-forward network alone */
     MOE_MIXERS
 } moe_mixer_kind;
+
+/* Whether it keeps keys and values. */
+static inline bool moe_mixer_has_heads(moe_mixer_kind mixer)
+{
+    return mixer == MOE_MIXER_ATTENTION || mixer == MOE_MIXER_LATENT;
+}
 
 typedef enum moe_feed_forward_kind {
     MOE_FEED_FORWARD_DENSE,
     MOE_FEED_FORWARD_ROUTED,
     MOE_FEED_FORWARD_BOTH, /* routed experts, and beside them one that every row passes through */
+    MOE_FEED_FORWARD_NONE, /* the layer is a mixer alone */
     MOE_FEED_FORWARDS
 } moe_feed_forward_kind;
 

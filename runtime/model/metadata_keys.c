@@ -113,7 +113,8 @@ static const key_row rows[] = {
     ZERO_OR_ONE("expert_group_scale", "experts that share a part"),
     ZERO_OR_ONE("experts_per_group", "experts that share a part"),
     ZERO("expert_chunk_feed_forward_length", "experts that share a part"),
-    ZERO("moe_latent_size", "experts that work on a narrower vector"),
+    READ_BY("moe_latent_size", MOE_KEY_LATENT, KEY_NEUTRAL, 0,
+            "experts that work on a narrower vector"),
     ZERO("hash_layer_count", "experts chosen by the token's number"),
 
     /* Attention */

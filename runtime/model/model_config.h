@@ -167,12 +167,17 @@ typedef struct moe_model_config {
     uint32_t n_expert;
     uint32_t n_expert_used;
     uint32_t n_ff_expert;
+    uint32_t n_expert_in; /* width of the routed experts' input and output: n_embd, or narrower
+                           * between two matrices of the layer (latent experts) */
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
     bool shared_dense;    /* the shared expert's tensors are those of a dense layer */
     bool branches_normed; /* norms of the routed and the shared experts' outputs */
     float branch_scale;   /* of their sum in layers that have both; default 1 */
     moe_ff_activation activation;
+    /* Networks have no gate matrix: the product with up takes the place of that with gate, too, so
+     * that MOE_FF_RELU squares it. */
+    bool no_gate_matrix;
     moe_experts_input experts_input;
     const char *experts_norm_tensor;
     moe_router_input router_input;
@@ -210,7 +215,14 @@ void moe_window_frequencies(const moe_model_config *config, float *frequencies);
 
 static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)
 {
-    return config->layers[layer].feed_forward != MOE_FEED_FORWARD_DENSE;
+    moe_feed_forward_kind kind = config->layers[layer].feed_forward;
+    return kind == MOE_FEED_FORWARD_ROUTED || kind == MOE_FEED_FORWARD_BOTH;
+}
+
+/* Whether the routed experts work on a narrower vector. */
+static inline bool moe_experts_are_latent(const moe_model_config *config)
+{
+    return config->n_expert_in != config->n_embd;
 }
 
 /* How many layers have this mixer. */

@@ -128,7 +128,8 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     static const char mean[] = "attention.layer_norm_epsilon";
     bool has_rms = moe_config_has(r, rms);
     bool by_mean = r->family->norm == MOE_NORM_MEAN && !(r->family->norm_by_key && has_rms);
-    const char *key = by_mean && (!has_rms || moe_config_has(r, mean)) ? mean : rms;
+    bool under_mean = by_mean || (r->family->norm_key_of_means && !has_rms);
+    const char *key = under_mean && (!has_rms || moe_config_has(r, mean)) ? mean : rms;
     config->norm = by_mean ? MOE_NORM_MEAN : MOE_NORM_RMS;
     if (moe_config_require(r, key)) {
         config->norm_eps = moe_config_f32(r, key, 0);

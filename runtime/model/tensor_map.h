@@ -101,6 +101,8 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ROUTER_NORM,           /* [n_embd] F32: the weight of the router's own norm */
     MOE_LAYER_EXPERTS_SCALE,         /* [n_expert] F32: factors of the experts' weights */
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
+    MOE_LAYER_LATENT_IN,             /* of what latent experts read: [n_expert_in][n_embd] */
+    MOE_LAYER_LATENT_OUT,            /* of what they put out together: [n_embd][n_expert_in] */
     MOE_LAYER_EXPERTS_GATE_BIAS,     /* [n_expert][n_ff_expert] F32 */
     MOE_LAYER_EXPERTS_UP_BIAS,
     MOE_LAYER_EXPERTS_DOWN_BIAS, /* [n_expert][n_embd] F32 */
@@ -118,6 +120,7 @@ typedef enum moe_expert_part {
     MOE_EXPERT_PARTS
 } moe_expert_part;
 
+/* Without a gate matrix that part has no bytes, and is where the up part is. */
 typedef struct moe_expert_ref {
     moe_tensor_ref parts[MOE_EXPERT_PARTS];
 } moe_expert_ref;

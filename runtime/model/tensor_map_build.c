@@ -255,8 +255,8 @@ static const char *part_name(moe_expert_part part)
 static shape part_shape(const moe_model_config *config, moe_expert_part part, uint64_t n_slices)
 {
     uint64_t n_ff = config->n_ff_expert;
-    return part == MOE_EXPERT_DOWN ? (shape){n_ff, config->n_embd, n_slices, false}
-                                   : (shape){config->n_embd, n_ff, n_slices, false};
+    return part == MOE_EXPERT_DOWN ? (shape){n_ff, config->n_expert_in, n_slices, false}
+                                   : (shape){config->n_expert_in, n_ff, n_slices, false};
 }
 
 /* Rows [first, first + n_out) of each expert's slice of a stacked tensor become its part. */
@@ -279,7 +279,7 @@ static int map_fused_experts(builder *b, uint32_t index, moe_layer_map *layer, b
 {
     char name[NAME_ROOM];
     uint64_t n_ff = b->config->n_ff_expert;
-    shape expected = {b->config->n_embd, 2 * n_ff, b->config->n_expert, false};
+    shape expected = {b->config->n_expert_in, 2 * n_ff, b->config->n_expert, false};
     moe_tensor_ref stacked;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_up_exps.weight", index);
     int status = take(b, name, &expected, &stacked, found);
@@ -336,8 +336,10 @@ static int map_experts(builder *b, uint32_t index, moe_layer_map *layer)
                         index);
     }
     bool fused = false;
-    int status = map_fused_experts(b, index, layer, &fused);
-    for (int p = fused ? MOE_EXPERT_DOWN : MOE_EXPERT_GATE; p < MOE_EXPERT_PARTS; p++) {
+    bool gated = !b->config->no_gate_matrix;
+    int status = gated ? map_fused_experts(b, index, layer, &fused) : MOE_OK;
+    int first = fused ? MOE_EXPERT_DOWN : gated ? MOE_EXPERT_GATE : MOE_EXPERT_UP;
+    for (int p = first; p < MOE_EXPERT_PARTS; p++) {
         bool found = false;
         if (status == MOE_OK) {
             status = map_stacked_experts(b, index, layer, (moe_expert_part)p, &found);
@@ -347,10 +349,14 @@ static int map_experts(builder *b, uint32_t index, moe_layer_map *layer)
         }
     }
     for (uint32_t e = 0; e < b->config->n_expert && status == MOE_OK; e++) {
+        if (!gated) {
+            layer->experts[e].parts[MOE_EXPERT_GATE] = layer->experts[e].parts[MOE_EXPERT_UP];
+            layer->experts[e].parts[MOE_EXPERT_GATE].size = 0;
+        }
         b->map->expert_bytes += moe_expert_ref_bytes(&layer->experts[e]);
         for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
             const moe_tensor_ref *ref = &layer->experts[e].parts[p];
-            b->n_expert_elems += ref->n_in * ref->n_out;
+            b->n_expert_elems += ref->size > 0 ? ref->n_in * ref->n_out : 0;
         }
     }
     return status;
@@ -516,14 +522,16 @@ static int draft_kind(const moe_model_config *config, const moe_gguf *gguf, moe_
 {
     char name[NAME_ROOM];
     uint32_t last = config->n_layer;
-    while (last > 0 && config->layers[last - 1].mixer == MOE_MIXER_RECURRENT) {
+    while (last > 0 && !moe_mixer_has_heads(config->layers[last - 1].mixer)) {
         last--;
     }
-    if (last == 0 || config->attention_window > 0) {
+    bool single = last > 0 && config->layers[last - 1].feed_forward == MOE_FEED_FORWARD_NONE;
+    if (last == 0 || single || config->attention_window > 0) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "drafting layers of %s models are not run: %s; draft in another way",
                         config->family,
                         last == 0 ? "the model has no layer with attention"
+                        : single  ? "their norms are other ones than the model's"
                                   : "which window they have is in no key");
     }
     *kind = config->layers[last - 1];

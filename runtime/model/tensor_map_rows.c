@@ -4,9 +4,9 @@
 #include <string.h>
 
 const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
-    [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, 0},
+    [MOE_LAYER_ATTN_NORM] = {"attn_norm.weight", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_MIXER},
     [MOE_LAYER_ATTN_NORM_BIAS] = {"attn_norm.bias", MOE_DIM_EMBD, MOE_DIM_NONE,
-                                  MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
+                                  MOE_TRAIT_MIXER | MOE_TRAIT_MEAN_NORM | MOE_TRAIT_OPTIONAL},
     [MOE_LAYER_ATTN_POST_NORM] = {"", MOE_DIM_EMBD, MOE_DIM_NONE, MOE_TRAIT_ATTN_POST_NORM},
     [MOE_LAYER_ATTN_Q] = {"attn_q.weight", MOE_DIM_EMBD, MOE_DIM_QUERIES, MOE_TRAIT_Q_DIRECT},
     [MOE_LAYER_ATTN_K] = {"attn_k.weight", MOE_DIM_EMBD, MOE_DIM_KEYS, MOE_TRAIT_GQA},
@@ -119,12 +119,17 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                                MOE_TRAIT_ROUTER_NORM},
     [MOE_LAYER_EXPERTS_SCALE] = {"ffn_down_exps.scale", MOE_DIM_EXPERTS, MOE_DIM_NONE,
                                  MOE_TRAIT_EXPERT_SCALES | MOE_TRAIT_OPTIONAL},
-    [MOE_LAYER_FFN_GATE] = {"ffn_gate.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
+    [MOE_LAYER_FFN_GATE] = {"ffn_gate.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE,
+                            MOE_TRAIT_DENSE | MOE_TRAIT_GATE_MATRIX},
     [MOE_LAYER_FFN_UP] = {"ffn_up.weight", MOE_DIM_EMBD, MOE_DIM_FF_DENSE, MOE_TRAIT_DENSE},
     [MOE_LAYER_FFN_DOWN] = {"ffn_down.weight", MOE_DIM_FF_DENSE, MOE_DIM_EMBD, MOE_TRAIT_DENSE},
     [MOE_LAYER_ROUTER] = {"ffn_gate_inp.weight", MOE_DIM_EMBD, MOE_DIM_EXPERTS, MOE_TRAIT_EXPERTS},
     [MOE_LAYER_ROUTER_BIAS] = {"ffn_gate_inp.bias", MOE_DIM_EXPERTS, MOE_DIM_NONE,
                                MOE_TRAIT_EXPERT_BIASES},
+    [MOE_LAYER_LATENT_IN] = {"ffn_latent_down.weight", MOE_DIM_EMBD, MOE_DIM_EXPERT_IN,
+                             MOE_TRAIT_LATENT},
+    [MOE_LAYER_LATENT_OUT] = {"ffn_latent_up.weight", MOE_DIM_EXPERT_IN, MOE_DIM_EMBD,
+                              MOE_TRAIT_LATENT},
     [MOE_LAYER_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", MOE_DIM_FF_EXPERT, MOE_DIM_EXPERTS,
                                      MOE_TRAIT_EXPERT_BIASES | MOE_TRAIT_F32},
     [MOE_LAYER_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", MOE_DIM_FF_EXPERT, MOE_DIM_EXPERTS,
@@ -134,7 +139,7 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ROUTER_SELECTION_BIAS] = {"exp_probs_b.bias", MOE_DIM_EXPERTS, MOE_DIM_NONE,
                                          MOE_TRAIT_SELECTION_BIAS},
     [MOE_LAYER_SHARED_GATE] = {"ffn_gate_shexp.weight", MOE_DIM_EMBD, MOE_DIM_FF_SHARED,
-                               MOE_TRAIT_SHARED},
+                               MOE_TRAIT_SHARED | MOE_TRAIT_GATE_MATRIX},
     [MOE_LAYER_SHARED_UP] = {"ffn_up_shexp.weight", MOE_DIM_EMBD, MOE_DIM_FF_SHARED,
                              MOE_TRAIT_SHARED},
     [MOE_LAYER_SHARED_DOWN] = {"ffn_down_shexp.weight", MOE_DIM_FF_SHARED, MOE_DIM_EMBD,
@@ -213,6 +218,7 @@ void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t di
     dims[MOE_DIM_EXPERTS] = config->n_expert;
     dims[MOE_DIM_HEADS] = n_head;
     dims[MOE_DIM_FF_EXPERT] = config->n_ff_expert;
+    dims[MOE_DIM_EXPERT_IN] = config->n_expert_in;
     const moe_recurrence *delta = &config->recurrence;
     uint64_t inner = (uint64_t)delta->n_head * delta->value_dim;
     dims[MOE_DIM_DELTA_CHANNELS] = delta->conv_channels;
@@ -247,10 +253,13 @@ static uint64_t recurrent_traits(const moe_recurrence *c)
 static uint64_t mixer_traits(const moe_model_config *config, moe_mixer_kind mixer)
 {
     bool mla = mixer == MOE_MIXER_LATENT;
-    if (mixer == MOE_MIXER_RECURRENT) {
-        return recurrent_traits(&config->recurrence);
+    if (mixer == MOE_MIXER_NONE) {
+        return 0;
     }
-    unsigned traits = MOE_TRAIT_ATTENTION | (mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA);
+    if (mixer == MOE_MIXER_RECURRENT) {
+        return MOE_TRAIT_MIXER | recurrent_traits(&config->recurrence);
+    }
+    uint64_t traits = MOE_TRAIT_MIXER | MOE_TRAIT_ATTENTION | (mla ? MOE_TRAIT_MLA : MOE_TRAIT_GQA);
     traits |= mla && config->q_lora_rank > 0 ? MOE_TRAIT_Q_RANK : MOE_TRAIT_Q_DIRECT;
     traits |= config->attention_sinks ? MOE_TRAIT_SINKS : 0;
     traits |= config->attention_gate >= MOE_ATTENTION_GATE_OWN ? MOE_TRAIT_GATE : 0;
@@ -258,23 +267,29 @@ static uint64_t mixer_traits(const moe_model_config *config, moe_mixer_kind mixe
     return weighted ? traits | MOE_TRAIT_QK_NORM : traits;
 }
 
-static unsigned norm_traits(const moe_model_config *config)
+static unsigned norm_traits(const moe_model_config *config, const moe_layer_kind *kind)
 {
     unsigned traits = config->norm == MOE_NORM_MEAN ? MOE_TRAIT_MEAN_NORM : 0;
     traits |= config->attn_post_norm_tensor != NULL ? MOE_TRAIT_ATTN_POST_NORM : 0;
     traits |= config->ffn_post_norm_tensor != NULL ? MOE_TRAIT_FFN_POST_NORM : 0;
-    traits |= config->parallel_residual ? 0 : MOE_TRAIT_FFN_NORM;
+    bool has_norm = !config->parallel_residual && kind->feed_forward != MOE_FEED_FORWARD_NONE;
+    traits |= has_norm ? MOE_TRAIT_FFN_NORM : 0;
     return traits | (config->layer_scales ? MOE_TRAIT_LAYER_SCALE : 0);
 }
 
 uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer)
 {
     const moe_layer_kind *kind = &config->layers[layer];
-    uint64_t traits = mixer_traits(config, kind->mixer) | norm_traits(config);
+    uint64_t traits = mixer_traits(config, kind->mixer) | norm_traits(config, kind);
+    traits |= config->no_gate_matrix ? 0 : MOE_TRAIT_GATE_MATRIX;
+    if (kind->feed_forward == MOE_FEED_FORWARD_NONE) {
+        return traits;
+    }
     if (kind->feed_forward == MOE_FEED_FORWARD_DENSE) {
         return traits | MOE_TRAIT_DENSE;
     }
     traits |= MOE_TRAIT_EXPERTS;
+    traits |= moe_experts_are_latent(config) ? MOE_TRAIT_LATENT : 0;
     traits |= config->expert_biases ? MOE_TRAIT_EXPERT_BIASES : 0;
     traits |= config->experts_input != MOE_EXPERTS_NORM ? MOE_TRAIT_EXPERTS_NORM : 0;
     traits |= config->router_input == MOE_ROUTER_OWN_NORM ? MOE_TRAIT_ROUTER_NORM : 0;

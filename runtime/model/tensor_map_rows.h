@@ -28,6 +28,7 @@ typedef enum moe_dim {
     MOE_DIM_EXPERTS,
     MOE_DIM_HEADS,
     MOE_DIM_FF_EXPERT,
+    MOE_DIM_EXPERT_IN,
     MOE_DIM_GATES,
     MOE_DIM_DELTA_CHANNELS,
     MOE_DIM_DELTA_INNER, /* values of all recurrent heads */
@@ -82,6 +83,9 @@ typedef enum moe_layer_trait {
 #define MOE_TRAIT_SPACE       (UINT64_C(1) << 32)
 #define MOE_TRAIT_CHANNELS    (UINT64_C(1) << 34)
 #define MOE_TRAIT_HEADS       (UINT64_C(1) << 33) /* recurrent layers with heads */
+#define MOE_TRAIT_MIXER       (UINT64_C(1) << 35)
+#define MOE_TRAIT_GATE_MATRIX (UINT64_C(1) << 36) /* of feed-forward networks */
+#define MOE_TRAIT_LATENT      (UINT64_C(1) << 37) /* the routed experts work on a narrower vector */
 
 typedef struct moe_tensor_row {
     const char *name; /* after "blk.N." */

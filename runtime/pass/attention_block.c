@@ -31,6 +31,9 @@ int moe_attention_block(moe_runner *runner, const moe_pass *pass, uint32_t layer
     const moe_device_ops *ops = runner->device->ops;
     size_t n = (size_t)pass->n_rows * c->n_embd;
     int status = read_layer_input(runner, layer, pass->n_rows, err);
+    if (c->layers[layer].mixer == MOE_MIXER_NONE) {
+        return status;
+    }
     if (status == MOE_OK) {
         status = moe_norm_embedding(runner, layer, MOE_LAYER_ATTN_NORM, b->x, b->norm, pass->n_rows,
                                     err);

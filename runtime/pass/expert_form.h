@@ -37,7 +37,23 @@ static inline moe_activation moe_activation_of(const moe_model_config *c, float 
 static inline const float *moe_experts_x(const moe_runner *runner)
 {
     const moe_pass_buffers *b = &runner->buffers;
+    if (moe_experts_are_latent(runner->config)) {
+        return b->latent;
+    }
     return runner->config->experts_input == MOE_EXPERTS_LAYER_NORM ? b->layer_norm : b->norm;
+}
+
+/* What latent experts read, from buffers->norm. */
+static inline int moe_project_latent(moe_runner *runner, uint32_t layer, uint32_t n_rows,
+                                     moe_error *err)
+{
+    const moe_pass_buffers *b = &runner->buffers;
+    if (!moe_experts_are_latent(runner->config)) {
+        return MOE_OK;
+    }
+    moe_linear in = {*moe_layer_weight(runner, layer, MOE_LAYER_LATENT_IN), NULL, b->latent};
+    return runner->device->ops->linear(runner->device, b->norm, n_rows, runner->config->n_embd, &in,
+                                       1, err);
 }
 
 /* Input scales of the plan's rows first, first + 1, ..; NULL if there are none. */

@@ -17,7 +17,8 @@ static int run_dense(moe_runner *runner, uint32_t layer, int gate, uint32_t n_ro
 {
     const moe_model_config *c = runner->config;
     uint32_t n_embd = c->n_embd;
-    moe_expert_work work = {.gate = *moe_layer_weight(runner, layer, gate),
+    int first = c->no_gate_matrix ? gate + 1 : gate;
+    moe_expert_work work = {.gate = *moe_layer_weight(runner, layer, first),
                             .up = *moe_layer_weight(runner, layer, gate + 1),
                             .down = *moe_layer_weight(runner, layer, gate + 2),
                             .activation = moe_activation_of(c, c->layers[layer].shared_limit),
@@ -48,8 +49,9 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
     }
     MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
     uint64_t begin = moe_now_ns();
-    int status = runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows,
-                                              c->n_embd, b->works, n, b->rank_out, c->n_embd, err);
+    int status =
+        runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows, c->n_expert_in,
+                                     b->works, n, b->rank_out, c->n_expert_in, err);
     if (runner->host != NULL) {
         moe_expert_store_note_device(runner->experts, n, n_work_rows, moe_now_ns() - begin);
     }
@@ -72,16 +74,23 @@ static void place_weights(moe_runner *runner, uint32_t n_rows)
     }
 }
 
-static int combine_experts(moe_runner *runner, uint32_t n_rows, moe_error *err)
+/* Adds up the experts' outputs, in buffers->branch. */
+static int combine_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    moe_combine combine = {.outs = runner->buffers.rank_out,
-                           .weights = runner->config->gate_scales_input
-                                          ? runner->buffers.output_weights
-                                          : runner->buffers.chosen_weights,
-                           .n_ranks = runner->config->n_expert_used,
-                           .n = runner->config->n_embd,
-                           .y = runner->buffers.branch};
-    return runner->device->ops->combine(runner->device, &combine, n_rows, err);
+    const moe_model_config *c = runner->config;
+    const moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    moe_combine combine = {.outs = b->rank_out,
+                           .weights = c->gate_scales_input ? b->output_weights : b->chosen_weights,
+                           .n_ranks = c->n_expert_used,
+                           .n = c->n_expert_in,
+                           .y = moe_experts_are_latent(c) ? b->latent_out : b->branch};
+    int status = ops->combine(runner->device, &combine, n_rows, err);
+    if (status != MOE_OK || !moe_experts_are_latent(c)) {
+        return status;
+    }
+    moe_linear out = {*moe_layer_weight(runner, layer, MOE_LAYER_LATENT_OUT), NULL, b->branch};
+    return ops->linear(runner->device, b->latent_out, n_rows, c->n_expert_in, &out, 1, err);
 }
 
 /* For drafts: all experts of the plan are resident. */
@@ -96,7 +105,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
         b->positions[i] = i;
     }
     int status = n > 0 ? run_ready_experts(runner, layer, n, n_rows, err) : MOE_OK;
-    return status != MOE_OK ? status : combine_experts(runner, n_rows, err);
+    return status != MOE_OK ? status : combine_experts(runner, layer, n_rows, err);
 }
 
 /* Builds the layer's plan and request from the choices as they are now. */
@@ -166,7 +175,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
         moe_expert_store_abandon(runner->experts);
         return status;
     }
-    return combine_experts(runner, n_rows, err);
+    return combine_experts(runner, request->layer, n_rows, err);
 }
 
 /* Plans the layer, shows the request to the hooks, and scores the prediction for the layer. */
@@ -309,7 +318,7 @@ static int begin_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer,
     return status != MOE_OK ? status : add_branch(runner, layer, pass->n_rows, err);
 }
 
-static int end_dense(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+static int do_nothing(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     (void)runner;
     (void)pass;
@@ -333,9 +342,10 @@ static int begin_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer
         int tensor = own_norm ? MOE_LAYER_EXPERTS_NORM : MOE_LAYER_FFN_NORM;
         status = norm_input(runner, layer, tensor, n_rows, err);
     }
-    return status == MOE_OK && c->router_input == MOE_ROUTER_AS_EXPERTS
-               ? moe_queue_router(runner, layer, runner->buffers.norm, n_rows, err)
-               : status;
+    if (status == MOE_OK && c->router_input == MOE_ROUTER_AS_EXPERTS) {
+        status = moe_queue_router(runner, layer, runner->buffers.norm, n_rows, err);
+    }
+    return status != MOE_OK ? status : moe_project_latent(runner, layer, n_rows, err);
 }
 
 static int end_routed(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -354,9 +364,10 @@ static int end_both(moe_runner *runner, const moe_pass *pass, uint32_t layer, mo
 }
 
 static const feed_forward kinds[MOE_FEED_FORWARDS] = {
-    [MOE_FEED_FORWARD_DENSE] = {begin_dense, end_dense},
+    [MOE_FEED_FORWARD_DENSE] = {begin_dense, do_nothing},
     [MOE_FEED_FORWARD_ROUTED] = {begin_routed, end_routed},
     [MOE_FEED_FORWARD_BOTH] = {begin_routed, end_both},
+    [MOE_FEED_FORWARD_NONE] = {do_nothing, do_nothing},
 };
 
 int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)

@@ -34,8 +34,8 @@ struct moe_host_compute {
     bool stop;
 
     /* The job. It belongs to the thread while GIVEN, otherwise to the caller. */
-    float *x;               /* [max_rows][n_embd] */
-    float *out;             /* [max_rows * n_used][n_embd]: consecutive rows */
+    float *x;               /* [max_rows][n_expert_in] */
+    float *out;             /* [max_rows * n_used][n_expert_in]: consecutive rows */
     uint32_t *out_index;    /* [max_rows * n_used]: 0, 1, .. */
     uint32_t *ranked_slots; /* [max_rows * n_used]: their places in the output */
     moe_expert_work *works; /* [n_expert] */
@@ -55,7 +55,7 @@ static size_t max_out_rows(const moe_model_config *c, uint32_t max_rows)
 uint64_t moe_host_compute_bytes(const moe_model_config *c, uint32_t max_rows)
 {
     uint64_t n_out = max_out_rows(c, max_rows);
-    uint64_t floats = ((uint64_t)max_rows + n_out) * c->n_embd;
+    uint64_t floats = ((uint64_t)max_rows + n_out) * c->n_expert_in;
     /* The CPU device's scratch: inner rows twice as floats and once quantised, with some room. */
     uint64_t inner = n_out * c->n_ff_expert * 3 * sizeof(float);
     return floats * sizeof(float) + inner + floats / 2 + n_out * 2 * sizeof(uint32_t) + (1u << 20);
@@ -74,10 +74,10 @@ static void *host_main(void *arg)
         }
         pthread_mutex_unlock(&host->lock);
         uint64_t begin = moe_now_ns();
-        uint32_t n_embd = host->config->n_embd;
+        uint32_t n_in = host->config->n_expert_in;
         host->status =
-            host->cpu->ops->experts(host->cpu, host->x, host->n_x_rows, n_embd, host->works,
-                                    host->n_works, host->out, n_embd, &host->error);
+            host->cpu->ops->experts(host->cpu, host->x, host->n_x_rows, n_in, host->works,
+                                    host->n_works, host->out, n_in, &host->error);
         host->ns = moe_now_ns() - begin;
         pthread_mutex_lock(&host->lock);
         MOE_ASSERT(host->state == JOB_GIVEN);
@@ -90,7 +90,7 @@ static void *host_main(void *arg)
 
 static size_t x_bytes(const moe_host_compute *host)
 {
-    return (size_t)host->max_rows * host->config->n_embd * sizeof *host->x;
+    return (size_t)host->max_rows * host->config->n_expert_in * sizeof *host->x;
 }
 
 static int allocate(moe_host_compute *host, moe_error *err)
@@ -103,7 +103,7 @@ static int allocate(moe_host_compute *host, moe_error *err)
         return status;
     }
     host->x = x;
-    host->out = moe_calloc(n_out * c->n_embd, sizeof *host->out);
+    host->out = moe_calloc(n_out * c->n_expert_in, sizeof *host->out);
     host->out_index = moe_calloc(n_out, sizeof *host->out_index);
     host->ranked_slots = moe_calloc(n_out, sizeof *host->ranked_slots);
     host->works = moe_calloc(c->n_expert, sizeof *host->works);
@@ -130,7 +130,7 @@ static int open_parts(moe_host_compute *host, const moe_host_compute_options *o,
     }
     if (status == MOE_OK) {
         const moe_model_config *c = o->config;
-        moe_device_limits limits = {.linear = {o->max_rows, c->n_embd},
+        moe_device_limits limits = {.linear = {o->max_rows, c->n_expert_in},
                                     .ff = {{o->max_rows * c->n_expert_used, c->n_ff_expert}},
                                     .max_v_dim = 1,
                                     .max_head_group = 1};
@@ -209,7 +209,7 @@ static bool brings_x(const moe_runner *runner, uint32_t n_rows)
 
 int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err)
 {
-    size_t bytes = (size_t)n_rows * runner->config->n_embd * sizeof(float);
+    size_t bytes = (size_t)n_rows * runner->config->n_expert_in * sizeof(float);
     return brings_x(runner, n_rows)
                ? runner->device->ops->download_later(runner->device, runner->host->x,
                                                      moe_experts_x(runner), bytes, err)
@@ -252,7 +252,7 @@ int moe_host_compute_start(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
     }
     MOE_ASSERT(n_rows <= host->max_rows);
     if (!brings_x(runner, n_rows)) {
-        size_t bytes = (size_t)n_rows * host->config->n_embd * sizeof *host->x;
+        size_t bytes = (size_t)n_rows * host->config->n_expert_in * sizeof *host->x;
         int status =
             host->device->ops->download(host->device, host->x, moe_experts_x(runner), bytes, err);
         if (status != MOE_OK) {
@@ -297,7 +297,7 @@ int moe_host_compute_finish(moe_runner *runner, int status, moe_error *err)
     if (host->status != MOE_OK) {
         return moe_fail(err, host->status, "%s", host->error.message);
     }
-    return host->device->ops->scatter(host->device, host->out, host->config->n_embd,
+    return host->device->ops->scatter(host->device, host->out, host->config->n_expert_in,
                                       host->ranked_slots, host->n_out_rows,
                                       runner->buffers.rank_out, err);
 }

@@ -71,7 +71,7 @@ static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint3
 {
     moe_kv_layout *layout = &pool->layers[l];
     const moe_heads *heads = &config->layers[l].heads;
-    if (config->layers[l].mixer == MOE_MIXER_RECURRENT) {
+    if (!moe_mixer_has_heads(config->layers[l].mixer)) {
         layout->v_in_k = true; /* a layer without heads stores nothing */
         return;
     }

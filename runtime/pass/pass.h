@@ -44,12 +44,14 @@ typedef struct moe_pass_buffers {
     float *delta_parts;   /* [rows][..]: projections that are not in order yet, or parts of them */
     float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
     float *layer_norm;    /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
+    float *latent;        /* [rows][n_expert_in]: what latent experts read */
+    float *latent_out;    /* likewise: their sum */
     float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
     float *shared;        /* [rows][n_embd] */
     float *shared_gate;   /* [rows] */
     float *router_logits; /* [rows][n_expert] */
     float *next_logits;   /* likewise, for the next layer's router */
-    float *rank_out;      /* [rows * n_expert_used][n_embd] */
+    float *rank_out;      /* [rows * n_expert_used][n_expert_in] */
     float *selected;      /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
                            * copy returns them and the logits behind them */
     float *logits;        /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */

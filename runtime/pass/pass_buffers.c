@@ -84,7 +84,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 29
+#define MAX_REGIONS 31
 
 static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
 {
@@ -141,12 +141,16 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     if (moe_count_mixers(c, MOE_MIXER_RECURRENT) > 0) {
         n += list_delta_regions(b, &c->recurrence, regions + n);
     }
+    if (moe_experts_are_latent(c)) {
+        regions[n++] = (region){&b->latent, rows * c->n_expert_in};
+        regions[n++] = (region){&b->latent_out, rows * c->n_expert_in};
+    }
     regions[n++] = (region){&b->branch, rows * c->n_embd};
     regions[n++] = (region){&b->shared, rows * c->n_embd};
     regions[n++] = (region){&b->shared_gate, rows};
     regions[n++] = (region){&b->router_logits, rows * c->n_expert};
     regions[n++] = (region){&b->next_logits, rows * c->n_expert};
-    regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_embd};
+    regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_expert_in};
     regions[n++] = (region){&b->selected, n_logits * c->n_embd};
     regions[n++] = (region){&b->logits, n_logits * c->n_vocab};
     regions[n++] = (region){&b->greatest, n_logits * sizeof(moe_greatest) / sizeof(float)};

@@ -162,12 +162,13 @@ static int scan_part(weight_scan *scan, int part, uint64_t *checksums, moe_error
 {
     const moe_tensor_ref *shape = &scan->experts[0].parts[part];
     uint64_t step = chunk_rows(scan, shape);
+    uint64_t n_rows = shape->size > 0 ? shape->n_out : 0; /* there may be no gate matrix */
     int status = MOE_OK;
     for (uint32_t e = 0; e < scan->n_expert; e++) {
         XXH3_64bits_reset(scan->hashes[e]);
     }
-    for (uint64_t first = 0; first < shape->n_out && status == MOE_OK; first += step) {
-        uint64_t n = shape->n_out - first < step ? shape->n_out - first : step;
+    for (uint64_t first = 0; first < n_rows && status == MOE_OK; first += step) {
+        uint64_t n = n_rows - first < step ? n_rows - first : step;
         status = begin_chunk(scan, part, first, n, err);
         for (uint32_t e = 0; e < scan->n_expert && status == MOE_OK; e++) {
             status = read_rows(scan, e, &scan->experts[e].parts[part], n,

@@ -13,31 +13,31 @@
 
 /* ---- Outputs ---- */
 
-/* Runs one expert on the rows in buffers->norm, into rank_out. */
+/* Runs one expert on the experts' input in the buffers, into rank_out. */
 static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
                       const moe_expert_view *view, float *out, moe_error *err)
 {
     moe_pass_buffers *b = &run->parts.runner->buffers;
     moe_device *device = run->parts.runner->device;
     uint32_t n = run->state->n_samples;
-    uint32_t n_embd = run->state->shape.n_embd;
+    uint32_t width = run->parts.model.config->n_expert_in;
     moe_expert_work work = moe_expert_work_of(run->parts.runner, layer, expert, view);
     work.n_rows = n;
-    int status =
-        device->ops->experts(device, b->norm, n, n_embd, &work, 1, b->rank_out, n_embd, err);
+    const float *x = moe_experts_are_latent(run->parts.model.config) ? b->latent : b->norm;
+    int status = device->ops->experts(device, x, n, width, &work, 1, b->rank_out, width, err);
     return status != MOE_OK ? status
                             : device->ops->download(device, out, b->rank_out,
-                                                    (size_t)n * n_embd * sizeof(float), err);
+                                                    (size_t)n * width * sizeof(float), err);
 }
 
 /* Runs every expert of the layer, as the store delivers them; outputs:
- * [n_expert][n_samples][n_embd]. */
+ * [n_expert][n_samples][n_expert_in]. */
 static int run_all_experts(moe_calibration_run *run, uint32_t layer, float *outputs, moe_error *err)
 {
     moe_runner *runner = run->parts.runner;
     moe_pass_buffers *b = &runner->buffers;
     uint32_t n_expert = run->state->shape.n_expert;
-    size_t stride = (size_t)run->state->n_samples * run->state->shape.n_embd;
+    size_t stride = (size_t)run->state->n_samples * run->parts.model.config->n_expert_in;
     moe_layer_plan *plan = &b->plan;
     for (uint32_t e = 0; e < n_expert; e++) {
         plan->experts[e] = e;
@@ -78,10 +78,13 @@ static int compare_layer_outputs(moe_calibration_run *run, uint32_t layer, float
         status = device->ops->upload(device, run->parts.runner->buffers.norm,
                                      s->samples + layer * n, n * sizeof(float), err);
         if (status == MOE_OK) {
+            status = moe_project_latent(run->parts.runner, layer, s->n_samples, err);
+        }
+        if (status == MOE_OK) {
             status = run_all_experts(run, layer, outputs, err);
         }
-        moe_affinity_of_outputs(outputs, s->shape.n_expert, s->n_samples, s->shape.n_embd,
-                                distances);
+        moe_affinity_of_outputs(outputs, s->shape.n_expert, s->n_samples,
+                                run->parts.model.config->n_expert_in, distances);
     }
     return status != MOE_OK ? status
                             : moe_affinity_rank(distances, s->shape.n_expert,
@@ -91,7 +94,7 @@ static int compare_layer_outputs(moe_calibration_run *run, uint32_t layer, float
 int moe_calibration_compare_outputs(moe_calibration_run *run, moe_error *err)
 {
     moe_calibration_state *s = run->state;
-    size_t n = (size_t)s->shape.n_expert * s->n_samples * s->shape.n_embd;
+    size_t n = (size_t)s->shape.n_expert * s->n_samples * run->parts.model.config->n_expert_in;
     float *outputs = moe_calloc_aligned(n, sizeof *outputs);
     double *distances =
         moe_calloc((size_t)s->shape.n_expert * s->shape.n_expert, sizeof *distances);

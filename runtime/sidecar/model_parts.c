@@ -56,6 +56,9 @@ static size_t add_experts(const moe_gguf *gguf, const moe_tensor_map *map, moe_m
         for (uint32_t e = 0; experts != NULL && e < map->n_expert; e++) {
             for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
                 const moe_tensor_ref *ref = &experts[e].parts[p];
+                if (ref->size == 0) {
+                    continue;
+                }
                 tensors[p] = find_tensor(gguf, ref, tensors[p]);
                 is_of_experts[tensors[p]] = true;
                 parts[n++] = (moe_model_part){.range = {ref->file_index, ref->offset, ref->size},

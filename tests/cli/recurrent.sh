@@ -20,7 +20,7 @@ run() {
 }
 
 for row in "qwen35moe|gated delta rule" "lfm2moe|short convolution" "granitehybrid|state space" \
-    "kimi-linear|decays of channels"; do
+    "kimi-linear|decays of channels" "nemotron_h_moe-latent|state space"; do
     model=${row%%|*} kind=${row#*|}
     file=$oracle/$model/model.gguf
     run -t 1 --speculate off >"$work/expected" || fail "$model: $(cat "$work/err")"
@@ -46,6 +46,12 @@ for row in "qwen35moe|gated delta rule" "lfm2moe|short convolution" "granitehybr
             fail "$model $arguments is not refused: $(cat "$work/err")"
     done
 done
+
+# Experts of two matrices are calibrated and verified, too.
+cp "$oracle/nemotron_h_moe-latent/model.gguf" "$work/model.gguf"
+"$moe" calibrate -m "$work/model.gguf" -f "$0" >"$work/text" 2>"$work/err" ||
+    fail "calibrate: $(cat "$work/err")"
+"$moe" verify -m "$work/model.gguf" >"$work/text" 2>"$work/err" || fail "verify: $(cat "$work/err")"
 
 [ $failed -eq 0 ] && echo "all as it should be"
 exit $((failed > 0))

@@ -216,6 +216,11 @@ static void test_sizes_of_recurrent_layers(void **state)
         {"granitehybrid.ssm.state_size=u32:8", "blk.0.ssm_conv1d.weight' has shape"},
         {"granitehybrid.ssm.group_count=u32:2", "blk.0.ssm_conv1d.weight' has shape"},
         {"granitehybrid.attention.head_count_kv=u32s:0,0,2", "has no number for layer 3"},
+        {"nemotron_h_moe.feed_forward_length=u32:16", "blk.0.ffn_gate_inp.weight' is missing"},
+        {"nemotron_h_moe.feed_forward_length=u32s:0,16,0,0", "has no number for layer 4"},
+        {"nemotron_h_moe.feed_forward_length=u32s:0,16,0,16,16",
+         "blk.3.ffn_gate_inp.weight' is missing"},
+        {"nemotron_h_moe.attention.head_count_kv=u32s:0,0,0,0,0", "head_count_kv' is 0"},
         {"kimi-linear.kda.head_dim=u32:0", "kda.head_dim' is 0; supported are 1 to 256"},
         {"kimi-linear.kda.head_dim=u32:257", "kda.head_dim' is 257"},
         {"kimi-linear.kda.head_dim=u32:16", "blk.0.attn_q.weight' has shape"},
@@ -254,6 +259,15 @@ static void test_sizes_of_recurrent_layers(void **state)
     const char *list = "qwen35moe.attention.recurrent_layers=u32s:1,1";
     assert_int_equal(open_with(&engine, EDITED("qwen35moe", list), 0, &told, &err), MOE_ERR_FORMAT);
     assert_non_null(strstr(err.message, "has no number for layer 2"));
+    static const char *const latent[][2] = {
+        {"nemotron_h_moe.moe_latent_size=u32:33", "moe_latent_size' is 33, not 1 to 32"},
+        {"nemotron_h_moe.moe_latent_size=u32:8", "blk.1.ffn_latent_down.weight' is missing"},
+    };
+    for (int i = 0; i < 2; i++) {
+        const char *path = EDITED("nemotron_h_moe", latent[i][0]);
+        assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_ERR_FORMAT);
+        assert_non_null(strstr(err.message, latent[i][1]));
+    }
     list = "qwen35moe.attention.recurrent_layers=u32s:1,1,1,0,0";
     assert_int_equal(open_with(&engine, EDITED("qwen35moe", list), 0, &told, NULL), MOE_OK);
     moe_engine_close(&engine);

@@ -219,7 +219,7 @@ def initialise(model, case):
                 drawn *= 0.2
             elif p.ndim == 1:
                 drawn *= 0.3
-            elif "embed_tokens" in name:
+            elif "embed_tokens" in name or "embeddings" in name:
                 drawn *= 2.0 / p.shape[-1] ** 0.5 if case.tied else 1.0 / scale
             elif name == "lm_head.weight":
                 drawn *= gain(name) / p.shape[-1] ** 0.5 * getattr(model.config, "logits_scaling", 1.0)

@@ -42,7 +42,22 @@ KIMI = dict(
     routed_scaling_factor=1.5, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
     num_key_value_heads=4, linear_head_dim=8, linear_num_heads=4, linear_conv_kernel_dim=4, rms_norm_eps=1e-6)
 
+
+def parts(text):
+    names = dict(M="linear_attention", A="full_attention", E="moe")
+    return dict(layers_block_type=[names[letter] for letter in text])
+
+
+# The time step's limits say what the released models do: they have none.
+NEMOTRON = dict(
+    head_dim=16, intermediate_size=16, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24,
+    n_routed_experts=6, num_experts_per_tok=3, routed_scaling_factor=2.5, norm_topk_prob=True, n_group=1,
+    topk_group=1, mamba_num_heads=8, mamba_head_dim=8, ssm_state_size=16, n_groups=2, conv_kernel=4,
+    chunk_size=64, layer_norm_epsilon=1e-5, rescale_prenorm_residual=False,
+    time_step_min=1e-30, time_step_limit=(0.0, float("inf")), num_hidden_layers=None)
+
 FAMILIES = {
+    "nemotron_h": (hf.NemotronHConfig, hf.NemotronHForCausalLM, NEMOTRON),
     "kimi_linear": (hf.KimiLinearConfig, hf.KimiLinearForCausalLM, KIMI),
     "granitemoehybrid": (hf.GraniteMoeHybridConfig, hf.GraniteMoeHybridForCausalLM, GRANITE | rope()),
     "lfm2_moe": (hf.Lfm2MoeConfig, hf.Lfm2MoeForCausalLM, EXPERTS | dict(
@@ -65,6 +80,13 @@ CASES = [
     FamilyCase("granitehybrid-long", "granitehybrid", "granitemoehybrid", space("MAMA") | dict(
         mamba_n_heads=6, mamba_n_groups=3, mamba_expand=3, mamba_d_state=12, num_local_experts=5,
         num_experts_per_tok=1, num_attention_heads=8, num_key_value_heads=1), 513),
+    FamilyCase("nemotron_h_moe", "nemotron_h_moe", "nemotron_h", parts("MEMAE"), 531),
+    FamilyCase("nemotron_h_moe-latent", "nemotron_h_moe", "nemotron_h", parts("MAEME") | dict(
+        moe_latent_size=12, mamba_num_heads=4, mamba_head_dim=12, n_groups=1, use_conv_bias=False,
+        num_key_value_heads=1, n_routed_experts=9, num_experts_per_tok=2, routed_scaling_factor=1.0), 532),
+    FamilyCase("nemotron_h_moe-long", "nemotron_h_moe", "nemotron_h", parts("EMMAEM") | dict(
+        mamba_num_heads=6, n_groups=3, ssm_state_size=12, conv_kernel=3, n_routed_experts=8,
+        num_experts_per_tok=2, n_group=4, topk_group=2, head_dim=8), 533),
     FamilyCase("lfm2moe", "lfm2moe", "lfm2_moe", conv("CCAC"), 501),
     FamilyCase("lfm2moe-tied", "lfm2moe", "lfm2_moe", TIED | conv("ACC") | dict(
         tie_embedding=True, conv_L_cache=5, num_dense_layers=2, num_attention_heads=8, num_key_value_heads=1,

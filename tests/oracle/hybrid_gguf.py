@@ -22,6 +22,12 @@ NAMES = {
     "self_attn.b_proj": "ssm_beta", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
     "self_attn.forget_gate.f_a_proj": "ssm_f_a", "self_attn.forget_gate.f_b_proj": "ssm_f_b",
     "self_attn.o_norm": "ssm_norm",
+    "model.embeddings.weight": "token_embd.weight", "model.norm_f.weight": "output_norm.weight",
+    "norm": "attn_norm", "mixer.in_proj": "ssm_in", "mixer.conv1d": "ssm_conv1d", "mixer.out_proj": "ssm_out",
+    "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
+    "mixer.gate": "ffn_gate_inp", "mixer.fc1_latent_proj": "ffn_latent_down",
+    "mixer.fc2_latent_proj": "ffn_latent_up", "mixer.shared_experts.up_proj": "ffn_up_shexp",
+    "mixer.shared_experts.down_proj": "ffn_down_shexp",
     "mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.out_proj": "ssm_out",
 }
 
@@ -34,7 +40,7 @@ def state_tensors(name, weight, case, c):
     if name == "dt_bias":
         return {"ssm_dt.bias": weight}
     if name == "norm.weight":
-        return {"ssm_norm.weight": weight.reshape(c.mamba_n_groups, -1)}
+        return {"ssm_norm.weight": weight.reshape(getattr(c, "mamba_n_groups", None) or c.n_groups, -1)}
     return None
 
 
@@ -50,12 +56,14 @@ def channel_tensors(name, weight):
 
 
 def layer_tensors(name, weight, case, c):
+    if name.startswith("mixer.experts."):
+        return {f"ffn_{name.split('.')[-1].removesuffix('_proj')}_exps.weight": weight}
     if ".experts." in name:
         return expert_tensors(name, weight, "stacked")
-    if name.endswith("expert_bias"):
+    if name.endswith(("expert_bias", "correction_bias")):
         return {"exp_probs_b.bias": weight}
-    if name.startswith("mamba."):
-        single = state_tensors(name.removeprefix("mamba."), weight, case, c)
+    if name.startswith(("mamba.", "mixer.")):
+        single = state_tensors(name.split(".", 1)[1], weight, case, c)
         if single:
             return single
     if case.arch == "kimi-linear" and name.startswith("self_attn."):
@@ -63,7 +71,7 @@ def layer_tensors(name, weight, case, c):
         if single:
             return single
     stem, kind = name.rsplit(".", 1)
-    if stem in ("conv.conv", "mamba.conv1d") and kind == "weight":
+    if stem in ("conv.conv", "mamba.conv1d", "mixer.conv1d") and kind == "weight":
         weight = weight.squeeze(1)
     if stem in NAMES:
         return {f"{NAMES[stem]}.{kind}": weight}
@@ -128,7 +136,29 @@ def add_kimi(writer, c, case):
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
-OF_FAMILY = {"kimi-linear": add_kimi, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
+def add_nemotron(writer, c, case):
+    writer.add_layer_norm_eps(c.layer_norm_epsilon)
+    if case.name == "nemotron_h_moe":  # the others have it under one key only
+        writer.add_layer_norm_rms_eps(c.layer_norm_epsilon)
+    writer.add_key_length(c.head_dim)
+    writer.add_value_length(c.head_dim)
+    writer.add_ssm_conv_kernel(c.conv_kernel)
+    writer.add_ssm_state_size(c.ssm_state_size)
+    writer.add_ssm_group_count(c.n_groups)
+    writer.add_ssm_inner_size(c.mamba_num_heads * c.mamba_head_dim)
+    writer.add_ssm_time_step_rank(c.mamba_num_heads)
+    writer.add_expert_feed_forward_length(c.moe_intermediate_size)
+    writer.add_expert_shared_feed_forward_length(c.moe_shared_expert_intermediate_size)
+    writer.add_expert_shared_count(c.n_shared_experts)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
+    writer.add_expert_weights_scale(c.routed_scaling_factor)
+    writer.add_expert_group_count(c.n_group)
+    writer.add_expert_group_used_count(c.topk_group)
+    if c.moe_latent_size:
+        writer.add_moe_latent_size(c.moe_latent_size)
+
+
+OF_FAMILY = {"nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
 
 
 def write(path, model, case):
@@ -138,7 +168,9 @@ def write(path, model, case):
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
     writer.add_block_count(c.num_hidden_layers)
-    writer.add_feed_forward_length(c.intermediate_size)
+    single = case.arch == "nemotron_h_moe"  # a layer is a mixer or a network
+    writer.add_feed_forward_length([c.moe_intermediate_size if kind == "moe" else 0 for kind in c.layer_types]
+                                   if single else c.intermediate_size)
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_head_count(c.num_attention_heads)

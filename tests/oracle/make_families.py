@@ -27,7 +27,8 @@ MAX_EFFECT = 1e-3       # of the largest logit; a different expert moves it by f
 @torch.no_grad()
 def is_firm(model, ids):
     """Whether logits stay when the embeddings are nudged."""
-    table = model.model.embed_tokens.weight
+    table = getattr(model.model, "embed_tokens", None) or model.model.embeddings
+    table = table.weight
     kept, logits = table.clone(), logits_of(model, ids)
     generator = torch.Generator().manual_seed(len(ids))
     firm = True
