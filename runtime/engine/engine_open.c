@@ -117,7 +117,7 @@ static bool has_layer_forms(const moe_model_config *c)
                   c->attention_out_scale != 1.0f || c->router_scale != 1.0f;
     bool caps = c->logit_cap != 0.0f || c->router_cap != 0.0f;
     return norms || inputs || scales || caps || c->gate == MOE_GATE_SPARSE_MIXER ||
-           c->window_rope || c->shared_dense;
+           c->window_rope || c->shared_dense || c->index_top_k > 0;
 }
 
 /* What advances the states of recurrent layers. */
@@ -175,6 +175,20 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
+/* The host chooses the positions; a device that replays its operations does not ask it. */
+static int check_indexers(const moe_engine *engine, moe_error *err)
+{
+    uint32_t most = engine->config.index_top_k;
+    return most == 0 || engine->context <= most || engine->device->recording == NULL
+               ? MOE_OK
+               : moe_fail(
+                     err, MOE_ERR_UNSUPPORTED,
+                     "device '%s' does not choose among positions, as the indexers of %s models "
+                     "do in contexts beyond %u: set a context of at most %u "
+                     "(options.context), or run on the CPU",
+                     engine->device->name, engine->config.family, most, most);
+}
+
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
                            moe_error *err)
 {
@@ -199,6 +213,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                           "which are in the device's memory",
                           engine->config.family);
     }
+    status = status == MOE_OK ? check_indexers(engine, err) : status;
     if (status != MOE_OK) {
         return status;
     }

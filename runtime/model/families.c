@@ -118,6 +118,7 @@ static const moe_family alike[] = {
         .name = "DeepSeek-V3.2",
         .attention = MOE_ATTENTION_MLA,
         .rope = MOE_ROPE_INTERLEAVED,
+        .index_rope = MOE_ROPE_HALVES,
         .gate = MOE_GATE_SIGMOID,
         .gate_takes_bias = true,
         .shared = MOE_SHARED_COUNT,

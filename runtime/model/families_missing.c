@@ -8,7 +8,12 @@
 static const moe_missing_family missing[] = {
     {"jamba", "Jamba", "state space layers of Mamba-1"},
     {"deepseek4", "DeepSeek-V4",
-     "several residual streams, attention to compressed keys, and experts chosen by the token"},
+     "residual streams that are mixed around each block (hyper-connections), keys of a window "
+     "beside "
+     "compressed ones of 4 or 128 positions, an indexer over these, attention's output in groups "
+     "of "
+     "two steps, experts chosen by the token's number (hash routing), and a gate of "
+     "sqrt(softplus)"},
     {"hy_v4", "Hunyuan-4", "several residual streams, and sinks of latent attention"},
     {"glm5-next", "GLM-5.3", "several residual streams"},
     {"kimi-k3", "Kimi-K3",

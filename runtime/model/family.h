@@ -33,8 +33,8 @@ typedef enum moe_family_keys {
     MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
                                    * position */
     MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
-    MOE_KEY_INDEXER = 1 << 7, /* attention.indexer.*: attention is dense, indexers are not run */
-    MOE_KEY_CAPS = 1 << 9,    /* {attn,final,router}_logit_softcapping */
+    MOE_KEY_INDEXER = 1 << 7,     /* attention.indexer.* */
+    MOE_KEY_CAPS = 1 << 9,        /* {attn,final,router}_logit_softcapping */
     /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
      * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
     MOE_KEY_WINDOW_HEADS = 1 << 10,
@@ -76,6 +76,7 @@ typedef struct moe_family {
     moe_recurrence_kind recurrence;
     bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
     moe_rope_kind rope;
+    moe_rope_kind index_rope;
     bool no_rope;            /* positions count only through states */
     bool rope_if_finetuned;  /* likewise if rope.scaling.finetuned is false */
     bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */

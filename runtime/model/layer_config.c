@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "runtime/base/error.h"
 
@@ -159,6 +160,13 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l, r->family->expert_limit);
         layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l, 0);
         read_heads(r, config, l, inside, &layer->heads);
+        if (config->index_top_k > 0) {
+            char name[48];
+            snprintf(name, sizeof name, "blk.%" PRIu32 ".indexer.attn_k.weight", l);
+            bool own = moe_gguf_find_tensor(r->gguf, name) != NULL;
+            layer->indexer = own ? MOE_INDEXER_OWN : MOE_INDEXER_BEFORE;
+            layer->heads.k_dim += own ? config->index_dim : 0;
+        }
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

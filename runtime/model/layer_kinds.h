@@ -31,7 +31,7 @@ typedef enum moe_feed_forward_kind {
     MOE_FEED_FORWARDS
 } moe_feed_forward_kind;
 
-/* The heads of an attention layer, as the KV cache holds them. */
+/* The heads of an attention layer, as the KV cache holds them. k_dim includes an indexer's key. */
 typedef struct moe_heads {
     uint32_t n;
     uint32_t n_kv;
@@ -39,8 +39,16 @@ typedef struct moe_heads {
     uint32_t v_dim;
 } moe_heads;
 
+/* What chooses the positions that a layer attends to. */
+typedef enum moe_indexer_kind {
+    MOE_INDEXER_NONE, /* it attends to all */
+    MOE_INDEXER_OWN,
+    MOE_INDEXER_BEFORE /* the indexer of the last layer before it that has one */
+} moe_indexer_kind;
+
 typedef struct moe_layer_kind {
     moe_mixer_kind mixer;
+    moe_indexer_kind indexer;
     moe_feed_forward_kind feed_forward;
     moe_heads heads;
     bool window_rope;   /* the rotary embedding is moe_model_config.window_rope */

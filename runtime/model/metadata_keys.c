@@ -158,6 +158,7 @@ static const key_row rows[] = {
     READ_BY("attention.recurrent_layers", READ_BY_DELTA, KEY_NEUTRAL, 0,
             "layers without attention"),
     READ_BY("full_attention_interval", READ_BY_DELTA, KEY_NEUTRAL, 1, "layers without attention"),
+    HARMLESS("attention.indexer.types", "the tensors say which layers have an indexer"),
     READ_BY("attention.indexer.*", MOE_KEY_INDEXER, KEY_NEUTRAL, 0,
             "attention to chosen positions only"),
     ZERO("attention.compress_*", "compressed attention"),

@@ -86,6 +86,7 @@ typedef enum moe_group_score_kind {
 #define MOE_MAX_EXPERTS      1024
 #define MOE_MAX_EXPERTS_USED 64
 #define MOE_MAX_LAYERS       1024
+#define MOE_MAX_INDEX_HEADS  256
 
 typedef struct moe_model_config {
     char architecture[32]; /* general.architecture */
@@ -133,6 +134,12 @@ typedef struct moe_model_config {
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
     uint32_t v_head_dim;   /* MLA: a head's value after decompression */
+    /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to. Their
+     * keys of index_dim elements stand behind a layer's own; 0: the model has none. */
+    uint32_t index_top_k;
+    uint32_t index_heads;
+    uint32_t index_dim;
+    moe_rope_kind index_rope;
 
     /* Rotary embedding of the last n_rot elements of an MLA key, else the first of each head. */
     moe_rope_kind rope;
@@ -193,7 +200,6 @@ typedef struct moe_model_config {
     float gate_scale;             /* of the selected weights; 1: none */
     bool gate_selection_bias;     /* a bias used to select only (exp_probs_b) */
     const char *gate_bias_tensor; /* its name after "blk.N."; constant */
-    bool indexer_unused;          /* attention is dense although the file has indexers */
     bool gate_assumed;            /* the file does not name the gate; inferred from the rest */
     uint32_t n_group;             /* 1: no groups */
     uint32_t n_group_used;

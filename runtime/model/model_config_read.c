@@ -246,6 +246,40 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, key);
 }
 
+static uint32_t read_index_size(moe_config_reader *r, const char *suffix, uint32_t least,
+                                uint32_t most)
+{
+    uint32_t value = moe_config_need_u32(r, suffix);
+    if (r->status == MOE_OK && (value < least || value > most)) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
+                     r->key, value, least, most);
+    }
+    return value;
+}
+
+/* Files without the first layer's indexer are of models that attend to all positions. */
+static void read_indexer(moe_config_reader *r, moe_model_config *config)
+{
+    if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||
+        moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL) {
+        return;
+    }
+    config->index_rope = r->family->index_rope;
+    config->index_top_k = read_index_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
+    config->index_heads =
+        read_index_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
+    config->index_dim = read_index_size(r, "attention.indexer.key_length", config->n_rot,
+                                        MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
+    if (r->status == MOE_OK && config->q_lora_rank == 0) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT,
+                     "key '%s.attention.q_lora_rank' is missing, but the file has indexers, "
+                     "which read queries of that width",
+                     r->family->architecture);
+    }
+}
+
 static void read_temperature(moe_config_reader *r, moe_model_config *config)
 {
     /* Llama-4's numbers, if the file has none. */
@@ -286,7 +320,6 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         moe_gguf_find_tensor(r->gguf, "blk.0.attn_q_norm.weight") == NULL) {
         config->qk_norm = MOE_QK_NORM_NONE;
     }
-    config->indexer_unused = (r->family->keys & MOE_KEY_INDEXER) != 0;
     config->values_normed = r->family->values_normed;
     config->values_optional = r->family->values_optional;
     config->sinks_optional = r->family->sinks_optional;
@@ -301,6 +334,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     }
     if (config->attention == MOE_ATTENTION_MLA) {
         read_latent_heads(r, config);
+        read_indexer(r, config);
     } else {
         read_grouped_heads(r, config);
     }

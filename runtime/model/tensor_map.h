@@ -50,11 +50,16 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_Q_B,  /* [n_head * (nope + rot)][q_lora_rank] */
     MOE_LAYER_ATTN_KV_A, /* [kv_lora_rank + n_rot][n_embd] */
     MOE_LAYER_ATTN_KV_A_NORM,
-    MOE_LAYER_ATTN_KV_B,  /* older files: [n_head * (nope + v_head_dim)][kv_lora_rank] */
-    MOE_LAYER_ATTN_K_B,   /* newer files: [n_head * kv_lora_rank][nope] */
-    MOE_LAYER_ATTN_V_B,   /* newer files: [n_head * v_head_dim][kv_lora_rank] */
-    MOE_LAYER_DELTA_QKV,  /* recurrent: [conv_channels][n_embd] */
-    MOE_LAYER_DELTA_Z,    /* the output's gate: [n_head * value_dim][n_embd] */
+    MOE_LAYER_ATTN_KV_B,    /* older files: [n_head * (nope + v_head_dim)][kv_lora_rank] */
+    MOE_LAYER_ATTN_K_B,     /* newer files: [n_head * kv_lora_rank][nope] */
+    MOE_LAYER_ATTN_V_B,     /* newer files: [n_head * v_head_dim][kv_lora_rank] */
+    MOE_LAYER_INDEX_Q,      /* indexer: [index_heads * index_dim][q_lora_rank] */
+    MOE_LAYER_INDEX_K,      /* [index_dim][n_embd] */
+    MOE_LAYER_INDEX_K_NORM, /* [index_dim] F32 */
+    MOE_LAYER_INDEX_K_NORM_BIAS,
+    MOE_LAYER_INDEX_WEIGHTS, /* [index_heads][n_embd]: of the heads' scores */
+    MOE_LAYER_DELTA_QKV,     /* recurrent: [conv_channels][n_embd] */
+    MOE_LAYER_DELTA_Z,       /* the output's gate: [n_head * value_dim][n_embd] */
     MOE_LAYER_DELTA_BA,   /* [2 * n_head][n_embd]: for each key head its heads' beta, then decay */
     MOE_LAYER_DELTA_BETA, /* or [n_head][n_embd] each */
     MOE_LAYER_DELTA_ALPHA,

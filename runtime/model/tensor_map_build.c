@@ -462,8 +462,7 @@ static bool may_be_ignored(const builder *b, const moe_gguf_tensor *tensor)
     if (sscanf(text, "blk.%9" SCNu32 ".", &layer) != 1) {
         return false;
     }
-    bool indexer = strstr(text, ".indexer.") != NULL;
-    return layer >= b->config->n_layer || (indexer && b->config->indexer_unused);
+    return layer >= b->config->n_layer;
 }
 
 static int refuse_unclaimed(const builder *b)
@@ -535,6 +534,9 @@ static int draft_kind(const moe_model_config *config, const moe_gguf *gguf, moe_
                                   : "which window they have is in no key");
     }
     *kind = config->layers[last - 1];
+    /* It attends to all positions: that changes drafts, not the text. */
+    kind->heads.k_dim -= kind->indexer == MOE_INDEXER_OWN ? config->index_dim : 0;
+    kind->indexer = MOE_INDEXER_NONE;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", config->n_layer);
     bool routed = config->n_expert > 0 && moe_gguf_find_tensor(gguf, name) != NULL;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate.weight", config->n_layer);
@@ -583,7 +585,7 @@ static int refuse_unclaimed_draft(const builder *b, uint32_t index)
         const moe_gguf_tensor *tensor = moe_gguf_tensor_at(b->gguf, i);
         bool mine = tensor->name.size > (size_t)size &&
                     memcmp(tensor->name.data, prefix, (size_t)size) == 0;
-        bool indexer = b->config->indexer_unused && mine && tensor->name.size > (size_t)size + 8 &&
+        bool indexer = mine && tensor->name.size > (size_t)size + 8 &&
                        memcmp(tensor->name.data + size, "indexer.", 8) == 0;
         if (mine && !b->claimed[i] && !indexer) {
             return moe_fail(b->err, MOE_ERR_UNSUPPORTED,

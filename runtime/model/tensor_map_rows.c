@@ -41,6 +41,15 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                             MOE_TRAIT_KV_SPLIT},
     [MOE_LAYER_ATTN_V_B] = {"attn_v_b.weight", MOE_DIM_KV_RANK, MOE_DIM_HEADS_V,
                             MOE_TRAIT_KV_SPLIT},
+    [MOE_LAYER_INDEX_Q] = {"indexer.attn_q_b.weight", MOE_DIM_Q_RANK, MOE_DIM_INDEX_QUERIES,
+                           MOE_TRAIT_INDEXER},
+    [MOE_LAYER_INDEX_K] = {"indexer.attn_k.weight", MOE_DIM_EMBD, MOE_DIM_INDEX, MOE_TRAIT_INDEXER},
+    [MOE_LAYER_INDEX_K_NORM] = {"indexer.k_norm.weight", MOE_DIM_INDEX, MOE_DIM_NONE,
+                                MOE_TRAIT_INDEXER},
+    [MOE_LAYER_INDEX_K_NORM_BIAS] = {"indexer.k_norm.bias", MOE_DIM_INDEX, MOE_DIM_NONE,
+                                     MOE_TRAIT_INDEXER},
+    [MOE_LAYER_INDEX_WEIGHTS] = {"indexer.proj.weight", MOE_DIM_EMBD, MOE_DIM_INDEX_HEADS,
+                                 MOE_TRAIT_INDEXER},
     [MOE_LAYER_DELTA_QKV] = {"attn_qkv.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_PROJECTED,
                              MOE_TRAIT_DELTA},
     [MOE_LAYER_DELTA_Z] = {"attn_gate.weight", MOE_DIM_EMBD, MOE_DIM_DELTA_INNER,
@@ -219,6 +228,9 @@ void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t di
     dims[MOE_DIM_HEADS] = n_head;
     dims[MOE_DIM_FF_EXPERT] = config->n_ff_expert;
     dims[MOE_DIM_EXPERT_IN] = config->n_expert_in;
+    dims[MOE_DIM_INDEX] = config->index_dim;
+    dims[MOE_DIM_INDEX_HEADS] = config->index_heads;
+    dims[MOE_DIM_INDEX_QUERIES] = (uint64_t)config->index_heads * config->index_dim;
     const moe_recurrence *delta = &config->recurrence;
     uint64_t inner = (uint64_t)delta->n_head * delta->value_dim;
     dims[MOE_DIM_DELTA_CHANNELS] = delta->conv_channels;
@@ -281,6 +293,7 @@ uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer)
 {
     const moe_layer_kind *kind = &config->layers[layer];
     uint64_t traits = mixer_traits(config, kind->mixer) | norm_traits(config, kind);
+    traits |= kind->indexer == MOE_INDEXER_OWN ? MOE_TRAIT_INDEXER : 0;
     traits |= config->no_gate_matrix ? 0 : MOE_TRAIT_GATE_MATRIX;
     if (kind->feed_forward == MOE_FEED_FORWARD_NONE) {
         return traits;

@@ -29,6 +29,9 @@ typedef enum moe_dim {
     MOE_DIM_HEADS,
     MOE_DIM_FF_EXPERT,
     MOE_DIM_EXPERT_IN,
+    MOE_DIM_INDEX,
+    MOE_DIM_INDEX_HEADS,
+    MOE_DIM_INDEX_QUERIES,
     MOE_DIM_GATES,
     MOE_DIM_DELTA_CHANNELS,
     MOE_DIM_DELTA_INNER, /* values of all recurrent heads */
@@ -85,6 +88,7 @@ typedef enum moe_layer_trait {
 #define MOE_TRAIT_HEADS       (UINT64_C(1) << 33) /* recurrent layers with heads */
 #define MOE_TRAIT_MIXER       (UINT64_C(1) << 35)
 #define MOE_TRAIT_GATE_MATRIX (UINT64_C(1) << 36) /* of feed-forward networks */
+#define MOE_TRAIT_INDEXER     (UINT64_C(1) << 38)
 #define MOE_TRAIT_LATENT      (UINT64_C(1) << 37) /* the routed experts work on a narrower vector */
 
 typedef struct moe_tensor_row {

@@ -6,6 +6,7 @@
  * out of it. */
 #include "runtime/pass/attention_mixer.h"
 
+#include "runtime/pass/position_index.h"
 #include "runtime/pass/runner.h"
 
 static int rope_heads(moe_runner *runner, uint32_t layer, float *x, size_t row_stride,
@@ -273,14 +274,22 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
     const moe_heads *h = &c->layers[layer].heads;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    int status =
-        device->ops->kv_store(device, &runner->kv->layers[layer], pass->kv_rows, pass->n_rows, b->k,
-                              (size_t)h->n_kv * h->k_dim, b->v, (size_t)h->n_kv * h->v_dim, err);
+    const float *keys;
+    const moe_kv_row *rows;
+    int status = moe_index_keys(runner, pass, layer, &keys, err);
+    if (status == MOE_OK) {
+        status = device->ops->kv_store(device, &runner->kv->layers[layer], pass->kv_rows,
+                                       pass->n_rows, keys, (size_t)h->n_kv * h->k_dim, b->v,
+                                       (size_t)h->n_kv * h->v_dim, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_index_rows(runner, pass, layer, &rows, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
     moe_attention attention = {.layout = runner->kv->layers[layer],
-                               .rows = pass->kv_rows,
+                               .rows = rows,
                                .q = b->q_latent,
                                .n_head = h->n,
                                .scale = c->attention_scale,
@@ -291,6 +300,9 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
                                    c->layers[layer].scales_queries ? b->temperatures : NULL,
                                .sinks = moe_layer_weight(runner, layer, MOE_LAYER_ATTN_SINKS)->data,
                                .out = b->attention};
+    if (c->layers[layer].indexer == MOE_INDEXER_OWN) {
+        attention.layout.k_dim = c->head_dim_k; /* less the index key behind it */
+    }
     return device->ops->attention(device, &attention, pass->n_rows, err);
 }
 

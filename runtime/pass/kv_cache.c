@@ -14,7 +14,7 @@ static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_er
     bool blocks = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0;
     for (uint32_t l = 0; l < config->n_layer && blocks; l++) {
         const moe_heads *heads = &config->layers[l].heads;
-        if (heads->k_dim % 32 != 0 || heads->v_dim % 32 != 0) {
+        if (heads->k_dim % 32 != 0 || heads->v_dim % 32 != 0 || config->index_dim % 32 != 0) {
             return moe_fail(err, MOE_ERR_UNSUPPORTED,
                             "a %s KV cache needs head dimensions that are multiples of 32, not %u "
                             "and %u; use F16",

@@ -15,6 +15,10 @@
 
 /* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
+/* Indexers score this many positions at a time. */
+#define MOE_INDEX_BLOCK 1024u
+/* ... for this many rows of a timeline. */
+#define MOE_INDEX_ROWS 8u
 /* A log of recurrent layers' inputs has at most so many rows (moe_state_run). */
 #define MOE_MOST_LOGGED 64u
 
@@ -35,28 +39,44 @@ typedef struct moe_pass_buffers {
     float *gate;      /* [rows][n_head][head_dim_v] of attention's output; joined: before each
                        * head's gate is its query */
     /* Recurrent layers (delta_ops.h): */
-    float *mixed;         /* [rows][conv_channels] */
-    float *convolved;     /* likewise, and decays of channels; a pass and its drafts' ancestors take
-                             turns */
-    float *delta_gates;   /* [rows][n_gates] */
-    float *delta_z;       /* [rows][moe_recurrence_out_floats()]: gate of the output */
-    float *delta_out;     /* likewise */
-    float *delta_parts;   /* [rows][..]: projections that are not in order yet, or parts of them */
-    float *ones;          /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
-    float *layer_norm;    /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
-    float *latent;        /* [rows][n_expert_in]: what latent experts read */
-    float *latent_out;    /* likewise: their sum */
-    float *branch;        /* [rows][n_embd]: what attention or the experts add to x */
-    float *shared;        /* [rows][n_embd] */
-    float *shared_gate;   /* [rows] */
-    float *router_logits; /* [rows][n_expert] */
-    float *next_logits;   /* likewise, for the next layer's router */
-    float *rank_out;      /* [rows * n_expert_used][n_expert_in] */
-    float *selected;      /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
-                           * copy returns them and the logits behind them */
-    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
-    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
+    float *mixed;       /* [rows][conv_channels] */
+    float *convolved;   /* likewise, and decays of channels; a pass and its drafts' ancestors take
+                           turns */
+    float *delta_gates; /* [rows][n_gates] */
+    float *delta_z;     /* [rows][moe_recurrence_out_floats()]: gate of the output */
+    float *delta_out;   /* likewise */
+    float *delta_parts; /* [rows][..]: projections that are not in order yet, or parts of them */
+    float *ones;        /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
+    float *layer_norm;  /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
+    /* Of indexers (position_index.h): */
+    float *index_q;        /* [rows][index_heads][index_dim] */
+    float *index_weights;  /* [rows][index_heads] */
+    float *index_k;        /* [rows][index_dim] */
+    float *indexed_k;      /* [rows][head_dim_k + index_dim]: keys, each with its index key */
+    float *index_block;    /* [MOE_INDEX_BLOCK][index_dim]: keys of a block of positions */
+    float *index_products; /* [MOE_INDEX_ROWS][index_heads][MOE_INDEX_BLOCK] */
+    float *latent;         /* [rows][n_expert_in]: what latent experts read */
+    float *latent_out;     /* likewise: their sum */
+    float *branch;         /* [rows][n_embd]: what attention or the experts add to x */
+    float *shared;         /* [rows][n_embd] */
+    float *shared_gate;    /* [rows] */
+    float *router_logits;  /* [rows][n_expert] */
+    float *next_logits;    /* likewise, for the next layer's router */
+    float *rank_out;       /* [rows * n_expert_used][n_expert_in] */
+    float *selected;       /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
+                            * copy returns them and the logits behind them */
+    float *logits;         /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
+    float *greatest;       /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
+    float *index_host;      /* [MOE_INDEX_BLOCK][the larger of index_dim and MOE_INDEX_ROWS *
+                               index_heads] */
+    float *index_factors;   /* [MOE_INDEX_ROWS][index_heads] */
+    uint8_t *index_row;     /* a stored index key */
+    uint32_t *index_paths;  /* [rows][index_top_k]: where the chosen positions are stored */
+    moe_kv_row *index_rows; /* [rows] */
+    float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */
+    uint32_t *index_order;  /* [n_index_scores] */
+    uint32_t n_index_scores;
     float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], of the link's host memory if there is one */
     float *logits_host;   /* [MOE_LOGIT_ROWS][n_vocab], behind them */
     size_t logits_bytes;  /* of both */

@@ -84,7 +84,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 31
+#define MAX_REGIONS 37
 
 static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
 {
@@ -140,6 +140,15 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
     }
     if (moe_count_mixers(c, MOE_MIXER_RECURRENT) > 0) {
         n += list_delta_regions(b, &c->recurrence, regions + n);
+    }
+    if (c->index_top_k > 0) {
+        regions[n++] = (region){&b->index_q, rows * c->index_heads * c->index_dim};
+        regions[n++] = (region){&b->index_weights, rows * c->index_heads};
+        regions[n++] = (region){&b->index_k, rows * c->index_dim};
+        regions[n++] = (region){&b->indexed_k, rows * (c->head_dim_k + c->index_dim)};
+        regions[n++] = (region){&b->index_block, (size_t)MOE_INDEX_BLOCK * c->index_dim};
+        regions[n++] =
+            (region){&b->index_products, (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads};
     }
     if (moe_experts_are_latent(c)) {
         regions[n++] = (region){&b->latent, rows * c->n_expert_in};
@@ -202,6 +211,28 @@ static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_m
         b->values = b->attention;
     }
     return b->ones != NULL ? fill_ones(b, device, c->head_dim_k, err) : MOE_OK;
+}
+
+static size_t index_floats(const moe_model_config *c)
+{
+    return (size_t)MOE_INDEX_BLOCK * max_u32(c->index_dim, MOE_INDEX_ROWS * c->index_heads);
+}
+
+static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
+{
+    if (c->index_top_k == 0) {
+        return MOE_OK;
+    }
+    b->index_host = moe_calloc(index_floats(c), sizeof *b->index_host);
+    b->index_factors = moe_calloc(MOE_INDEX_ROWS, c->index_heads * sizeof *b->index_factors);
+    b->index_row = moe_calloc(c->index_dim, sizeof(float));
+    b->index_paths = moe_calloc(b->max_rows, (size_t)c->index_top_k * sizeof *b->index_paths);
+    b->index_rows = moe_calloc(b->max_rows, sizeof *b->index_rows);
+    return b->index_host != NULL && b->index_row != NULL && b->index_paths != NULL &&
+                   b->index_rows != NULL && b->index_factors != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for the positions of %u rows",
+                          b->max_rows);
 }
 
 static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
@@ -285,6 +316,10 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
 {
     uint64_t bytes = logits_bytes(c, max_rows);
+    if (c->index_top_k > 0) {
+        bytes += (uint64_t)max_rows * c->index_top_k * sizeof(uint32_t);
+        bytes += index_floats(c) * sizeof(float);
+    }
     return bytes + (uint64_t)max_rows * (c->n_rot + c->window_n_rot + 1u + 10u * c->n_expert_used) *
                        sizeof(float);
 }
@@ -296,6 +331,9 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
     int status = init_device_part(buffers, device, config, err);
     if (status == MOE_OK) {
         status = init_host_part(buffers, config, err);
+    }
+    if (status == MOE_OK) {
+        status = init_index_part(buffers, config, err);
     }
     if (status == MOE_OK) {
         status = init_logits(buffers, device, config, err);
@@ -327,6 +365,13 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     } else {
         free(b->selected_host);
     }
+    free(b->index_host);
+    free(b->index_row);
+    free(b->index_factors);
+    free(b->index_paths);
+    free(b->index_rows);
+    free(b->index_scores);
+    free(b->index_order);
     free(b->rope_cos);
     free(b->rope_sin);
     free(b->window_cos);

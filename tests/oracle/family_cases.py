@@ -112,6 +112,8 @@ FAMILIES = {
 
 ONE = dict(num_hidden_layers=1)
 NO_DENSE = ONE | dict(first_k_dense_replace=0)
+# Indexers choose among positions; with many heads no two scores are equal.
+CHOOSING = dict(index_topk=12, index_n_heads=8, index_head_dim=16)
 WIDE = dict(num_attention_heads=6, num_key_value_heads=3)
 # Queries are scaled from this position on, if at all.
 UNSCALED = yarn(2.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.0)
@@ -138,6 +140,12 @@ CASES = [
         num_attention_heads=3, num_key_value_heads=3, n_routed_experts=8, num_experts_per_tok=2), 122),
     FamilyCase("deepseek32-nextn", "deepseek32", "deepseek_v32", NO_DENSE | dict(
         n_shared_experts=2, v_head_dim=8), 123, n_nextn=1),
+    FamilyCase("deepseek32-sparse", "deepseek32", "deepseek_v32", NO_DENSE | CHOOSING, 124),
+    FamilyCase("deepseek32-sparse-yarn", "deepseek32", "deepseek_v32", CHOOSING | dict(
+        n_group=3, topk_group=2, index_topk=20) | yarn(8.0, mscale=1.0, mscale_all_dim=1.0), 125),
+    FamilyCase("glm-dsa-sparse", "glm-dsa", "glm_moe_dsa", CHOOSING | dict(
+        num_hidden_layers=3, first_k_dense_replace=0, index_topk=9,
+        indexer_types=["full", "shared", "full"]), 134),
     FamilyCase("glm-dsa", "glm-dsa", "glm_moe_dsa", {}, 131, n_nextn=1),
     FamilyCase("glm-dsa-shared-indexer", "glm-dsa", "glm_moe_dsa", dict(
         num_hidden_layers=2, first_k_dense_replace=0, indexer_types=["full", "shared"]), 132),

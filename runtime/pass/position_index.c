@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/* The scores come from the device's linear map, a block of positions at a time: the block's stored
+ * keys are its matrix. So they have the same bits on every device and for any number of threads. */
+#include "runtime/pass/position_index.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/kernels/vector_reference.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/pass/runner.h"
+
+#define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
+
+static bool has_own_indexer(const moe_model_config *c, uint32_t layer)
+{
+    return c->layers[layer].indexer == MOE_INDEXER_OWN;
+}
+
+static int turn(moe_runner *runner, float *x, uint32_t n_head, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_rope rope = {.x = x,
+                     .row_stride = (size_t)n_head * c->index_dim,
+                     .head_stride = c->index_dim,
+                     .n_head = n_head,
+                     .n_rot = c->n_rot,
+                     .interleaved = c->index_rope == MOE_ROPE_INTERLEAVED,
+                     .cos = runner->buffers.rope_cos,
+                     .sin = runner->buffers.rope_sin};
+    return runner->device->ops->rope(runner->device, &rope, n_rows, err);
+}
+
+/* ---- Keys ---- */
+
+int moe_index_keys(moe_runner *runner, const moe_pass *pass, uint32_t layer, const float **keys,
+                   moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
+    const moe_device_ops *ops = device->ops;
+    uint32_t n_rows = pass->n_rows;
+    *keys = b->k;
+    if (!has_own_indexer(c, layer)) {
+        return MOE_OK;
+    }
+    moe_linear key = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K), NULL, b->index_k};
+    size_t stride = c->layers[layer].heads.k_dim;
+    int status = ops->linear(device, b->norm, n_rows, c->n_embd, &key, 1, err);
+    if (status == MOE_OK) {
+        status = ops->layer_norm(
+            device, b->index_k, moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K_NORM)->data,
+            moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K_NORM_BIAS)->data, b->index_k, n_rows,
+            c->index_dim, c->index_dim, INDEX_NORM_EPS, err);
+    }
+    if (status == MOE_OK) {
+        status = turn(runner, b->index_k, 1, n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->copy_rows(device, b->k, c->head_dim_k, b->indexed_k, stride, c->head_dim_k,
+                                n_rows, err);
+    }
+    if (status == MOE_OK) {
+        status = ops->copy_rows(device, b->index_k, c->index_dim, b->indexed_k + c->head_dim_k,
+                                stride, c->index_dim, n_rows, err);
+    }
+    *keys = b->indexed_k;
+    return status;
+}
+
+/* ---- Choice ---- */
+
+/* Ascending like the floats; both zeros alike, NaNs lowest. */
+static uint32_t order_of(float score)
+{
+    uint32_t bits;
+    float x = score + 0.0f;
+    memcpy(&bits, &x, sizeof bits);
+    return isnan(score) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, uint32_t *scratch,
+                          uint32_t *chosen)
+{
+    MOE_ASSERT(n_chosen > 0 && n_chosen <= n);
+    for (uint32_t i = 0; i < n; i++) {
+        scratch[i] = order_of(scores[i]);
+    }
+    /* Finds the lowest chosen one byte by byte, from the highest. */
+    uint32_t lowest = 0;
+    uint32_t n_left = n_chosen; /* to be taken among those that begin like `lowest` */
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        uint32_t counts[256] = {0};
+        uint32_t mask = shift == 24 ? 0 : UINT32_MAX << (shift + 8);
+        for (uint32_t i = 0; i < n; i++) {
+            counts[scratch[i] >> shift & 255] += (scratch[i] & mask) == lowest;
+        }
+        uint32_t byte = 255;
+        while (counts[byte] < n_left) {
+            n_left -= counts[byte--];
+        }
+        lowest |= byte << shift;
+    }
+    uint32_t n_taken = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool equal = scratch[i] == lowest && n_left > 0;
+        if (scratch[i] > lowest || equal) {
+            chosen[n_taken++] = i;
+            n_left -= equal;
+        }
+    }
+    MOE_ASSERT(n_taken == n_chosen);
+}
+
+static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
+{
+    if (n <= b->n_index_scores) {
+        return MOE_OK;
+    }
+    uint32_t room = n + n / 2;
+    float *scores =
+        moe_realloc_array(b->index_scores, room, (size_t)MOE_INDEX_ROWS * sizeof *scores);
+    b->index_scores = scores != NULL ? scores : b->index_scores;
+    uint32_t *order = moe_realloc_array(b->index_order, room, sizeof *order);
+    b->index_order = order != NULL ? order : b->index_order;
+    if (scores == NULL || order == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory to choose among %u positions", n);
+    }
+    b->n_index_scores = room;
+    return MOE_OK;
+}
+
+/* Copies the index keys of n logical positions to the device's block. */
+static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
+                      uint32_t first, uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    moe_device *device = runner->device;
+    size_t bytes = moe_kv_row_bytes((moe_kv_type)layout->type, c->index_dim);
+    size_t skipped = moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k);
+    bool readable = (device->features & MOE_DEVICE_READABLE) != 0;
+    int status = MOE_OK;
+    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+        uint32_t stored = moe_kv_row_stored(row, first + i);
+        const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
+        const uint8_t *at = page + layout->k_offset +
+                            (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes + skipped;
+        if (!readable) {
+            status = device->ops->download(device, b->index_row, at, bytes, err);
+            at = b->index_row;
+        }
+        if (status == MOE_OK) {
+            moe_kv_load_c((moe_kv_type)layout->type, at, b->index_host + (size_t)i * c->index_dim,
+                          c->index_dim);
+        }
+    }
+    return status != MOE_OK ? status
+                            : device->ops->upload(device, b->index_block, b->index_host,
+                                                  (size_t)n * c->index_dim * sizeof(float), err);
+}
+
+/* Rows of the pass that see the same stored positions, as far as they see any. */
+typedef struct row_group {
+    uint32_t first, n_rows;
+    uint32_t n_positions; /* the most that one of them sees */
+} row_group;
+
+/* Scores n logical positions from `begin` on for the rows of a group. */
+static int score_block(moe_runner *runner, const row_group *group, uint32_t begin, uint32_t n,
+                       moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    moe_linear products = {.weight = {.type = MOE_DTYPE_F32,
+                                      .data = (const uint8_t *)b->index_block,
+                                      .n_in = c->index_dim,
+                                      .n_out = n,
+                                      .row_bytes = c->index_dim * sizeof(float)},
+                           .out = b->index_products};
+    const float *queries = b->index_q + (size_t)group->first * c->index_heads * c->index_dim;
+    uint32_t n_queries = group->n_rows * c->index_heads;
+    int status = ops->linear(runner->device, queries, n_queries, c->index_dim, &products, 1, err);
+    if (status == MOE_OK) {
+        status = ops->download(runner->device, b->index_host, b->index_products,
+                               (size_t)n_queries * n * sizeof(float), err);
+    }
+    for (uint32_t r = 0; r < group->n_rows && status == MOE_OK; r++) {
+        const float *weights = b->index_factors + (size_t)r * c->index_heads;
+        float *scores = b->index_scores + (size_t)r * group->n_positions + begin;
+        memset(scores, 0, n * sizeof *scores);
+        for (uint32_t h = 0; h < c->index_heads; h++) {
+            const float *of_head = b->index_host + ((size_t)r * c->index_heads + h) * n;
+            for (uint32_t i = 0; i < n; i++) {
+                scores[i] = fmaf(weights[h], of_head[i] > 0.0f ? of_head[i] : 0.0f, scores[i]);
+            }
+        }
+    }
+    return status;
+}
+
+static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t row,
+                           const float *scores)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_kv_row *at = &pass->kv_rows[row];
+    uint32_t *path = b->index_paths + (size_t)row * c->index_top_k;
+    moe_choose_positions(scores, at->position + 1, c->index_top_k, b->index_order, path);
+    for (uint32_t i = 0; i < c->index_top_k; i++) {
+        path[i] = moe_kv_row_stored(at, path[i]);
+    }
+    b->index_rows[row] = (moe_kv_row){
+        .pages = at->pages, .position = c->index_top_k - 1, .stored = at->stored, .path = path};
+}
+
+static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                            const row_group *group, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_kv_row *furthest = &pass->kv_rows[group->first];
+    for (uint32_t r = 0; r < group->n_rows; r++) {
+        const moe_kv_row *row = &pass->kv_rows[group->first + r];
+        furthest = row->position + 1 == group->n_positions ? row : furthest;
+    }
+    int status = grow(b, group->n_positions, err);
+    if (status == MOE_OK) {
+        status = runner->device->ops->download(
+            runner->device, b->index_factors,
+            b->index_weights + (size_t)group->first * c->index_heads,
+            (size_t)group->n_rows * c->index_heads * sizeof(float), err);
+    }
+    for (uint32_t begin = 0; begin < group->n_positions && status == MOE_OK;
+         begin += MOE_INDEX_BLOCK) {
+        uint32_t left = group->n_positions - begin;
+        uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
+        status = bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err);
+        if (status == MOE_OK) {
+            status = score_block(runner, group, begin, n, err);
+        }
+    }
+    for (uint32_t r = 0; r < group->n_rows && status == MOE_OK; r++) {
+        if (pass->kv_rows[group->first + r].position >= c->index_top_k) {
+            choose_for_row(runner, pass, group->first + r,
+                           b->index_scores + (size_t)r * group->n_positions);
+        }
+    }
+    return status;
+}
+
+/* The group that begins with a row. */
+static row_group group_at(const moe_pass *pass, uint32_t first)
+{
+    const moe_kv_row *rows = pass->kv_rows;
+    row_group group = {first, 1, rows[first].position + 1};
+    while (rows[first].path == NULL && group.n_rows < MOE_INDEX_ROWS &&
+           first + group.n_rows < pass->n_rows && rows[first + group.n_rows].path == NULL &&
+           rows[first + group.n_rows].pages == rows[first].pages) {
+        uint32_t n = rows[first + group.n_rows].position + 1;
+        group.n_positions = n > group.n_positions ? n : group.n_positions;
+        group.n_rows++;
+    }
+    return group;
+}
+
+static int project_queries(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_device_ops *ops = runner->device->ops;
+    moe_linear query = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_Q), NULL, b->index_q};
+    moe_linear weight = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_WEIGHTS), NULL,
+                         b->index_weights};
+    int status = ops->linear(runner->device, b->q_a, n_rows, c->q_lora_rank, &query, 1, err);
+    if (status == MOE_OK) {
+        status = turn(runner, b->index_q, c->index_heads, n_rows, err);
+    }
+    return status != MOE_OK
+               ? status
+               : ops->linear(runner->device, b->norm, n_rows, c->n_embd, &weight, 1, err);
+}
+
+int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                   const moe_kv_row **rows, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    uint32_t n_choosing = 0;
+    *rows = pass->kv_rows;
+    for (uint32_t r = 0; r < pass->n_rows && c->index_top_k > 0; r++) {
+        n_choosing += pass->kv_rows[r].position >= c->index_top_k;
+    }
+    if (c->layers[layer].indexer == MOE_INDEXER_NONE || n_choosing == 0) {
+        return MOE_OK;
+    }
+    *rows = b->index_rows;
+    if (!has_own_indexer(c, layer)) {
+        return MOE_OK;
+    }
+    int status = project_queries(runner, layer, pass->n_rows, err);
+    memcpy(b->index_rows, pass->kv_rows, pass->n_rows * sizeof *b->index_rows);
+    for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
+        row_group group = group_at(pass, first);
+        if (group.n_positions > c->index_top_k) {
+            status = choose_for_group(runner, pass, layer, &group, err);
+        }
+        first += group.n_rows;
+    }
+    return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention to chosen positions (DeepSeek-V3.2's sparse attention). A layer's indexer has a key for
+ * each position, which is stored behind the layer's own key, and queries for each row; it scores
+ *
+ *    score(row, position) = sum over heads of weight[head] * relu(query[head] . key(position))
+ *
+ * and the row attends to the index_top_k positions with the highest scores, of equal ones to the
+ * lowest. A row that sees no more positions than that attends to all of them, and its indexer's
+ * queries are not computed.
+ *
+ * Chosen positions are a path (moe_kv_row): attention adds up the chosen positions in ascending
+ * order as if they were a timeline of their own. */
+#ifndef MOE_PASS_POSITION_INDEX_H
+#define MOE_PASS_POSITION_INDEX_H
+
+#include "runtime/pass/pass.h"
+
+/* Computes the rows' index keys, and puts them behind the keys in buffers->k. *keys: what
+ * kv_store() takes, rows of moe_heads.k_dim. Does nothing in a layer without an indexer. */
+int moe_index_keys(moe_runner *runner, const moe_pass *pass, uint32_t layer, const float **keys,
+                   moe_error *err);
+/* Chooses positions, once this pass's keys are stored. *rows: what attention() takes, valid until
+ * the pass ends. A layer without an indexer of its own takes what the one before it has chosen. */
+int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                   const moe_kv_row **rows, moe_error *err);
+
+/* The n_chosen highest of n scores, ascending by position; of equal scores the lowest positions.
+ * scratch: [n]. */
+void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, uint32_t *scratch,
+                          uint32_t *chosen);
+
+#endif
