@@ -26,8 +26,7 @@ static int fail_unknown(moe_string_view architecture, moe_error *err)
                  moe_family_at(i)->architecture);
     }
     return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "architecture '%s' (key 'general.architecture') is not supported; supported "
-                    "are %s",
+                    "architecture '%s' is not supported; supported are %s",
                     moe_gguf_show(architecture, shown), known);
 }
 
