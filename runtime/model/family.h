@@ -33,7 +33,7 @@ typedef enum moe_family_keys {
     MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
                                    * position */
     MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
-    MOE_KEY_INDEXER = 1 << 7,     /* attention.indexer.* */
+    MOE_KEY_INDEXER = 1 << 7,     /* attention.indexer.*: run with MLA; else attention is dense */
     MOE_KEY_CAPS = 1 << 9,        /* {attn,final,router}_logit_softcapping */
     /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
      * lengths of heads: lists of head counts, attention.{key,value}_length_swa */

@@ -137,6 +137,7 @@ typedef struct moe_model_config {
     /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to. Their
      * keys of index_dim elements stand behind a layer's own; 0: the model has none. */
     uint32_t index_top_k;
+    bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
     uint32_t index_heads;
     uint32_t index_dim;
     moe_rope_kind index_rope;

@@ -319,6 +319,8 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         moe_gguf_find_tensor(r->gguf, "blk.0.attn_q_norm.weight") == NULL) {
         config->qk_norm = MOE_QK_NORM_NONE;
     }
+    config->indexer_unused =
+        (r->family->keys & MOE_KEY_INDEXER) != 0 && r->family->attention != MOE_ATTENTION_MLA;
     config->values_normed = r->family->values_normed;
     config->values_optional = r->family->values_optional;
     config->sinks_optional = r->family->sinks_optional;

@@ -462,7 +462,8 @@ static bool may_be_ignored(const builder *b, const moe_gguf_tensor *tensor)
     if (sscanf(text, "blk.%9" SCNu32 ".", &layer) != 1) {
         return false;
     }
-    return layer >= b->config->n_layer;
+    bool indexer = strstr(text, ".indexer.") != NULL;
+    return layer >= b->config->n_layer || (indexer && b->config->indexer_unused);
 }
 
 static int refuse_unclaimed(const builder *b)

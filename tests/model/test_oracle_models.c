@@ -37,7 +37,7 @@ static void open_one(const char *path)
         memcpy(name, tensor->name.data, tensor->name.size < 63 ? tensor->name.size : 63);
         bool drafts = sscanf(name, "blk.%u.", &layer) == 1 && layer >= config.n_layer;
         const char *kind = strrchr(name, '.');
-        if (drafts) {
+        if (drafts || (config.indexer_unused && strstr(name, ".indexer.") != NULL)) {
             continue; /* known, and not run */
         }
         if (!config.expert_scales && kind != NULL &&
