@@ -184,8 +184,8 @@ static int check_indexers(const moe_engine *engine, moe_error *err)
                : moe_fail(
                      err, MOE_ERR_UNSUPPORTED,
                      "device '%s' does not choose among positions, as the indexers of %s models "
-                     "do in contexts beyond %u: set a context of at most %u "
-                     "(options.context), or run on the CPU",
+                     "do in contexts beyond %u; a smaller context of at most %u tokens works, and "
+                     "so does the CPU",
                      engine->device->name, engine->config.family, most, most);
 }
 

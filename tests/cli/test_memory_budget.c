@@ -193,7 +193,8 @@ static void many_sessions(void **state)
 static void stays_below(void **state)
 {
     (void)state;
-    const double factors[] = {1.02, 1.3, 1.6};
+    /* The process itself differs by up to half a MiB from run to run. */
+    const double factors[] = {1.04, 1.3, 1.6};
     for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++) {
         uint64_t least = floor_bytes(devices[d]);
         for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
