@@ -76,7 +76,7 @@ def check(name, holds, shown=""):
         print(f"FAIL {name}: {shown!r}"[:1500])
 
 
-def wait_until(holds, seconds=20):
+def wait_until(holds, seconds=90):
     end = time.monotonic() + seconds
     while time.monotonic() < end and not holds():
         time.sleep(0.01)

@@ -51,7 +51,7 @@ def streamed_text(events):
     return text
 
 
-def wait_until(holds, seconds=20):
+def wait_until(holds, seconds=90):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if holds():
