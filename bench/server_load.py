@@ -218,6 +218,7 @@ def load(address, next_case, n_clients, options, server=None):
         row[name + "_p50_ms"] = rounded(share(values, .5))
         row[name + "_p99_ms"] = rounded(share(values, .99))
     if server is not None:
+        row["set_back"] = server.metrics()["requests_set_back_total"]
         third = max(1, len(resident) // 3)
         row["resident_mib"] = max(resident) >> 20
         row["grown_mib"] = round((statistics.median(resident[-third:]) -

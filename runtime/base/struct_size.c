@@ -40,7 +40,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, n_model_copies);
+WHOLE(engine_options, model_path, program_memory);
 WHOLE(lossy_options, budget_order, quality_share);
 WHOLE(lab_options, kernels, reserved);
 WITH_RESERVED(session_options, sampling);

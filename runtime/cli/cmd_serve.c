@@ -120,6 +120,8 @@ int cmd_serve(const cli_options *given)
     moe_engine *engine = NULL;
     cli_speculate_by_default(&speculating);
     speculating.server_sessions = options->server_sessions == 0 ? 4 : options->server_sessions;
+    speculating.server_memory =
+        server_memory((uint32_t)options->server_sessions, options->host_memory.bytes);
     if (options->server_sessions > rows) {
         return cli_fail(CLI_EXIT_USAGE,
                         "serve: --parallel %u is more than the %u rows of a pass: raise -b",

@@ -99,6 +99,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->n_threads = (uint32_t)options->threads;
     engine_options->context = (uint32_t)context;
     engine_options->sessions = (uint32_t)options->server_sessions;
+    engine_options->program_memory = options->server_memory;
     engine_options->prefill_chunk = (uint32_t)options->prefill_chunk;
     engine_options->kv_cache = (moe_kv_cache_type)options->kv;
     engine_options->float_gemm = (moe_float_gemm)options->float_gemm;

@@ -190,6 +190,7 @@ typedef struct cli_options {
     const char *cache_folder; /* NULL: none */
     cli_size cache_limit;
     uint64_t server_sessions; /* 0: 4 of serve, 1 of others */
+    uint64_t server_memory;   /* no option: what serve takes beside the engine */
     /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
     const char *given[CLI_MOST_OPTION_ROWS];
     char joined[2][4096];   /* values of llama.cpp's names, with what is put before them */

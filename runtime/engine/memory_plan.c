@@ -220,8 +220,9 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
     return status;
 }
 
-/* The process's memory and what is free, less an eighth. But a process may hold pages that others
- * pay for (of libraries); these must not count as room that a control group's limit lacks. */
+/* The process's memory now and what is free, less an eighth. But a process may hold pages that
+ * others pay for (of libraries); these must not count as room that a control group's limit lacks.
+ */
 static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =
@@ -344,7 +345,8 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
     *plan = (moe_memory_plan){
         .budget = o->host_memory,
         .budget_is_default = o->host_memory == 0,
-        .process = in->process_bytes,
+        .process = in->process_bytes + o->program_memory,
+        .program = o->program_memory,
         .resident = in->resident_bytes,
         .kv_cache = kv_bytes(in),
         .layer_states = in->state_bytes,

@@ -33,6 +33,11 @@ typedef struct server_options {
     void *user;
 } server_options;
 
+/* Bytes of RAM that serving so many sessions takes beside the engine: connections, of which there
+ * is a limit, and requests. For moe_engine_options.program_memory. budget: the engine's
+ * host_memory; 0: not given. */
+uint64_t server_memory(uint32_t parallel, uint64_t budget);
+
 /* Serves until options->stopped() is true, then finishes the answers that have begun. Every `in
  * turn` call of the library with this engine is made by the server until it returns. 0; or -1 and
  * one line that names the option. */

@@ -37,7 +37,7 @@ enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const 
     if (status == 401) {
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     }
-    if (atomic_load(&exchange->srv->draining)) {
+    if (exchange->closes || atomic_load(&exchange->srv->draining)) {
         MHD_add_response_header(response, "Connection", "close");
     }
     exchange->status = status;
@@ -68,6 +68,9 @@ void server_forget_body(server_exchange *exchange)
     request->body = request->messages = request->template_arguments = NULL;
     request->system = request->input = NULL;
     request->prompt = request->content = request->tokens = NULL;
-    atomic_fetch_sub(&exchange->srv->body_bytes, exchange->body.size);
+    uint64_t kept = exchange->body.size * (SERVER_BODY_COPIES / 2); /* the prompt and its tokens */
+    if (exchange->body.data != NULL && kept < exchange->charged) {
+        server_memory_release(&exchange->srv->memory, &exchange->charged, exchange->charged - kept);
+    }
     cli_buffer_free(&exchange->body);
 }

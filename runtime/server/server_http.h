@@ -12,13 +12,12 @@
 
 #include "cli_buffer.h"
 #include "server.h"
+#include "server_memory.h"
 #include "server_reply.h"
 #include "server_request.h"
 #include "server_scheduler.h"
 
 enum {
-    SERVER_MOST_BODY_BYTES = 4 << 20,    /* as JSON objects a body takes up to 30 times that */
-    SERVER_MOST_BODIES_BYTES = 16 << 20, /* of all requests together */
     SERVER_HEADER_BYTES = 32 << 10,
     SERVER_SILENT_SECONDS = 60, /* without a byte to or from a client */
     SERVER_BODY_SECONDS = 60,   /* until a body has come */
@@ -39,7 +38,7 @@ typedef struct server {
     uint16_t port;
     _Atomic bool draining;  /* new requests are refused */
     _Atomic bool giving_up; /* answers are cut off */
-    _Atomic size_t body_bytes;
+    server_memory_account memory;
     _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
 } server;
 
@@ -52,11 +51,13 @@ typedef struct server_exchange {
     uint64_t client;  /* a hash of the key, or of the address */
     uint64_t began_ns;
     cli_buffer body;
+    uint64_t charged; /* to srv->memory */
     bool is_post;
     server_error error;
     server_request request;
     server_reply reply;
     unsigned status; /* that was answered */
+    bool closes;     /* the connection, after the answer */
     /* Of a stream: events that wait to be sent. */
     cli_buffer events;
     size_t n_sent;
@@ -71,7 +72,8 @@ uint64_t server_now_ns(void);
 enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
                               cli_buffer *text);
 enum MHD_Result server_answer_error(server_exchange *exchange);
-/* Lets go of the body and its JSON, which nothing needs once it is prepared. */
+/* Lets go of the body and its JSON, which nothing needs once it is prepared. What the prompt takes
+ * stays charged. */
 void server_forget_body(server_exchange *exchange);
 
 /* The whole request is there: answers it. (server_routes.c) */

@@ -5,6 +5,10 @@
  *      |                                                                ^
  *      +----(refused for want of memory, or its client has left)--------+
  *
+ * A job that memory is short for while it is RUNNING may be set back: it stays RUNNING, waits in
+ * the queue again and loses its session. What it has written is written once more and not handed
+ * out again: the text is the same.
+ *
  * A request for several answers has several jobs. The first one leads: the others use its prompt
  * and settings, wait until its prompt is evaluated, and go on from its session. */
 #ifndef SERVER_JOB_H
@@ -52,6 +56,10 @@ typedef struct server_job {
     moe_text *text;
     moe_chat_reply *reply;
     server_stops stops;
+    uint64_t n_repeated; /* tokens since the job began, or began again; those up to n_written are
+                            known */
+    uint64_t written;    /* a hash of the n_written tokens */
+    uint64_t repeated;   /* a hash of the n_repeated tokens */
 
     /* Under the queue's lock. */
     server_job_state state;

@@ -120,13 +120,18 @@ static void check_head(server_exchange *exchange, const char *method)
 
 /* ---- Bodies ---- */
 
+static bool fail_size(server_exchange *exchange)
+{
+    return server_fail(&exchange->error, 413, "request_too_large", NULL,
+                       "The request is larger than %zu bytes.", exchange->srv->memory.most_body);
+}
+
 /* A refusal that need not wait for a body that is too large anyway. */
 static bool refuses_length(server_exchange *exchange)
 {
     const char *length = header(exchange, "Content-Length");
-    return length != NULL && strtoull(length, NULL, 10) > SERVER_MOST_BODY_BYTES &&
-           !server_fail(&exchange->error, 413, "request_too_large", NULL,
-                        "The request is larger than %d bytes.", SERVER_MOST_BODY_BYTES);
+    return length != NULL && strtoull(length, NULL, 10) > exchange->srv->memory.most_body &&
+           !fail_size(exchange);
 }
 
 /* Keeps a piece of the body, unless the request is refused already. False: hang up. */
@@ -139,23 +144,38 @@ static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
     if (exchange->error.status != 0) {
         return true;
     }
-    if (exchange->body.size + size > SERVER_MOST_BODY_BYTES) {
-        server_fail(&exchange->error, 413, "request_too_large", NULL,
-                    "The request is larger than %d bytes.", SERVER_MOST_BODY_BYTES);
+    if (exchange->body.size + size > srv->memory.most_body) {
+        fail_size(exchange);
         return true;
     }
-    size_t before = atomic_fetch_add(&srv->body_bytes, size);
-    if (before + size > SERVER_MOST_BODIES_BYTES) {
-        atomic_fetch_sub(&srv->body_bytes, size);
-        server_fail(&exchange->error, 503, "overloaded", NULL,
-                    "Too many large requests at a time: try again later.");
-        return true;
-    }
-    if (!cli_buffer_append(&exchange->body, bytes, size)) {
-        atomic_fetch_sub(&srv->body_bytes, size);
+    if (server_memory_charge(&srv->memory, &exchange->charged, size * SERVER_BODY_COPIES,
+                             &exchange->error) &&
+        !cli_buffer_append(&exchange->body, bytes, size)) {
         server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the request");
     }
     return true;
+}
+
+/* ---- Connections ---- */
+
+/* Marks a connection that comes while as many as the plan has room for are open: it gets an answer
+ * that says so, and is closed. */
+static void on_connection(void *user, struct MHD_Connection *connection, void **mark,
+                          enum MHD_ConnectionNotificationCode event)
+{
+    server_memory_account *memory = &((server *)user)->memory;
+    (void)connection;
+    if (event == MHD_CONNECTION_NOTIFY_CLOSED) {
+        atomic_fetch_sub(&memory->connections, 1);
+    } else if (atomic_fetch_add(&memory->connections, 1) >= memory->most_connections) {
+        *mark = memory;
+    }
+}
+
+static bool is_too_many(struct MHD_Connection *connection)
+{
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+               ->socket_context != NULL;
 }
 
 /* ---- libmicrohttpd ---- */
@@ -174,7 +194,14 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
     exchange->began_ns = server_now_ns();
     exchange->client = hash_address(connection);
     exchange->path = server_find_path(url, &exchange->is_post);
-    check_head(exchange, method);
+    if (is_too_many(connection)) {
+        exchange->closes = true;
+        server_fail(&exchange->error, 503, "overloaded", NULL,
+                    "More than %u connections are open: try again later.",
+                    srv->memory.most_connections);
+    } else {
+        check_head(exchange, method);
+    }
     atomic_fetch_add(&srv->n_exchanges, 1);
     return exchange;
 }
@@ -191,7 +218,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         if (exchange == NULL) {
             return MHD_NO;
         }
-        return refuses_length(exchange) ? server_answer_error(exchange) : MHD_YES;
+        return exchange->closes || refuses_length(exchange) ? server_answer_error(exchange)
+                                                            : MHD_YES;
     }
     if (*upload_size > 0) {
         bool goes_on = take_body(exchange, upload, *upload_size);
@@ -238,6 +266,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     server_request_free(&exchange->request, &srv->queue);
     server_reply_free(&exchange->reply);
     cli_buffer_free(&exchange->events);
+    server_memory_release(&srv->memory, &exchange->charged, exchange->charged);
     free(exchange);
     *state = NULL;
     atomic_fetch_sub(&srv->n_exchanges, 1);
@@ -245,13 +274,13 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
 
 struct MHD_Daemon *server_http_start(server *srv, int listening)
 {
-    const unsigned most = 3 * srv->options->parallel + 64;
-    return MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-                                MHD_USE_POLL | MHD_USE_ITC,
-                            0, NULL, NULL, on_request, srv, MHD_OPTION_LISTEN_SOCKET, listening,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, srv,
-                            MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)SERVER_SILENT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                            (size_t)SERVER_HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                            MHD_OPTION_END);
+    const unsigned most = srv->memory.most_connections + SERVER_REFUSED_CONNECTIONS;
+    return MHD_start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ITC,
+        0, NULL, NULL, on_request, srv, MHD_OPTION_LISTEN_SOCKET, listening,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, srv, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        srv, MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)SERVER_SILENT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)SERVER_HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }

@@ -261,24 +261,30 @@ server_job *server_queue_next(server_queue *q, bool *left)
     return job;
 }
 
-void server_queue_put_back(server_queue *q, server_job *job)
+moe_session *server_queue_put_back(server_queue *q, server_job *job)
 {
     pthread_mutex_lock(&q->lock);
+    moe_session *session = job->session;
+    job->session = NULL;
     job->next = q->first;
     q->first = job;
     q->n_waiting++;
+    q->counts.set_back += session != NULL;
     pthread_mutex_unlock(&q->lock);
+    return session;
 }
 
 void server_queue_began(server_queue *q, server_job *job, moe_session *session, size_t n_cached)
 {
     pthread_mutex_lock(&q->lock);
     job->session = session;
+    if (job->state == SERVER_WAITING) { /* it was not set back */
+        job->n_cached = n_cached;
+        client_of(q, job->client)->clock += job->n_tokens - n_cached;
+        q->counts.prompt_tokens += job->n_tokens;
+        q->counts.cached_tokens += n_cached;
+    }
     job->state = SERVER_RUNNING;
-    job->n_cached = n_cached;
-    client_of(q, job->client)->clock += job->n_tokens - n_cached;
-    q->counts.prompt_tokens += job->n_tokens;
-    q->counts.cached_tokens += n_cached;
     pthread_cond_broadcast(&server_job_first(job)->changed);
     pthread_mutex_unlock(&q->lock);
 }

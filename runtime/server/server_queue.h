@@ -30,7 +30,7 @@ typedef struct server_client {
 } server_client;
 
 typedef struct server_counts {
-    uint64_t submitted, refused, finished, failed, cancelled;
+    uint64_t submitted, refused, finished, failed, cancelled, paused, set_back;
     uint64_t prompt_tokens, cached_tokens, written_tokens, steps;
     uint32_t active, idle, waiting;
     moe_engine_stats engine; /* after the last step */
@@ -91,8 +91,9 @@ void server_get_counts(server_queue *queue, server_counts *counts);
 bool server_queue_await(server_queue *queue, bool is_active);
 /* Takes the next job off the queue that can begin; NULL: none. *left: its client has gone. */
 server_job *server_queue_next(server_queue *queue, bool *left);
-/* It could not begin for want of memory. */
-void server_queue_put_back(server_queue *queue, server_job *job);
+/* It could not begin for want of memory, or is set back: returns the session that it had, or NULL.
+ */
+moe_session *server_queue_put_back(server_queue *queue, server_job *job);
 void server_queue_began(server_queue *queue, server_job *job, moe_session *session,
                         size_t n_cached);
 /* Makes the job DONE; returns the session that it had. The caller lets go of the job with

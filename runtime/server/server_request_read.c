@@ -8,15 +8,14 @@
 #include <time.h>
 
 #include "cli_json.h"
+#include "server_memory.h"
 #include "server_values.h"
-
-enum { DEEPEST_JSON = 64 };
 
 /* ---- JSON ---- */
 
 static bool parse(server_request *request, const char *body, size_t size, server_error *error)
 {
-    struct json_tokener *tokener = json_tokener_new_ex(DEEPEST_JSON);
+    struct json_tokener *tokener = json_tokener_new_ex(SERVER_DEEPEST_JSON);
     if (tokener == NULL) {
         return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
     }

@@ -23,7 +23,11 @@ static enum MHD_Result answer_object(server_exchange *exchange, struct json_obje
 static bool read_request(server_exchange *exchange, server_endpoint endpoint)
 {
     exchange->request.endpoint = endpoint;
-    return server_request_read(&exchange->request, exchange->srv->options, exchange->body.data,
+    /* Messages and tools may be there twice, in the client's form and the template's. */
+    uint64_t objects = 2 * server_json_bytes(exchange->body.data, exchange->body.size);
+    return server_memory_charge(&exchange->srv->memory, &exchange->charged, objects,
+                                &exchange->error) &&
+           server_request_read(&exchange->request, exchange->srv->options, exchange->body.data,
                                exchange->body.size, &exchange->error);
 }
 
@@ -253,6 +257,10 @@ static enum MHD_Result route_metrics(server_exchange *exchange)
         {"requests_finished_total", "counter", "Requests answered to the end.", c.finished},
         {"requests_failed_total", "counter", "Requests that failed.", c.failed},
         {"requests_cancelled_total", "counter", "Requests whose client left.", c.cancelled},
+        {"requests_paused_total", "counter",
+         "Times that an answer stood still until others had given memory back.", c.paused},
+        {"requests_set_back_total", "counter",
+         "Times that an answer was begun again because memory was short.", c.set_back},
         {"prompt_tokens_total", "counter", "Tokens of prompts.", c.prompt_tokens},
         {"cached_tokens_total", "counter", "Tokens of prompts that were evaluated before.",
          c.cached_tokens},

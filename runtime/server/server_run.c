@@ -65,6 +65,7 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
                   .started = (int64_t)time(NULL),
                   .port = options->port};
     moe_engine_get_info(engine, &srv.info);
+    server_memory_open(&srv.memory, options->parallel, srv.info.memory.program);
     int listening = server_listen(options->host, &srv.port, options->n_keys > 0, error, error_size);
     if (listening < 0) {
         return -1;

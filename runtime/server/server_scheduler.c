@@ -19,8 +19,11 @@ struct server_scheduler {
     pthread_t thread;
 
     /* Of the engine's thread. */
-    server_job *active[SERVER_MOST_PARALLEL];
+    server_job *active[SERVER_MOST_PARALLEL]; /* the first to begin is the first */
     uint32_t n_active;
+    uint32_t n_running;   /* of them; the others are paused until one of these ends */
+    bool short_of_memory; /* no job begins until an active one ends */
+    uint64_t n_pauses;
     server_sessions sessions;
     server_writer writer;
 };
@@ -67,15 +70,23 @@ static int begin_job(server_scheduler *s, server_job *job, moe_error *err)
         moe_chat_reply_keep_markup(job->reply);
     }
     s->active[s->n_active++] = job;
+    s->n_running = s->n_active;
+    job->n_repeated = 0;
+    job->repeated = 0;
     server_queue_began(s->queue, job, session, kept < evaluated ? kept : evaluated);
     return MOE_OK;
+}
+
+static bool is_short(int status)
+{
+    return status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY;
 }
 
 /* Begins waiting jobs while sessions and memory are there. A job that memory is short for waits for
  * the active ones; it fails if there are none. */
 static void admit(server_scheduler *s)
 {
-    while (s->n_active < s->parallel) {
+    while (s->n_active < s->parallel && !s->short_of_memory) {
         bool left = false;
         moe_error err = {""};
         server_job *job = server_queue_next(s->queue, &left);
@@ -88,11 +99,11 @@ static void admit(server_scheduler *s)
             continue;
         }
         int status = begin_job(s, job, &err);
-        while (status == MOE_ERR_BUDGET && server_sessions_close_oldest(&s->sessions, NULL)) {
+        while (is_short(status) && server_sessions_close_oldest(&s->sessions, NULL)) {
             status = begin_job(s, job, &err);
         }
-        if (status == MOE_ERR_BUDGET && s->n_active > 0) {
-            server_queue_put_back(s->queue, job);
+        if (is_short(status) && s->n_active > 0) {
+            (void)server_queue_put_back(s->queue, job);
             return;
         }
         if (status != MOE_OK) {
@@ -103,10 +114,12 @@ static void admit(server_scheduler *s)
 
 /* ---- Steps ---- */
 
+/* What the job had can be had by those that are paused, and by new ones. */
 static void drop_active(server_scheduler *s, uint32_t i)
 {
     memmove(&s->active[i], &s->active[i + 1], (s->n_active - i - 1) * sizeof s->active[0]);
-    s->n_active--;
+    s->n_running = --s->n_active;
+    s->short_of_memory = false;
 }
 
 static void drop_cancelled(server_scheduler *s)
@@ -121,39 +134,63 @@ static void drop_cancelled(server_scheduler *s)
     }
 }
 
-/* A step failed. Where memory is short, idle sessions go first, then the job that came last. Other
- * failures (a disk, damaged weights) concern all. */
+/* Closes the session of the job that came last; the job begins again when another one has ended. */
+static void set_back(server_scheduler *s)
+{
+    server_job *job = s->active[s->n_active - 1];
+    drop_active(s, s->n_active - 1);
+    s->short_of_memory = true;
+    moe_text_close(&job->text);
+    moe_chat_reply_close(&job->reply);
+    server_stops_restart(&job->stops);
+    moe_session *session = server_queue_put_back(s->queue, job);
+    moe_session_close(&session);
+}
+
+/* A step failed. Where memory is short, idle sessions go first; then jobs are paused, the last that
+ * came first, until one can go on; if even that one cannot beside what the paused ones hold, they
+ * are set back. So the job that came first always goes on, and fails if it does not fit alone.
+ * Other failures (a disk, damaged weights) concern all. */
 static void after_failure(server_scheduler *s, int status, const moe_error *err)
 {
-    bool memory = status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY;
+    bool memory = is_short(status);
     if (memory && server_sessions_close_oldest(&s->sessions, NULL)) {
         return;
     }
-    uint32_t n = memory && s->n_active > 0 ? 1 : s->n_active;
-    for (uint32_t i = 0; i < n; i++) {
-        server_job *job = s->active[--s->n_active];
+    if (memory && s->n_running > 1) {
+        s->n_running--;
+        s->n_pauses++;
+        s->short_of_memory = true;
+        return;
+    }
+    if (memory && s->n_active > 1) {
+        set_back(s);
+        s->n_running = 1;
+        return;
+    }
+    while (s->n_active > 0) {
+        server_job *job = s->active[s->n_active - 1];
+        drop_active(s, s->n_active - 1);
         server_finish_job(&s->writer, job, SERVER_FINISH_FAILED, status, err, false);
     }
 }
 
 static void step(server_scheduler *s)
 {
-    moe_session *sessions[SERVER_MOST_PARALLEL];
+    moe_session *sessions[SERVER_MOST_PARALLEL] = {NULL};
     moe_error err = {""};
-    for (uint32_t i = 0; i < s->n_active; i++) {
+    const uint32_t n = s->n_running;
+    for (uint32_t i = 0; i < n; i++) {
         sessions[i] = s->active[i]->session;
     }
-    int status = moe_step(s->engine, sessions, s->n_active, &err);
+    int status = moe_step(s->engine, sessions, n, &err);
     if (status != MOE_OK && status != MOE_ERR_CANCELLED) {
         after_failure(s, status, &err);
         return;
     }
-    for (uint32_t i = 0; i < s->n_active;) {
-        server_job *job = s->active[i];
-        if (status == MOE_OK && server_take_tokens(&s->writer, job)) {
+    for (uint32_t i = n; i-- > 0 && status == MOE_OK;) {
+        if (server_take_tokens(&s->writer, s->active[i])) {
             drop_active(s, i);
-        } else {
-            i++;
         }
     }
 }
@@ -167,6 +204,7 @@ static void count(server_scheduler *s, bool stepped)
     counts->engine = stats;
     counts->steps += stepped;
     counts->active = s->n_active;
+    counts->paused = s->n_pauses;
     counts->idle = s->sessions.n_idle;
     pthread_mutex_unlock(&s->queue->lock);
     server_view_take(s->view, s->active, s->n_active);

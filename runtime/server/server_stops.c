@@ -74,6 +74,11 @@ bool server_stops_finish(server_stops *stops, cli_buffer *out)
     return let_go(stops, stops->held.size, out);
 }
 
+void server_stops_restart(server_stops *stops)
+{
+    stops->held.size = 0;
+}
+
 void server_stops_free(server_stops *stops)
 {
     cli_buffer_free(&stops->held);

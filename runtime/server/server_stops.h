@@ -30,6 +30,8 @@ server_stops_result server_stops_push(server_stops *stops, const char *text, siz
                                       cli_buffer *out);
 /* The text has ended: appends what was held back. False when memory is short. */
 bool server_stops_finish(server_stops *stops, cli_buffer *out);
+/* Forgets what is held back: the text begins anew. */
+void server_stops_restart(server_stops *stops);
 void server_stops_free(server_stops *stops);
 
 #endif

@@ -25,6 +25,26 @@ void server_finish_job(const server_writer *w, server_job *job, server_finish fi
     server_queue_drop(w->queue, job);
 }
 
+static uint64_t hash_token(uint64_t hash, int32_t token)
+{
+    return (hash ^ (uint32_t)token) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+}
+
+/* A job that was set back writes again what its client has already. False: it is another text, as
+ * modes may give that are not lossless. */
+static bool count_token(server_job *job, int32_t token, bool ends)
+{
+    if (ends) {
+        return job->n_repeated >= job->n_written;
+    }
+    job->n_repeated++;
+    job->repeated = hash_token(job->repeated, token);
+    if (job->n_repeated > job->n_written) {
+        job->written = job->repeated;
+    }
+    return job->n_repeated != job->n_written || job->repeated == job->written;
+}
+
 /* Hands new text to the connection's thread. */
 static bool publish(const server_writer *w, server_job *job, const cli_buffer *content,
                     const char *reasoning, const moe_token_report *report, uint64_t n_tokens)
@@ -48,6 +68,7 @@ static bool publish(const server_writer *w, server_job *job, const cli_buffer *c
 static server_stops_result write_text(const server_writer *w, server_job *job, int32_t token,
                                       const moe_token_report *report)
 {
+    bool is_known = job->n_repeated <= job->n_written; /* its client has it already */
     const char *reasoning = "";
     const char *text;
     size_t size;
@@ -64,7 +85,7 @@ static server_stops_result write_text(const server_writer *w, server_job *job, i
     if (size > 0) {
         result = server_stops_push(&job->stops, text, size, &content);
     }
-    if (!publish(w, job, &content, reasoning, report, ends ? 0 : 1)) {
+    if ((ends || !is_known) && !publish(w, job, &content, reasoning, report, ends ? 0 : 1)) {
         result = SERVER_STOPS_NO_MEMORY;
     }
     cli_buffer_free(&content);
@@ -98,7 +119,14 @@ static bool take_token(const server_writer *w, server_job *job, int32_t token,
 {
     static const moe_error left = {
         "The grammar cannot be followed any further: it is too ambiguous."};
+    static const moe_error differs = {
+        "Memory was short and the answer was begun again, but became another one, as modes that "
+        "are not lossless allow. Try again, or start the server with a larger --host-memory."};
     bool ends = moe_token_is_end(w->engine, token);
+    if (!count_token(job, token, ends && (!job->ignore_eos || job->grammar != NULL))) {
+        server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_MEMORY, &differs, false);
+        return true;
+    }
     if (ends && job->grammar != NULL && moe_session_grammar_failed(job->session)) {
         server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_UNSUPPORTED, &left, false);
         return true;

@@ -91,6 +91,24 @@ static void small_control_groups(void **state)
     }
 }
 
+/* What the program will take comes out of the budget, given or not, and is part of the process. */
+static void program_memory(void **state)
+{
+    (void)state;
+    moe_plan_input in = make_input();
+    moe_memory_plan plan = {.struct_size = sizeof plan};
+    options.program_memory = 12 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.program, 12 * MIB);
+    assert_int_equal(plan.process, (10 + 12) * MIB);
+    assert_int_equal(plan.budget, (10 + 8192 - 1024) * MIB);
+    options.host_memory = 80 * MIB;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_OK);
+    assert_int_equal(plan.expert_slots, 80 - 10 - 12 - 20 - 4 - 6);
+    options.host_memory = (10 + 12 + 20 + 4 + 6 + N_USED) * MIB - 1;
+    assert_int_equal(moe_memory_plan_make(&in, &plan, NULL), MOE_ERR_BUDGET);
+}
+
 /* An asked-for cache below what a token uses in one layer: the floor and the remedy are named. */
 static void cache_floor(void **state)
 {
@@ -325,6 +343,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(default_budget),
         cmocka_unit_test(small_control_groups),
+        cmocka_unit_test(program_memory),
         cmocka_unit_test(cache_floor),
         cmocka_unit_test(more_than_there_is),
         cmocka_unit_test(what_fills),

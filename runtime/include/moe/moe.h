@@ -263,6 +263,11 @@ typedef struct moe_engine_options {
      * weights are compared. At most 7; NULL: none. The text is the same. */
     const char *const *model_copies;
     size_t n_model_copies;
+
+    /* Bytes of RAM that the program will take for itself once the engine is open, such as a
+     * server's connections. The plan counts them with the process, so that the engine leaves them
+     * free; opening fails if they do not fit. */
+    uint64_t program_memory;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

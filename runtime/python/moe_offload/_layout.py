@@ -98,7 +98,8 @@ class moe_memory_plan(Structure):
         ("layer_states", c_uint64),
         ("context_most", c_uint64),
         ("kv_windowed", c_uint64),
-        ("reserved", c_uint64 * 22),
+        ("program", c_uint64),
+        ("reserved", c_uint64 * 21),
     ]
 
 
@@ -274,6 +275,7 @@ class moe_engine_options(Structure):
         ("user", c_void_p),
         ("model_copies", c_void_p),
         ("n_model_copies", c_size_t),
+        ("program_memory", c_uint64),
     ]
 
 
