@@ -26,7 +26,7 @@ namespace
 constexpr unsigned WARP = 32;
 constexpr unsigned MAX_THREADS = 1024;
 
-enum state { READY, AT_BARRIER, AT_EXCHANGE, AT_WARP_BARRIER, ENDED };
+enum state : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_WARP_BARRIER, ENDED };
 
 /* Of each thread; apart, because a round looks at one of them for all threads. */
 std::vector<moe_fiber> fibers;
@@ -76,11 +76,30 @@ template <typename Do> void in_some_order(uint32_t n, Do something)
     }
 }
 
+/* The warp's threads that run until each of them waits, in the launch's order: threads first + lane,
+ * without those that are not READY. */
+unsigned turns[WARP];
+unsigned n_turns, next_turn;
+
+void take_turn(unsigned thread)
+{
+    here.thread.x = thread;
+    if (watching != nullptr)
+        watching->begin_thread(thread, fibers[thread].stack);
+}
+
+/* The next thread of the warp goes on, or run_warp() when there is none. */
 void wait_in(state s)
 {
     unsigned self = here.thread.x;
     states[self] = s;
-    moe_fiber_leave(&fibers[self]);
+    if (next_turn == n_turns) {
+        moe_fiber_leave(&fibers[self]);
+        return;
+    }
+    unsigned next = turns[next_turn++];
+    take_turn(next);
+    moe_fiber_pass(&fibers[self], &fibers[next]);
 }
 
 void run_thread()
@@ -103,21 +122,20 @@ void release(unsigned first, unsigned n)
         states[i] = READY;
 }
 
-void run_until_it_waits(unsigned thread)
-{
-    if (states[thread] != READY)
-        return;
-    here.thread.x = thread;
-    if (watching != nullptr)
-        watching->begin_thread(thread, fibers[thread].stack);
-    moe_fiber_enter(&fibers[thread]);
-}
-
 /* Until no thread of the warp can go on by itself. */
 void run_warp(unsigned first)
 {
     for (;;) {
-        in_some_order(WARP, [=](unsigned lane) { run_until_it_waits(first + lane); });
+        n_turns = 0;
+        in_some_order(WARP, [=](unsigned lane) {
+            if (states[first + lane] == READY)
+                turns[n_turns++] = first + lane;
+        });
+        if (n_turns > 0) {
+            next_turn = 1;
+            take_turn(turns[0]);
+            moe_fiber_enter(&fibers[turns[0]]);
+        }
         unsigned exchanging = count(first, WARP, AT_EXCHANGE);
         unsigned in_step = count(first, WARP, AT_WARP_BARRIER);
         if (exchanging + in_step == 0)
@@ -293,8 +311,10 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
     unsigned n = block.x;
     uint32_t n_blocks = grid.x * grid.y * grid.z;
     while (fibers.size() < n) {
-        stacks.push_back(std::make_unique<char[]>(MOE_FIBER_STACK));
-        fibers.push_back({stacks.back().get(), nullptr, nullptr});
+        /* Not all at the same place in a page: their tops would share a few sets of the cache. */
+        size_t shift = fibers.size() * 320 % 4096;
+        stacks.push_back(std::make_unique<char[]>(shift + MOE_FIBER_STACK));
+        fibers.push_back({stacks.back().get() + shift, nullptr, nullptr});
     }
     launch_number = number;
     mixing = number;

@@ -13,8 +13,10 @@ typedef struct moe_fiber {
 
 /* entry() never returns; it ends by a last moe_fiber_leave(). The fiber's stack is there. */
 void moe_fiber_prepare(moe_fiber *fiber, void (*entry)(void));
-/* Runs the fiber until it leaves. */
+/* Runs the fiber until it leaves, or one that it passed to does. */
 void moe_fiber_enter(moe_fiber *fiber);
 void moe_fiber_leave(moe_fiber *fiber);
+/* Leaves `from` and goes on in `to`, which leaves to who entered `from`. */
+void moe_fiber_pass(moe_fiber *from, moe_fiber *to);
 
 #endif

@@ -14,15 +14,21 @@ void moe_fiber_prepare(moe_fiber *fiber, void (*entry)(void))
     contexts[0].uc_link = nullptr;
     makecontext(&contexts[0], entry, 0);
     fiber->pointer = &contexts[0];
-    fiber->back_pointer = &contexts[1];
 }
 
 void moe_fiber_enter(moe_fiber *fiber)
 {
+    fiber->back_pointer = (ucontext_t *)fiber->stack + 1;
     swapcontext((ucontext_t *)fiber->back_pointer, (ucontext_t *)fiber->pointer);
 }
 
 void moe_fiber_leave(moe_fiber *fiber)
 {
     swapcontext((ucontext_t *)fiber->pointer, (ucontext_t *)fiber->back_pointer);
+}
+
+void moe_fiber_pass(moe_fiber *from, moe_fiber *to)
+{
+    to->back_pointer = from->back_pointer;
+    swapcontext((ucontext_t *)from->pointer, (ucontext_t *)to->pointer);
 }

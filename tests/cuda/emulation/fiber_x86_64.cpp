@@ -49,3 +49,9 @@ void moe_fiber_leave(moe_fiber *fiber)
 {
     moe_fiber_switch(&fiber->pointer, fiber->back_pointer);
 }
+
+void moe_fiber_pass(moe_fiber *from, moe_fiber *to)
+{
+    to->back_pointer = from->back_pointer;
+    moe_fiber_switch(&from->pointer, to->pointer);
+}
