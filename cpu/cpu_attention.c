@@ -73,6 +73,20 @@ static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32
     args->v = base + layout->v_offset + slot * layout->v_row_bytes;
 }
 
+/* The keys of the page that begins at position `from`, or NULL if the timeline ends before the
+ * page does, or takes it from several places. */
+static const void *next_keys(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
+                             uint32_t from)
+{
+    uint32_t end = from + MOE_KV_PAGE;
+    if (from % MOE_KV_PAGE != 0 || end > kv->position ||
+        (kv->path != NULL && end > kv->path_first)) {
+        return NULL;
+    }
+    const uint8_t *page = kv->pages[moe_kv_entry(layout, from / MOE_KV_PAGE)];
+    return page + layout->k_offset + (size_t)kv_head * MOE_KV_PAGE * layout->k_row_bytes;
+}
+
 /* A task. Arrays with one element a query are [n_rows][n_heads]. */
 typedef struct attention_tile {
     const attention_job *job;
@@ -163,6 +177,7 @@ static void attend_page(attention_tile *tile, uint32_t r, uint32_t n, seen_range
         .out = tile->page_out,
     };
     place_page(layout, row_of(tile, r), tile->kv_head, seen.from, &rows, &args);
+    args.next_k = next_keys(layout, row_of(tile, r), tile->kv_head, seen.end);
     job->cpu->vector.attend_page(&args);
     for (uint32_t i = 0; i < args.n_q; i++) {
         uint32_t query = r * tile->n_heads + i;

@@ -79,7 +79,10 @@ typedef struct moe_attend_args {
      * the same either way. */
     const void *const *k_rows;
     const void *const *v_rows; /* may alias k_rows */
-    uint32_t k_dim;            /* multiples of 32 are fast, any value is correct */
+    /* NULL, or the keys of the page that the caller attends to next, as many positions as here and
+     * in order: fetched into the caches meanwhile, never used. */
+    const void *next_k;
+    uint32_t k_dim; /* multiples of 32 are fast, any value is correct */
     uint32_t v_dim;
     uint32_t n_valid; /* 1..MOE_KV_PAGE positions are attended to */
     uint32_t n_q;     /* any number, a multiple of 4 is fast */

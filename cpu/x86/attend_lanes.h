@@ -17,6 +17,7 @@
 #define MOE_X86_ATTEND_LANES_H
 
 #include "cpu/kernels/vector_ops.h"
+#include "cpu/kernels/vector_reference.h"
 #include "cpu/x86/always_inline.h"
 #include "cpu/x86/tanh_lanes.h"
 
@@ -27,39 +28,28 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define BLOCK 32 /* elements: two chunks of 16, and a block of Q8_0 */
+
+#include "cpu/x86/attend_load_lanes.h"
+
+/* Rows to fetch into the caches, one behind the other, or none: row_bytes = 0. */
+typedef struct rows_ahead {
+    const uint8_t *from;
+    size_t row_bytes;
+} rows_ahead;
+
+static inline rows_ahead only_if(bool wanted, rows_ahead rows)
+{
+    return (rows_ahead){rows.from, wanted ? rows.row_bytes : 0};
+}
 
 typedef struct page_rows {
     const uint8_t *k[MOE_KV_PAGE];
     const uint8_t *v[MOE_KV_PAGE];
 } page_rows;
 
-/* Chunk `half` (0 or 1) of block b of a row. */
-MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t half)
+MOE_INLINE l16 times_f8_unit(bool wanted, l16 x)
 {
-    if (type == MOE_KV_F16)
-        return l16_load_half(row + (size_t)b * 64 + half * 32);
-    if (type == MOE_KV_F32)
-        return l16_load((const void *)(row + (size_t)b * 128 + half * 64));
-    if (type == MOE_KV_F8)
-        return l16_load_f8(row + (size_t)b * BLOCK + half * 16);
-    if (type == MOE_KV_Q4_0) {
-        const uint8_t *q4 = row + (size_t)b * MOE_KV_Q4_BYTES;
-        return l16_mul(l16_set_half(q4), l16_load_q4(q4 + 2, half));
-    }
-    const uint8_t *block = row + (size_t)b * MOE_KV_Q8_BYTES;
-    return l16_mul(l16_set_half(block), l16_load_int8(block + 2 + half * 16));
-}
-
-/* Loads the elements behind a row's last whole block, n < 32 of them, as two chunks padded with
- * zeros. Q8_0 and Q4_0 have no such elements. */
-static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t n, l16 rest[2])
-{
-    uint8_t bytes[BLOCK * sizeof(float)] = {0};
-    size_t size = moe_kv_row_bytes(type, 1);
-    memcpy(bytes, row + (size_t)b * BLOCK * size, n * size);
-    for (uint32_t half = 0; half < 2; half++)
-        rest[half] = load_chunk(type, bytes, 0, half);
+    return wanted ? l16_mul(x, l16_set(F8_UNIT)) : x;
 }
 
 /* Lanes behind the row's end add 0 * 0 here. This could turn a -0 into +0, but no result depends on
@@ -68,7 +58,8 @@ static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
 {
     float padded[BLOCK] = {0};
     memcpy(padded, q, n * sizeof(float));
-    return l16_fma(l16_load(padded + 16), rest[1], l16_fma(l16_load(padded), rest[0], acc));
+    acc = l16_fma(l16_load(padded), rest[0], acc);
+    return l16_fma(l16_load(padded + 16), rest[1], acc);
 }
 
 /* Adds the rest of every row of a tile to its lanes. */
@@ -79,6 +70,8 @@ static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_p
     for (uint32_t p = 0; p < n_positions; p++) {
         l16 rest[2];
         load_rest(type, rows[p], b, n, rest);
+        for (uint32_t half = 0; type == MOE_KV_F8 && half < 2; half++)
+            rest[half] = times_f8_unit(true, rest[half]);
         for (uint32_t h = 0; h < n_q; h++) {
             l16 *lanes = &acc[h * n_positions + p];
             *lanes = add_rest(*lanes, q + (size_t)h * k_dim + b * BLOCK, rest, n);
@@ -86,25 +79,41 @@ static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_p
     }
 }
 
+/* Whether F8_UNIT multiplies a tile's queries, or else its keys: whichever are fewer. */
+MOE_INLINE bool scales_queries(moe_kv_type type, uint32_t n_q, uint32_t n_positions)
+{
+    return type == MOE_KV_F8 && n_q < n_positions;
+}
+
 /* scores[h][p] = scale * (query h . key p) for n_q * n_positions = L16_TILE of them. */
 MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
                            const float *q, uint32_t k_dim, uint32_t n_q, float scale, float *scores)
 {
+    const bool on_queries = scales_queries(type, n_q, n_positions);
     l16 acc[L16_TILE];
     UNROLL
     for (uint32_t i = 0; i < L16_TILE; i++)
         acc[i] = l16_zero();
-    for (uint32_t b = 0; b < k_dim / BLOCK; b++) {
-        UNROLL
-        for (uint32_t half = 0; half < 2; half++) {
-            const float *query = q + b * BLOCK + half * 16;
+    for (uint32_t first = 0; first < k_dim / BLOCK; first += SCALES) {
+        uint32_t n = k_dim / BLOCK - first < SCALES ? k_dim / BLOCK - first : SCALES;
+        float scales[L16_TILE][SCALES];
+        for (uint32_t p = 0; has_scales(type) && n_positions > 1 && p < n_positions; p++)
+            load_scales(type, rows[p], first, n, scales[p]);
+        for (uint32_t b = 0; b < n; b++) {
+            const float *query = q + (first + b) * BLOCK;
             UNROLL
             for (uint32_t p = 0; p < n_positions; p++) {
-                l16 key = load_chunk(type, rows[p], b, half);
+                l16 key[2];
+                load_block(type, rows[p], first + b, n_positions > 1 ? &scales[p][b] : NULL, key);
+                key[0] = times_f8_unit(type == MOE_KV_F8 && !on_queries, key[0]);
+                key[1] = times_f8_unit(type == MOE_KV_F8 && !on_queries, key[1]);
                 UNROLL
-                for (uint32_t h = 0; h < n_q; h++)
-                    acc[h * n_positions + p] =
-                        l16_fma(l16_load(query + (size_t)h * k_dim), key, acc[h * n_positions + p]);
+                for (uint32_t h = 0; h < n_q; h++) {
+                    const float *of = query + (size_t)h * k_dim;
+                    l16 *lanes = &acc[h * n_positions + p];
+                    *lanes = l16_fma(times_f8_unit(on_queries, l16_load(of)), key[0], *lanes);
+                    *lanes = l16_fma(times_f8_unit(on_queries, l16_load(of + 16)), key[1], *lanes);
+                }
             }
         }
     }
@@ -126,11 +135,16 @@ MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
 
+MOE_INLINE void prefetch_bytes(const uint8_t *from, size_t n)
+{
+    for (size_t at = 0; at < n; at += 64)
+        _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+}
+
 MOE_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row_bytes)
 {
     for (uint32_t p = 0; p < n; p++)
-        for (size_t at = 0; at < row_bytes; at += 64)
-            _mm_prefetch((const char *)rows[p] + at, _MM_HINT_T0);
+        prefetch_bytes(rows[p], row_bytes);
 }
 
 /* Positions j .. j + L16_TILE - 1 for n_q queries. */
@@ -145,9 +159,7 @@ MOE_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, co
     }
 }
 
-/* v_bytes > 0: the first queries' tiles prefetch this many bytes of the positions' values. Tiles of
- * four and more queries walk down long values in columns, which the processor's own prefetcher does
- * not follow. Rows that it does follow are faster without this (measured). */
+/* v_bytes > 0: the first queries' tiles prefetch this many bytes of the positions' values. */
 MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
                             size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n, float scale,
                             float *scores)
@@ -159,10 +171,10 @@ MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_
                             scores + h * MOE_KV_PAGE + j, rows->v + j, h == 0 ? v_bytes : 0);
         for (; h + 2 <= n; h += 2)
             score_positions(type, rows->k + j, q + (size_t)h * k_dim, k_dim, 2, scale,
-                            scores + h * MOE_KV_PAGE + j, rows->v + j, 0);
+                            scores + h * MOE_KV_PAGE + j, rows->v + j, h == 0 ? v_bytes : 0);
         for (; h < n; h++)
             score_positions(type, rows->k + j, q + (size_t)h * k_dim, k_dim, 1, scale,
-                            scores + h * MOE_KV_PAGE + j, rows->v + j, 0);
+                            scores + h * MOE_KV_PAGE + j, rows->v + j, h == 0 ? v_bytes : 0);
     }
 }
 
@@ -174,8 +186,9 @@ static void cap_scores(float *scores, uint32_t n_valid, float cap)
         l16_store(scores + j, l16_soft_cap(l16_set(cap), l16_load(scores + j)));
 }
 
-/* Turns scores into weights exp(s - max); positions from n_valid on get 0. */
-static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum)
+/* Turns scores into weights exp(s - max), times `unit`, a power of two from 1 on; positions from
+ * n_valid on get 0. */
+static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max, float *sum)
 {
     for (uint32_t j = n_valid; j < MOE_KV_PAGE; j++)
         scores[j] = -INFINITY;
@@ -188,16 +201,16 @@ static void weigh_scores(float *scores, uint32_t n_valid, float *max, float *sum
     l16 acc = l16_zero();
     for (uint32_t j = 0; j < MOE_KV_PAGE; j += 16) {
         l16 weights = l16_exp(l16_sub(l16_load(scores + j), l16_set(*max)));
-        l16_store(scores + j, weights);
+        l16_store(scores + j, l16_mul(weights, l16_set(unit)));
         acc = l16_add(acc, weights);
     }
     *sum = l16_reduce(acc);
 }
 
-/* n_chunks chunks from chunk `half` of block b on, for n_q queries. */
+/* n_chunks chunks from chunk `half` of block b on, for n_q queries: one chunk, or whole blocks. */
 MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                            const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
-                           uint32_t n_q, float *out, uint32_t v_dim)
+                           uint32_t n_q, float *out, uint32_t v_dim, rows_ahead next)
 {
     l16 acc[L16_TILE];
     UNROLL
@@ -205,9 +218,15 @@ MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
         acc[i] = l16_zero();
     for (uint32_t j = 0; j < n_valid; j++) {
         l16 value[8];
+        float scales[SCALES];
+        prefetch_bytes(next.from + j * next.row_bytes, next.row_bytes);
+        if (n_chunks == 1)
+            value[0] = load_chunk(type, rows[j], b, half);
+        else if (has_scales(type))
+            load_scales(type, rows[j], b, n_chunks / 2, scales);
         UNROLL
-        for (uint32_t c = 0; c < n_chunks; c++)
-            value[c] = load_chunk(type, rows[j], b + (half + c) / 2, (half + c) % 2);
+        for (uint32_t c = 0; c + 1 < n_chunks; c += 2)
+            load_block(type, rows[j], b + c / 2, &scales[c / 2], &value[c]);
         UNROLL
         for (uint32_t h = 0; h < n_q; h++) {
             l16 weight = l16_set(weights[h * MOE_KV_PAGE + j]);
@@ -242,39 +261,59 @@ static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_
 }
 
 MOE_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
-                              const float *weights, uint32_t n_q, uint32_t v_dim, float *out)
+                              const float *weights, uint32_t n_q, uint32_t v_dim, float *out,
+                              rows_ahead next)
 {
     const uint32_t fitting = L16_TILE / n_q;
     const uint32_t all = v_dim / BLOCK * 2;
     uint32_t c = 0;
     for (; fitting >= 8 && c + 8 <= all; c += 8)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 8, n_q, out, v_dim);
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 8, n_q, out, v_dim,
+                   only_if(c == 0, next));
     for (; fitting >= 4 && c + 4 <= all; c += 4)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 4, n_q, out, v_dim);
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 4, n_q, out, v_dim,
+                   only_if(c == 0, next));
     for (; fitting >= 2 && c < all; c += 2)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 2, n_q, out, v_dim);
+        value_tile(type, rows, n_valid, weights, c / 2, 0, 2, n_q, out, v_dim,
+                   only_if(c == 0, next));
     for (; c < all; c++)
-        value_tile(type, rows, n_valid, weights, c / 2, c % 2, 1, n_q, out, v_dim);
+        value_tile(type, rows, n_valid, weights, c / 2, c % 2, 1, n_q, out, v_dim,
+                   only_if(c == 0, next));
     for (uint32_t h = 0; v_dim % BLOCK > 0 && h < n_q; h++)
         value_rest(type, rows, n_valid, weights + h * MOE_KV_PAGE, v_dim, out + (size_t)h * v_dim);
 }
 
 MOE_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
-                            const float *weights, uint32_t n, uint32_t v_dim, float *out)
+                            const float *weights, uint32_t n, uint32_t v_dim, float *out,
+                            rows_ahead next)
 {
     uint32_t h = 0;
     for (; L16_TILE >= 16 && h + 8 <= n; h += 8)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 8, v_dim,
-                      out + (size_t)h * v_dim);
+                      out + (size_t)h * v_dim, only_if(h == 0, next));
     for (; h + 4 <= n; h += 4)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 4, v_dim,
-                      out + (size_t)h * v_dim);
+                      out + (size_t)h * v_dim, only_if(h == 0, next));
     for (; h + 2 <= n; h += 2)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 2, v_dim,
-                      out + (size_t)h * v_dim);
+                      out + (size_t)h * v_dim, only_if(h == 0, next));
     for (; h < n; h++)
         value_queries(type, rows->v, n_valid, weights + h * MOE_KV_PAGE, 1, v_dim,
-                      out + (size_t)h * v_dim);
+                      out + (size_t)h * v_dim, only_if(h == 0, next));
+}
+
+/* How many bytes of a position's value are fetched ahead, for n queries, and of the next page's
+ * keys. Codes take longer to convert than to read, so that the processor's own prefetcher does not
+ * run far enough ahead. Of floats it follows short rows, and single queries. */
+MOE_INLINE size_t value_bytes_ahead(moe_kv_type type, uint32_t n, size_t row_bytes)
+{
+    bool floats = type == MOE_KV_F16 || type == MOE_KV_F32;
+    return floats && (n < 4 || row_bytes < 256) ? 0 : row_bytes;
+}
+
+MOE_INLINE size_t next_bytes_ahead(moe_kv_type type, size_t row_bytes)
+{
+    return type == MOE_KV_F16 || type == MOE_KV_F32 ? 0 : row_bytes;
 }
 
 MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
@@ -282,19 +321,34 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     float scores[GROUP * MOE_KV_PAGE]; /* then weights */
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {
         uint32_t n = args->n_q - first < GROUP ? args->n_q - first : GROUP;
-        size_t v_bytes = moe_kv_row_bytes(type, args->v_dim);
-        if (first > 0 || n < 4 || v_bytes < 256 || rows->v[0] == rows->k[0])
+        size_t v_bytes = first == 0 ? value_bytes_ahead(type, n, args->v_row_bytes) : 0;
+        rows_ahead next = {rows->k[0], 0};
+        if (rows->v[0] == rows->k[0])
             v_bytes = 0;
+        if (first == 0 && args->next_k != NULL)
+            next = (rows_ahead){args->next_k, next_bytes_ahead(type, args->k_row_bytes)};
         score_group(type, rows, args->n_valid, v_bytes, args->q + (size_t)first * args->k_dim,
                     args->k_dim, n, args->scale, scores);
         for (uint32_t h = 0; args->cap != 0.0f && h < n; h++)
             cap_scores(scores + h * MOE_KV_PAGE, args->n_valid, args->cap);
         for (uint32_t h = 0; h < n; h++)
-            weigh_scores(scores + h * MOE_KV_PAGE, args->n_valid, &args->max[first + h],
+            weigh_scores(scores + h * MOE_KV_PAGE, args->n_valid,
+                         type == MOE_KV_F8 ? F8_UNIT : 1.0f, &args->max[first + h],
                          &args->sum[first + h]);
         value_group(type, rows, args->n_valid, scores, n, args->v_dim,
-                    args->out + (size_t)first * args->v_dim);
+                    args->out + (size_t)first * args->v_dim, next);
     }
+}
+
+/* What only a broken model makes is left to the reference: pages with a NaN, and queries that
+ * F8_UNIT makes infinite. */
+static void attend_f8(const moe_attend_args *args, const page_rows *rows)
+{
+    attend_rows(MOE_KV_F8, args, rows);
+    if (f8_nans(rows->k, args->n_valid, args->k_dim) ||
+        f8_nans(rows->v, args->n_valid, args->v_dim) ||
+        f8_query_overflows(args->q, (size_t)args->n_q * args->k_dim))
+        moe_attend_page_c(args);
 }
 
 static void attend_page_lanes(const moe_attend_args *args)
@@ -318,7 +372,7 @@ static void attend_page_lanes(const moe_attend_args *args)
     else if (args->type == MOE_KV_Q4_0)
         attend_rows(MOE_KV_Q4_0, args, &rows);
     else if (args->type == MOE_KV_F8)
-        attend_rows(MOE_KV_F8, args, &rows);
+        attend_f8(args, &rows);
     else
         attend_rows(MOE_KV_Q8_0, args, &rows);
 }

@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -123,6 +124,12 @@ static inline l16 l16_negate(l16 x)
     return l16_of(_mm256_xor_ps(x.lo, sign), _mm256_xor_ps(x.hi, sign));
 }
 
+static inline l16 l16_abs(l16 x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return l16_of(_mm256_andnot_ps(sign, x.lo), _mm256_andnot_ps(sign, x.hi));
+}
+
 static inline uint32_t l16_equal(l16 a, l16 b)
 {
     int lo = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ));
@@ -233,6 +240,34 @@ static inline l16 l16_load_int8(const void *x)
     return l16_of(_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi));
 }
 
+/* Element i's byte of four in a register of 32 bits: byte i of the block, at the top. */
+static inline __m256 l16_q4_eight(__m256i nibbles, int32_t first)
+{
+    const __m256i spread =
+        _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, /* */
+                         -1, -1, -1, 4, -1, -1, -1, 5, -1, -1, -1, 6, -1, -1, -1, 7);
+    __m256i at = _mm256_add_epi8(spread, _mm256_set1_epi32(first << 24));
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(nibbles, at));
+}
+
+/* A code in the upper half of a byte, its highest bit inverted, is its number times 16; that byte
+ * on top of a lane is the number times 2^28. */
+#define L16_Q4_UNIT 0x1p-28f
+
+static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[2])
+{
+    const __m256i upper = _mm256_set1_epi8((int8_t)0xf0), top = _mm256_set1_epi8((int8_t)0x80);
+    __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(codes));
+    __m256i high = _mm256_xor_si256(_mm256_and_si256(both, upper), top);
+    __m256i low = _mm256_and_si256(_mm256_slli_epi16(both, 4), upper);
+    low = _mm256_xor_si256(low, top);
+    __m256 unit = _mm256_broadcast_ss(d);
+    out[0] = l16_of(_mm256_mul_ps(unit, l16_q4_eight(low, 0)),
+                    _mm256_mul_ps(unit, l16_q4_eight(low, 8)));
+    out[1] = l16_of(_mm256_mul_ps(unit, l16_q4_eight(high, 0)),
+                    _mm256_mul_ps(unit, l16_q4_eight(high, 8)));
+}
+
 static inline l16 l16_load_q4(const void *x, uint32_t half)
 {
     __m128i codes = _mm_srli_epi16(_mm_loadu_si128(x), (int)(half * 4));
@@ -253,6 +288,40 @@ static inline l16 l16_load_f8(const void *x)
     __m256i half = _mm256_or_si256(_mm256_or_si256(sign, _mm256_slli_epi16(abs, 7)), nan);
     return l16_of(_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scale),
                   _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), scale));
+}
+
+static inline l16 l16_f8_half_block(const void *x)
+{
+    __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(x)), 7);
+    __m256i half = _mm256_and_si256(shifted, _mm256_set1_epi16((int16_t)0xbfff));
+    return l16_of(_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+                  _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)));
+}
+
+static inline void l16_load_f8_block(const void *x, l16 out[2])
+{
+    out[0] = l16_f8_half_block(x);
+    out[1] = l16_f8_half_block((const uint8_t *)x + 16);
+}
+
+typedef __m256i l16_bytes;
+
+#define L16_BYTES 32
+
+static inline l16_bytes l16_bytes_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+
+static inline l16_bytes l16_bytes_top(l16_bytes top, const void *x)
+{
+    __m256i codes = _mm256_or_si256(_mm256_loadu_si256(x), _mm256_set1_epi8((int8_t)0x80));
+    return _mm256_max_epu8(top, codes);
+}
+
+static inline bool l16_bytes_any_full(l16_bytes top)
+{
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(top, _mm256_set1_epi8(-1))) != 0;
 }
 
 static inline void l16_store_int8(void *x, l16 v)

@@ -9,6 +9,7 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -111,6 +112,11 @@ static inline l16 l16_negate(l16 x)
     return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
 }
 
+static inline l16 l16_abs(l16 x)
+{
+    return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x);
+}
+
 /* Bit l is set where lane l of a equals that of b. */
 static inline uint32_t l16_equal(l16 a, l16 b)
 {
@@ -157,14 +163,14 @@ static inline void l16_reduce_tile(const l16 acc[L16_TILE], float scale, float o
 {
     l16 eights[8], fours[4], twos[2];
     for (int i = 0; i < 8; i++)
-        eights[i] = _mm512_add_ps(_mm512_shuffle_f32x4(acc[2 * i], acc[2 * i + 1], 0x44),
-                                  _mm512_shuffle_f32x4(acc[2 * i], acc[2 * i + 1], 0xee));
+        eights[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xff00, acc[2 * i], acc[2 * i + 1]),
+                                  _mm512_shuffle_f32x4(acc[2 * i], acc[2 * i + 1], 0x4e));
     for (int i = 0; i < 4; i++)
         fours[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0x88),
                                  _mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0xdd));
     for (int i = 0; i < 2; i++)
-        twos[i] = _mm512_add_ps(_mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0x44),
-                                _mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0xee));
+        twos[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, fours[2 * i], fours[2 * i + 1]),
+                                _mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0x4e));
     l16 ones = _mm512_add_ps(_mm512_shuffle_ps(twos[0], twos[1], 0x88),
                              _mm512_shuffle_ps(twos[0], twos[1], 0xdd));
     /* Lane 4 a + b holds the sum of acc[4 b + a]. */
@@ -209,6 +215,19 @@ static inline l16 l16_load_int8(const void *x)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x)));
 }
 
+/* The codes of a block of Q4_0, times d: a table of the sixteen products, looked up. */
+static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[2])
+{
+    const l16 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    l16 products = _mm512_mul_ps(_mm512_set1_ps(*d), numbers);
+    __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128(codes)); /* a lookup takes four bits */
+    out[0] = _mm512_permutexvar_ps(low, products);
+    out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(low, 4), products);
+}
+
+/* What l16_load_q4_block() wants the scale of a block multiplied by: a power of two. */
+#define L16_Q4_UNIT 1.0f
+
 /* Half `half` (0 or 1) of a block of Q4_0: its low or its high codes, less 8. */
 static inline l16 l16_load_q4(const void *x, uint32_t half)
 {
@@ -227,6 +246,37 @@ static inline l16 l16_load_f8(const void *x)
     __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(abs, most), _mm256_set1_epi16(0x7c00));
     __m256i half = _mm256_or_si256(_mm256_or_si256(sign, _mm256_slli_epi16(abs, 7)), nan);
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+}
+
+/* Thirty-two finite values, divided by 256: the halves' values as they are. */
+static inline void l16_load_f8_block(const void *x, l16 out[2])
+{
+    __m512i codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(x)); /* the sign in bits 15 to 7 */
+    __m512i halves = _mm512_slli_epi16(codes, 7);
+    halves = _mm512_and_si512(halves, _mm512_set1_epi16((int16_t)0xbfff));
+    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+}
+
+/* Bytes of codes: the greatest of each lane so far, with the highest bit set. */
+typedef __m512i l16_bytes;
+
+#define L16_BYTES 64
+
+static inline l16_bytes l16_bytes_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+static inline l16_bytes l16_bytes_top(l16_bytes top, const void *x)
+{
+    __m512i codes = _mm512_or_si512(_mm512_loadu_si512(x), _mm512_set1_epi8((int8_t)0x80));
+    return _mm512_max_epu8(top, codes);
+}
+
+static inline bool l16_bytes_any_full(l16_bytes top)
+{
+    return _mm512_cmpeq_epi8_mask(top, _mm512_set1_epi8(-1)) != 0;
 }
 
 /* Nearest integers, clamped to [-127, 127]. */

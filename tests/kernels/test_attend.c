@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention over pages: every instruction set against the reference bit by bit, pages and merges
- * against plain softmax attention in double. With --bench: decode and prefill shapes. */
+ * against plain softmax attention in double. With --bench [SHAPE]: decode and prefill shapes. */
 #include "vector_test_util.h"
 
 #define MAX_Q         33
@@ -152,6 +152,46 @@ static void every_level_gives_the_reference_bits(void **state)
             test_assert_same("sum", levels[l].name, expected.sum, got.sum, MAX_Q);
             /* To the end of the area: nothing may be written behind the result. */
             test_assert_same("out", levels[l].name, expected.out, got.out, MAX_Q * MAX_DIM);
+        }
+    }
+}
+
+/* NaNs of either sign anywhere in keys or values of F8, and queries that a power of two makes
+ * infinite: the reference's bits, from rows whose length is no multiple of a register, too. */
+static void f8_is_exact_at_its_edges(void **state)
+{
+    (void)state;
+    static page p;
+    static result expected, got;
+    static float q[MAX_Q * MAX_DIM];
+    uint64_t seed = 31;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    moe_vector_kernels reference;
+    moe_vector_kernels_init(&reference, 0);
+    for (uint32_t round = 0; round < 120; round++) {
+        p = (page){.type = MOE_KV_F8, .n_q = 1 + test_below(&seed, 5)};
+        p.k_dim = round % 2 == 0 ? 128 : 1 + test_below(&seed, 200);
+        p.v_dim = round % 2 == 0 ? 128 : 1 + test_below(&seed, 200);
+        fill_page(&reference, &seed, TEST_PLAIN, &p);
+        test_fill(&seed, TEST_PLAIN, q, p.n_q * p.k_dim);
+        uint32_t n_valid = 1 + test_below(&seed, MOE_KV_PAGE);
+        uint32_t at = test_below(&seed, n_valid);
+        uint8_t nan = round / 3 % 2 == 0 ? 0x7f : 0xff;
+        if (round % 3 == 0)
+            p.k[at * p.k_row_bytes + test_below(&seed, p.k_dim)] = nan;
+        else if (round % 3 == 1)
+            p.v[at * p.v_row_bytes + test_below(&seed, p.v_dim)] = nan;
+        else
+            q[test_below(&seed, p.n_q * p.k_dim)] = round % 4 < 2 ? 1e37f : -0x1p120f;
+        attend(&reference, &p, q, n_valid, NULL, 0x1p-120f, &expected);
+        for (uint32_t l = 1; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            attend(&k, &p, q, n_valid, NULL, 0x1p-120f, &got);
+            test_assert_same("max", levels[l].name, expected.max, got.max, p.n_q);
+            test_assert_same("sum", levels[l].name, expected.sum, got.sum, p.n_q);
+            test_assert_same("out", levels[l].name, expected.out, got.out, p.n_q * p.v_dim);
         }
     }
 }
@@ -394,6 +434,7 @@ static double bench_ns(const moe_vector_kernels *k, const page *p, const uint8_t
                 .type = p->type,
                 .k = at,
                 .v = p->aliased ? at : at + MOE_KV_PAGE * p->k_row_bytes,
+                .next_k = arena + (i + 1) % n_pages * page_bytes,
                 .k_row_bytes = p->k_row_bytes,
                 .v_row_bytes = p->v_row_bytes,
                 .k_dim = p->k_dim,
@@ -443,7 +484,8 @@ static void bench_shape(const shape *s, moe_kv_type type, const char *type_name,
     printf("\n");
 }
 
-static int run_benches(void)
+/* only: the first characters of the shapes to measure. */
+static int run_benches(const char *only)
 {
     static const shape shapes[] = {
         {"1 x 64/64", 64, 64, 1, false},     {"1 x 128/128", 128, 128, 1, false},
@@ -463,7 +505,7 @@ static int run_benches(void)
            "over, far = %zu MiB of pages\n",
            MOE_KV_PAGE, ARENA_BYTES >> 20);
     for (uint32_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-        for (uint32_t t = 0; t < 5; t++)
+        for (uint32_t t = 0; t < 5 && strncmp(shapes[s].name, only, strlen(only)) == 0; t++)
             bench_shape(&shapes[s], types[t], type_names[t], arena, q);
     free(arena);
     return 0;
@@ -472,9 +514,10 @@ static int run_benches(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--bench") == 0)
-        return run_benches();
+        return run_benches(argc > 2 ? argv[2] : "");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_reference_bits),
+        cmocka_unit_test(f8_is_exact_at_its_edges),
         cmocka_unit_test(gathered_rows_equal_a_page_in_order),
         cmocka_unit_test(queries_do_not_depend_on_their_neighbours),
         cmocka_unit_test(pages_merge_into_softmax_attention),
