@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from serving import SMALL, Server
+from serving import Server
 
 command, model = sys.argv[1:3]
 folder = tempfile.mkdtemp(prefix="moe-cache-dir-")
@@ -66,7 +66,7 @@ def served(*options, **how):
 
 
 STORY = "The cat and the dog went out, and the day was good. Anna had a red ball. "
-N_STORIES = 14 if SMALL else 40
+N_STORIES = 14
 SHARED = STORY * N_STORIES
 MOST = 10 * N_STORIES  # tokens of it that a server must find again, at least
 

@@ -92,9 +92,9 @@ def test_same_text(server, wanted):
 
 
 def test_neighbours(server, wanted, n_clients=3 if SMALL else 12):
-    """Several clients at a time get the same texts."""
+    """Several clients at a time get the same texts, each a half of them."""
     def client(first):
-        for i in range(len(wanted)):
+        for i in range(len(wanted) // 2):
             path, body, text = wanted[(first + i) % len(wanted)]
             if (first + i) % 2 == 0:
                 got = streamed_text(server.stream(path, body))
@@ -282,7 +282,7 @@ def test_leaving(server):
           after["requests_cancelled_total"] >= before["requests_cancelled_total"] + 8, after)
     check("idle sessions are few", after["sessions_idle"] <= 4, after)
     # One that does not read: others are answered, and its session ends by itself.
-    data = json.dumps(dict(long, stream=True)).encode()
+    data = json.dumps(dict(long, stream=True, max_tokens=500)).encode()
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -366,7 +366,7 @@ def test_start():
 def test_drain():
     """SIGTERM: an answer that has begun is finished, a new one is refused, the status is 0."""
     server = Server(command, model)
-    body = {"prompt": PROMPTS[1], "ignore_eos": True, "temperature": 0, "max_tokens": 1500}
+    body = {"prompt": PROMPTS[1], "ignore_eos": True, "temperature": 0, "max_tokens": 700}
     got = []
     thread = threading.Thread(target=lambda: got.append(server.post("/v1/completions", body)))
     thread.start()
@@ -381,7 +381,7 @@ def test_drain():
     kept.close()
     thread.join()
     check("the answer that had begun", got[0][0] == 200 and
-          got[0][1]["usage"]["completion_tokens"] == 1500, got[0][1].get("usage"))
+          got[0][1]["usage"]["completion_tokens"] == 700, got[0][1].get("usage"))
     check("exit status", server.wait() == 0, server.log)
 
 
