@@ -50,6 +50,14 @@ uint32_t moe_expert_cache_find(const moe_expert_cache *cache, uint32_t key);
 /* The key in a slot, or MOE_KEY_NONE. */
 uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
 
+/* Makes `above` the tier over `below`, a cache of the same model: an expert that both hold, and
+ * neither pins, is spare below. While there are spare experts, the victim below is the one that was
+ * used last above, since it will stay there longest; otherwise the policy nominates. Both caches
+ * must be new, and are destroyed together. False when memory is short. */
+bool moe_expert_cache_stack(moe_expert_cache *below, moe_expert_cache *above);
+/* Spare experts in the key's domain; 0 without a tier above. */
+uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key);
+
 /* A demand access. If the key is resident, counts a hit, tells the policy and returns the slot.
  * Otherwise counts a miss and assigns a free slot or a victim's; *evicted is the key that lost it,
  * or MOE_KEY_NONE. Returns MOE_SLOT_NONE, and counts and changes nothing, when every slot of the

@@ -35,6 +35,49 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
     return seen;
 }
 
+/* Puts a key on its domain's list of spare ones if it is spare, or takes it off if it is not.
+ * Called after each change of what that depends on. */
+static void note_spare(moe_expert_cache *cache, uint32_t key)
+{
+    if (cache == NULL || cache->above == NULL) {
+        return;
+    }
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
+    bool is = moe_cache_is_spare(cache, key);
+    if (is && !moe_key_list_contains(&cache->spare, key)) {
+        moe_key_list_push_front(&cache->spare, (uint32_t)(domain - cache->domains), key);
+        domain->n_spare++;
+    } else if (!is && moe_key_list_contains(&cache->spare, key)) {
+        moe_key_list_remove(&cache->spare, key);
+        domain->n_spare--;
+    }
+}
+
+/* The key's slot or pins have changed. */
+static void note_change(moe_expert_cache *cache, uint32_t key)
+{
+    note_spare(cache, key);
+    note_spare(cache->below, key);
+}
+
+bool moe_expert_cache_stack(moe_expert_cache *below, moe_expert_cache *above)
+{
+    MOE_ASSERT(below->n_keys == above->n_keys);
+    MOE_ASSERT(below->n_resident == 0 && above->n_resident == 0);
+    if (!moe_key_list_init(&below->spare, below->n_keys, below->n_domains)) {
+        return false;
+    }
+    below->above = above;
+    above->below = below;
+    return true;
+}
+
+uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key)
+{
+    const moe_cache_domain *domain = moe_cache_domain_of(cache, key);
+    return domain != NULL ? domain->n_spare : 0;
+}
+
 /* Takes the key out of its slot and puts the slot on its domain's free stack. */
 static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key)
 {
@@ -50,6 +93,7 @@ static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint3
     cache->prefetched[key] = false;
     cache->n_changes++;
     cache->n_resident--;
+    note_change(cache, key);
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
@@ -65,9 +109,13 @@ static bool evictable(void *context, uint32_t seen_key)
     return moe_cache_domain_of(cache, (uint32_t)key) == domain;
 }
 
-/* Returns the policy's choice, or the first evictable slot if the policy breaks its contract. */
+/* Returns a spare expert; else the policy's choice, or the first evictable slot if the policy
+ * breaks its contract. */
 static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key)
 {
+    if (domain->n_spare > 0) {
+        return moe_key_list_first(&cache->spare, (uint32_t)(domain - cache->domains));
+    }
     uint32_t seen =
         cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
     if (seen != MOE_KEY_NONE && evictable(domain, seen)) {
@@ -111,6 +159,7 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
     cache->key_of_slot[slot] = key;
     cache->n_changes++;
     cache->n_resident++;
+    note_change(cache, key);
     moe_policy_access seen = seen_access(domain, access);
     cache->policy->insert(domain->state, key - domain->first_key, &seen);
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
@@ -178,6 +227,7 @@ void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key)
     MOE_ASSERT(domain != NULL && cache->slot_of_key[key] != MOE_SLOT_NONE);
     MOE_ASSERT(cache->pins[key] < UINT32_MAX);
     domain->n_pinned += cache->pins[key]++ == 0;
+    note_change(cache, key);
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
@@ -186,6 +236,7 @@ void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key)
     moe_cache_domain *domain = moe_cache_domain_of(cache, key);
     MOE_ASSERT(domain != NULL && cache->pins[key] > 0 && domain->n_pinned > 0);
     domain->n_pinned -= --cache->pins[key] == 0;
+    note_change(cache, key);
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 

@@ -233,6 +233,7 @@ void moe_expert_cache_destroy(moe_expert_cache **cache_ptr)
             cache->policy->destroy(cache->domains[d].state);
         }
     }
+    moe_key_list_release(&cache->spare);
     free(cache->domains);
     free(cache->domain_of_layer);
     free(cache->slot_of_key);

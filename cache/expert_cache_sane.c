@@ -81,6 +81,25 @@ static bool domain_is_sane(const moe_expert_cache *cache, uint32_t d)
            moe_cache_domain_counts_are_sane(cache, domain) && slots_are_sane(cache, domain);
 }
 
+/* Checks the links to the tiers beside it, and that the lists of spare experts have those and no
+ * others. */
+static bool stack_is_sane(const moe_expert_cache *cache)
+{
+    uint64_t n_spare = 0;
+    for (uint32_t key = 0; key < cache->n_keys && cache->above != NULL; key++) {
+        bool is = moe_cache_is_spare(cache, key);
+        if (moe_key_list_contains(&cache->spare, key) != is) {
+            return false;
+        }
+        n_spare += is;
+    }
+    for (uint32_t d = 0; d < cache->n_domains; d++) {
+        n_spare -= cache->domains[d].n_spare;
+    }
+    return n_spare == 0 && (cache->above == NULL || cache->above->below == cache) &&
+           (cache->below == NULL || cache->below->above == cache);
+}
+
 /* Checks the keys' slots, and the counts over all keys. */
 static bool keys_are_sane(const moe_expert_cache *cache)
 {
@@ -138,5 +157,5 @@ bool moe_expert_cache_is_sane(const moe_expert_cache *cache)
             return false;
         }
     }
-    return keys_are_sane(cache) && slots_without_domain_are_sane(cache);
+    return keys_are_sane(cache) && stack_is_sane(cache) && slots_without_domain_are_sane(cache);
 }

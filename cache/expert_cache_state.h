@@ -18,6 +18,7 @@
 #include <stddef.h>
 
 #include "cache/expert_cache.h"
+#include "cache/key_list.h"
 
 #define MOE_DOMAIN_NONE UINT32_MAX
 
@@ -33,6 +34,7 @@ typedef struct moe_cache_domain {
     uint32_t n_open;   /* slots that are not closed (moe_expert_cache_close()) */
     uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
     uint32_t n_pinned; /* keys with pins */
+    uint32_t n_spare;  /* keys of its list of spare ones */
 } moe_cache_domain;
 
 struct moe_expert_cache {
@@ -45,6 +47,9 @@ struct moe_expert_cache {
     uint32_t n_domains;
     moe_cache_domain *domains;
     uint32_t *domain_of_layer; /* [n_layer] or MOE_DOMAIN_NONE */
+    /* The tiers beside it, or NULL (moe_expert_cache_stack()). */
+    moe_expert_cache *above, *below;
+    moe_key_list spare; /* with a tier above: a list for each domain, the last used first */
     /* Changing. */
     uint32_t *slot_of_key;
     uint32_t *key_of_slot;
@@ -65,6 +70,14 @@ static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cach
     }
     uint32_t domain = cache->domain_of_layer[key / cache->n_expert];
     return domain == MOE_DOMAIN_NONE ? NULL : &cache->domains[domain];
+}
+
+/* Whether both tiers hold the key, and nothing pins it in either. A pinned one above may still be
+ * on its way there, from here. */
+static inline bool moe_cache_is_spare(const moe_expert_cache *cache, uint32_t key)
+{
+    return cache->slot_of_key[key] != MOE_SLOT_NONE && cache->pins[key] == 0 &&
+           cache->above->slot_of_key[key] != MOE_SLOT_NONE && cache->above->pins[key] == 0;
 }
 
 /* Whether a domain's counts are consistent: O(1), checked after every change.

@@ -57,6 +57,13 @@ void moe_key_list_remove(moe_key_list *lists, uint32_t key)
     lists->prev[key] = lists->next[key] = MOE_KEY_NONE;
 }
 
+uint32_t moe_key_list_first(const moe_key_list *lists, uint32_t list)
+{
+    MOE_ASSERT(list < lists->n_lists);
+    uint32_t key = lists->next[lists->n_keys + list];
+    return key < lists->n_keys ? key : MOE_KEY_NONE;
+}
+
 uint32_t moe_key_list_last(const moe_key_list *lists, uint32_t list)
 {
     MOE_ASSERT(list < lists->n_lists);

@@ -27,7 +27,8 @@ void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key);
 /* The key must be in a list. */
 void moe_key_list_remove(moe_key_list *lists, uint32_t key);
 
-/* The last key, or MOE_KEY_NONE when the list is empty. */
+/* The first and the last key, or MOE_KEY_NONE when the list is empty. */
+uint32_t moe_key_list_first(const moe_key_list *lists, uint32_t list);
 uint32_t moe_key_list_last(const moe_key_list *lists, uint32_t list);
 /* The neighbour towards the front; MOE_KEY_NONE when the key is the first. */
 uint32_t moe_key_list_before(const moe_key_list *lists, uint32_t key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Host memory that the link copies from.
+/* Host memory that the link copies from and to.
  *
  * Page-locking takes the driver about half a second for a GiB, and large requests at once fail
  * where the same memory in pieces is granted. Blocks are therefore mapped whole and page-locked in
@@ -79,20 +79,23 @@ static moe_cuda_host_block *find_block(moe_cuda_device *cuda, const void *memory
     return b;
 }
 
-void moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
+bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
 {
+    bool pinned = true;
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_host_block *block = find_block(cuda, memory, bytes);
     pthread_mutex_unlock(&cuda->lock);
     if (block == NULL || block->of_cuda || bytes == 0) {
-        return;
+        return block != NULL;
     }
     size_t at = (size_t)((const uint8_t *)memory - block->memory);
     for (size_t p = at / cuda->pin_bytes; p <= (at + bytes - 1) / cuda->pin_bytes; p++) {
         if (atomic_load(&block->pieces[p]) == MOE_CUDA_UNTOUCHED) {
             pin_piece(cuda, block, p);
         }
+        pinned &= atomic_load(&block->pieces[p]) == MOE_CUDA_PINNED;
     }
+    return pinned;
 }
 
 bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes)
@@ -104,7 +107,7 @@ bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t 
         return block != NULL;
     }
     if (!cuda->recording.under_way) { /* a stream that captures must not lock pages */
-        moe_cuda_pin(cuda, memory, bytes);
+        (void)moe_cuda_pin(cuda, memory, bytes);
     }
     size_t at = (size_t)((const uint8_t *)memory - block->memory);
     size_t piece = at / cuda->pin_bytes;
@@ -244,10 +247,10 @@ static cudaError_t send_unpinned(moe_cuda_device *cuda, uint8_t *dst, const uint
         if (code == cudaSuccess) {
             memcpy(ring->parts[part], src + at, n);
             code = cudaMemcpyAsync(dst + at, ring->parts[part], n, cudaMemcpyHostToDevice,
-                                   cuda->copies);
+                                   cuda->to_device.stream);
         }
         if (code == cudaSuccess) {
-            code = cudaEventRecord(ring->passed[part], cuda->copies);
+            code = cudaEventRecord(ring->passed[part], cuda->to_device.stream);
         }
         at += n;
     }
@@ -260,7 +263,8 @@ cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *ran
     const uint8_t *src = range->src;
     uint8_t *dst = range->dst;
     if (block == NULL || block->of_cuda) {
-        return cudaMemcpyAsync(dst, src, range->bytes, cudaMemcpyHostToDevice, cuda->copies);
+        return cudaMemcpyAsync(dst, src, range->bytes, cudaMemcpyHostToDevice,
+                               cuda->to_device.stream);
     }
     cudaError_t code = cudaSuccess;
     for (size_t at = 0; code == cudaSuccess && at < range->bytes;) {
@@ -269,10 +273,27 @@ cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *ran
         size_t n = (piece + 1) * cuda->pin_bytes - in_block;
         n = n < range->bytes - at ? n : range->bytes - at;
         if (atomic_load(&block->pieces[piece]) == MOE_CUDA_PINNED) {
-            code = cudaMemcpyAsync(dst + at, src + at, n, cudaMemcpyHostToDevice, cuda->copies);
+            code = cudaMemcpyAsync(dst + at, src + at, n, cudaMemcpyHostToDevice,
+                                   cuda->to_device.stream);
         } else {
             code = send_unpinned(cuda, dst + at, src + at, n);
         }
+        at += n;
+    }
+    return code;
+}
+
+cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *range)
+{
+    const moe_cuda_host_block *block = find_block(cuda, range->dst, range->bytes);
+    const uint8_t *src = range->src;
+    uint8_t *dst = range->dst;
+    cudaError_t code = cudaSuccess;
+    for (size_t at = 0; code == cudaSuccess && at < range->bytes;) {
+        size_t left = range->bytes - at;
+        size_t in_piece = cuda->pin_bytes - (size_t)(dst + at - block->memory) % cuda->pin_bytes;
+        size_t n = left < in_piece || block->of_cuda ? left : in_piece;
+        code = cudaMemcpyAsync(dst + at, src + at, n, cudaMemcpyDeviceToHost, cuda->to_host.stream);
         at += n;
     }
     return code;

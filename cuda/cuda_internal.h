@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the files of the CUDA device; no other file includes it.
  *
- * Arithmetic is queued on one stream, copies of the link on another. An operation's host arrays go
- * through a ring of page-locked memory (cuda_staging.c) and are read before the call returns.
- * Operations that return results to the host wait for the stream. */
+ * Arithmetic is queued on one stream, copies of the link on one for each direction. An operation's
+ * host arrays go through a ring of page-locked memory (cuda_staging.c) and are read before the call
+ * returns. Operations that return results to the host wait for the stream. */
 #ifndef MOE_CUDA_INTERNAL_H
 #define MOE_CUDA_INTERNAL_H
 
@@ -119,6 +119,20 @@ typedef struct moe_cuda_unpinned {
     uint32_t next;
 } moe_cuda_unpinned;
 
+/* One direction of the link: its stream, and the thread that waits for its copies. */
+typedef struct moe_cuda_queue {
+    struct moe_cuda_device *cuda;
+    cudaStream_t stream;
+    bool has_thread;
+    pthread_t thread;
+    cudaEvent_t ended[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
+    /* Under the device's lock. */
+    pthread_cond_t begun;
+    uint64_t n_begun;        /* copies */
+    uint64_t first_failed;   /* ticket; UINT64_MAX: none */
+    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
+} moe_cuda_queue;
+
 typedef struct moe_cuda_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -127,9 +141,9 @@ typedef struct moe_cuda_device {
     uint32_t n_multiprocessors;
     size_t pin_bytes; /* at most so much is page-locked at once */
     char name[192];
-    cudaStream_t stream; /* arithmetic */
-    cudaStream_t copies; /* the link */
-    moe_cuda_blas *blas; /* NULL: products are exact */
+    cudaStream_t stream;               /* arithmetic */
+    moe_cuda_queue to_device, to_host; /* the link */
+    moe_cuda_blas *blas;               /* NULL: products are exact */
 
     /* Used only by the thread that calls operations. */
     moe_cuda_ring ring;
@@ -159,22 +173,13 @@ typedef struct moe_cuda_device {
     moe_cuda_use uses[MOE_CUDA_USES]; /* call u at u % MOE_CUDA_USES */
     uint64_t n_uses;                  /* calls of experts() so far */
     uint64_t n_uses_done;             /* calls that the stream has certainly passed */
-    uint64_t n_begun;                 /* copies */
-    uint64_t first_failed;            /* ticket; UINT64_MAX: none */
     bool stop;
-    pthread_cond_t begun;
     pthread_cond_t done;
-    cudaEvent_t copied[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
-
-    bool has_thread;
-    pthread_t thread; /* the thread that waits for copies */
 
     /* Held during a notification, so that copy_notify() waits for it to end. */
     pthread_mutex_t notify_lock;
     moe_copy_notify_fn notify;
     void *notify_user;
-
-    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_cuda_device;
 
 static inline moe_cuda_device *moe_cuda_device_of(moe_device *device)
@@ -277,8 +282,8 @@ void moe_cuda_host_memory_close(moe_cuda_device *cuda);
 int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
 void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes);
 /* Page-locks these bytes where they lie in memory of host_alloc(), piece by piece, if nobody has
- * before. */
-void moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);
+ * before. True when all of them are locked. */
+bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);
 /* Whether a transfer may go straight to or from these bytes: they lie in one piece, which is
  * page-locked now if it was not before. */
 bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
@@ -287,6 +292,8 @@ bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 /* Queues the copy of a range on the link's stream, after moe_cuda_pin(). Under the lock. */
 cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *range);
+/* Queues the copy of a range to the host likewise, after moe_cuda_pin() has been true of it. */
+cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *range);
 
 /* ---- cuda_link.c ---- */
 

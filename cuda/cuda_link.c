@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The link: a queue of copies on a separate stream, from memory of cuda_host_memory.c.
+/* The link: a queue of copies for each direction, each on a stream of its own, from and to memory
+ * of cuda_host_memory.c.
  *
- *    copy_begin() -> [copies stream] -> event of the ticket -> waiting thread -> n_done, notify
+ *    copy_begin() -> [the queue's stream] -> event of the ticket -> its thread -> n_done, notify
  *
  * Copies run in parallel with the arithmetic, with one exception: the kernels of a queued experts()
- * call may still have to read the slot that a copy overwrites. Such calls are noted with an event
- * and the memory that they read, and a copy into that memory waits for the event on the device.
- * Calls that the stream has certainly passed (the host waits for it once a layer) are forgotten, so
- * a copy rarely has to wait. */
+ * call may still have to read the slot that a copy to the device overwrites. Such calls are noted
+ * with an event and the memory that they read, and a copy into that memory waits for the event on
+ * the device. Calls that the stream has certainly passed (the host waits for it once a layer) are
+ * forgotten, so a copy rarely has to wait. */
 #include <errno.h>
 #include <string.h>
 #include <stdlib.h>
@@ -97,64 +98,103 @@ static cudaError_t wait_for_uses(moe_cuda_device *cuda, const moe_copy_range *ra
         return cudaSuccess;
     }
     uint64_t awaited = use > first ? use - 1 : first;
-    return cudaStreamWaitEvent(cuda->copies, cuda->uses[awaited % MOE_CUDA_USES].done, 0);
+    return cudaStreamWaitEvent(cuda->to_device.stream, cuda->uses[awaited % MOE_CUDA_USES].done, 0);
 }
 
-/* ---- The queue ---- */
+/* ---- The queues ---- */
 
 /* Under the lock. */
-static cudaError_t queue_copy(moe_cuda_device *cuda, const moe_copy_range *ranges,
+static cudaError_t queue_copy(moe_cuda_queue *queue, const moe_copy_range *ranges,
                               uint32_t n_ranges)
 {
-    cudaError_t code = wait_for_uses(cuda, ranges, n_ranges);
+    moe_cuda_device *cuda = queue->cuda;
+    bool to_device = queue == &cuda->to_device;
+    cudaError_t code = to_device ? wait_for_uses(cuda, ranges, n_ranges) : cudaSuccess;
     for (uint32_t r = 0; code == cudaSuccess && r < n_ranges; r++) {
-        code = moe_cuda_send_range(cuda, &ranges[r]);
+        code = to_device ? moe_cuda_send_range(cuda, &ranges[r])
+                         : moe_cuda_receive_range(cuda, &ranges[r]);
     }
     if (code == cudaSuccess) {
-        code = cudaEventRecord(cuda->copied[cuda->n_begun % MOE_MAX_COPIES], cuda->copies);
+        code = cudaEventRecord(queue->ended[queue->n_begun % MOE_MAX_COPIES], queue->stream);
     }
     return code;
+}
+
+static int begin(moe_cuda_queue *queue, const moe_copy_range *ranges, uint32_t n_ranges,
+                 uint64_t *ticket, moe_error *err)
+{
+    moe_cuda_device *cuda = queue->cuda;
+    pthread_mutex_lock(&cuda->lock);
+    if (queue->n_begun - atomic_load(&queue->n_done) == MOE_MAX_COPIES) {
+        pthread_mutex_unlock(&cuda->lock);
+        return moe_fail(err, MOE_ERR_ARGUMENT, "more than %u copies under way", MOE_MAX_COPIES);
+    }
+    cudaError_t code = queue_copy(queue, ranges, n_ranges);
+    if (code == cudaSuccess) {
+        *ticket = queue->n_begun++;
+        pthread_cond_signal(&queue->begun);
+    }
+    pthread_mutex_unlock(&cuda->lock);
+    return moe_cuda_check(cuda, code, "cudaMemcpyAsync", "a copy over the link", err);
+}
+
+/* Makes the device current, and refuses too many ranges. */
+static int enter(moe_cuda_device *cuda, uint32_t n_ranges, moe_error *err)
+{
+    if (n_ranges > MOE_MAX_COPY_RANGES) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "a copy of %u ranges; at most %u travel together",
+                        n_ranges, MOE_MAX_COPY_RANGES);
+    }
+    return moe_cuda_enter(cuda, err);
 }
 
 static int link_copy_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                            uint64_t *ticket, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    if (n_ranges > MOE_MAX_COPY_RANGES) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "a copy of %u ranges; at most %u travel together",
-                        n_ranges, MOE_MAX_COPY_RANGES);
-    }
-    int status = moe_cuda_enter(cuda, err);
+    int status = enter(cuda, n_ranges, err);
     if (status != MOE_OK) {
         return status;
     }
     for (uint32_t r = 0; r < n_ranges; r++) {
-        moe_cuda_pin(cuda, ranges[r].src, ranges[r].bytes);
+        (void)moe_cuda_pin(cuda, ranges[r].src, ranges[r].bytes);
     }
-    pthread_mutex_lock(&cuda->lock);
-    if (cuda->n_begun - atomic_load(&cuda->n_done) == MOE_MAX_COPIES) {
-        pthread_mutex_unlock(&cuda->lock);
-        return moe_fail(err, MOE_ERR_ARGUMENT, "more than %u copies under way", MOE_MAX_COPIES);
+    return begin(&cuda->to_device, ranges, n_ranges, ticket, err);
+}
+
+/* A copy to memory that is not page-locked would hold up the caller until it is done. */
+static int link_save_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                           uint64_t *ticket, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    int status = enter(cuda, n_ranges, err);
+    for (uint32_t r = 0; r < n_ranges && status == MOE_OK; r++) {
+        if (!moe_cuda_pin(cuda, ranges[r].dst, ranges[r].bytes)) {
+            status = moe_fail(err, MOE_ERR_UNSUPPORTED, "the memory is not page-locked");
+        }
     }
-    cudaError_t code = queue_copy(cuda, ranges, n_ranges);
-    if (code == cudaSuccess) {
-        *ticket = cuda->n_begun++;
-        pthread_cond_signal(&cuda->begun);
+    return status != MOE_OK ? status : begin(&cuda->to_host, ranges, n_ranges, ticket, err);
+}
+
+static int state_of(moe_cuda_queue *queue, uint64_t ticket)
+{
+    if (ticket >= atomic_load(&queue->n_done)) {
+        return MOE_COPY_UNDER_WAY;
     }
-    pthread_mutex_unlock(&cuda->lock);
-    return moe_cuda_check(cuda, code, "cudaMemcpyAsync", "a copy over the link", err);
+    pthread_mutex_lock(&queue->cuda->lock);
+    bool failed = ticket >= queue->first_failed;
+    pthread_mutex_unlock(&queue->cuda->lock);
+    return failed ? MOE_ERR_DEVICE : MOE_OK;
 }
 
 static int link_copy_state(moe_device *device, uint64_t ticket)
 {
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    if (ticket >= atomic_load(&cuda->n_done)) {
-        return MOE_COPY_UNDER_WAY;
-    }
-    pthread_mutex_lock(&cuda->lock);
-    bool failed = ticket >= cuda->first_failed;
-    pthread_mutex_unlock(&cuda->lock);
-    return failed ? MOE_ERR_DEVICE : MOE_OK;
+    return state_of(&moe_cuda_device_of(device)->to_device, ticket);
+}
+
+static int link_save_state(moe_device *device, uint64_t ticket)
+{
+    return state_of(&moe_cuda_device_of(device)->to_host, ticket);
 }
 
 static int link_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
@@ -162,10 +202,10 @@ static int link_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     moe_error failure = {""};
     pthread_mutex_lock(&cuda->lock);
-    while (ticket >= atomic_load(&cuda->n_done)) {
+    while (ticket >= atomic_load(&cuda->to_device.n_done)) {
         pthread_cond_wait(&cuda->done, &cuda->lock);
     }
-    bool failed = ticket >= cuda->first_failed;
+    bool failed = ticket >= cuda->to_device.first_failed;
     if (failed) {
         failure = cuda->failure;
     }
@@ -192,32 +232,33 @@ static void tell(moe_cuda_device *cuda)
 }
 
 /* A failed copy counts as done too; whoever waits for it gets the error. */
-static void *link_main(void *arg)
+static void *queue_main(void *arg)
 {
-    moe_cuda_device *cuda = arg;
+    moe_cuda_queue *queue = arg;
+    moe_cuda_device *cuda = queue->cuda;
     cudaError_t set = cudaSetDevice(cuda->index);
     pthread_mutex_lock(&cuda->lock);
     for (;;) {
-        uint64_t ticket = atomic_load(&cuda->n_done);
-        if (ticket == cuda->n_begun) {
+        uint64_t ticket = atomic_load(&queue->n_done);
+        if (ticket == queue->n_begun) {
             if (cuda->stop) {
                 break;
             }
-            pthread_cond_wait(&cuda->begun, &cuda->lock);
+            pthread_cond_wait(&queue->begun, &cuda->lock);
             continue;
         }
         pthread_mutex_unlock(&cuda->lock);
         cudaError_t code =
-            set != cudaSuccess ? set : cudaEventSynchronize(cuda->copied[ticket % MOE_MAX_COPIES]);
+            set != cudaSuccess ? set : cudaEventSynchronize(queue->ended[ticket % MOE_MAX_COPIES]);
         if (code != cudaSuccess) {
             (void)moe_cuda_give_up(cuda, code, "cudaEventSynchronize", "a copy over the link",
                                    NULL);
         }
         pthread_mutex_lock(&cuda->lock);
-        if (code != cudaSuccess && ticket < cuda->first_failed) {
-            cuda->first_failed = ticket;
+        if (code != cudaSuccess && ticket < queue->first_failed) {
+            queue->first_failed = ticket;
         }
-        atomic_store(&cuda->n_done, ticket + 1);
+        atomic_store(&queue->n_done, ticket + 1);
         pthread_cond_broadcast(&cuda->done);
         pthread_mutex_unlock(&cuda->lock);
         tell(cuda);
@@ -227,41 +268,61 @@ static void *link_main(void *arg)
     return NULL;
 }
 
-int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err)
+static cudaError_t create_events(moe_cuda_device *cuda)
 {
     cudaError_t code = cudaSuccess;
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
     for (uint32_t i = 0; code == cudaSuccess && i < MOE_MAX_COPIES; i++) {
-        code = cudaEventCreateWithFlags(&cuda->copied[i],
-                                        cudaEventDisableTiming | cudaEventBlockingSync);
+        code = cudaEventCreateWithFlags(&cuda->to_device.ended[i], flags);
+        if (code == cudaSuccess) {
+            code = cudaEventCreateWithFlags(&cuda->to_host.ended[i], flags);
+        }
     }
     for (uint32_t i = 0; code == cudaSuccess && i < MOE_CUDA_USES; i++) {
         code = cudaEventCreateWithFlags(&cuda->uses[i].done, cudaEventDisableTiming);
     }
+    return code;
+}
+
+static int start_thread(moe_cuda_queue *queue, moe_error *err)
+{
+    int error = pthread_create(&queue->thread, NULL, queue_main, queue);
+    queue->has_thread = error == 0;
+    return error == 0 ? MOE_OK
+                      : moe_fail(err, MOE_ERR_MEMORY, "cannot start the link's thread: %s",
+                                 strerror(error));
+}
+
+int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err)
+{
+    cudaError_t code = create_events(cuda);
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaEventCreateWithFlags", "opening the link", err);
     }
-    int error = pthread_create(&cuda->thread, NULL, link_main, cuda);
-    if (error != 0) {
-        return moe_fail(err, MOE_ERR_MEMORY, "cannot start the link's thread: %s", strerror(error));
+    int status = start_thread(&cuda->to_device, err);
+    return status != MOE_OK ? status : start_thread(&cuda->to_host, err);
+}
+
+static void close_queue(moe_cuda_queue *queue)
+{
+    if (queue->has_thread) {
+        pthread_mutex_lock(&queue->cuda->lock);
+        queue->cuda->stop = true;
+        pthread_cond_signal(&queue->begun);
+        pthread_mutex_unlock(&queue->cuda->lock);
+        pthread_join(queue->thread, NULL);
     }
-    cuda->has_thread = true;
-    return MOE_OK;
+    for (uint32_t i = 0; i < MOE_MAX_COPIES; i++) {
+        if (queue->ended[i] != NULL) {
+            (void)cudaEventDestroy(queue->ended[i]);
+        }
+    }
 }
 
 void moe_cuda_link_close(moe_cuda_device *cuda)
 {
-    if (cuda->has_thread) {
-        pthread_mutex_lock(&cuda->lock);
-        cuda->stop = true;
-        pthread_cond_signal(&cuda->begun);
-        pthread_mutex_unlock(&cuda->lock);
-        pthread_join(cuda->thread, NULL);
-    }
-    for (uint32_t i = 0; i < MOE_MAX_COPIES; i++) {
-        if (cuda->copied[i] != NULL) {
-            (void)cudaEventDestroy(cuda->copied[i]);
-        }
-    }
+    close_queue(&cuda->to_device);
+    close_queue(&cuda->to_host);
     for (uint32_t i = 0; i < MOE_CUDA_USES; i++) {
         if (cuda->uses[i].done != NULL) {
             (void)cudaEventDestroy(cuda->uses[i].done);
@@ -279,5 +340,7 @@ const moe_link_ops moe_cuda_link_ops = {
     .copy_begin = link_copy_begin,
     .copy_state = link_copy_state,
     .copy_wait = link_copy_wait,
+    .save_begin = link_save_begin,
+    .save_state = link_save_state,
     .copy_notify = link_copy_notify,
 };

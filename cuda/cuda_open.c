@@ -114,11 +114,15 @@ static void device_close(moe_device *device)
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
     }
-    if (cuda->copies != NULL) {
-        (void)cudaStreamDestroy(cuda->copies);
+    if (cuda->to_device.stream != NULL) {
+        (void)cudaStreamDestroy(cuda->to_device.stream);
+    }
+    if (cuda->to_host.stream != NULL) {
+        (void)cudaStreamDestroy(cuda->to_host.stream);
     }
     (void)cudaGetLastError();
-    pthread_cond_destroy(&cuda->begun);
+    pthread_cond_destroy(&cuda->to_device.begun);
+    pthread_cond_destroy(&cuda->to_host.begun);
     pthread_cond_destroy(&cuda->done);
     pthread_mutex_destroy(&cuda->lock);
     pthread_mutex_destroy(&cuda->memory_lock);
@@ -167,33 +171,30 @@ static const moe_device_ops cuda_ops = {
     .greatest = moe_cuda_op_greatest,
 };
 
-/* Gives the link's copies the higher priority, because arithmetic waits for experts. */
+/* Two streams for the link: its directions do not disturb each other. Priorities have no effect on
+ * copies, so all streams have the same. */
 static int open_streams(moe_cuda_device *cuda, moe_error *err)
 {
-    int lowest = 0;
-    int highest = 0;
-    const char *call = "cudaDeviceGetStreamPriorityRange";
-    cudaError_t code = cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-    if (code == cudaSuccess) {
-        call = "cudaStreamCreateWithPriority";
-        code = cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, lowest);
+    cudaStream_t *const streams[] = {&cuda->stream, &cuda->to_device.stream, &cuda->to_host.stream};
+    cudaError_t code = cudaSuccess;
+    for (int i = 0; i < 3 && code == cudaSuccess; i++) {
+        code = cudaStreamCreateWithPriority(streams[i], cudaStreamNonBlocking, 0);
     }
-    if (code == cudaSuccess) {
-        code = cudaStreamCreateWithPriority(&cuda->copies, cudaStreamNonBlocking, highest);
-    }
-    return code == cudaSuccess ? MOE_OK : moe_cuda_translate(code, call, "opening the GPU", err);
+    return code == cudaSuccess
+               ? MOE_OK
+               : moe_cuda_translate(code, "cudaStreamCreateWithPriority", "opening the GPU", err);
 }
 
 /* Times one copy to the device by the device's clock, in milliseconds. */
 static cudaError_t time_copy(moe_cuda_device *cuda, const cudaEvent_t events[2], void *dst,
                              const void *src, size_t bytes, float *ms)
 {
-    cudaError_t code = cudaEventRecord(events[0], cuda->copies);
+    cudaError_t code = cudaEventRecord(events[0], cuda->to_device.stream);
     if (code == cudaSuccess) {
-        code = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->copies);
+        code = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->to_device.stream);
     }
     if (code == cudaSuccess) {
-        code = cudaEventRecord(events[1], cuda->copies);
+        code = cudaEventRecord(events[1], cuda->to_device.stream);
     }
     if (code == cudaSuccess) {
         code = cudaEventSynchronize(events[1]);
@@ -375,7 +376,8 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->index = (int)index;
     cuda->numa_node = info.numa_node;
     cuda->n_multiprocessors = info.n_multiprocessors;
-    cuda->first_failed = UINT64_MAX;
+    cuda->to_device.cuda = cuda->to_host.cuda = cuda;
+    cuda->to_device.first_failed = cuda->to_host.first_failed = UINT64_MAX;
     snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);
     cuda->base = (moe_device){.ops = &cuda_ops,
                               .name = cuda->name,
@@ -388,7 +390,8 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->memory_lock, NULL);
     pthread_mutex_init(&cuda->notify_lock, NULL);
-    pthread_cond_init(&cuda->begun, NULL);
+    pthread_cond_init(&cuda->to_device.begun, NULL);
+    pthread_cond_init(&cuda->to_host.begun, NULL);
     pthread_cond_init(&cuda->done, NULL);
     status = open_parts(cuda, info.memory_bytes, options->blas_prefill, err);
     if (status != MOE_OK) {

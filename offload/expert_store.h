@@ -4,7 +4,10 @@
  *
  * On a device with a link there are two tiers above the files: slots on the device, and the host
  * tier (host_tier.h), through which every expert passes. An expert in the host tier only needs the
- * link, or is computed on the host (host_split.h decides).
+ * link, or is computed on the host (host_split.h decides). The tiers are exclusive as far as they
+ * can be: host slots of experts that the device holds are the first to be given up, and an expert
+ * that leaves the device is copied back to a host slot (demoted) unless the host has it. So memory
+ * holds as many distinct experts as both tiers have slots.
  *
  * A layer's request is handled in batches: next() hands over experts whose bytes are there, first
  * the resident ones, then missing ones as they arrive, so that the caller computes while the disk
@@ -72,11 +75,15 @@ typedef struct moe_expert_store_stats {
     uint64_t hits, misses, evictions; /* of the device's slots */
     uint64_t host_hits, host_misses;  /* of the misses: in host memory; on disk */
     uint64_t host_computed;           /* of the host hits: computed on the host, not moved */
+    /* Experts that left the device's slots and were copied to host slots; begun, and lost; and the
+     * host hits on those. */
+    uint64_t demoted, demotions_lost, demoted_hits;
+    uint64_t bytes_demoted;
     uint64_t prefetches, prefetches_used, prefetches_wasted, prefetches_cancelled;
     uint64_t bytes_demand;    /* expert bytes moved to the device on demand */
     uint64_t bytes_prefetch;  /* ... ahead of need */
     uint64_t bytes_foresight; /* ... because a draft foresaw the need */
-    uint64_t bytes_link;      /* the sum of these, if the device has a link */
+    uint64_t bytes_link;      /* the sum of these, if the device has a link: host to device */
     uint64_t bytes_disk_demand, bytes_disk_prefetch; /* expert bytes read, by cause; */
     uint64_t bytes_disk_foresight;
     /* Bytes that verifications (request.verifies) needed and that were not resident when their

@@ -76,10 +76,10 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         MOE_ASSERT(slot != MOE_SLOT_NONE && !store->is_kept[key]); /* check_kept_fit() */
         moe_expert_cache_pin(store->cache, key);
         store->is_kept[key] = true;
-        if (!moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND)) {
+        if (!moe_store_submit(store, key, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND)) {
             /* The host tier is smaller; requests under way free its slots. */
             status = await_kept(store, i, err);
-            (void)moe_store_submit(store, key, slot, &access, MOE_CAUSE_DEMAND);
+            (void)moe_store_submit(store, key, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND);
         }
     }
     status = status != MOE_OK ? status : await_kept(store, o->n_kept, err);

@@ -156,7 +156,7 @@ static uint32_t access_wave(moe_expert_store *store)
 
 static bool submit_demand(moe_expert_store *store, const moe_layer_access *access)
 {
-    return moe_store_submit(store, store->keys[access->position], access->slot,
+    return moe_store_submit(store, store->keys[access->position], access->slot, access->evicted,
                             &store->accesses[access->position], MOE_CAUSE_DEMAND);
 }
 
@@ -220,13 +220,13 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     count_verified(store);
     store->wave_ns = moe_now_ns();
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        const moe_layer_access *access = &store->wave[i];
+        moe_layer_access *access = &store->wave[i];
         store->delivered[i] = false;
         if (access->hit) {
             adopt_prefetch(store, access);
             moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
         } else {
-            moe_mover_reset(store->mover, access->slot);
+            access->evicted = moe_store_clear_slot(store, access->slot, access->evicted);
             (void)submit_demand(store, access); /* or submit_postponed() does, once a host slot is
                                                  * free */
         }

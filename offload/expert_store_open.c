@@ -138,14 +138,18 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     store->waiting = moe_calloc(n, sizeof *store->waiting);
     store->prefetching = moe_calloc(store->arena.n_slots, sizeof *store->prefetching);
     store->in_flight = moe_calloc(store->arena.n_slots, sizeof *store->in_flight);
+    store->saved_key = moe_calloc(store->arena.n_slots, sizeof *store->saved_key);
     store->host_positions = moe_calloc(n, sizeof *store->host_positions);
     store->host_rows = moe_calloc(n, sizeof *store->host_rows);
     store->host_keys = moe_calloc(n, sizeof *store->host_keys);
-    if (store->in_flight == NULL || store->host_positions == NULL || store->host_rows == NULL ||
-        store->host_keys == NULL || store->keys == NULL || store->accesses == NULL ||
-        store->handled == NULL || store->wave == NULL || store->delivered == NULL ||
-        store->waiting == NULL || store->prefetching == NULL) {
+    if (store->in_flight == NULL || store->saved_key == NULL || store->host_positions == NULL ||
+        store->host_rows == NULL || store->host_keys == NULL || store->keys == NULL ||
+        store->accesses == NULL || store->handled == NULL || store->wave == NULL ||
+        store->delivered == NULL || store->waiting == NULL || store->prefetching == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
+        store->saved_key[slot] = MOE_KEY_NONE;
     }
     return MOE_OK;
 }
@@ -187,6 +191,10 @@ static int open_parts(moe_expert_store *store, moe_error *err)
     if (status != MOE_OK) {
         moe_range_reader_close(&reader);
         return status;
+    }
+    if (linked && !moe_expert_cache_stack(moe_host_tier_cache(store->host), store->cache)) {
+        moe_range_reader_close(&reader);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
     }
     store->ram =
         linked ? (moe_slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)}
@@ -248,6 +256,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     moe_slot_arena_free(&store->arena);
     moe_host_tier_close(&store->host);
     free(store->in_flight);
+    free(store->saved_key);
     moe_store_free_draft(store);
     free(store->host_positions);
     free(store->host_rows);
@@ -281,6 +290,10 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
         .host_computed = store->n_host_computed,
         .host_hits = host.hits,
         .host_misses = host.misses,
+        .demoted = moves.n_saves,
+        .demotions_lost = moves.n_saves_lost,
+        .demoted_hits = host.hits_saved,
+        .bytes_demoted = moves.bytes_saved,
         .evictions = cache.evictions,
         .prefetches = cache.prefetch_inserts - store->n_refused,
         .prefetches_used = cache.prefetch_used,

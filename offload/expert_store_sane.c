@@ -83,13 +83,27 @@ static bool pins_are_sane(const moe_expert_store *store, uint32_t key)
                                  : store->cache->pins[key] == n;
 }
 
+/* An expert that is being saved has a pinned host slot. */
+static bool saved_key_is_sane(const moe_expert_store *store, uint32_t slot)
+{
+    return store->in_flight[slot] && store->saved_key[slot] < store->cache->n_keys &&
+           moe_expert_cache_find(moe_host_tier_cache(store->host), store->saved_key[slot]) !=
+               MOE_SLOT_NONE &&
+           moe_host_tier_cache(store->host)->pins[store->saved_key[slot]] > 0;
+}
+
 static bool slots_are_sane(const moe_expert_store *store)
 {
+    uint32_t n_saving = 0;
     for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
         uint32_t key = moe_expert_cache_key_of(store->cache, slot);
         moe_slot_state state = moe_mover_state(store->mover, slot);
         if (key == MOE_KEY_NONE ? state != MOE_SLOT_ABSENT
                                 : is_under_way(state) && store->cache->pins[key] == 0) {
+            return false;
+        }
+        n_saving += store->saved_key[slot] != MOE_KEY_NONE;
+        if (store->saved_key[slot] != MOE_KEY_NONE && !saved_key_is_sane(store, slot)) {
             return false;
         }
         if (store->in_flight[slot] && (store->host == NULL || key == MOE_KEY_NONE)) {
@@ -99,7 +113,7 @@ static bool slots_are_sane(const moe_expert_store *store)
             return false;
         }
     }
-    return true;
+    return n_saving == store->n_saving;
 }
 
 /* Runs of closed slots in the arena, cut into parts of which at least one is used. */

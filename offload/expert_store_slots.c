@@ -5,6 +5,10 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
+/* At most this part of a size class's host slots is being filled from the device at once; reads
+ * need the rest. */
+#define SAVING_DIVISOR 4
+
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view)
 {
@@ -26,7 +30,38 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
     }
 }
 
-bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
+uint32_t moe_store_clear_slot(moe_expert_store *store, uint32_t slot, uint32_t evicted)
+{
+    bool there = moe_mover_state(store->mover, slot) == MOE_SLOT_READY;
+    moe_mover_reset(store->mover, slot);
+    return there ? evicted : MOE_KEY_NONE;
+}
+
+/* Has the move save the expert that the slot holds to host memory, if there is a place for it. The
+ * two tiers then hold one copy of each expert: the host's slots go to experts that the device has
+ * lost, and first those that it holds as well are given up (moe_expert_cache_stack()). While the
+ * request reads from the disk its save costs nothing; if its bytes are there, it waits for a copy
+ * over the link, which has to pay. */
+static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicted,
+                         const moe_policy_access *access, moe_move *move)
+{
+    const moe_tensor_map *map = store->options.map;
+    uint32_t layer = evicted / map->n_expert;
+    moe_policy_access saved = {.pass = access->pass, .layer = layer};
+    store->saved_key[slot] = MOE_KEY_NONE;
+    if (evicted == MOE_KEY_NONE || store->options.keep_nothing ||
+        moe_expert_cache_find(store->cache, evicted) != MOE_SLOT_NONE ||
+        store->n_saving >= moe_host_tier_slots_of(store->host, layer) / SAVING_DIVISOR ||
+        (move->in_memory && !moe_host_tier_save_pays(store->host)) ||
+        !moe_host_tier_take_saved(store->host, evicted, &saved, move->save.buffers)) {
+        return;
+    }
+    move->save.expert = &map->layers[layer].experts[evicted % map->n_expert];
+    store->saved_key[slot] = evicted;
+    store->n_saving++;
+}
+
+bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot, uint32_t evicted,
                       const moe_policy_access *access, moe_move_cause cause)
 {
     MOE_ASSERT(moe_expert_cache_find(store->cache, key) == slot && !store->in_flight[slot]);
@@ -38,6 +73,9 @@ bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
         return false;
     }
     store->in_flight[slot] = store->host != NULL;
+    if (store->host != NULL) {
+        save_evicted(store, slot, evicted, access, &move);
+    }
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         uint8_t *buffer = moe_slot_arena_buffer(&store->arena, slot, p);
         if (store->host != NULL) {
@@ -67,6 +105,13 @@ void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
     MOE_ASSERT(moe_mover_state(store->mover, slot) == MOE_SLOT_ABSENT ||
                moe_store_is_settled(moe_mover_state(store->mover, slot)));
     moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
+    if (store->saved_key[slot] != MOE_KEY_NONE) {
+        MOE_ASSERT(store->n_saving > 0);
+        moe_host_tier_settle_saved(store->host, store->saved_key[slot],
+                                   moe_mover_has_saved(store->mover, slot));
+        store->saved_key[slot] = MOE_KEY_NONE;
+        store->n_saving--;
+    }
 }
 
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
@@ -198,8 +243,8 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
     if (slot == MOE_SLOT_NONE) {
         return false;
     }
-    moe_mover_reset(store->mover, slot);
-    if (!moe_store_submit(store, key, slot, access, cause)) {
+    evicted = moe_store_clear_slot(store, slot, evicted);
+    if (!moe_store_submit(store, key, slot, evicted, access, cause)) {
         store->n_refused++;
         moe_expert_cache_drop(store->cache, key);
         return false;

@@ -55,6 +55,10 @@ struct moe_expert_store {
     uint64_t wave_ns; /* when it was requested */
     bool *is_kept;    /* [n_layer * n_expert] pinned from pass to pass */
     bool *in_flight;  /* [n_slots]: requests that hold a host slot, on a device with a link */
+    /* [n_slots] the expert that a request saves from the device before it takes the slot; it holds
+     * a host slot, too. MOE_KEY_NONE: none. */
+    uint32_t *saved_key;
+    uint32_t n_saving; /* slots of those */
 
     /* Experts of the layer that the host computes. */
     moe_host_split split;
@@ -103,9 +107,13 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
                          moe_expert_view *view);
 /* Whether a key's bytes are on the device; *slot: where, or MOE_SLOT_NONE. */
 bool moe_store_is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot);
+/* What a slot held until a key was given it: evicted, if its bytes are there, else MOE_KEY_NONE.
+ * Makes the slot ABSENT. */
+uint32_t moe_store_clear_slot(moe_expert_store *store, uint32_t slot, uint32_t evicted);
 /* Requests the move of a key into its slot. False, without a request, when that needs a slot of the
- * host tier and all of those are in use. */
-bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot,
+ * host tier and all of those are in use. evicted: the expert whose bytes the slot has, which goes
+ * to host memory first if there is a place for it; or MOE_KEY_NONE. */
+bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot, uint32_t evicted,
                       const moe_policy_access *access, moe_move_cause cause);
 /* Releases the host slot of a request that has settled or was cancelled. Call once for each; a call
  * for another slot does nothing. */

@@ -7,8 +7,16 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
+/* A read from the disk takes at least as long as so many copies over the link. */
+#define COPIES_PER_READ 4u
+/* So many saves are not judged yet; from twice as many on the past fades. */
+#define FIRST_SAVES 64u
+/* While saves do not pay, one in this many is done all the same, to see whether that changes. */
+#define TRY_EVERY 16u
+
 typedef struct host_slot {
     bool complete;
+    bool saved;                            /* the bytes came from the device */
     const uint8_t *data[MOE_EXPERT_PARTS]; /* where the parts begin in their buffers */
 } host_slot;
 
@@ -16,6 +24,10 @@ struct moe_host_tier {
     moe_slot_arena arena;
     moe_expert_cache *cache;
     host_slot *slots;
+    uint64_t hits_saved; /* hits on slots that were saved */
+    /* What saves have been worth, fading: how many there were, and the hits on them. */
+    uint32_t n_recent_saves, n_recent_hits;
+    uint32_t n_doubted; /* saves asked for while they did not pay */
 };
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_error *err)
@@ -83,16 +95,30 @@ static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_ac
     return *present ? slot : moe_expert_cache_prefetch(tier->cache, key, access, &evicted);
 }
 
+static void note_hit(moe_host_tier *tier, uint32_t slot)
+{
+    tier->hits_saved += tier->slots[slot].saved;
+    tier->n_recent_hits += tier->slots[slot].saved;
+}
+
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                         bool prefetch, moe_move *move)
 {
     bool present;
-    uint32_t slot = find_slot(tier, key, access, prefetch, &present);
+    uint32_t slot = moe_expert_cache_find(tier->cache, key);
+    if (slot != MOE_SLOT_NONE && !tier->slots[slot].complete) {
+        return false;
+    }
+    slot = find_slot(tier, key, access, prefetch, &present);
     if (slot == MOE_SLOT_NONE) {
         return false;
     }
     moe_expert_cache_pin(tier->cache, key);
     tier->slots[slot].complete &= present;
+    tier->slots[slot].saved &= present;
+    if (!prefetch) {
+        note_hit(tier, slot);
+    }
     move->in_memory = tier->slots[slot].complete;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         MOE_ASSERT(!move->in_memory || tier->slots[slot].data[p] != NULL);
@@ -118,6 +144,45 @@ void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
     }
 }
 
+bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
+                              uint8_t *buffers[MOE_EXPERT_PARTS])
+{
+    uint32_t evicted;
+    uint32_t slot = moe_expert_cache_prefetch(tier->cache, key, access, &evicted);
+    if (slot == MOE_SLOT_NONE) {
+        return false;
+    }
+    moe_expert_cache_pin(tier->cache, key);
+    tier->slots[slot].complete = false;
+    tier->slots[slot].saved = true;
+    if (++tier->n_recent_saves == 2 * FIRST_SAVES) {
+        tier->n_recent_saves /= 2;
+        tier->n_recent_hits /= 2;
+    }
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        buffers[p] = moe_slot_arena_buffer(&tier->arena, slot, p);
+    }
+    return true;
+}
+
+/* Each hit on a saved expert spares a read. Counted, not timed, so that runs repeat themselves. */
+bool moe_host_tier_save_pays(moe_host_tier *tier)
+{
+    return tier->n_recent_saves < FIRST_SAVES ||
+           tier->n_recent_hits * COPIES_PER_READ >= tier->n_recent_saves ||
+           tier->n_doubted++ % TRY_EVERY == 0;
+}
+
+void moe_host_tier_settle_saved(moe_host_tier *tier, uint32_t key, bool complete)
+{
+    const uint8_t *data[MOE_EXPERT_PARTS] = {NULL};
+    uint32_t slot = moe_expert_cache_find(tier->cache, key);
+    for (int p = 0; p < MOE_EXPERT_PARTS && complete; p++) {
+        data[p] = moe_slot_arena_buffer(&tier->arena, slot, p);
+    }
+    moe_host_tier_settle(tier, key, data);
+}
+
 bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key)
 {
     uint32_t slot = moe_expert_cache_find(tier->cache, key);
@@ -129,7 +194,8 @@ void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_acce
     MOE_ASSERT(moe_host_tier_has(tier, key));
     bool hit;
     uint32_t evicted;
-    (void)moe_expert_cache_access(tier->cache, key, access, &hit, &evicted);
+    uint32_t slot = moe_expert_cache_access(tier->cache, key, access, &hit, &evicted);
+    note_hit(tier, slot);
     moe_expert_cache_pin(tier->cache, key);
 }
 
@@ -178,6 +244,7 @@ void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *sta
     moe_expert_cache_get_stats(tier->cache, &cache);
     *stats = (moe_host_tier_stats){.hits = cache.hits,
                                    .misses = cache.misses,
+                                   .hits_saved = tier->hits_saved,
                                    .policy_faults = cache.policy_faults,
                                    .n_slots = tier->arena.n_slots,
                                    .slot_bytes_total = tier->arena.bytes,

@@ -26,6 +26,7 @@ typedef struct moe_host_tier_options {
 
 typedef struct moe_host_tier_stats {
     uint64_t hits, misses; /* experts that the device requested: in host memory; read from disk */
+    uint64_t hits_saved;   /* of the hits: saved from the device since they were last read */
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t policy_faults;
 } moe_host_tier_stats;
@@ -36,13 +37,23 @@ void moe_host_tier_close(moe_host_tier **tier);
 void moe_host_tier_leave(moe_host_tier *tier);
 
 /* Pins the expert and sets in *move where its bytes are, or where to read them to. False when every
- * slot is pinned. A prefetch does not count as an access for the policy, unless it inserts. */
+ * slot is pinned, or while the expert's bytes are being saved. A prefetch does not count as an
+ * access for the policy, unless it inserts. */
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                         bool prefetch, moe_move *move);
 /* Ends what take() was for, completed or cancelled. data: where the parts are; NULL entries when
  * they were not read. */
 void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
                           const uint8_t *const data[MOE_EXPERT_PARTS]);
+
+/* Pins a slot for an expert that is about to leave the device, and sets in buffers where its bytes
+ * are to go. False when it is in host memory or no slot is to be had. Ends with settle_saved();
+ * complete: its bytes are there. */
+bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
+                              uint8_t *buffers[MOE_EXPERT_PARTS]);
+/* Whether a save is worth the time of one copy over the link. */
+bool moe_host_tier_save_pays(moe_host_tier *tier);
+void moe_host_tier_settle_saved(moe_host_tier *tier, uint32_t key, bool complete);
 
 /* True when the expert is complete in host memory. */
 bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key);

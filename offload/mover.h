@@ -19,7 +19,9 @@
  *
  * A mover without a device ends with the bytes in host memory. With a device there is a second
  * stage, which copies the bytes from host memory over the device's link. Both stages run at the
- * same time.
+ * same time. A request may name an expert that still lies in the device's slot: its bytes are first
+ * saved to host memory, over the link's other direction, while the request waits and is read. Only
+ * then is the slot overwritten. A save that fails is a lost copy and nothing else.
  *
  * Each stage has a queue for each cause: demand before verification before prefetch. A queued
  * request can be cancelled, or raised to a more urgent cause (duplicates merge that way). The mover
@@ -52,6 +54,12 @@ typedef enum moe_slot_state {
     MOE_SLOT_FAILED
 } moe_slot_state;
 
+/* An expert that lies in the device_buffers of a move, and is to be kept in host memory. */
+typedef struct moe_save {
+    const moe_expert_ref *expert;       /* NULL: none */
+    uint8_t *buffers[MOE_EXPERT_PARTS]; /* host memory; its own until the request has settled */
+} moe_save;
+
 typedef struct moe_move {
     const moe_expert_ref *expert;
     /* Host memory to read into, each buffer long enough for its part's aligned superset; or, when
@@ -59,6 +67,7 @@ typedef struct moe_move {
     bool in_memory;
     uint8_t *buffers[MOE_EXPERT_PARTS];
     uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
+    moe_save save;                             /* of a mover with a device */
     const uint64_t *checksums;                 /* XXH3 of each part, or NULL */
     moe_move_cause cause;
 } moe_move;
@@ -75,7 +84,9 @@ typedef struct moe_mover_stats {
     uint64_t n_moves[MOE_CAUSE_COUNT]; /* completed, by the cause they had when they were taken */
     uint64_t bytes[MOE_CAUSE_COUNT];   /* expert bytes of those */
     uint64_t bytes_disk[MOE_CAUSE_COUNT]; /* expert bytes read from the files */
-    uint64_t bytes_link;                  /* expert bytes copied over the link */
+    uint64_t bytes_link;                  /* expert bytes copied to the device */
+    uint64_t n_saves, bytes_saved;        /* experts copied back to host memory */
+    uint64_t n_saves_lost;                /* asked for, and failed or given up */
     uint64_t bytes_read;  /* from the disk, aligned supersets and retries included */
     uint64_t n_cancelled; /* demands count only if their pass was given up */
     uint64_t n_failed;
@@ -98,7 +109,7 @@ void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
 /* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. */
 void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
 /* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise false.
- */
+ * Also false while the request's save is being copied. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
 /* How many requests have become READY or FAILED; counted after the state changes. */
@@ -107,6 +118,8 @@ uint64_t moe_mover_n_finished(const moe_mover *mover);
 const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 /* Where part p is in host memory, for a request that has settled; NULL when it was not read. */
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
+/* Whether the request's save is complete, for a request that has settled or was cancelled. */
+bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot);
 /* Says that the pages of [memory, memory + bytes), in the arena that the reader was given, go back
  * to the system (away) or will be used again. Nothing may be queued or under way. False: the kernel
  * still holds them. */

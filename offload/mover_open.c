@@ -61,6 +61,7 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
         mover->queues[i / MOE_CAUSE_COUNT][i % MOE_CAUSE_COUNT] =
             (moe_mover_queue){MOE_MOVER_NONE, MOE_MOVER_NONE};
     }
+    mover->saves = (moe_mover_queue){MOE_MOVER_NONE, MOE_MOVER_NONE};
     mover->io_timeout_ns =
         options->io_timeout_ns != 0 ? options->io_timeout_ns : DEFAULT_IO_TIMEOUT_NS;
     pthread_mutex_init(&mover->lock, NULL);

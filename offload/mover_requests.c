@@ -56,6 +56,46 @@ void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage)
     }
 }
 
+void moe_mover_enqueue_save(moe_mover *mover, uint32_t index)
+{
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(mover->slots[index].save_state == MOE_SAVE_NONE);
+    mover->slots[index].save_state = MOE_SAVE_WAITING;
+    mover->slots[index].next_save = NONE;
+    if (mover->saves.last != NONE) {
+        mover->slots[mover->saves.last].next_save = index;
+    } else {
+        mover->saves.first = index;
+    }
+    mover->saves.last = index;
+}
+
+void moe_mover_leave_saves(moe_mover *mover, uint32_t index)
+{
+    MOE_ASSERT(moe_mover_is_locked(mover));
+    MOE_ASSERT(mover->slots[index].save_state == MOE_SAVE_WAITING);
+    uint32_t before = NONE;
+    for (uint32_t i = mover->saves.first; i != index; i = mover->slots[i].next_save) {
+        before = i;
+    }
+    uint32_t next = mover->slots[index].next_save;
+    if (before != NONE) {
+        mover->slots[before].next_save = next;
+    } else {
+        mover->saves.first = next;
+    }
+    mover->saves.last = mover->saves.last == index ? before : mover->saves.last;
+}
+
+void moe_mover_give_up_save(moe_mover *mover, uint32_t index)
+{
+    if (mover->slots[index].save_state == MOE_SAVE_WAITING) {
+        moe_mover_leave_saves(mover, index);
+        mover->slots[index].save_state = MOE_SAVE_LOST;
+        mover->stats.n_saves_lost++;
+    }
+}
+
 void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot)
 {
     MOE_ASSERT(moe_mover_is_locked(mover));
@@ -93,6 +133,7 @@ void moe_mover_finish(moe_mover *mover, uint32_t index)
     uint64_t bytes = moe_expert_ref_bytes(slot->move.expert);
     MOE_ASSERT(slot->status != MOE_OK || slot->in_memory);
     pthread_mutex_lock(&mover->lock);
+    MOE_ASSERT(!moe_mover_is_saving(slot));
     if (slot->status == MOE_OK) {
         mover->stats.n_moves[slot->move.cause]++;
         mover->stats.bytes[slot->move.cause] += bytes;
@@ -156,6 +197,8 @@ void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
     slot->move = *move;
     slot->status = MOE_OK;
     slot->in_memory = move->in_memory;
+    slot->awaits_save = false;
+    slot->save_state = MOE_SAVE_NONE;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         MOE_ASSERT(move->buffers[p] != NULL);
         MOE_ASSERT(mover->device == NULL || move->device_buffers[p] != NULL);
@@ -164,6 +207,10 @@ void moe_mover_submit(moe_mover *mover, uint32_t index, const moe_move *move)
     moe_mover_set_state(slot, move->in_memory ? MOE_SLOT_STAGED : MOE_SLOT_QUEUED);
     moe_mover_enqueue(mover, index, move->in_memory ? MOE_STAGE_COPY : MOE_STAGE_READ);
     moe_mover_count_urgent(mover, slot);
+    if (move->save.expert != NULL) {
+        MOE_ASSERT(mover->device != NULL);
+        moe_mover_enqueue_save(mover, index);
+    }
     pthread_mutex_unlock(&mover->lock);
     moe_mover_wake(mover);
 }
@@ -204,8 +251,10 @@ bool moe_mover_cancel(moe_mover *mover, uint32_t index)
 {
     moe_mover_stage stage;
     pthread_mutex_lock(&mover->lock);
-    bool cancelled = take_out(mover, index, &stage);
+    bool cancelled =
+        mover->slots[index].save_state != MOE_SAVE_UNDER_WAY && take_out(mover, index, &stage);
     if (cancelled) {
+        moe_mover_give_up_save(mover, index);
         moe_mover_set_state(&mover->slots[index], MOE_SLOT_ABSENT);
         mover->stats.n_cancelled += mover->slots[index].move.cause != MOE_CAUSE_DEMAND;
     }
@@ -237,6 +286,12 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
     MOE_ASSERT(slot < mover->n_slots && part >= 0 && part < MOE_EXPERT_PARTS);
     const moe_mover_slot *s = &mover->slots[slot];
     return s->in_memory ? s->data[part] : NULL;
+}
+
+bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot)
+{
+    MOE_ASSERT(slot < mover->n_slots && !moe_mover_is_saving(&mover->slots[slot]));
+    return mover->slots[slot].save_state == MOE_SAVE_DONE;
 }
 
 void moe_mover_reset(moe_mover *mover, uint32_t slot)
@@ -287,7 +342,8 @@ void moe_mover_describe(const moe_mover *mover, char *out, size_t size)
 static bool is_under_way(const moe_mover *mover, uint32_t slot)
 {
     moe_slot_state state = moe_mover_get_state(&mover->slots[slot]);
-    return state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
+    return state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING ||
+           mover->slots[slot].save_state == MOE_SAVE_UNDER_WAY;
 }
 
 /* Finds one of these slots that the disk or link is working on. If there is none, finds any such
@@ -313,11 +369,13 @@ static int tell_hung(const moe_mover *mover, uint32_t slot, moe_error *err)
 {
     const moe_tensor_ref *ref = &mover->slots[slot].move.expert->parts[0];
     double seconds = (double)mover->io_timeout_ns / 1e9;
-    if (moe_mover_get_state(&mover->slots[slot]) == MOE_SLOT_COPYING) {
+    moe_slot_state state = moe_mover_get_state(&mover->slots[slot]);
+    if (state == MOE_SLOT_COPYING ||
+        (state != MOE_SLOT_LOADING && mover->slots[slot].save_state == MOE_SAVE_UNDER_WAY)) {
         return moe_fail(err, MOE_ERR_DEVICE,
-                        "the device has not answered for %.3g s while an expert was copied to it; "
+                        "the device has not answered for %.3g s while an expert was copied %s it; "
                         "its driver may hang (look into dmesg)",
-                        seconds);
+                        seconds, state == MOE_SLOT_COPYING ? "to" : "from");
     }
     return moe_fail(
         err, MOE_ERR_IO,

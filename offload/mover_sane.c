@@ -46,6 +46,35 @@ static bool slot_is_sane(const moe_mover *mover, const moe_mover_slot *slot)
     return false;
 }
 
+/* The list holds the saves that wait. A save that is not settled belongs to a request that has not
+ * overwritten its slot. */
+static bool saves_are_sane(const moe_mover *mover)
+{
+    uint32_t n_listed = 0;
+    uint32_t last = MOE_MOVER_NONE;
+    for (uint32_t i = mover->saves.first; i != MOE_MOVER_NONE; i = mover->slots[i].next_save) {
+        if (i >= mover->n_slots || n_listed == mover->n_slots ||
+            mover->slots[i].save_state != MOE_SAVE_WAITING) {
+            return false;
+        }
+        last = i;
+        n_listed++;
+    }
+    uint32_t n_waiting = 0;
+    for (uint32_t i = 0; i < mover->n_slots; i++) {
+        const moe_mover_slot *slot = &mover->slots[i];
+        moe_slot_state state = moe_mover_get_state(slot);
+        bool may_save =
+            mover->device != NULL && slot->move.save.expert != NULL &&
+            (state == MOE_SLOT_QUEUED || state == MOE_SLOT_LOADING || state == MOE_SLOT_STAGED);
+        if (moe_mover_is_saving(slot) && !may_save) {
+            return false;
+        }
+        n_waiting += slot->save_state == MOE_SAVE_WAITING;
+    }
+    return n_listed == n_waiting && mover->saves.last == last;
+}
+
 bool moe_mover_queues_are_sane(const moe_mover *mover)
 {
     uint32_t n_queued[MOE_STAGE_COUNT] = {0};
@@ -74,7 +103,7 @@ bool moe_mover_queues_are_sane(const moe_mover *mover)
     for (int cause = 0; cause < MOE_CAUSE_COUNT; cause++) {
         n_moves += mover->stats.n_moves[cause];
     }
-    return n_queued[MOE_STAGE_READ] == n_waiting[MOE_STAGE_READ] &&
+    return saves_are_sane(mover) && n_queued[MOE_STAGE_READ] == n_waiting[MOE_STAGE_READ] &&
            n_queued[MOE_STAGE_COPY] == n_waiting[MOE_STAGE_COPY] &&
            n_urgent == atomic_load(&mover->n_urgent) &&
            n_moves + mover->stats.n_failed == atomic_load(&mover->n_finished) &&
@@ -82,11 +111,18 @@ bool moe_mover_queues_are_sane(const moe_mover *mover)
            (mover->stop || !mover->ended) && (mover->ended || !mover->hangs);
 }
 
-/* Checks that copies under way belong to different slots. */
+/* Checks that copies under way belong to different slots, in each direction. */
 static bool copies_are_sane(const moe_mover *mover)
 {
-    if (mover->n_copies > MOE_MOVER_COPIES) {
+    if (mover->n_copies > MOE_MOVER_COPIES || mover->n_saving > MOE_MOVER_COPIES) {
         return false;
+    }
+    for (uint32_t i = 0; i < mover->n_saving; i++) {
+        uint32_t slot = mover->saving[i].slot;
+        if (slot >= mover->n_slots || mover->slots[slot].save_state != MOE_SAVE_UNDER_WAY ||
+            (i > 0 && slot == mover->saving[0].slot)) {
+            return false;
+        }
     }
     for (uint32_t i = 0; i < mover->n_copies; i++) {
         uint32_t slot = mover->copies[i].slot;
@@ -105,7 +141,8 @@ static bool copies_are_sane(const moe_mover *mover)
 
 static bool part_counts_are_sane(const moe_mover_slot *slot)
 {
-    bool sane = slot->n_parts_left > 0 && slot->n_parts_left <= MOE_EXPERT_PARTS;
+    bool sane =
+        (slot->n_parts_left > 0) != slot->awaits_save && slot->n_parts_left <= MOE_EXPERT_PARTS;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         sane = sane && slot->retried[p] <= 1 + MOE_RANGE_COPIES;
     }
@@ -117,6 +154,7 @@ bool moe_mover_is_sane(const moe_mover *mover)
     uint32_t n_ranges = 0;
     uint32_t n_prefetches = 0;
     uint32_t n_copies = 0;
+    uint32_t n_saving = 0;
     if (mover->slots == NULL || mover->max_prefetches == 0 || mover->io_timeout_ns == 0 ||
         !moe_mover_queues_are_sane(mover) || !copies_are_sane(mover)) {
         return false;
@@ -125,14 +163,16 @@ bool moe_mover_is_sane(const moe_mover *mover)
         const moe_mover_slot *slot = &mover->slots[i];
         moe_slot_state state = moe_mover_get_state(slot);
         n_copies += state == MOE_SLOT_COPYING;
+        n_saving += slot->save_state == MOE_SAVE_UNDER_WAY;
         if (state == MOE_SLOT_LOADING) {
             if (!part_counts_are_sane(slot)) {
                 return false;
             }
             n_ranges += slot->n_parts_left;
-            n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
+            n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH && !slot->awaits_save;
         }
     }
-    return n_ranges == mover->n_ranges && n_prefetches == mover->n_prefetches &&
-           n_prefetches <= mover->max_prefetches && n_copies == mover->n_copies;
+    return n_saving == mover->n_saving && n_ranges == mover->n_ranges &&
+           n_prefetches == mover->n_prefetches && n_prefetches <= mover->max_prefetches &&
+           n_copies == mover->n_copies;
 }

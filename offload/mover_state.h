@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the mover's own files. Each calls only those before it: mover_requests.c (requests,
- * queues, ends, waits), mover_link.c (the stage that copies to a device), mover_thread.c (the
+ * queues, ends, waits), mover_link.c (copies to a device and from it), mover_thread.c (the
  * thread, and the stage that reads), mover_open.c. */
 #ifndef MOE_OFFLOAD_MOVER_STATE_H
 #define MOE_OFFLOAD_MOVER_STATE_H
@@ -19,12 +19,24 @@
 
 typedef enum moe_mover_stage { MOE_STAGE_READ, MOE_STAGE_COPY, MOE_STAGE_COUNT } moe_mover_stage;
 
+/* What has become of a request's save. WAITING and UNDER_WAY only while the request is QUEUED,
+ * LOADING or STAGED. */
+typedef enum moe_save_state {
+    MOE_SAVE_NONE,
+    MOE_SAVE_WAITING, /* in the list of saves */
+    MOE_SAVE_UNDER_WAY,
+    MOE_SAVE_DONE,
+    MOE_SAVE_LOST
+} moe_save_state;
+
 typedef struct moe_mover_slot {
     _Atomic int state; /* moe_slot_state */
     /* Written by submit while ABSENT, read by the mover from LOADING on. */
     moe_move move;
     /* Links of its queue, under the lock. */
     uint32_t next, previous;
+    moe_save_state save_state; /* under the lock */
+    uint32_t next_save;        /* link of the list of saves, under the lock */
     /* Only the mover touches these from LOADING on; anyone may read data once READY. */
     uint8_t n_parts_left;
     uint8_t retried[MOE_EXPERT_PARTS]; /* reads after one with a wrong checksum */
@@ -32,6 +44,7 @@ typedef struct moe_mover_slot {
     int status;
     uint64_t begin_ns; /* of reading */
     bool in_memory;    /* data is complete */
+    bool awaits_save;  /* reading has failed, and the request ends with its save */
     const uint8_t *data[MOE_EXPERT_PARTS];
 } moe_mover_slot;
 
@@ -67,6 +80,7 @@ struct moe_mover {
     pthread_cond_t requested; /* the mover waits here when nothing is in flight */
     pthread_cond_t finished;  /* everybody else waits here */
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
+    moe_mover_queue saves; /* WAITING */
     bool stop;
     moe_mover_away away;
     uint64_t last_progress_ns; /* when bytes last arrived */
@@ -89,6 +103,8 @@ struct moe_mover {
     uint32_t n_prefetches;                   /* in flight */
     moe_mover_copy copies[MOE_MOVER_COPIES]; /* on the link, oldest first */
     uint32_t n_copies;
+    moe_mover_copy saving[MOE_MOVER_COPIES]; /* UNDER_WAY, oldest first */
+    uint32_t n_saving;
     uint64_t last_copy_ns; /* when the last finished copy was seen */
     uint64_t n_bytes_seen; /* that the reader had read when last asked */
 
@@ -150,6 +166,16 @@ void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 /* Counts demands and verifications that are queued or under way. */
 void moe_mover_count_urgent(moe_mover *mover, const moe_mover_slot *slot);
 void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot);
+/* Whether a save keeps the slot's device memory from being overwritten. */
+static inline bool moe_mover_is_saving(const moe_mover_slot *slot)
+{
+    return slot->save_state == MOE_SAVE_WAITING || slot->save_state == MOE_SAVE_UNDER_WAY;
+}
+/* The list of saves, under the lock: puts the request's save at its end; takes it off; gives it up
+ * if it is on the list. */
+void moe_mover_enqueue_save(moe_mover *mover, uint32_t index);
+void moe_mover_leave_saves(moe_mover *mover, uint32_t index);
+void moe_mover_give_up_save(moe_mover *mover, uint32_t index);
 /* Ends the request; slot->status says how. */
 void moe_mover_finish(moe_mover *mover, uint32_t index);
 /* The mover's thread. */
@@ -175,5 +201,11 @@ uint32_t moe_mover_take_done_copy(moe_mover *mover);
 uint32_t moe_mover_take_staged(moe_mover *mover);
 /* Hands a request to the link, without the lock. */
 void moe_mover_start_copy(moe_mover *mover, uint32_t index);
+
+/* Saves, likewise: take_done_save() ends the oldest if its copy is done, and sets *index to its
+ * request if that ends with it, else to MOE_MOVER_NONE. False: none is done. */
+bool moe_mover_take_done_save(moe_mover *mover, uint32_t *index);
+uint32_t moe_mover_take_save(moe_mover *mover);
+void moe_mover_start_save(moe_mover *mover, uint32_t index);
 
 #endif

@@ -93,9 +93,13 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     if (staged) {
         moe_mover_set_state(slot, MOE_SLOT_STAGED);
         moe_mover_enqueue(mover, index, MOE_STAGE_COPY);
+    } else {
+        moe_mover_give_up_save(mover, index);
+        slot->awaits_save = moe_mover_is_saving(slot);
     }
+    bool ends = !staged && !slot->awaits_save;
     pthread_mutex_unlock(&mover->lock);
-    if (!staged) {
+    if (ends) {
         moe_mover_finish(mover, index);
     }
 }
@@ -189,6 +193,32 @@ static void answer_away(moe_mover *mover)
     }
 }
 
+/* Takes what there is to do next, and says how: what has ended first, then the link, then the disk.
+ * NONE: nothing. */
+static uint32_t take_next(moe_mover *mover, void (**act)(moe_mover *, uint32_t))
+{
+    uint32_t index = NONE;
+    *act = moe_mover_finish;
+    while (index == NONE && moe_mover_take_done_save(mover, &index)) {
+    }
+    if (index == NONE) {
+        index = moe_mover_take_done_copy(mover);
+    }
+    if (index == NONE) {
+        *act = moe_mover_start_save;
+        index = moe_mover_take_save(mover);
+    }
+    if (index == NONE) {
+        *act = moe_mover_start_copy;
+        index = moe_mover_take_staged(mover);
+    }
+    if (index == NONE) {
+        *act = start_slot;
+        index = take_request(mover);
+    }
+    return index;
+}
+
 /* Hands requests to the link and to the reader. Sleeps when the reader has nothing to wait for.
  * False when the thread should stop. */
 static bool take_requests(moe_mover *mover)
@@ -196,16 +226,8 @@ static bool take_requests(moe_mover *mover)
     pthread_mutex_lock(&mover->lock);
     for (;;) {
         answer_away(mover);
-        void (*act)(moe_mover *, uint32_t) = moe_mover_finish;
-        uint32_t index = moe_mover_take_done_copy(mover);
-        if (index == NONE) {
-            act = moe_mover_start_copy;
-            index = moe_mover_take_staged(mover);
-        }
-        if (index == NONE) {
-            act = start_slot;
-            index = take_request(mover);
-        }
+        void (*act)(moe_mover *, uint32_t);
+        uint32_t index = take_next(mover, &act);
         if (index != NONE) {
             pthread_mutex_unlock(&mover->lock);
             act(mover, index);
@@ -218,7 +240,7 @@ static bool take_requests(moe_mover *mover)
             return false;
         } else if (mover->n_ranges > 0) {
             break;
-        } else if (mover->n_copies > 0) { /* in case the link fails to notify */
+        } else if (mover->n_copies + mover->n_saving > 0) { /* in case the link fails to notify */
             moe_mover_wait_until(mover, &mover->requested,
                                  moe_now_ns() + mover->io_timeout_ns / LOOKS_PER_TIMEOUT);
         } else {
@@ -247,12 +269,14 @@ static bool await_copies(moe_mover *mover, uint64_t patience_ns)
 {
     uint64_t deadline = moe_now_ns() + patience_ns;
     pthread_mutex_lock(&mover->lock);
-    while (mover->n_copies > 0 && moe_now_ns() < deadline) {
-        if (moe_mover_take_done_copy(mover) == NONE) {
+    uint32_t ended_with_save;
+    while (mover->n_copies + mover->n_saving > 0 && moe_now_ns() < deadline) {
+        if (!moe_mover_take_done_save(mover, &ended_with_save) &&
+            moe_mover_take_done_copy(mover) == NONE) {
             moe_mover_wait_until(mover, &mover->requested, deadline);
         }
     }
-    bool ended = mover->n_copies == 0;
+    bool ended = mover->n_copies + mover->n_saving == 0;
     pthread_mutex_unlock(&mover->lock);
     return ended;
 }

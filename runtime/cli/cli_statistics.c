@@ -42,6 +42,10 @@ static void put_expert_json(struct json_object *object, const moe_engine_info *i
     cli_json_u64(object, "host_misses", stats->host_misses);
     cli_json_u64(object, "host_computed", stats->host_computed);
     cli_json_u64(object, "host_slots", stats->host_slots);
+    cli_json_u64(object, "experts_demoted", stats->experts_demoted);
+    cli_json_u64(object, "demotions_lost", stats->demotions_lost);
+    cli_json_u64(object, "demoted_hits", stats->demoted_hits);
+    cli_json_u64(object, "bytes_demoted", stats->bytes_demoted);
     cli_json_real(object, "oracle_seconds", cli_seconds(stats->oracle_ns));
     cli_json_put(object, "simulated", json_object_new_boolean(info->device_simulated));
     cli_json_text(object, "policy", info->policy);
@@ -210,6 +214,13 @@ static void print_tiers(const moe_engine_info *info, const moe_engine_stats *sta
             " computed there), %" PRIu64 " read\n",
             info->device, cli_format_bytes(link_bytes, stats->bytes_moved_link), stats->host_hits,
             stats->host_computed, stats->host_misses);
+    if (stats->experts_demoted > 0) {
+        fprintf(stderr,
+                "evicted experts: %" PRIu64
+                " copied back to host memory (%s), and found there %" PRIu64 " times\n",
+                stats->experts_demoted, cli_format_bytes(link_bytes, stats->bytes_demoted),
+                stats->demoted_hits);
+    }
     if (info->device_simulated) {
         fputs("all times and speeds are simulated: no such device was there\n", stderr);
     }

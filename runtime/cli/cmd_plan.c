@@ -93,6 +93,13 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("floor", plan->floor, "the least that works");
 }
 
+/* Both tiers together: an expert needs one slot, on the device or in RAM. */
+static void print_in_memory(const moe_memory_plan *plan)
+{
+    printf("experts in memory       %" PRIu64 " of %" PRIu64 ", on the device or in RAM\n",
+           plan->experts_in_memory, plan->experts);
+}
+
 /* For a device with its own memory: a table for each tier. */
 static void print_tiers(const moe_memory_plan *plan, bool fits)
 {
@@ -115,6 +122,7 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     }
     if (fits) {
         print_slots("host experts", plan->host_cache, plan->host_slots, plan->experts);
+        print_in_memory(plan);
         print_row("host total", plan->total, "");
     }
     print_row("host floor", plan->floor, "the least that works");
@@ -224,6 +232,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
         cli_json_u64(object, "device_total_bytes", plan->device_total);
         cli_json_u64(object, "host_cache_bytes", plan->host_cache);
         cli_json_u64(object, "host_slots", plan->host_slots);
+        cli_json_u64(object, "experts_in_memory", plan->experts_in_memory);
         cli_json_u64(object, "device_in_host_bytes", plan->device_in_host);
     }
     return cli_json_print(object, stdout);

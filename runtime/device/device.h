@@ -477,22 +477,24 @@ typedef struct moe_recording_ops {
     int (*record_end)(moe_device *device, int status, moe_error *err);
 } moe_recording_ops;
 
-/* One piece of a copy. */
+/* One piece of a copy. One side is device memory, the other host memory of host_alloc(). */
 typedef struct moe_copy_range {
-    void *dst;       /* device */
-    const void *src; /* host, from host_alloc(): unchanged until the copy is done */
+    void *dst;
+    const void *src; /* unchanged until the copy is done */
     size_t bytes;
 } moe_copy_range;
 
-#define MOE_MAX_COPIES      16u /* copies begun and not done */
+#define MOE_MAX_COPIES      16u /* copies of one direction begun and not done */
 #define MOE_MAX_COPY_RANGES 4u
 #define MOE_COPY_UNDER_WAY  1
 
-/* Called on any thread after copies have ended. It may only wake other threads. */
+/* Called on any thread after copies of either direction have ended. It may only wake other threads.
+ */
 typedef void (*moe_copy_notify_fn)(void *user);
 
-/* Copies end in the order in which they were begun, so the queue has either passed a ticket or not.
- * One thread begins copies; the other functions may be called from any. */
+/* Two queues, one for each direction; they run beside each other. The copies of a queue end in the
+ * order in which they were begun, so the queue has either passed a ticket or not. One thread begins
+ * copies; the other functions may be called from any. */
 typedef struct moe_link_ops {
     /* Host memory that the link reads at full speed (page-locked where that exists). */
     int (*host_alloc)(moe_device *device, size_t bytes, void **memory, moe_error *err);
@@ -501,13 +503,19 @@ typedef struct moe_link_ops {
      * can only be freed whole. */
     bool (*host_give_up)(moe_device *device, void *memory, size_t bytes);
     void (*host_take_back)(moe_device *device, void *memory, size_t bytes);
-    /* Copies the ranges as one transfer. At most MOE_MAX_COPIES may be under way. */
+    /* Copies the ranges to the device as one transfer. At most MOE_MAX_COPIES may be under way. */
     int (*copy_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                       uint64_t *ticket, moe_error *err);
     /* MOE_COPY_UNDER_WAY, MOE_OK, or why it failed. */
     int (*copy_state)(moe_device *device, uint64_t ticket);
     /* Returns when the copy is done: MOE_OK, or why it failed. */
     int (*copy_wait)(moe_device *device, uint64_t ticket, moe_error *err);
+    /* The same two for copies from the device to the host, with tickets of their own. They wait for
+     * no operation and no copy of the other direction. MOE_ERR_UNSUPPORTED: the host memory is not
+     * page-locked, so the copy would not run beside other work; nothing has begun. */
+    int (*save_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                      uint64_t *ticket, moe_error *err);
+    int (*save_state)(moe_device *device, uint64_t ticket);
     /* Sets the function to notify; fn NULL: none. Once this returns, the earlier one is not called
      * any more. */
     void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory accounting, the link's clock, and the thread that carries out the copy queue. */
+/* Memory accounting, the link's clock, and the threads that carry out the two copy queues. */
 #include "runtime/device/sim_device.h"
 
 #include <errno.h>
@@ -41,34 +41,35 @@ static void sleep_until(uint64_t end_ns)
 }
 
 /* Reserves one direction of the link for a transfer; returns its earliest end. */
-static uint64_t occupy_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t asked_ns, size_t bytes)
+static uint64_t occupy_link(moe_sim_queue *queue, uint64_t asked_ns, size_t bytes)
 {
+    moe_sim_device *sim = queue->sim;
     double transfer_ns = (double)bytes * 1e9 / (double)sim->spec.link_bytes_per_s;
     pthread_mutex_lock(&sim->lock);
-    uint64_t start_ns = asked_ns > *free_ns ? asked_ns : *free_ns;
+    uint64_t start_ns = asked_ns > queue->free_ns ? asked_ns : queue->free_ns;
     uint64_t end_ns = start_ns + sim->spec.link_latency_ns + (uint64_t)transfer_ns + 1;
-    *free_ns = end_ns;
+    queue->free_ns = end_ns;
     pthread_mutex_unlock(&sim->lock);
     return end_ns;
 }
 
 /* Ends the transfer. If the machine was slower than the model, the link stays busy until now. */
-static void leave_link(moe_sim_device *sim, uint64_t *free_ns, uint64_t *counter, size_t bytes)
+static void leave_link(moe_sim_queue *queue, size_t bytes)
 {
     uint64_t now = moe_now_ns();
-    pthread_mutex_lock(&sim->lock);
-    *free_ns = now > *free_ns ? now : *free_ns;
-    *counter += bytes;
-    pthread_mutex_unlock(&sim->lock);
+    pthread_mutex_lock(&queue->sim->lock);
+    queue->free_ns = now > queue->free_ns ? now : queue->free_ns;
+    queue->bytes += bytes;
+    pthread_mutex_unlock(&queue->sim->lock);
 }
 
 static int sim_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_sim_device *sim = sim_of(device);
-    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, moe_now_ns(), bytes);
+    uint64_t end_ns = occupy_link(&sim->to_device, moe_now_ns(), bytes);
     int status = sim->inner->ops->upload(sim->inner, dst, src, bytes, err);
     sleep_until(end_ns);
-    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+    leave_link(&sim->to_device, bytes);
     return status;
 }
 
@@ -76,10 +77,10 @@ static int sim_download(moe_device *device, void *dst, const void *src, size_t b
                         moe_error *err)
 {
     moe_sim_device *sim = sim_of(device);
-    uint64_t end_ns = occupy_link(sim, &sim->to_host_free_ns, moe_now_ns(), bytes);
+    uint64_t end_ns = occupy_link(&sim->to_host, moe_now_ns(), bytes);
     int status = sim->inner->ops->download(sim->inner, dst, src, bytes, err);
     sleep_until(end_ns);
-    leave_link(sim, &sim->to_host_free_ns, &sim->bytes_to_host, bytes);
+    leave_link(&sim->to_host, bytes);
     return status;
 }
 
@@ -88,27 +89,27 @@ static int sim_scatter(moe_device *device, const float *x, uint32_t n, const uin
 {
     moe_sim_device *sim = sim_of(device);
     uint64_t bytes = (uint64_t)n_rows * n * sizeof *x;
-    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, moe_now_ns(), bytes);
+    uint64_t end_ns = occupy_link(&sim->to_device, moe_now_ns(), bytes);
     int status = sim->inner->ops->scatter(sim->inner, x, n, rows, n_rows, out, err);
     sleep_until(end_ns);
-    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+    leave_link(&sim->to_device, bytes);
     return status;
 }
 
-/* ---- The copy queue ---- */
+/* ---- The copy queues ---- */
 
-static void carry_out(moe_sim_device *sim, const moe_sim_copy *copy)
+static void carry_out(moe_sim_queue *queue, const moe_sim_copy *copy)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < copy->n_ranges; i++) {
         bytes += copy->ranges[i].bytes;
     }
-    uint64_t end_ns = occupy_link(sim, &sim->to_device_free_ns, copy->asked_ns, bytes);
+    uint64_t end_ns = occupy_link(queue, copy->asked_ns, bytes);
     for (uint32_t i = 0; i < copy->n_ranges; i++) {
         memcpy(copy->ranges[i].dst, copy->ranges[i].src, copy->ranges[i].bytes);
     }
     sleep_until(end_ns);
-    leave_link(sim, &sim->to_device_free_ns, &sim->bytes_to_device, bytes);
+    leave_link(queue, bytes);
 }
 
 static void tell(moe_sim_device *sim)
@@ -120,24 +121,25 @@ static void tell(moe_sim_device *sim)
     pthread_mutex_unlock(&sim->notify_lock);
 }
 
-static void *link_main(void *arg)
+static void *queue_main(void *arg)
 {
-    moe_sim_device *sim = arg;
+    moe_sim_queue *queue = arg;
+    moe_sim_device *sim = queue->sim;
     pthread_mutex_lock(&sim->lock);
     for (;;) {
-        uint64_t ticket = atomic_load(&sim->n_done);
-        if (ticket == sim->n_begun) {
+        uint64_t ticket = atomic_load(&queue->n_done);
+        if (ticket == queue->n_begun) {
             if (sim->stop) {
                 break;
             }
-            pthread_cond_wait(&sim->begun, &sim->lock);
+            pthread_cond_wait(&queue->begun, &sim->lock);
             continue;
         }
-        moe_sim_copy copy = sim->copies[ticket % MOE_MAX_COPIES];
+        moe_sim_copy copy = queue->copies[ticket % MOE_MAX_COPIES];
         pthread_mutex_unlock(&sim->lock);
-        carry_out(sim, &copy);
+        carry_out(queue, &copy);
         pthread_mutex_lock(&sim->lock);
-        atomic_store(&sim->n_done, ticket + 1);
+        atomic_store(&queue->n_done, ticket + 1);
         pthread_cond_broadcast(&sim->done);
         pthread_mutex_unlock(&sim->lock);
         tell(sim);
@@ -147,10 +149,10 @@ static void *link_main(void *arg)
     return NULL;
 }
 
-static int sim_copy_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
-                          uint64_t *ticket, moe_error *err)
+static int begin(moe_sim_queue *queue, const moe_copy_range *ranges, uint32_t n_ranges,
+                 uint64_t *ticket, moe_error *err)
 {
-    moe_sim_device *sim = sim_of(device);
+    moe_sim_device *sim = queue->sim;
     if (n_ranges > MOE_MAX_COPY_RANGES) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "a copy of %u ranges; at most %u travel together",
                         n_ranges, MOE_MAX_COPY_RANGES);
@@ -159,20 +161,26 @@ static int sim_copy_begin(moe_device *device, const moe_copy_range *ranges, uint
     memcpy(copy.ranges, ranges, n_ranges * sizeof *ranges);
     int status = MOE_OK;
     pthread_mutex_lock(&sim->lock);
-    if (sim->n_begun - atomic_load(&sim->n_done) == MOE_MAX_COPIES) {
+    if (queue->n_begun - atomic_load(&queue->n_done) == MOE_MAX_COPIES) {
         status = moe_fail(err, MOE_ERR_ARGUMENT, "more than %u copies under way", MOE_MAX_COPIES);
     } else {
-        *ticket = sim->n_begun++;
-        sim->copies[*ticket % MOE_MAX_COPIES] = copy;
-        pthread_cond_signal(&sim->begun);
+        *ticket = queue->n_begun++;
+        queue->copies[*ticket % MOE_MAX_COPIES] = copy;
+        pthread_cond_signal(&queue->begun);
     }
     pthread_mutex_unlock(&sim->lock);
     return status;
 }
 
+static int sim_copy_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                          uint64_t *ticket, moe_error *err)
+{
+    return begin(&sim_of(device)->to_device, ranges, n_ranges, ticket, err);
+}
+
 static int sim_copy_state(moe_device *device, uint64_t ticket)
 {
-    return ticket < atomic_load(&sim_of(device)->n_done) ? MOE_OK : MOE_COPY_UNDER_WAY;
+    return ticket < atomic_load(&sim_of(device)->to_device.n_done) ? MOE_OK : MOE_COPY_UNDER_WAY;
 }
 
 static int sim_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
@@ -180,11 +188,22 @@ static int sim_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
     (void)err; /* memcpy does not fail */
     moe_sim_device *sim = sim_of(device);
     pthread_mutex_lock(&sim->lock);
-    while (ticket >= atomic_load(&sim->n_done)) {
+    while (ticket >= atomic_load(&sim->to_device.n_done)) {
         pthread_cond_wait(&sim->done, &sim->lock);
     }
     pthread_mutex_unlock(&sim->lock);
     return MOE_OK;
+}
+
+static int sim_save_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
+                          uint64_t *ticket, moe_error *err)
+{
+    return begin(&sim_of(device)->to_host, ranges, n_ranges, ticket, err);
+}
+
+static int sim_save_state(moe_device *device, uint64_t ticket)
+{
+    return ticket < atomic_load(&sim_of(device)->to_host.n_done) ? MOE_OK : MOE_COPY_UNDER_WAY;
 }
 
 static void sim_copy_notify(moe_device *device, moe_copy_notify_fn fn, void *user)
@@ -301,25 +320,47 @@ static void sim_host_take_back(moe_device *device, void *memory, size_t bytes)
 
 /* ---- Opening ---- */
 
+/* The queues' threads have ended. */
 static void release(moe_sim_device *sim)
 {
     sim->inner->ops->close(sim->inner);
     pthread_mutex_destroy(&sim->lock);
     pthread_mutex_destroy(&sim->notify_lock);
-    pthread_cond_destroy(&sim->begun);
+    pthread_cond_destroy(&sim->to_device.begun);
+    pthread_cond_destroy(&sim->to_host.begun);
     pthread_cond_destroy(&sim->done);
     free(sim);
+}
+
+static void stop_queue(moe_sim_queue *queue)
+{
+    pthread_mutex_lock(&queue->sim->lock);
+    queue->sim->stop = true;
+    pthread_cond_signal(&queue->begun);
+    pthread_mutex_unlock(&queue->sim->lock);
+    pthread_join(queue->thread, NULL);
 }
 
 static void sim_close(moe_device *device)
 {
     moe_sim_device *sim = sim_of(device);
-    pthread_mutex_lock(&sim->lock);
-    sim->stop = true;
-    pthread_cond_signal(&sim->begun);
-    pthread_mutex_unlock(&sim->lock);
-    pthread_join(sim->thread, NULL);
+    stop_queue(&sim->to_device);
+    stop_queue(&sim->to_host);
     release(sim);
+}
+
+/* Starts the threads of both queues, or of none. */
+static int start_queues(moe_sim_device *sim)
+{
+    sim->to_device.sim = sim->to_host.sim = sim;
+    int code = pthread_create(&sim->to_device.thread, NULL, queue_main, &sim->to_device);
+    if (code == 0) {
+        code = pthread_create(&sim->to_host.thread, NULL, queue_main, &sim->to_host);
+        if (code != 0) {
+            stop_queue(&sim->to_device);
+        }
+    }
+    return code;
 }
 
 static const moe_device_ops own_ops = {
@@ -344,6 +385,8 @@ static const moe_link_ops sim_link = {
     .copy_begin = sim_copy_begin,
     .copy_state = sim_copy_state,
     .copy_wait = sim_copy_wait,
+    .save_begin = sim_save_begin,
+    .save_state = sim_save_state,
     .copy_notify = sim_copy_notify,
 };
 
@@ -373,9 +416,10 @@ int moe_sim_device_open(moe_device **out, const moe_sim_spec *spec, moe_device *
                              .simulated = true};
     pthread_mutex_init(&sim->lock, NULL);
     pthread_mutex_init(&sim->notify_lock, NULL);
-    pthread_cond_init(&sim->begun, NULL);
+    pthread_cond_init(&sim->to_device.begun, NULL);
+    pthread_cond_init(&sim->to_host.begun, NULL);
     pthread_cond_init(&sim->done, NULL);
-    int code = pthread_create(&sim->thread, NULL, link_main, sim);
+    int code = start_queues(sim);
     if (code != 0) {
         release(sim);
         return moe_fail(err, MOE_ERR_MEMORY, "cannot start the simulated link's thread (error %d)",
@@ -389,9 +433,9 @@ void moe_sim_device_get_stats(moe_device *device, moe_sim_device_stats *stats)
 {
     moe_sim_device *sim = sim_of(device);
     pthread_mutex_lock(&sim->lock);
-    *stats = (moe_sim_device_stats){.bytes_to_device = sim->bytes_to_device,
-                                    .bytes_to_host = sim->bytes_to_host,
-                                    .n_copies = atomic_load(&sim->n_done),
+    *stats = (moe_sim_device_stats){.bytes_to_device = sim->to_device.bytes,
+                                    .bytes_to_host = sim->to_host.bytes,
+                                    .n_copies = atomic_load(&sim->to_device.n_done),
                                     .bytes_allocated = sim->bytes_allocated};
     pthread_mutex_unlock(&sim->lock);
 }

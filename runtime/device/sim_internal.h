@@ -14,6 +14,19 @@ typedef struct moe_sim_copy {
     uint64_t asked_ns;
 } moe_sim_copy;
 
+/* One direction of the link: its copies, and the thread that carries them out. */
+typedef struct moe_sim_queue {
+    struct moe_sim_device *sim;
+    pthread_t thread;
+    /* Under the device's lock. */
+    pthread_cond_t begun;
+    moe_sim_copy copies[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
+    uint64_t n_begun;
+    uint64_t free_ns; /* when the current transfer in this direction ends */
+    uint64_t bytes;
+    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
+} moe_sim_queue;
+
 typedef struct moe_sim_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -21,26 +34,18 @@ typedef struct moe_sim_device {
     moe_device *inner;
     moe_sim_spec spec;
     char name[96];
-    pthread_t thread; /* carries out the copies of the queue */
 
     /* Under the lock. */
     pthread_mutex_t lock;
-    pthread_cond_t begun;
     pthread_cond_t done;
-    moe_sim_copy copies[MOE_MAX_COPIES]; /* ticket t at t % MOE_MAX_COPIES */
-    uint64_t n_begun;
     bool stop;
-    uint64_t to_device_free_ns; /* when the current transfer in that direction ends */
-    uint64_t to_host_free_ns;
     uint64_t bytes_allocated;
-    uint64_t bytes_to_device, bytes_to_host;
+    moe_sim_queue to_device, to_host;
 
     /* Held during a notification, so that copy_notify() waits for it to end. */
     pthread_mutex_t notify_lock;
     moe_copy_notify_fn notify;
     void *notify_user;
-
-    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_sim_device;
 
 static inline moe_device *moe_sim_inner(moe_device *device)

@@ -292,13 +292,14 @@ static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
     return all > 0.0 ? kept / all : 0.0;
 }
 
-/* Every expert on the device came through the host tier, so the host tier holds it too, as long as
- * it is the larger. */
+/* The host tier gives up what the device holds, and takes what it loses: no expert needs two slots
+ * (expert_store.h). */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
-    uint64_t n_memory =
-        plan->host_slots > plan->expert_slots ? plan->host_slots : plan->expert_slots;
+    uint64_t n_memory = plan->host_slots + plan->expert_slots;
+    n_memory = n_memory < plan->experts ? n_memory : plan->experts;
+    plan->experts_in_memory = n_memory;
     plan->expected_hit_rate = (double)plan->expert_slots / (double)plan->experts;
     plan->expected_memory_hit_rate = (double)n_memory / (double)plan->experts;
     plan->hit_rate_is_calibrated = engine->sidecar.hotness != NULL;

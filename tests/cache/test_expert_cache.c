@@ -296,6 +296,58 @@ static void test_split_by_layer(void **state)
     moe_expert_cache_destroy(&cache);
 }
 
+/* ---- Two tiers ---- */
+
+/* Random accesses, prefetches, pins and drops in both of two tiers: the count of spare experts is
+ * right (the caches check it after each pass), and whenever there is one, a spare one is evicted.
+ */
+static void test_spare_first(void **state)
+{
+    (void)state;
+    const uint32_t above_slots[] = {N_KEYS / 3};
+    const uint32_t below_slots[] = {N_KEYS / 2};
+    for (uint32_t p = 0; moe_policy_at(p) != NULL; p++) {
+        moe_expert_cache *tiers[] = {
+            make_cache(moe_policy_at(p), false, NULL, 1, above_slots),
+            make_cache(moe_policy_at(p), p % 2 == 1, NULL, 1, below_slots)};
+        assert_true(moe_expert_cache_stack(tiers[1], tiers[0]));
+        uint64_t random = 88172645463325252u + p;
+        uint32_t n_spare_evicted = 0;
+        for (uint32_t i = 0; i < 4000; i++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            moe_expert_cache *cache = tiers[random >> 20 & 1];
+            uint32_t key = (uint32_t)(random >> 24) % N_KEYS;
+            moe_policy_access access = {
+                .pass = i / 50, .layer = key / N_EXPERT, .n_rows = 1, .next_use = i + 1};
+            bool hit;
+            uint32_t evicted = MOE_KEY_NONE;
+            uint32_t n_spare = moe_expert_cache_n_spare(cache, key);
+            uint32_t act = (uint32_t)(random >> 40) % 8;
+            if (act < 5) {
+                (void)moe_expert_cache_access(cache, key, &access, &hit, &evicted);
+            } else if (moe_expert_cache_find(cache, key) == MOE_SLOT_NONE) {
+                (void)moe_expert_cache_prefetch(cache, key, &access, &evicted);
+            } else if (act == 5) {
+                moe_expert_cache_pin(cache, key);
+                assert_true(moe_expert_cache_is_sane(tiers[1]));
+                moe_expert_cache_unpin(cache, key);
+            } else if (act == 6) {
+                moe_expert_cache_pin(cache, key);
+                moe_expert_cache_drop(cache, key);
+            }
+            if (cache == tiers[1] && evicted != MOE_KEY_NONE) {
+                bool spare = moe_expert_cache_find(tiers[0], evicted) != MOE_SLOT_NONE;
+                assert_true(spare == (n_spare > 0));
+                n_spare_evicted += spare;
+            }
+            assert_true(moe_expert_cache_is_sane(tiers[0]) && moe_expert_cache_is_sane(tiers[1]));
+        }
+        assert_true(n_spare_evicted > 0);
+        moe_expert_cache_destroy(&tiers[0]);
+        moe_expert_cache_destroy(&tiers[1]);
+    }
+}
+
 /* ---- A policy that breaks its contract ---- */
 
 static void *faulty_create(const moe_policy_config *config)
@@ -426,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_waves),
         cmocka_unit_test(test_prefetch_counts),
         cmocka_unit_test(test_split_by_layer),
+        cmocka_unit_test(test_spare_first),
         cmocka_unit_test(test_faulty_policy),
         cmocka_unit_test(test_refused_options),
         cmocka_unit_test(test_policy_names),

@@ -142,6 +142,7 @@ static void test_fields_of_a_domain(void **state)
             NOTICED(cache, domain->n_free, domain->n_free + 1);
             NOTICED(cache, domain->n_free, domain->n_free - 1);
             NOTICED(cache, domain->n_pinned, domain->n_pinned + 1);
+            NOTICED(cache, domain->n_spare, 1); /* there is no tier above */
         }
         NOTICED(cache, cache->domains[0].class_id, 2);
         moe_expert_cache_destroy(&cache);
@@ -175,6 +176,30 @@ static void test_counts(void **state)
     moe_expert_cache_destroy(&cache);
 }
 
+static void test_stack(void **state)
+{
+    (void)state;
+    moe_expert_cache *above = make_cache(false);
+    moe_expert_cache *below = make_cache(true);
+    const uint32_t keys[] = {0, 9, 24};
+    bool hit;
+    uint32_t evicted;
+    assert_true(moe_expert_cache_stack(below, above));
+    for (uint32_t i = 0; i < 3; i++) {
+        moe_policy_access access = {.pass = 1, .layer = keys[i] / N_EXPERT, .n_rows = 1};
+        (void)moe_expert_cache_access(above, keys[i], &access, &hit, &evicted);
+        (void)moe_expert_cache_access(below, keys[i], &access, &hit, &evicted);
+    }
+    moe_expert_cache_pin(above, 9);
+    assert_int_equal(moe_expert_cache_n_spare(below, 0), 1);
+    NOTICED(below, below->domains[0].n_spare, 0);
+    NOTICED(below, below->domains[0].n_spare, 2);
+    NOTICED(below, below->above, NULL);
+    NOTICED(below, above->below, NULL);
+    moe_expert_cache_destroy(&above);
+    moe_expert_cache_destroy(&below);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_slots_and_keys),
         cmocka_unit_test(test_fields_of_a_domain),
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* Memory of the CUDA device, on the emulated runtime. The host's is page-locked piece by piece when
  * it is first copied from, small blocks at once; what the driver refuses to lock is copied all the
  * same, and downloaded to. The device's pages are parts of chunks. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,6 +75,34 @@ static void check_copy(moe_device *device, const uint8_t *block, size_t at, size
     device->ops->free(device, on_device, bytes);
 }
 
+/* Saves these bytes from the device; false if that is refused. */
+static bool save(moe_device *device, uint8_t *block, size_t at, size_t bytes)
+{
+    moe_error err = {""};
+    void *on_device = NULL;
+    uint8_t *sent = malloc(bytes);
+    uint64_t ticket;
+    memcpy(sent, block + at, bytes);
+    assert_int_equal(device->ops->alloc(device, bytes, &on_device, &err), MOE_OK);
+    assert_int_equal(device->ops->upload(device, on_device, sent, bytes, &err), MOE_OK);
+    assert_int_equal(device->ops->sync(device, &err), MOE_OK);
+    memset(block + at, 0, bytes);
+    moe_copy_range range = {block + at, on_device, bytes};
+    int status = device->link->save_begin(device, &range, 1, &ticket, &err);
+    while (status == MOE_OK && device->link->save_state(device, ticket) == MOE_COPY_UNDER_WAY) {
+        sched_yield();
+    }
+    assert_true(status == MOE_OK || status == MOE_ERR_UNSUPPORTED);
+    if (status == MOE_OK) {
+        assert_int_equal(device->link->save_state(device, ticket), MOE_OK);
+        assert_memory_equal(block + at, sent, bytes);
+    }
+    memcpy(block + at, sent, bytes);
+    free(sent);
+    device->ops->free(device, on_device, bytes);
+    return status == MOE_OK;
+}
+
 static void fill(uint8_t *block, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -93,10 +122,12 @@ static void pieces_on_demand(void **state)
     assert_int_equal(n_locked(), before); /* nothing is locked yet */
     fill(block, bytes);
     check_copy(device, block, 64, 1000);
+    assert_true(save(device, block, 3, 1000));
     assert_int_equal(n_locked(), before + 1);
     check_copy(device, block, PIECE - 512, PIECE + 1024); /* over two borders */
     assert_int_equal(n_locked(), before + 3);
     check_copy(device, block, 0, bytes);
+    assert_true(save(device, block, PIECE - 512, PIECE + 1024));
     assert_int_equal(n_locked(), before + 4);
     check_copy(device, block, 2 * PIECE, 7);
     assert_int_equal(n_locked(), before + 4); /* once each */
@@ -128,6 +159,8 @@ static void refused(void **state)
         fill(block, bytes);
         check_copy(device, block, 100, bytes - 200);
         check_copy(device, block, PIECE - 1, 2);
+        assert_true(save(device, block, 0, bytes) == (n == 3));
+        assert_true(save(device, block, 0, PIECE) == (n > 0));
         assert_int_equal(n_locked(), before + n);
         close_all(device);
     }

@@ -2,6 +2,7 @@
 /* What every device must do. Results are compared bit by bit with those of the first device, the
  * CPU. */
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -286,6 +287,42 @@ static void greatest(void **state)
 #define N_COPIES   MOE_MAX_COPIES
 #define COPY_BYTES 50000u
 
+/* The way back, beside copies to the device: all are under way at once, and bring the bytes. */
+static void check_saves(moe_device *device, uint8_t *target, const uint8_t *expected)
+{
+    const moe_link_ops *link = device->link;
+    uint64_t tickets[N_COPIES], other;
+    void *host;
+    assert_int_equal(link->host_alloc(device, N_COPIES * COPY_BYTES, &host, NULL), MOE_OK);
+    memset(host, 0, N_COPIES * COPY_BYTES);
+    uint8_t *more = device_alloc(device, COPY_BYTES);
+    moe_copy_range there = {more, expected, COPY_BYTES};
+    assert_int_equal(link->copy_begin(device, &there, 1, &other, NULL), MOE_OK);
+    for (uint32_t i = 0; i < N_COPIES; i++) {
+        uint8_t *to = (uint8_t *)host + i * COPY_BYTES;
+        const uint8_t *from = target + i * COPY_BYTES;
+        moe_copy_range ranges[2] = {{to, from, 20000},
+                                    {to + 20000, from + 20000, COPY_BYTES - 20000}};
+        assert_int_equal(link->save_begin(device, ranges, 2, &tickets[i], NULL), MOE_OK);
+    }
+    for (uint32_t i = 0; i < N_COPIES; i++) {
+        while (link->save_state(device, tickets[i]) == MOE_COPY_UNDER_WAY) {
+            sched_yield();
+        }
+        assert_int_equal(link->save_state(device, tickets[i]), MOE_OK);
+        assert_memory_equal((uint8_t *)host + i * COPY_BYTES, expected + i * COPY_BYTES,
+                            COPY_BYTES);
+    }
+    assert_int_equal(link->copy_wait(device, other, NULL), MOE_OK);
+    moe_copy_range range = {host, target, 1};
+    uint64_t ticket;
+    moe_copy_range ranges[MOE_MAX_COPY_RANGES + 1] = {range};
+    assert_int_equal(link->save_begin(device, ranges, MOE_MAX_COPY_RANGES + 1, &ticket, NULL),
+                     MOE_ERR_ARGUMENT);
+    device->ops->free(device, more, COPY_BYTES);
+    link->host_free(device, host, N_COPIES * COPY_BYTES);
+}
+
 /* Several copies in flight: they end in order, and each has arrived when its ticket is done. */
 static void check_copies(moe_device *device)
 {
@@ -316,6 +353,7 @@ static void check_copies(moe_device *device)
         device->ops->download(device, back, target + i * COPY_BYTES, COPY_BYTES, NULL);
         assert_memory_equal(back, (uint8_t *)host + i * COPY_BYTES, COPY_BYTES);
     }
+    check_saves(device, target, host);
     free(back);
     device->ops->free(device, target, N_COPIES * COPY_BYTES);
     link->host_free(device, host, N_COPIES * COPY_BYTES);

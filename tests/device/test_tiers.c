@@ -80,12 +80,16 @@ static void check_counters(const moe_engine_info *info, const moe_engine_stats *
     if (!info->memory.has_device_memory) {
         assert_int_equal(stats->bytes_moved_link, 0);
         assert_int_equal(stats->host_hits + stats->host_misses + stats->host_computed, 0);
+        assert_int_equal(stats->experts_demoted + stats->demotions_lost + stats->demoted_hits, 0);
         return;
     }
     assert_non_null(strstr(info->device, "simulated"));
     assert_true(info->device_simulated);
     assert_int_equal(stats->expert_misses, stats->host_hits + stats->host_misses);
     assert_true(stats->host_computed <= stats->host_hits);
+    assert_true(stats->demoted_hits <= stats->host_hits);
+    assert_true(stats->experts_demoted <= stats->expert_evictions);
+    assert_true((stats->bytes_demoted > 0) == (stats->experts_demoted > 0));
     assert_int_equal(stats->bytes_moved_link, stats->bytes_demand + stats->bytes_prefetch);
     assert_true(stats->bytes_read_disk >= stats->bytes_disk_demand + stats->bytes_disk_prefetch);
     /* What was computed on the device and found there has come over the link once at least. */
@@ -125,6 +129,7 @@ static void tier_sizes(void **state)
     moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
     assert_true(plan.has_device_memory && plan.host_slots == plan.experts);
+    assert_int_equal(plan.experts_in_memory, plan.experts);
     const double shares[] = {0.1, 0.25, 0.5, 1.0};
     const double host_shares[] = {0.0, 0.5, 2.0};
     size_t n_ran = 0;
@@ -133,7 +138,11 @@ static void tier_sizes(void **state)
             /* The process grows from run to run, and with sanitizers by much. */
             options.host_memory = 0;
             options.expert_cache_share = shares[i];
-            (void)moe_plan_memory(&options, &plan, NULL);
+            if (moe_plan_memory(&options, &plan, NULL) == MOE_OK) {
+                uint64_t both = plan.expert_slots + plan.host_slots;
+                assert_int_equal(plan.experts_in_memory, both < plan.experts ? both : plan.experts);
+                assert_true(plan.expected_memory_hit_rate >= plan.expected_hit_rate);
+            }
             options.host_memory =
                 plan.floor + SLACK + (uint64_t)(host_shares[j] * (double)plan.host_cache);
             moe_engine_stats stats;
@@ -240,13 +249,39 @@ static void policies(void **state)
     }
 }
 
+/* Both tiers together hold some of the experts: what leaves the device goes to the host. */
+static void demotions(void **state)
+{
+    (void)state;
+    const char *const names[] = {"lfru", "lru"};
+    for (size_t i = 0; i < 2; i++) {
+        moe_engine_options options = default_options();
+        options.device = SIM;
+        options.host_compute = options.prefetch = MOE_SWITCH_OFF;
+        options.policy = names[i];
+        options.expert_cache_share = 0.4;
+        moe_memory_plan plan = {.struct_size = sizeof plan};
+        assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
+        options.host_memory = plan.floor + SLACK;
+        moe_engine_stats stats;
+        assert_true(check_options(&options, &stats));
+        assert_true(stats.expert_slots + stats.host_slots < plan.experts);
+        assert_true(stats.experts_demoted > 0 && stats.demoted_hits > 0);
+        assert_int_equal(stats.demotions_lost, 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_tiers MODEL.gguf\n");
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: test_tiers MODEL.gguf [demotions]\n");
         return 2;
     }
     model_path = argv[1];
+    if (argc == 3) {
+        const struct CMUnitTest one[] = {cmocka_unit_test(demotions)};
+        return cmocka_run_group_tests(one, make_reference, free_reference);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tier_sizes), cmocka_unit_test(modes),    cmocka_unit_test(host_compute),
         cmocka_unit_test(refusals),   cmocka_unit_test(policies),

@@ -23,6 +23,7 @@ static moe_mover_slot slot_of(moe_slot_state state, moe_move_cause cause)
 static void make_mover(moe_mover *mover, moe_mover_slot *slots)
 {
     static moe_device device;
+    static const moe_expert_ref saved;
     memset(mover, 0, sizeof *mover);
     slots[ABSENT] = slot_of(MOE_SLOT_ABSENT, MOE_CAUSE_DEMAND);
     slots[DEMAND] = slot_of(MOE_SLOT_QUEUED, MOE_CAUSE_DEMAND);
@@ -38,6 +39,15 @@ static void make_mover(moe_mover *mover, moe_mover_slot *slots)
     slots[STAGED].in_memory = slots[COPYING].in_memory = slots[READY].in_memory = true;
     slots[FAILED] = slot_of(MOE_SLOT_FAILED, MOE_CAUSE_DEMAND);
     slots[FAILED].status = MOE_ERR_IO;
+    slots[DEMAND].move.save.expert = slots[STAGED].move.save.expert = &saved;
+    slots[LAST].move.save.expert = &saved;
+    slots[DEMAND].save_state = slots[LAST].save_state = MOE_SAVE_WAITING;
+    slots[DEMAND].next_save = LAST;
+    slots[LAST].next_save = MOE_MOVER_NONE;
+    slots[STAGED].save_state = MOE_SAVE_UNDER_WAY;
+    mover->saves = (moe_mover_queue){DEMAND, LAST};
+    mover->saving[0].slot = STAGED;
+    mover->n_saving = 1;
     mover->device = &device;
     mover->slots = slots;
     mover->n_slots = N_SLOTS;
@@ -167,6 +177,33 @@ static void test_what_the_thread_keeps(void **state)
     assert_false(moe_mover_is_sane(&mover)); /* more than max_prefetches */
 }
 
+static void test_saves(void **state)
+{
+    (void)state;
+    moe_mover mover;
+    moe_mover_slot slots[N_SLOTS];
+    make_mover(&mover, slots);
+    NOTICED_BY(moe_mover_queues_are_sane, mover.saves.first, LAST);
+    NOTICED_BY(moe_mover_queues_are_sane, mover.saves.first, READY);
+    NOTICED_BY(moe_mover_queues_are_sane, mover.saves.first, N_SLOTS);
+    NOTICED_BY(moe_mover_queues_are_sane, mover.saves.last, DEMAND);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[DEMAND].next_save, DEMAND); /* a circle */
+    NOTICED_BY(moe_mover_queues_are_sane, slots[DEMAND].next_save, MOE_MOVER_NONE);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[DEMAND].save_state, MOE_SAVE_DONE);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[FIRST].save_state, MOE_SAVE_WAITING);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[COPYING].save_state, MOE_SAVE_UNDER_WAY);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[READY].save_state, MOE_SAVE_UNDER_WAY);
+    NOTICED_BY(moe_mover_queues_are_sane, slots[LAST].move.save.expert, NULL);
+    NOTICED_BY(moe_mover_is_sane, slots[STAGED].save_state, MOE_SAVE_DONE);
+    NOTICED_BY(moe_mover_is_sane, mover.n_saving, 0);
+    NOTICED_BY(moe_mover_is_sane, mover.n_saving, MOE_MOVER_COPIES + 1);
+    NOTICED_BY(moe_mover_is_sane, mover.saving[0].slot, DEMAND);
+    NOTICED_BY(moe_mover_is_sane, mover.saving[0].slot, N_SLOTS);
+    mover.saving[1].slot = STAGED;
+    NOTICED_BY(moe_mover_is_sane, mover.n_saving, 2);                /* one slot twice */
+    NOTICED_BY(moe_mover_is_sane, slots[LOADING].awaits_save, true); /* parts are missing */
+}
+
 /* Row: from, column: to, in the order of moe_slot_state. */
 static void test_edges(void **state)
 {
@@ -203,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_queues), cmocka_unit_test(test_slots),
         cmocka_unit_test(test_counts), cmocka_unit_test(test_what_the_thread_keeps),
         cmocka_unit_test(test_edges),  cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_saves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

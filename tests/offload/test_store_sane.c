@@ -209,6 +209,10 @@ static void test_host_tier(void **state)
     }
     uint32_t empty = empty_slot(store);
     NOTICED(store->in_flight[empty], true);
+    NOTICED(store->saved_key[empty], key);
+    NOTICED(store->n_saving, 1);
+    NOTICED(host->above, host);
+    NOTICED(store->cache->below, NULL);
     store_fixture_close(&f);
 }
 

@@ -60,8 +60,9 @@ typedef struct moe_memory_plan {
     /* Part of kv_cache: pages of layers with a window, which are freed behind it. It does not grow
      * with the context. */
     uint64_t kv_windowed;
-    uint64_t program;      /* part of process: what the program will take (program_memory) */
-    uint64_t reserved[21]; /* 0 */
+    uint64_t program;           /* part of process: what the program will take (program_memory) */
+    uint64_t experts_in_memory; /* distinct experts that all slots hold, of the device and of RAM */
+    uint64_t reserved[20];      /* 0 */
 } moe_memory_plan;
 
 #endif

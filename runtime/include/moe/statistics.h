@@ -136,6 +136,11 @@ typedef struct moe_engine_stats {
     /* Victims that the cache policy nominated and that could not be evicted (a plug-in that breaks
      * its contract); the first evictable expert was evicted in their place. */
     uint64_t policy_faults;
+    /* If the device has its own memory, otherwise 0. */
+    uint64_t experts_demoted; /* evicted from the device, and copied back to a host slot */
+    uint64_t demotions_lost;  /* begun likewise, and given up: a copy failed or was not needed */
+    uint64_t demoted_hits;    /* of host_hits: experts that had come back from the device */
+    uint64_t bytes_demoted;   /* expert bytes, device to host; bytes_moved_link has none of them */
 } moe_engine_stats;
 
 #endif

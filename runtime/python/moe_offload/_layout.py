@@ -99,7 +99,8 @@ class moe_memory_plan(Structure):
         ("context_most", c_uint64),
         ("kv_windowed", c_uint64),
         ("program", c_uint64),
-        ("reserved", c_uint64 * 21),
+        ("experts_in_memory", c_uint64),
+        ("reserved", c_uint64 * 20),
     ]
 
 
@@ -213,6 +214,10 @@ class moe_engine_stats(Structure):
         ("expert_slots_lent", c_uint64),
         ("host_slots_lent", c_uint64),
         ("policy_faults", c_uint64),
+        ("experts_demoted", c_uint64),
+        ("demotions_lost", c_uint64),
+        ("demoted_hits", c_uint64),
+        ("bytes_demoted", c_uint64),
     ]
 
 

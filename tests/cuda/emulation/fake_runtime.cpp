@@ -471,13 +471,6 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device)
     return code;
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
-{
-    *lowest = 0;
-    *highest = -5;
-    return enter(__func__);
-}
-
 /* ---- Memory ---- */
 
 static uint64_t rounded(size_t bytes)
