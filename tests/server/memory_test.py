@@ -86,7 +86,7 @@ def requests(server):
 
 
 BEGINNING = "Tom has 5 pens. The cat and the dog went out, and the day was good. " * 11
-SAMPLED = {"ignore_eos": True, "temperature": 0.9, "seed": 3, "max_tokens": 200}
+SAMPLED = {"ignore_eos": True, "temperature": 0.9, "seed": 3, "max_tokens": 150}
 ASKED = [dict(SAMPLED, prompt="Anna. " + BEGINNING),
          dict(SAMPLED, prompt="Anna saw it. " + BEGINNING, grammar="root ::= [a-z ]{2000}"),
          dict(SAMPLED, prompt="Once. " + BEGINNING),
