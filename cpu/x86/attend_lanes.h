@@ -56,10 +56,9 @@ MOE_INLINE l16 times_f8_unit(bool wanted, l16 x)
  * the sign of a zero score. */
 static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
 {
-    float padded[BLOCK] = {0};
-    memcpy(padded, q, n * sizeof(float));
-    acc = l16_fma(l16_load(padded), rest[0], acc);
-    return l16_fma(l16_load(padded + 16), rest[1], acc);
+    l16 low = l16_load_part(q, n < 16 ? n : 16);
+    l16 high = n > 16 ? l16_load_part(q + 16, n - 16) : l16_zero();
+    return l16_fma(high, rest[1], l16_fma(low, rest[0], acc));
 }
 
 /* Adds the rest of every row of a tile to its lanes. */

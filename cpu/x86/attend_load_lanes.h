@@ -83,11 +83,21 @@ MOE_INLINE void load_block(moe_kv_type type, const uint8_t *row, uint32_t b, con
  * zeros. Q8_0 and Q4_0 have no such elements. */
 static void load_rest(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t n, l16 rest[2])
 {
-    uint8_t bytes[BLOCK * sizeof(float)] = {0};
-    size_t size = moe_kv_row_bytes(type, 1);
-    memcpy(bytes, row + (size_t)b * BLOCK * size, n * size);
-    for (uint32_t half = 0; half < 2; half++)
-        rest[half] = load_chunk(type, bytes, 0, half);
+    const uint32_t low = n < 16 ? n : 16;
+    if (type == MOE_KV_F32) {
+        const float *x = (const void *)(row + (size_t)b * BLOCK * sizeof(float));
+        rest[0] = l16_load_part(x, low);
+        rest[1] = n > 16 ? l16_load_part(x + 16, n - 16) : l16_zero();
+    } else if (type == MOE_KV_F16) {
+        const uint8_t *x = row + (size_t)b * BLOCK * sizeof(uint16_t);
+        rest[0] = l16_load_half_part(x, low);
+        rest[1] = n > 16 ? l16_load_half_part(x + 32, n - 16) : l16_zero();
+    } else {
+        uint8_t bytes[BLOCK] = {0};
+        memcpy(bytes, row + (size_t)b * BLOCK, n);
+        rest[0] = load_chunk(MOE_KV_F8, bytes, 0, 0);
+        rest[1] = load_chunk(MOE_KV_F8, bytes, 0, 1);
+    }
 }
 
 /* Whether rows of F8 hold a NaN: a code whose seven lower bits are all set. */

@@ -217,6 +217,14 @@ static inline l16 l16_load_half(const void *x)
                   _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 16))));
 }
 
+/* The first n of them; the lanes behind are 0. */
+static inline l16 l16_load_half_part(const void *x, uint32_t n)
+{
+    uint16_t halves[16] = {0};
+    memcpy(halves, x, n * sizeof halves[0]);
+    return l16_load_half(halves);
+}
+
 static inline void l16_store_half(void *x, l16 v)
 {
     uint8_t *bytes = x;

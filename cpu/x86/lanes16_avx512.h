@@ -197,6 +197,12 @@ static inline l16 l16_load_half(const void *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256(x));
 }
 
+/* The first n of them; the lanes behind are 0. */
+static inline l16 l16_load_half_part(const void *x, uint32_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(l16_mask(n), x));
+}
+
 static inline void l16_store_half(void *x, l16 v)
 {
     _mm256_storeu_si256(x, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
