@@ -86,7 +86,7 @@ static int cpu_begin_step(moe_device *device, const moe_step_inputs *inputs, moe
 }
 
 typedef struct scratch_sizes {
-    size_t x_q8, h_q8, ff, attention_state_floats, total;
+    size_t x_q8, h_q8, ff, attention_state_floats, tiles, total;
 } scratch_sizes;
 
 static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device_limits *limits)
@@ -106,8 +106,10 @@ static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device
     size_t queries = (size_t)limits->linear.n_rows * limits->max_head_group;
     queries = queries < MOE_CPU_ATTENTION_TILE ? queries : MOE_CPU_ATTENTION_TILE;
     sizes.attention_state_floats = moe_align64(2 * queries * limits->max_v_dim);
+    const size_t n_workers = moe_team_size(cpu->team);
+    sizes.tiles = cpu->matmul.tile_products != NULL ? MOE_TILE_SCRATCH_BYTES * n_workers : 0;
     sizes.total = sizes.x_q8 + sizes.h_q8 + 2 * sizes.ff +
-                  sizes.attention_state_floats * sizeof(float) * moe_team_size(cpu->team);
+                  sizes.attention_state_floats * sizeof(float) * n_workers + sizes.tiles;
     return sizes;
 }
 
@@ -131,7 +133,8 @@ static int cpu_reserve(moe_device *device, const moe_device_limits *limits, moe_
     cpu->h_q8_memory = p += sizes.x_q8;
     cpu->ff_gate = (float *)(p += sizes.h_q8);
     cpu->ff_up = (float *)(p += sizes.ff);
-    cpu->attention_state = (float *)(p + sizes.ff);
+    cpu->tile_scratch = sizes.tiles > 0 ? p + sizes.ff : NULL;
+    cpu->attention_state = (float *)(p + sizes.ff + sizes.tiles);
     cpu->attention_state_size = sizes.attention_state_floats;
     return MOE_OK;
 }

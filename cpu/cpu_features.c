@@ -14,6 +14,7 @@ static const struct {
     {MOE_CPU_AVX512, "AVX-512"},
     {MOE_CPU_AVX512_VNNI, "AVX-512-VNNI"},
     {MOE_CPU_AVX512_VBMI, "AVX-512-VBMI"},
+    {MOE_CPU_AMX_INT8, "AMX-INT8"},
 };
 
 unsigned moe_cpu_features(void)

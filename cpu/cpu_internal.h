@@ -26,6 +26,7 @@ typedef struct moe_cpu_device {
     float *ff_gate, *ff_up;      /* [rows][n_ff] */
     float *attention_state;      /* per worker: a tile's output of a page, and its queries */
     size_t attention_state_size; /* floats per worker */
+    uint8_t *tile_scratch;       /* MOE_TILE_SCRATCH_BYTES per worker; NULL: no matrix unit */
 } moe_cpu_device;
 
 static inline moe_cpu_device *moe_cpu_device_of(moe_device *device)

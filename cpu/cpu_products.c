@@ -44,9 +44,20 @@ static bool blas_matmul(const moe_cpu_device *cpu, const moe_matmul_args *args)
     return true;
 }
 
+static void multiply(const moe_cpu_device *cpu, uint32_t worker, const moe_matmul_args *args)
+{
+    if (args->n_rows == 1) {
+        cpu->matmul_row[args->type](args);
+    } else if (!blas_matmul(cpu, args)) {
+        uint8_t *scratch = cpu->tile_scratch;
+        moe_matmul_run(&cpu->matmul, args,
+                       scratch != NULL ? scratch + worker * MOE_TILE_SCRATCH_BYTES : NULL);
+    }
+}
+
 /* Runs units [begin, end) of one product. */
-static void run_product(const products_job *job, const moe_cpu_product *product, uint32_t begin,
-                        uint32_t end)
+static void run_product(const products_job *job, const moe_cpu_product *product, uint32_t worker,
+                        uint32_t begin, uint32_t end)
 {
     const moe_weight *weight = &product->weight;
     uint32_t first = begin * UNIT_ROWS;
@@ -59,10 +70,7 @@ static void run_product(const products_job *job, const moe_cpu_product *product,
     args.n_out = last - first;
     args.x_q8 = &product->x_q8;
     args.out += first;
-    if (!blas_matmul(job->cpu, &args)) {
-        bool one_row = args.n_rows == 1;
-        (one_row ? job->cpu->matmul_row : job->cpu->matmul.matmul)[weight->type](&args);
-    }
+    multiply(job->cpu, worker, &args);
     const bool finish = weight->scale != 0.0f || product->bias != NULL;
     for (uint32_t r = 0; finish && r < args.n_rows; r++) {
         uint32_t row = args.out_index != NULL ? args.out_index[r] : r;
@@ -76,12 +84,12 @@ static void run_product(const products_job *job, const moe_cpu_product *product,
     }
 }
 
-static void run_units(const products_job *job, uint32_t begin, uint32_t end)
+static void run_units(const products_job *job, uint32_t worker, uint32_t begin, uint32_t end)
 {
     for (uint32_t p = 0; p < job->n_products && begin < end; p++) {
         uint32_t n = units_of(&job->products[p].weight);
         if (begin < n) {
-            run_product(job, &job->products[p], begin, end < n ? end : n);
+            run_product(job, &job->products[p], worker, begin, end < n ? end : n);
             begin = n;
         }
         begin -= n;
@@ -106,11 +114,10 @@ static uint32_t take_units(products_job *job, uint32_t n_workers, uint32_t *begi
 
 static void products_worker(void *arg, uint32_t worker, uint32_t n_workers)
 {
-    (void)worker;
     products_job *job = arg;
     uint32_t begin;
     for (uint32_t n; (n = take_units(job, n_workers, &begin)) > 0;) {
-        run_units(job, begin, begin + n);
+        run_units(job, worker, begin, begin + n);
     }
 }
 

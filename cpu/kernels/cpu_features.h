@@ -13,7 +13,8 @@ enum {
     MOE_CPU_AVX_VNNI = 2, /* vpdpbusd on 256 bits, VEX */
     MOE_CPU_AVX512 = 4,   /* F + BW + DQ + VL */
     MOE_CPU_AVX512_VNNI = 8,
-    MOE_CPU_AVX512_VBMI = 16
+    MOE_CPU_AVX512_VBMI = 16,
+    MOE_CPU_AMX_INT8 = 32 /* the matrix unit, granted to the process by the operating system */
 };
 
 /* The features of this processor that the operating system enables. */

@@ -55,15 +55,39 @@ typedef void (*moe_dequantize_fn)(const void *row, float *out, uint32_t n);
 typedef void (*moe_quantize_rows_fn)(const float *x, size_t x_stride, uint32_t n_rows,
                                      uint32_t n_in, moe_q8_rows *out, uint32_t first_row);
 
+/* Matrix units multiply tiles: many activation rows at once, after a type's own function has taken
+ * blocks of weights apart. unpack: elements k .. k + n - 1 (k a multiple of 256) of the weight rows
+ * from o on to tiles. */
+typedef struct moe_weight_tiles moe_weight_tiles;
+typedef void moe_unpack_tiles_fn(const moe_matmul_args *args, uint32_t o, uint32_t k, uint32_t n,
+                                 moe_weight_tiles *tiles);
+/* scratch: MOE_TILE_SCRATCH_BYTES, 64-byte aligned, of any contents, for this call alone. */
+typedef void moe_tile_products_fn(const moe_matmul_args *args, moe_unpack_tiles_fn *unpack,
+                                  void *scratch);
+#define MOE_TILE_ROWS          16u               /* activation rows of a tile */
+#define MOE_TILE_ROWS_BYTES    ((size_t)1 << 20) /* of packed activation rows */
+#define MOE_TILE_SCRATCH_BYTES (MOE_TILE_ROWS_BYTES + ((size_t)320 << 10))
+#define MOE_TILE_MAX_N_IN      32768u /* of longer rows too few fit */
+
 typedef struct moe_matmul_kernels {
     moe_matmul_fn matmul[MOE_DTYPE_LIMIT];         /* NULL for numbers without a type */
     moe_dequantize_fn dequantize[MOE_DTYPE_LIMIT]; /* bit-equal to the format's definition */
     /* Rows x[0..n_rows) to out rows first_row.. */
     moe_quantize_rows_fn quantize_rows;
+    moe_tile_products_fn *tile_products; /* NULL: there is no matrix unit */
+    moe_unpack_tiles_fn *unpack_tiles[MOE_DTYPE_LIMIT];
+    /* The least percentage of activation rows in their tiles of MOE_TILE_ROWS with which the unit
+     * is faster. */
+    uint8_t min_tile_fill[MOE_DTYPE_LIMIT];
 } moe_matmul_kernels;
 
 /* Fills the table with reference C, then overrides with what cpu_features (moe_cpu_features() or a
  * subset of it) allows. */
 void moe_matmul_kernels_init(moe_matmul_kernels *kernels, unsigned cpu_features);
+
+/* The products, by the table's fastest function for their number of rows. tile_scratch as in
+ * moe_tile_products_fn; NULL: without matrix units. */
+void moe_matmul_run(const moe_matmul_kernels *kernels, const moe_matmul_args *args,
+                    void *tile_scratch);
 
 #endif

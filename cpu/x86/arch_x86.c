@@ -3,6 +3,7 @@
  * file is compiled for the baseline processor. */
 #include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/cpu_features.h"
+#include "cpu/x86/matmul_amx.h"
 #include "cpu/x86/matmul_x86.h"
 
 #include <cpuid.h>
@@ -16,7 +17,9 @@ enum {
     LEAF7_EBX_F_DQ = 1 << 16 | 1 << 17,
     LEAF7_ECX_VBMI = 1 << 1,
     LEAF7_ECX_VNNI = 1 << 11,
-    LEAF7_1_EAX_AVX_VNNI = 1 << 4
+    LEAF7_1_EAX_AVX_VNNI = 1 << 4,
+    LEAF7_EDX_AMX = 1 << 24 | 1 << 25, /* tiles, products of int8 */
+    XCR0_TILES = 3 << 17
 };
 static const unsigned leaf7_ebx_bw_vl = 1u << 30 | 1u << 31;
 
@@ -45,6 +48,10 @@ unsigned moe_cpu_features_detect(void)
         features |= MOE_CPU_AVX512;
         features |= (c & LEAF7_ECX_VNNI) != 0 ? MOE_CPU_AVX512_VNNI : 0;
         features |= (c & LEAF7_ECX_VBMI) != 0 ? MOE_CPU_AVX512_VBMI : 0;
+        if ((state & XCR0_TILES) == XCR0_TILES && (d & LEAF7_EDX_AMX) == LEAF7_EDX_AMX &&
+            moe_amx_granted()) {
+            features |= MOE_CPU_AMX_INT8;
+        }
     }
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
         (a & LEAF7_1_EAX_AVX_VNNI) != 0) {
@@ -109,5 +116,8 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     moe_matmul_init_float_avx512(kernels);
     if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
         init_avx512_vnni(kernels);
+        if ((cpu_features & MOE_CPU_AMX_INT8) != 0) {
+            moe_matmul_init_amx(kernels);
+        }
     }
 }

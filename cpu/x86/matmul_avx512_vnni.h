@@ -8,6 +8,7 @@
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_direct_avx512.h"
 #include "cpu/x86/quant_panel_avx512.h"
+#include "cpu/x86/quant_tiles_avx512.h"
 
 /* Up to this many rows, folding sums for each row costs less than transposing the weights once. For
  * large types a panel's weights arrive from memory later than a tile's. */
@@ -28,5 +29,22 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
         panel_tiles(type, args, o);
     }
 }
+
+/* A type's products, and how its weights are taken apart for matrix units. */
+#define MOE_UNPACK_TILES(name, TYPE)                                                               \
+    static void unpack_tiles_##name(const moe_matmul_args *args, uint32_t o, uint32_t k,           \
+                                    uint32_t n, moe_weight_tiles *tiles)                           \
+    {                                                                                              \
+        unpack_tiles(MOE_DTYPE_##TYPE, args, o, k, n, tiles);                                      \
+    }
+#define MOE_MATMUL_AND_TILES(name, TYPE, multiply)                                                 \
+    MOE_QUANT_MATMUL(name, TYPE, multiply)                                                         \
+    MOE_UNPACK_TILES(name, TYPE)
+#define MOE_ROW_SCALED_AND_TILES(name, TYPE, multiply)                                             \
+    MOE_ROW_SCALED_MATMUL(name, TYPE, multiply)                                                    \
+    MOE_UNPACK_TILES(name, TYPE)
+#define MOE_SET_MATMUL_AND_TILES(name, TYPE, kernels)                                              \
+    MOE_SET_QUANT_MATMUL(name, TYPE, kernels)                                                      \
+    (kernels)->unpack_tiles[MOE_DTYPE_##TYPE] = unpack_tiles_##name;
 
 #endif

@@ -2,9 +2,9 @@
 /* AVX-512 VNNI products of IQ4_KSS: a file for each type, so that they compile side by side. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
-MOE_ROW_SCALED_MATMUL(iq4_kss, IQ4_KSS, matmul)
+MOE_ROW_SCALED_AND_TILES(iq4_kss, IQ4_KSS, matmul)
 
 void moe_matmul_init_avx512_vnni_iq4_kss(moe_matmul_kernels *kernels)
 {
-    MOE_SET_QUANT_MATMUL(iq4_kss, IQ4_KSS, kernels)
+    MOE_SET_MATMUL_AND_TILES(iq4_kss, IQ4_KSS, kernels)
 }

@@ -2,9 +2,9 @@
 /* AVX-512 VNNI products of IQ5_K: a file for each type, so that they compile side by side. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
-MOE_QUANT_MATMUL(iq5_k, IQ5_K, matmul)
+MOE_MATMUL_AND_TILES(iq5_k, IQ5_K, matmul)
 
 void moe_matmul_init_avx512_vnni_iq5_k(moe_matmul_kernels *kernels)
 {
-    MOE_SET_QUANT_MATMUL(iq5_k, IQ5_K, kernels)
+    MOE_SET_MATMUL_AND_TILES(iq5_k, IQ5_K, kernels)
 }

@@ -2,9 +2,9 @@
 /* AVX-512 VNNI products of IQ5_KS: a file for each type, so that they compile side by side. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
-MOE_ROW_SCALED_MATMUL(iq5_ks, IQ5_KS, matmul)
+MOE_ROW_SCALED_AND_TILES(iq5_ks, IQ5_KS, matmul)
 
 void moe_matmul_init_avx512_vnni_iq5_ks(moe_matmul_kernels *kernels)
 {
-    MOE_SET_QUANT_MATMUL(iq5_ks, IQ5_KS, kernels)
+    MOE_SET_MATMUL_AND_TILES(iq5_ks, IQ5_KS, kernels)
 }

@@ -3,9 +3,9 @@
  * that they compile side by side. */
 #include "cpu/x86/matmul_avx512_vnni.h"
 
-MOE_QUANT_TYPES_TERNARY(MOE_QUANT_MATMUL, matmul)
+MOE_QUANT_TYPES_TERNARY(MOE_MATMUL_AND_TILES, matmul)
 
 void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels)
 {
-    MOE_QUANT_TYPES_TERNARY(MOE_SET_QUANT_MATMUL, kernels)
+    MOE_QUANT_TYPES_TERNARY(MOE_SET_MATMUL_AND_TILES, kernels)
 }

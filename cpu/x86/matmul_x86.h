@@ -103,6 +103,9 @@ void moe_matmul_init_avx512_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels);
 
+/* The matrix unit, for types whose files of AVX-512 VNNI take weights apart for it. */
+void moe_matmul_init_amx(moe_matmul_kernels *kernels);
+
 /* One for each of these types. */
 #define MOE_DECLARE_INIT(name, isa)                                                                \
     void moe_matmul_init_##isa##_##name(moe_matmul_kernels *kernels);

@@ -13,7 +13,9 @@
 #ifndef MOE_X86_QUANT_PANEL_AVX512_H
 #define MOE_X86_QUANT_PANEL_AVX512_H
 
+#include "cpu/x86/quant_lanes_avx512.h"
 #include "cpu/x86/quant_unpack_avx512.h"
+#include "cpu/x86/transpose_avx512.h"
 
 enum {
     PANEL_OUT = 16,
@@ -33,37 +35,6 @@ typedef struct panel_sums {
 } panel_sums;
 
 /* ---- Unpacking ---- */
-
-/* The first n columns of 16 rows of 16 words. One function for all types: it is long. */
-static __attribute__((noinline)) void store_columns(void *to, const __m512i *rows, int n)
-{
-    __m512i fours[16]; /* [4i + j]: in quarter q, column 4q + j of rows 4i .. 4i + 3 */
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        const __m512i low0 = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-        const __m512i high0 = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-        const __m512i low1 = _mm512_unpacklo_epi32(rows[i + 2], rows[i + 3]);
-        const __m512i high1 = _mm512_unpackhi_epi32(rows[i + 2], rows[i + 3]);
-        fours[i] = _mm512_unpacklo_epi64(low0, low1);
-        fours[i + 1] = _mm512_unpackhi_epi64(low0, low1);
-        fours[i + 2] = _mm512_unpacklo_epi64(high0, high1);
-        fours[i + 3] = _mm512_unpackhi_epi64(high0, high1);
-    }
-    __m512i *columns = to;
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        const __m512i even0 = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0x88);
-        const __m512i odd0 = _mm512_shuffle_i32x4(fours[j], fours[4 + j], 0xdd);
-        const __m512i even1 = _mm512_shuffle_i32x4(fours[8 + j], fours[12 + j], 0x88);
-        const __m512i odd1 = _mm512_shuffle_i32x4(fours[8 + j], fours[12 + j], 0xdd);
-        columns[j] = _mm512_shuffle_i32x4(even0, even1, 0x88);
-        columns[4 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
-        if (n == 16) {
-            columns[8 + j] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
-            columns[12 + j] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
-        }
-    }
-}
 
 /* Group g of the panel from the rows' groups. */
 MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
@@ -120,24 +91,6 @@ typedef struct row_block {
 /* The block's products with n_panels panels, added to sums (set, where k is 0). */
 void moe_panel_rows_avx512(const moe_matmul_args *args, const weight_panel *const *panels,
                            int n_panels, const row_block *block, panel_sums *sums);
-
-/* The reduction tree, in registers once it is inlined with a constant. */
-MOE_INLINE __m512 reduce_lanes(const __m512 *lanes, uint32_t n)
-{
-    __m512 sum[MOE_GROUP / 16];
-#pragma GCC unroll 8
-    for (uint32_t l = 0; l < n / 2; l++) {
-        sum[l] = _mm512_add_ps(lanes[l], lanes[l + n / 2]);
-    }
-#pragma GCC unroll 4
-    for (uint32_t h = n / 4; h > 0; h /= 2) {
-#pragma GCC unroll 4
-        for (uint32_t l = 0; l < h; l++) {
-            sum[l] = _mm512_add_ps(sum[l], sum[l + h]);
-        }
-    }
-    return sum[0];
-}
 
 MOE_INLINE void store_sums(quant_type t, const moe_matmul_args *args, uint32_t o, int n_panels,
                            const row_block *block, const panel_sums *sums)

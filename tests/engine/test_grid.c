@@ -43,7 +43,7 @@ static const char *const setting_names[N_SETTINGS] = {
 static const uint32_t threads_of[] = {1, 2};
 static const uint32_t neighbours_of[] = {0, 1, MAX_NEIGHBOURS};
 static const moe_kernels kernels_of[] = {MOE_KERNELS_REFERENCE, MOE_KERNELS_AVX2,
-                                         MOE_KERNELS_AVX512};
+                                         MOE_KERNELS_AVX512, MOE_KERNELS_NATIVE};
 /* Of the tiny models; a model of many experts can do with less. */
 static double share_of[] = {0.13, 0.25, 0.5, 0.75, 1.0};
 static const double small_shares[] = {0.05, 0.1, 0.25, 0.5, 1.0};
@@ -76,7 +76,7 @@ static array design;
 /* Policies that work without calibration or foresight. */
 static void collect_values(array *a)
 {
-    const uint8_t counts[N_SETTINGS] = {2, 3, 3, 5, 0, 3, 2, 2, 2, 2, 2};
+    const uint8_t counts[N_SETTINGS] = {2, 3, 4, 5, 0, 3, 2, 2, 2, 2, 2};
     memcpy(a->n_values, counts, sizeof counts);
     for (uint32_t i = 0; moe_policy_at(i) != NULL; i++) {
         if ((moe_policy_at(i)->needs & ~(uint32_t)MOE_POLICY_NEEDS_GATES) == 0) {

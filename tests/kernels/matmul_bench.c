@@ -19,7 +19,7 @@
 enum {
     REPETITIONS = 9,
     N_IN = 2048,
-    MAX_BENCH_ROWS = 128,
+    MAX_BENCH_ROWS = 512,
     MAX_THREADS = 2,
     STREAM_ROWS = 8,
     MAX_KERNELS = MAX_ISA_LEVELS + 1
@@ -36,11 +36,20 @@ typedef struct bench_data {
     moe_q8_rows x_q8;
     void *scratch;
     float *out;
+    void *tile_scratch[MAX_THREADS];
 } bench_data;
+
+/* One level of instruction sets, or a library's function. */
+typedef struct bench_kernel {
+    const char *name;
+    moe_matmul_kernels table;
+    moe_matmul_fn other; /* not NULL: this one */
+} bench_kernel;
 
 typedef struct bench_job {
     const bench_data *data;
-    moe_matmul_fn kernel; /* NULL: read the weights */
+    const bench_kernel *kernel; /* NULL: read the weights */
+    void *tile_scratch;
     uint32_t first_out;
     uint32_t n_out;
     uint32_t n_rows;
@@ -90,7 +99,11 @@ static void *run_job(void *argument)
                                   .x_stride = N_IN,
                                   .out = data->out + job->first_out,
                                   .out_stride = job->n_out};
-    job->kernel(&args);
+    if (job->kernel->other != NULL) {
+        job->kernel->other(&args);
+    } else {
+        moe_matmul_run(&job->kernel->table, &args, job->tile_scratch);
+    }
     return NULL;
 }
 
@@ -103,7 +116,7 @@ static uint64_t cpu_time_ns(void)
 }
 
 /* Nanoseconds of n_threads sharing n_out weight rows: CPU time of one, elapsed time of several. */
-static double time_run(const bench_data *data, moe_matmul_fn kernel, uint32_t n_out,
+static double time_run(const bench_data *data, const bench_kernel *kernel, uint32_t n_out,
                        uint32_t n_rows, uint32_t n_threads)
 {
     bench_job jobs[MAX_THREADS];
@@ -111,7 +124,7 @@ static double time_run(const bench_data *data, moe_matmul_fn kernel, uint32_t n_
     const uint32_t share = n_out / n_threads;
     const uint64_t start = n_threads == 1 ? cpu_time_ns() : moe_now_ns();
     for (uint32_t t = 0; t < n_threads; t++) {
-        jobs[t] = (bench_job){data, kernel, t * share, share, n_rows, 0};
+        jobs[t] = (bench_job){data, kernel, data->tile_scratch[t], t * share, share, n_rows, 0};
         if (t > 0 && pthread_create(&threads[t], NULL, run_job, &jobs[t]) != 0) {
             perror("thread");
             exit(1);
@@ -131,14 +144,14 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Medians, for the plain read (index 0) and each kernel after it. */
-static void measure(const bench_data *data, const moe_matmul_fn *kernels, size_t n_kernels,
+static void measure(const bench_data *data, const bench_kernel *kernels, size_t n_kernels,
                     uint32_t n_out, uint32_t n_rows, uint32_t n_threads, double *median)
 {
     double times[MAX_KERNELS + 1][REPETITIONS];
     for (int i = -1; i < REPETITIONS; i++) { /* the first round warms up */
         for (size_t k = 0; k <= n_kernels; k++) {
             const double ns =
-                time_run(data, k == 0 ? NULL : kernels[k - 1], n_out, n_rows, n_threads);
+                time_run(data, k == 0 ? NULL : &kernels[k - 1], n_out, n_rows, n_threads);
             times[k][i < 0 ? 0 : i] = ns;
         }
     }
@@ -148,8 +161,8 @@ static void measure(const bench_data *data, const moe_matmul_fn *kernels, size_t
     }
 }
 
-static void report(const bench_data *data, const char *const *names, const moe_matmul_fn *kernels,
-                   size_t n_kernels, uint32_t n_out, uint32_t n_rows, uint32_t n_threads)
+static void report(const bench_data *data, const bench_kernel *kernels, size_t n_kernels,
+                   uint32_t n_out, uint32_t n_rows, uint32_t n_threads)
 {
     double median[MAX_KERNELS + 1];
     measure(data, kernels, n_kernels, n_out, n_rows, n_threads, median);
@@ -161,7 +174,8 @@ static void report(const bench_data *data, const char *const *names, const moe_m
         printf(" read %5.1f GB/s ", bytes / median[0]);
     }
     for (size_t k = 1; k <= n_kernels; k++) {
-        printf(" | %s %5.1f GB/s %6.1f GMAC/s", names[k - 1], bytes / median[k], macs / median[k]);
+        printf(" | %s %5.1f GB/s %6.1f GMAC/s", kernels[k - 1].name, bytes / median[k],
+               macs / median[k]);
         if (is_stream) {
             printf(" (%3.0f%% of read)", 100 * median[0] / median[k]);
         }
@@ -172,28 +186,27 @@ static void report(const bench_data *data, const char *const *names, const moe_m
 
 static void bench_type(bench_data *data, moe_dtype type)
 {
-    static const uint32_t row_counts[] = {1, 2, 4, 8, 16, 64, 128};
+    static const uint32_t row_counts[] = {1, 2, 4, 8, 16, 32, 64, 128, 512};
     isa_level levels[MAX_ISA_LEVELS];
-    const char *names[MAX_KERNELS];
-    moe_matmul_fn kernels[MAX_KERNELS];
+    bench_kernel kernels[MAX_KERNELS] = {0};
     size_t n_kernels = 0;
-    moe_matmul_kernels table;
-    moe_matmul_kernels_init(&table, 0);
-    const moe_matmul_fn reference = table.matmul[type];
+    moe_matmul_kernels reference;
+    moe_matmul_kernels_init(&reference, 0);
     const size_t n_levels = isa_levels(levels);
     for (size_t l = 1; l < n_levels; l++) {
-        moe_matmul_kernels_init(&table, levels[l].features);
-        const moe_matmul_fn last = n_kernels > 0 ? kernels[n_kernels - 1] : reference;
-        if (table.matmul[type] != last) {
-            names[n_kernels] = levels[l].name;
-            kernels[n_kernels++] = table.matmul[type];
-        }
+        bench_kernel *next = &kernels[n_kernels];
+        const moe_matmul_kernels *last = n_kernels > 0 ? &kernels[n_kernels - 1].table : &reference;
+        moe_matmul_kernels_init(&next->table, levels[l].features);
+        next->name = levels[l].name;
+        n_kernels += next->table.matmul[type] != last->matmul[type] ||
+                     (next->table.tile_products != last->tile_products &&
+                      next->table.unpack_tiles[type] != NULL);
     }
     if (type == MOE_DTYPE_F32) {
         setenv("OPENBLAS_NUM_THREADS", "1", 1); /* it is asked when it is loaded */
         if (moe_blas_load(&blas, NULL) == MOE_OK) {
-            names[n_kernels] = "OpenBLAS";
-            kernels[n_kernels++] = blas_sgemm;
+            kernels[n_kernels].name = "OpenBLAS";
+            kernels[n_kernels++].other = blas_sgemm;
         }
     }
     uint64_t random = 1;
@@ -208,12 +221,11 @@ static void bench_type(bench_data *data, moe_dtype type)
         memcpy(data->weights + o * data->row_bytes, data->weights + o % 64 * data->row_bytes,
                data->row_bytes);
     }
-    report(data, names, kernels, n_kernels, data->n_out, 1, MAX_THREADS);
+    report(data, kernels, n_kernels, data->n_out, 1, MAX_THREADS);
     const uint32_t layer_out = (uint32_t)(layer_bytes / data->row_bytes) / 8 * 8;
     for (size_t i = 0; i < sizeof row_counts / sizeof row_counts[0]; i++) {
         const bool is_stream = row_counts[i] <= STREAM_ROWS;
-        report(data, names, kernels, n_kernels, is_stream ? data->n_out : layer_out, row_counts[i],
-               1);
+        report(data, kernels, n_kernels, is_stream ? data->n_out : layer_out, row_counts[i], 1);
     }
 }
 
@@ -236,6 +248,9 @@ int matmul_bench(const char *type_name)
     for (size_t i = 0; i < n_x; i++) {
         data.x[i] = random_normal(&random);
     }
+    for (int t = 0; t < MAX_THREADS; t++) {
+        data.tile_scratch[t] = moe_calloc_aligned(MOE_TILE_SCRATCH_BYTES, 1);
+    }
     data.x_q8 = q8_rows_new(MAX_BENCH_ROWS, N_IN, &data.scratch);
     kernels.quantize_rows(data.x, N_IN, MAX_BENCH_ROWS, N_IN, &data.x_q8, 0);
     for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
@@ -248,5 +263,8 @@ int matmul_bench(const char *type_name)
     free(data.x);
     free(data.scratch);
     free(data.out);
+    for (int t = 0; t < MAX_THREADS; t++) {
+        free(data.tile_scratch[t]);
+    }
     return 0;
 }

@@ -156,6 +156,8 @@ size_t isa_levels(isa_level levels[MAX_ISA_LEVELS])
         {"avx-vnni", MOE_CPU_AVX2 | MOE_CPU_AVX_VNNI},
         {"avx512", MOE_CPU_AVX2 | MOE_CPU_AVX512},
         {"avx512-vnni", MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI},
+        {"amx", MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI |
+                    MOE_CPU_AMX_INT8},
     };
     const unsigned have = moe_cpu_features();
     size_t n = 0;

@@ -31,7 +31,7 @@ typedef struct isa_level {
 } isa_level;
 
 /* The levels this processor has, reference first; at most MAX_ISA_LEVELS. */
-enum { MAX_ISA_LEVELS = 5 };
+enum { MAX_ISA_LEVELS = 6 };
 size_t isa_levels(isa_level levels[MAX_ISA_LEVELS]);
 
 /* A moe_q8_rows with its scratch. */

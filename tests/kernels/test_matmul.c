@@ -4,6 +4,7 @@
 #include "matmul_cases.h"
 
 #include "cpu/kernels/cpu_features.h"
+#include "runtime/base/alloc.h"
 #include "tests/test_size.h"
 
 #include <math.h>
@@ -26,6 +27,7 @@ typedef struct matmul_case {
     guarded x;        /* float [X_ROWS][n_in] */
     moe_q8_rows x_q8;
     void *scratch;
+    void *tile_scratch;
     float *expected; /* [X_ROWS][MAX_OUT] */
 } matmul_case;
 
@@ -37,7 +39,9 @@ static matmul_case case_new(moe_dtype type, uint32_t n_in, uint64_t *random)
     c.row_bytes = moe_dtype_row_bytes(type, n_in);
     c.weights = malloc(MAX_OUT * c.row_bytes);
     c.expected = malloc(X_ROWS * MAX_OUT * sizeof *c.expected);
-    assert_true(c.weights != NULL && c.expected != NULL);
+    c.tile_scratch = moe_calloc_aligned(MOE_TILE_SCRATCH_BYTES, 1);
+    assert_true(c.weights != NULL && c.expected != NULL && c.tile_scratch != NULL);
+    memset(c.tile_scratch, 0xff, MOE_TILE_SCRATCH_BYTES); /* NaNs: nobody may count on zeros */
     random_rows(type, c.weights, MAX_OUT, n_in, random);
     c.x = guarded_new(X_ROWS * (size_t)n_in * sizeof(float));
     float *x = (float *)c.x.data;
@@ -67,13 +71,14 @@ static void case_free(matmul_case *c)
 {
     guarded_free(&c->x);
     free(c->scratch);
+    free(c->tile_scratch);
     free(c->weights);
     free(c->expected);
 }
 
 /* Runs a kernel on weights and to outputs that end at an inaccessible page. With `indexed`,
  * activation and output rows go through lists; rows that no list names must stay as they were. */
-static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *level,
+static void check_shape(const matmul_case *c, const moe_matmul_kernels *kernels, const char *level,
                         uint32_t n_rows, uint32_t n_out, bool indexed)
 {
     const size_t weight_bytes = n_out * c->row_bytes;
@@ -102,7 +107,7 @@ static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *
                                   .out_index = indexed ? out_index : NULL,
                                   .out = out,
                                   .out_stride = stride};
-    kernel(&args);
+    moe_matmul_run(kernels, &args, c->tile_scratch);
     bool written[MAX_ROWS] = {false};
     for (uint32_t r = 0; r < n_rows; r++) {
         const float *row = out + (indexed ? out_index[r] : r) * stride;
@@ -126,7 +131,7 @@ static void check_shape(const matmul_case *c, moe_matmul_fn kernel, const char *
     guarded_free(&weights);
 }
 
-static void check_case(const matmul_case *c, moe_matmul_fn kernel, const char *level)
+static void check_case(const matmul_case *c, const moe_matmul_kernels *kernels, const char *level)
 {
     static const uint32_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33};
     static const uint32_t outs[] = {1,  2,  3,  4,  5,  7,  8,  9,      13,
@@ -134,11 +139,17 @@ static void check_case(const matmul_case *c, moe_matmul_fn kernel, const char *l
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (size_t o = 0; o < sizeof outs / sizeof outs[0]; o++) {
             if (!test_leaves_out((uint32_t)(i + o), 3)) {
-                check_shape(c, kernel, level, rows[i], outs[o], (rows[i] + outs[o]) % 2 != 0);
+                check_shape(c, kernels, level, rows[i], outs[o], (rows[i] + outs[o]) % 2 != 0);
             }
         }
     }
-    check_shape(c, kernel, level, MAX_ROWS, MAX_OUT, true); /* more than share unpacked weights */
+    check_shape(c, kernels, level, MAX_ROWS, MAX_OUT, true); /* more than share unpacked weights */
+}
+
+static bool same_products(const moe_matmul_kernels *a, const moe_matmul_kernels *b, moe_dtype type)
+{
+    return a->matmul[type] == b->matmul[type] &&
+           (a->unpack_tiles[type] == NULL || a->tile_products == b->tile_products);
 }
 
 static void every_level_equals_the_reference(void **state)
@@ -164,16 +175,57 @@ static void every_level_equals_the_reference(void **state)
                 continue;
             }
             matmul_case c = case_new((moe_dtype)type, sizes[i], &random);
-            moe_matmul_fn last = NULL;
+            moe_matmul_kernels last = {0};
             for (size_t l = 0; l < n_levels; l++) {
                 moe_matmul_kernels kernels;
                 moe_matmul_kernels_init(&kernels, levels[l].features);
-                if (kernels.matmul[type] != last && (l > 0 || i < 3)) {
-                    check_case(&c, kernels.matmul[type], levels[l].name);
+                memset(kernels.min_tile_fill, 0, sizeof kernels.min_tile_fill);
+                if (!same_products(&kernels, &last, (moe_dtype)type) && (l > 0 || i < 3)) {
+                    check_case(&c, &kernels, levels[l].name);
                 }
-                last = kernels.matmul[type];
+                last = kernels;
             }
             case_free(&c);
+        }
+    }
+}
+
+/* The matrix unit's kernels, compiled with an emulation of its instructions. */
+moe_tile_products_fn moe_tile_products_emulated;
+
+static void check_emulated(moe_dtype type, uint32_t n_in, const moe_matmul_kernels *kernels,
+                           uint64_t *random)
+{
+    static const uint32_t rows[] = {1, 15, 17, 40};
+    matmul_case c = case_new(type, n_in, random);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_shape(&c, kernels, "amx emulated", rows[i], i % 2 != 0 ? 16 : 17, i % 2 != 0);
+    }
+    case_free(&c);
+}
+
+/* Unpacking takes AVX-512 in any case. */
+static void emulated_tiles_equal_the_reference(void **state)
+{
+    (void)state;
+    const unsigned needed = MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI;
+    const unsigned have = moe_cpu_features();
+    print_message("matrix unit: its kernels run emulated%s\n",
+                  (have & MOE_CPU_AMX_INT8) != 0 ? ", and on the processor's own above"
+                                                 : " only; this processor has none");
+    if ((have & needed) != needed) {
+        print_message("and not at all: there is no AVX-512 VNNI\n");
+        skip();
+    }
+    moe_matmul_kernels kernels;
+    moe_matmul_kernels_init(&kernels, have & ~(unsigned)MOE_CPU_AMX_INT8);
+    kernels.tile_products = moe_tile_products_emulated;
+    uint64_t random = 6;
+    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
+        if (kernels.unpack_tiles[type] != NULL && !test_leaves_out(type, 3)) {
+            const bool large = moe_dtype_info_of(type)->block_elems == 256;
+            check_emulated((moe_dtype)type, large ? 256 : 192, &kernels, &random);
+            check_emulated((moe_dtype)type, 2304, &kernels, &random);
         }
     }
 }
@@ -371,6 +423,9 @@ static void features_chosen_and_described(void **state)
     assert_int_equal(moe_cpu_features_of(MOE_KERNELS_AVX512) & ~moe_cpu_features(), 0);
     moe_cpu_features_describe(MOE_CPU_AVX2 | MOE_CPU_AVX512, text, sizeof text);
     assert_string_equal(text, "AVX2 AVX-512");
+    assert_int_equal(moe_cpu_features_of(MOE_KERNELS_AVX512) & MOE_CPU_AMX_INT8, 0);
+    moe_cpu_features_describe(MOE_CPU_AVX2 | MOE_CPU_AMX_INT8, text, sizeof text);
+    assert_string_equal(text, "AVX2 AMX-INT8");
     moe_cpu_features_describe(MOE_CPU_AVX2 | MOE_CPU_AVX512, text, 4);
     assert_string_equal(text, "AVX");
 }
@@ -383,6 +438,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reference_equals_double_arithmetic),
         cmocka_unit_test(empty_products_are_zero),
         cmocka_unit_test(every_level_equals_the_reference),
+        cmocka_unit_test(emulated_tiles_equal_the_reference),
     };
     if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
         return matmul_bench(argc > 2 ? argv[2] : NULL);

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOE_X86_MATMUL_AMX_H
+#define MOE_X86_MATMUL_AMX_H
+
+#include <stdbool.h>
+
+/* Asks the operating system for the matrix unit's registers: it keeps room for them only in
+ * processes that ask. Asking again changes nothing. False: refused, or the compiler that made this
+ * does not know the unit. */
+bool moe_amx_granted(void);
+
+#endif
