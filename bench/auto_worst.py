@@ -4,13 +4,13 @@
 
     python3 auto_worst.py COMMAND MODEL [--config auto] [--texts A,B,...] [--temps 0.7,1,0]
                           [--caches 15%,25%,50%,75%,100%] [--shapes 64x32x3,64x64x3,64x200x1]
-                          [--parallel 1] [--least 0.99]
+                          [--parallel 1] [--least 0.99] [--least-mean 1]
 
 Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
 tokens written after it, prompts one after another). Its figure is the modelled cost of plain
 decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
 'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used. With --least the program fails if a
-setting is below that.
+setting is below that, with --least-mean if the geometric mean is.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
     parser.add_argument("--parallel", default="1")
     parser.add_argument("--least", type=float, default=0.0)
+    parser.add_argument("--least-mean", type=float, default=0.0)
     given = parser.parse_args()
     rows, by = [], {}
     for text in given.texts.split(","):
@@ -82,6 +83,9 @@ def main() -> None:
         print(f"{ratio:.4f}  {name}")
     if min(ratio for _, ratio in rows) < given.least:
         sys.exit(f"a setting is below {given.least}")
+    mean = math.exp(sum(math.log(ratio) for _, ratio in rows) / len(rows))
+    if mean < given.least_mean:
+        sys.exit(f"the geometric mean, {mean:.3f}, is below {given.least_mean}")
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ double moe_byte_cost_passes(const moe_byte_cost *cost, uint64_t n_passes, uint64
            MOE_BYTE_COST_ROW * (double)n_rows * cost->active_bytes;
 }
 
-double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows)
+double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows, uint64_t n_used)
 {
-    return cost->active_bytes + MOE_BYTE_COST_ROW * n_rows * cost->active_bytes;
+    return n_used > 0 ? moe_byte_cost_passes(cost, 1, n_rows, n_used)
+                      : (1 + MOE_BYTE_COST_ROW * n_rows) * cost->active_bytes;
 }
 
 double moe_byte_cost_head(const moe_byte_cost *cost, const moe_head_work *w)

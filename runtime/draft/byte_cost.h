@@ -32,8 +32,9 @@ void moe_byte_cost_init(moe_byte_cost *cost, const moe_tensor_map *map, uint32_t
 /* Cost of n_passes with n_rows in all, which use so many distinct experts; without misses. */
 double moe_byte_cost_passes(const moe_byte_cost *cost, uint64_t n_passes, uint64_t n_rows,
                             uint64_t n_used);
-/* One draft pass over n_rows rows. */
-double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows);
+/* One draft pass over n_rows rows that uses so many distinct experts; 0: not known, those of one
+ * token. */
+double moe_byte_cost_draft(const moe_byte_cost *cost, uint32_t n_rows, uint64_t n_used);
 double moe_byte_cost_head(const moe_byte_cost *cost, const moe_head_work *work);
 /* One missing expert. */
 double moe_byte_cost_miss(const moe_byte_cost *cost);

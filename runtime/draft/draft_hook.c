@@ -30,7 +30,7 @@ void moe_draft_foresee(moe_speculation *s, const moe_pass *pass, uint32_t layer,
                        const uint32_t *experts)
 {
     uint32_t n_used = s->runner->config->n_expert_used;
-    if (s->foresight) {
+    if (s->foresight && !s->is_silent) {
         moe_foresight_add(&s->foresees, layer, depth_of(pass, row), experts, n_used);
         moe_expert_store_foresee(s->runner->experts, layer, s->runner->n_passes, experts, n_used);
     }
@@ -42,6 +42,20 @@ void moe_draft_residents(const moe_speculation *s, uint32_t layer, bool *residen
     if (s->draft_experts > 0) {
         confine(s, layer, s->runner->config->n_expert, resident);
     }
+}
+
+static uint64_t n_distinct(moe_speculation *s, const uint32_t *experts, uint32_t n)
+{
+    uint32_t n_expert = s->runner->config->n_expert;
+    uint64_t found = 0;
+    memset(s->resident, 0, n_expert * sizeof *s->resident);
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] < n_expert && !s->resident[experts[i]]) {
+            s->resident[experts[i]] = true;
+            found++;
+        }
+    }
+    return found;
 }
 
 /* Foresight gets the natural choices before they are replaced. */
@@ -64,6 +78,7 @@ static void edit_draft(moe_speculation *s, moe_runner *runner, const moe_pass *p
                                  .random = &s->random};
     moe_route_edit edit = moe_route_edit_of(s->rules, runner, pass, layer, s->resident);
     moe_draft_route(&routing, &edit);
+    s->n_draft_experts += n_distinct(s, chosen, pass->n_rows * c->n_expert_used);
 }
 
 void moe_draft_note_routes(moe_speculation *s, const moe_pass *pass, uint32_t layer)

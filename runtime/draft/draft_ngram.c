@@ -43,19 +43,6 @@ int moe_draft_ngram(const moe_speculation *s, moe_session_draft *const *drafts, 
     return status;
 }
 
-/* The first child of each node is the likeliest. */
-static void keep_silent(moe_session_draft *d)
-{
-    d->silent_at = d->line.n_tokens;
-    d->n_silent = d->n_silent_right = 0;
-    uint32_t node = d->tree.nodes[0].first_child;
-    for (; node != MOE_NODE_NONE && d->n_silent < MOE_SILENT_DRAFT;
-         node = d->tree.nodes[node].first_child) {
-        d->silent[d->n_silent] = d->tree.nodes[node].token;
-        d->silent_confidence[d->n_silent++] = d->tree.nodes[node].q;
-    }
-}
-
 int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                              moe_error *err)
 {
@@ -65,30 +52,18 @@ int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const 
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         moe_session_draft *d = drafts[i];
-        bool is_pending =
-            d->n_silent_right < d->n_silent && d->line.n_tokens == d->silent_at + d->n_silent_right;
-        if (!d->active || d->max_nodes < 2 || is_pending) {
+        bool pending = moe_silent_is_pending(&d->silent[MOE_DRAFTER_NGRAM], &d->line);
+        if (!d->active || d->max_nodes < 2 || pending) {
             continue;
         }
         status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
         if (status == MOE_OK) {
             propose(s, d, MOE_SILENT_DRAFT);
-            keep_silent(d);
-            moe_token_tree_reset(&d->tree, d->line.tokens[d->line.n_tokens - 1]);
+            for (uint32_t k = 1; k < d->tree.n; k++) {
+                d->confidence[k] = d->tree.nodes[k].q;
+            }
+            moe_silent_keep(d, MOE_DRAFTER_NGRAM);
         }
     }
     return status;
-}
-
-void moe_draft_ngram_note_token(const moe_speculation *s, moe_session_draft *d, uint32_t position,
-                                int32_t token)
-{
-    if (d->n_silent_right == d->n_silent || position != d->silent_at + d->n_silent_right) {
-        return;
-    }
-    bool is_right = token == d->silent[d->n_silent_right];
-    moe_length_note_token(s->control[MOE_DRAFTER_NGRAM], d->n_silent_right + 1,
-                          d->silent_confidence[d->n_silent_right], is_right);
-    d->n_silent_right++;
-    d->n_silent = is_right ? d->n_silent : d->n_silent_right;
 }

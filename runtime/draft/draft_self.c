@@ -95,10 +95,11 @@ static int run_level(moe_speculation *s, level *l, moe_error *err)
                      .user = l,
                      .is_cancelled = is_cancelled,
                      .cancel_user = l};
+    s->n_draft_experts = 0;
     int status = moe_pass_run_draft(s->runner, &pass, err);
     s->n_draft_passes++;
     if (s->by_bytes) {
-        s->draft_cost += moe_byte_cost_draft(&s->byte_cost, l->n_rows);
+        s->draft_cost += moe_byte_cost_draft(&s->byte_cost, l->n_rows, s->n_draft_experts);
     }
     return status != MOE_OK ? status : l->status;
 }
@@ -168,7 +169,7 @@ static uint32_t cut_drafts(moe_speculation *s, moe_session_draft *const *drafts,
         if (!d->active) {
             continue;
         }
-        moe_draft_cut(s, d, fetch_cost);
+        moe_draft_cut(s, d, s->foresight ? fetch_cost : NULL);
         uint32_t depth = 0;
         for (uint32_t k = 0; k < d->tree.n; k++) {
             depth = d->tree.nodes[k].depth > depth ? d->tree.nodes[k].depth : depth;
@@ -191,9 +192,9 @@ static uint64_t n_moves(const moe_speculation *s)
     return stats.n_asked[MOE_CAUSE_DEMAND] + stats.n_asked[MOE_CAUSE_PREFETCH];
 }
 
-int moe_draft_self(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
+static int grow_trees(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                      moe_error *err)
 {
-    uint64_t moves_before = n_moves(s);
     level l = {.speculation = s, .rows = s->rows, .status = MOE_OK, .err = err};
     for (size_t i = 0; i < n; i++) {
         moe_draft_begin_frontier(drafts[i]);
@@ -205,6 +206,27 @@ int moe_draft_self(moe_speculation *s, moe_session_draft *const *drafts, size_t 
             status = collect_rows(s, drafts, n, &l, err);
         }
     }
+    return status;
+}
+
+int moe_draft_self_silently(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                            moe_error *err)
+{
+    s->is_silent = true;
+    int status = grow_trees(s, drafts, n, err);
+    s->is_silent = false;
+    for (size_t i = 0; i < n; i++) {
+        if (drafts[i]->active) {
+            moe_silent_keep(drafts[i], MOE_DRAFTER_SELF);
+        }
+    }
+    return status;
+}
+
+int moe_draft_self(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
+{
+    uint64_t moves_before = n_moves(s);
+    int status = grow_trees(s, drafts, n, err);
     if (status == MOE_OK) {
         cut_point cut = {&s->foresees, cut_drafts(s, drafts, n)};
         moe_expert_store_forget(s->runner->experts, is_still_foreseen, &cut);

@@ -29,6 +29,9 @@ typedef struct moe_length_options {
     /* survival: cost of a draft pass until one was measured, over what a plain pass computes. 0:
      * drafts need no passes. */
     double draft_pass;
+    /* survival: the greatest cost of computing one row more of every sequence before one was
+     * measured, over what a plain pass computes; 0: 1. Only of batches. */
+    double row_compute;
     /* survival: what earlier runs learnt of this drafter, or NULL; only read at creation. */
     const moe_draft_habit *habit;
     moe_draft_tier tier;
@@ -78,10 +81,16 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
  * drafts: drafts that were not verified, but compared with what was then written. */
 bool moe_length_wants_silent_drafts(const moe_length_control *control);
 
+/* Call when nothing is to be drafted: how many tokens to draft silently with passes of a model, so
+ * that their acceptance is known before rows are paid for; 0: none. In batches alone.
+ * Until the iteration ends moe_length_continues() holds up to this many. */
+uint32_t moe_length_listen(moe_length_control *control);
 /* Whether the next iterations are certain to draft nothing. */
 bool moe_length_rests(const moe_length_control *control);
 /* Whether the iteration has to be plain, for no drafter's draft, to measure the baseline. */
 bool moe_length_wants_plain(const moe_length_control *control);
+
+#define MOE_LENGTH_FRESH 4u
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;
@@ -98,6 +107,9 @@ typedef struct moe_length_iteration {
     bool models_misses;
     bool is_booked; /* another controller that shares the account has booked it */
     double modelled_fetch, plain_fetch;
+    /* Likewise: of these plain passes' misses, the share that the last 1, 2, ... plain
+     * passes had neither asked for nor evicted, 0 to 1; below 0: not known. */
+    double fresh[MOE_LENGTH_FRESH];
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);

@@ -81,12 +81,19 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences)
 {
     control->n_sequences_changed = n_sequences != control->n_sequences;
     if (control->n_sequences_changed) {
-        control->n_sequences = n_sequences;
+        moe_length_base before = *control->base;
         control->base = &control->bases[n_sequences % MOE_LENGTH_BASE_SLOTS];
         if (control->base->n_sequences != n_sequences) {
             *control->base = (moe_length_base){.n_sequences = n_sequences};
+            bool shrinks = n_sequences >= MOE_LENGTH_BATCH && n_sequences < control->n_sequences;
+            if (shrinks && control->ops->keeps_base) {
+                *control->base = before;
+                control->base->n_sequences = n_sequences;
+            }
         }
+        control->n_sequences = n_sequences;
     }
+    control->listen_length = 0;
     control->draft_length = control->options.max_draft == 0 ? 0 : control->ops->begin(control);
     return control->draft_length;
 }
@@ -100,7 +107,9 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
 
 bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival)
 {
-    return depth < control->draft_length && control->ops->continues(control, depth, path_survival);
+    return depth < control->listen_length ||
+           (depth < control->draft_length &&
+            control->ops->continues(control, depth, path_survival));
 }
 
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
@@ -119,6 +128,13 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
 bool moe_length_wants_silent_drafts(const moe_length_control *control)
 {
     return control->ops->wants_silent_drafts != NULL && control->ops->wants_silent_drafts(control);
+}
+
+uint32_t moe_length_listen(moe_length_control *control)
+{
+    bool may = control->ops->listen != NULL && control->draft_length == 0;
+    control->listen_length = may ? control->ops->listen(control) : 0;
+    return control->listen_length;
 }
 
 bool moe_length_keeps(const moe_length_control *control, double path_survival)

@@ -10,6 +10,7 @@
 
 #define MOE_LENGTH_WINDOW     16u /* iterations in one value of utility */
 #define MOE_LENGTH_BASE_SLOTS 16u
+#define MOE_LENGTH_BATCH      4u /* sequences from which on they are priced as a batch */
 
 /* The cost of plain decoding with a given number of sequences. */
 typedef struct moe_length_base {
@@ -32,10 +33,13 @@ typedef struct moe_length_ops {
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
     bool (*wants_silent_drafts)(const moe_length_control *control);               /* NULL: never */
+    uint32_t (*listen)(moe_length_control *control);                              /* NULL: never */
     bool (*rests)(const moe_length_control *control);                             /* NULL: never */
     bool (*wants_plain)(const moe_length_control *control);                       /* NULL: never */
     bool (*get_habit)(const moe_length_control *control, moe_draft_habit *habit); /* NULL: none */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
+    /* A baseline serves fewer sequences as well: their tokens cost more, so it hides no loss. */
+    bool keeps_base;
 } moe_length_ops;
 
 typedef struct moe_length_sum {
@@ -50,7 +54,7 @@ struct moe_length_control {
     /* The iteration under way. */
     uint32_t n_sequences;
     bool n_sequences_changed; /* since the last iteration */
-    uint32_t draft_length;
+    uint32_t draft_length, listen_length;
     /* Baselines, by the number of sequences modulo the slots: a collision forgets the older one. */
     moe_length_base bases[MOE_LENGTH_BASE_SLOTS];
     moe_length_base *base; /* of n_sequences */

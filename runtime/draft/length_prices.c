@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/draft/length_prices.h"
 
+#include <math.h>
+
 #define CALIBRATION_DECAY 0.98 /* of a count, at each new one: remembers about 50 */
 #define PRIOR_STRENGTH    4.0
 #define COST_MEMORY       64u
 #define FETCH_MEMORY      64.0 /* tokens */
+#define LEAST_SAMPLES     2u
 #define COLD_SAMPLES      8u   /* the first samples of all: caches are cold, so they are not used */
 #define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
 #define OUTLIER           2.5
@@ -12,6 +15,7 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before measuring */
 #define CARRIED           16.0 /* most tokens that an earlier run counts for, in each cell */
 #define COST_STRENGTH     32.0 /* weight of the line, against the samples of a width */
+#define FRESH_MEMORY      16u  /* plain passes */
 
 /* ---- From and for other runs ---- */
 
@@ -71,12 +75,16 @@ bool moe_length_prices_get_habit(const moe_length_prices *s, moe_draft_tier tier
 void moe_length_prices_init(moe_length_prices *prices, const moe_length_options *options)
 {
     prices->first_draft_pass = options->draft_pass;
+    prices->row_compute = options->row_compute > 0 ? options->row_compute : 1;
     prices->first_slope = ROW_COST_PRIOR;
     if (options->habit != NULL) {
         carry(prices, options->habit, options->tier);
     }
     prices->slope = prices->first_slope;
     prices->fetch_slope = prices->first_fetch_slope;
+    for (uint32_t i = 0; i < MOE_LENGTH_FRESH; i++) {
+        prices->fresh[i].mean = 1;
+    }
 }
 
 /* ---- Acceptance ---- */
@@ -112,8 +120,16 @@ double moe_length_prices_survival(const moe_length_prices *s, uint32_t depth, fl
 
 double moe_length_prices_at_depth(const moe_length_prices *s, uint32_t depth)
 {
-    const moe_acceptance_count *nearest = &s->depths[depth_index(depth)];
-    return posterior(nearest, depth > 1 ? posterior(&s->depths[depth_index(depth - 1)], 0.5) : 0.5);
+    uint32_t at = depth_index(depth);
+    if (s->n_sequences >= MOE_LENGTH_BATCH) { /* as the one before it, until seen itself */
+        double p = 0.5;
+        for (uint32_t i = 0; i <= at; i++) {
+            p = posterior(&s->depths[i], p);
+        }
+        return p;
+    }
+    return posterior(&s->depths[at],
+                     depth > 1 ? posterior(&s->depths[depth_index(depth - 1)], 0.5) : 0.5);
 }
 
 void moe_length_prices_note(moe_length_prices *s, uint32_t depth, float confidence, bool accepted)
@@ -155,10 +171,34 @@ static double mean_without_outliers(const double *values, uint32_t n)
     return sum / n_summed;
 }
 
-/* The running mean if there is one, pulled to the line through the widths seen. */
-static double width_ratio(const moe_running_mean *widths, double slope, uint32_t rows)
+/* So many rows of each sequence, in rows that ask for experts of their own. */
+static double fresh_rows(const moe_length_prices *s, uint32_t rows)
 {
-    double line = widths[0].mean + slope * rows;
+    double sum = 0;
+    for (uint32_t i = 0; i < rows; i++) {
+        sum += s->fresh[i < MOE_LENGTH_FRESH ? i : MOE_LENGTH_FRESH - 1].mean;
+    }
+    return sum;
+}
+
+/* Before measuring. A row of each sequence costs no more computing than a plain pass, and asks for
+ * as many experts. For one sequence the prior for computing stands for both. */
+static double slope_prior(const moe_length_prices *s)
+{
+    double computed = s->row_compute * s->compute[0].mean;
+    return s->n_sequences >= MOE_LENGTH_BATCH && computed < s->first_slope ? computed
+                                                                           : s->first_slope;
+}
+
+static double fetch_slope_prior(const moe_length_prices *s)
+{
+    return s->n_sequences >= MOE_LENGTH_BATCH ? s->fetch[0].mean : s->first_fetch_slope;
+}
+
+/* The running mean if there is one, pulled to the line through the widths seen. x: of the line. */
+static double width_ratio(const moe_running_mean *widths, double slope, uint32_t rows, double x)
+{
+    double line = widths[0].mean + slope * x;
     if (rows >= MOE_PRICES_WIDTHS) {
         return line;
     }
@@ -174,20 +214,38 @@ double moe_length_prices_draft(const moe_length_prices *s)
 
 double moe_length_prices_verify(const moe_length_prices *s, uint32_t rows, double fetch)
 {
-    double usual = fetch >= 0 ? fetch : width_ratio(s->fetch, s->fetch_slope, rows);
-    return width_ratio(s->compute, s->slope, rows) + usual;
+    double slope = s->n_priced > 0 ? s->slope : slope_prior(s);
+    double fetch_slope = s->n_priced > 0 ? s->fetch_slope : fetch_slope_prior(s);
+    double usual =
+        fetch >= 0 ? fetch : width_ratio(s->fetch, fetch_slope, rows, fresh_rows(s, rows));
+    return width_ratio(s->compute, slope, rows, rows) + usual;
 }
 
 /* Least squares through the plain cost, with the prior counting as one sample at one row. */
-static double fit_slope(const moe_running_mean *widths, double prior)
+static double fit_slope(const moe_length_prices *s, const moe_running_mean *widths, double prior,
+                        bool shares)
 {
-    double product = prior, square = 1;
+    double first = shares ? fresh_rows(s, 1) : 1;
+    double product = prior * first * first, square = first * first;
     for (uint32_t r = 1; r < MOE_PRICES_WIDTHS; r++) {
-        product += widths[r].n * (double)r * (widths[r].mean - widths[0].mean);
-        square += widths[r].n * (double)r * r;
+        double x = shares ? fresh_rows(s, r) : r;
+        product += widths[r].n * x * (widths[r].mean - widths[0].mean);
+        square += widths[r].n * x * x;
     }
-    double slope = product / square;
+    double slope = square > 0 ? product / square : prior;
     return slope > 0 ? slope : 0;
+}
+
+static double cost_at(const moe_length_prices *s, uint32_t depth)
+{
+    return moe_length_prices_verify(s, depth, -1) + depth * moe_length_prices_draft(s);
+}
+
+/* For a batch relative to plain passes of the same time, whose misses are more than those of later
+ * ones. */
+static double plain_cost(const moe_length_prices *s)
+{
+    return s->n_sequences >= MOE_LENGTH_BATCH ? moe_length_prices_verify(s, 0, -1) : 1;
 }
 
 double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
@@ -196,9 +254,51 @@ double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
     for (uint32_t d = 1; d <= max_depth && d <= MOE_PRICES_DEPTHS; d++) {
         path *= moe_length_prices_at_depth(s, d);
         tokens += path;
-        double utility =
-            tokens / (moe_length_prices_verify(s, d, -1) + d * moe_length_prices_draft(s));
+        double utility = tokens * plain_cost(s) / cost_at(s, d);
         best = utility > best ? utility : best;
+    }
+    return best;
+}
+
+bool moe_length_prices_pays_on(const moe_length_prices *s, uint32_t depth, double path, double rate,
+                               uint32_t most)
+{
+    double tokens = 0, before = cost_at(s, depth);
+    uint32_t last = s->n_sequences >= MOE_LENGTH_BATCH ? most : 1;
+    for (uint32_t n = 1; n <= last; n++) {
+        path *= moe_length_prices_at_depth(s, depth + n);
+        tokens += path;
+        double more = cost_at(s, depth + n) - before, pass = n * moe_length_prices_draft(s);
+        if (tokens > rate * (more > pass ? more : pass)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most, double left,
+                                      bool heard)
+{
+    uint32_t affordable = 0;
+    double path = heard, gain = 0, before = cost_at(s, 0);
+    for (uint32_t n = 1; n <= most; n++) {
+        double p = moe_length_prices_at_depth(s, n), seen = s->depths[depth_index(n)].seen;
+        double low = p - sqrt(p * (1 - p) / (1 + seen));
+        path *= low > 0 ? low : 0;
+        gain += path;
+        affordable = cost_at(s, n) - before - gain <= left ? n : affordable;
+    }
+    return affordable;
+}
+
+uint32_t moe_length_prices_best_depth(const moe_length_prices *s, uint32_t max_depth)
+{
+    uint32_t best = 1;
+    double greatest = 0;
+    for (uint32_t d = 1; d <= max_depth; d++) {
+        double utility = moe_length_prices_tokens(s, d) / cost_at(s, d);
+        best = utility > greatest ? d : best;
+        greatest = utility > greatest ? utility : greatest;
     }
     return best;
 }
@@ -229,12 +329,39 @@ static void forget_slower(moe_length_prices *s, double base, double cost)
     s->last_plain = cost;
 }
 
+/* A pass of a batch averages over its sequences. */
+static uint32_t samples_of(uint32_t samples, uint32_t n_sequences)
+{
+    uint32_t n = n_sequences < MOE_LENGTH_BATCH ? samples : samples / n_sequences;
+    return n > LEAST_SAMPLES ? n : LEAST_SAMPLES;
+}
+
+uint32_t moe_length_prices_first_samples(uint32_t n_sequences)
+{
+    return samples_of(MOE_PRICES_FIRST_SAMPLES, n_sequences);
+}
+
+static void learn_sharing(moe_length_prices *s, const moe_length_iteration *it)
+{
+    bool is_batch = it->models_misses && it->n_sequences >= MOE_LENGTH_BATCH;
+    for (uint32_t i = 0; i < MOE_LENGTH_FRESH; i++) {
+        if (!is_batch) {
+            s->fresh[i] = (moe_running_mean){.mean = 1};
+        }
+        if (is_batch && it->fresh[i] >= 0) {
+            mean_add(&s->fresh[i], it->fresh[i], FRESH_MEMORY);
+        }
+    }
+    s->n_sequences = it->n_sequences;
+}
+
 void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
                              const moe_length_iteration *it)
 {
     bool plain = moe_length_is_plain(it);
     double n = it->n_sequences;
-    if (plain && s->n_cold < COLD_SAMPLES) {
+    learn_sharing(s, it);
+    if (plain && s->n_cold < samples_of(COLD_SAMPLES, it->n_sequences)) {
         s->n_cold++;
         return;
     }
@@ -248,7 +375,8 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
         s->plain[s->n_plain++ % MOE_PRICES_BASE_MEMORY] = cost;
         base->n_samples += base->n_samples < MOE_PRICES_BASE_MEMORY;
         uint32_t n_kept = s->n_plain < MOE_PRICES_BASE_MEMORY ? s->n_plain : MOE_PRICES_BASE_MEMORY;
-        if (n_kept >= MOE_PRICES_FIRST_SAMPLES || base->n_samples <= n_kept) {
+        if (n_kept >= moe_length_prices_first_samples(it->n_sequences) ||
+            base->n_samples <= n_kept) {
             s->compute_base = mean_without_outliers(s->plain, n_kept);
             forget_slower(s, s->compute_base, cost);
         }
@@ -271,9 +399,9 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
     if (it->n_draft_passes > 0) {
         mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);
     }
-    if (!plain) {
-        s->slope = fit_slope(s->compute, s->first_slope);
-        s->fetch_slope = fit_slope(s->fetch, s->first_fetch_slope);
+    if (!plain && extra > 0) {
+        s->slope = fit_slope(s, s->compute, slope_prior(s), false);
+        s->fetch_slope = fit_slope(s, s->fetch, fetch_slope_prior(s), true);
         s->n_priced += s->n_priced < COST_MEMORY;
     }
 }

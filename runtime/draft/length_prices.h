@@ -9,6 +9,13 @@
  * their median are left out of t_base, and speculating ones are clipped at a multiple of the
  * expected cost, so that a stalled machine is not taken for the price of a draft.
  *
+ * Among other sequences a rejected row costs less: an expert that it asks for is often asked for by
+ * another sequence's row as well. How often is measured on plain passes of the same sequences: of
+ * the misses of a pass, the share that the pass before, the two before, ... had neither asked for
+ * nor evicted is what one row more of every sequence, a second one, ... would add to the misses of
+ * a pass. For fewer than MOE_LENGTH_BATCH each counts in full: a rejected row belongs to another
+ * text.
+ *
  * One thread at a time. */
 #ifndef MOE_DRAFT_LENGTH_PRICES_H
 #define MOE_DRAFT_LENGTH_PRICES_H
@@ -19,7 +26,7 @@
 #define MOE_PRICES_BUCKETS       MOE_HABIT_BUCKETS
 #define MOE_PRICES_WIDTHS        32u
 #define MOE_PRICES_BASE_MEMORY   16u /* samples of a running mean */
-#define MOE_PRICES_FIRST_SAMPLES 8u  /* samples before t_base is known */
+#define MOE_PRICES_FIRST_SAMPLES 8u  /* samples before t_base is known, of one sequence */
 
 typedef struct moe_acceptance_count {
     double seen, accepted;
@@ -45,10 +52,14 @@ typedef struct moe_length_prices {
     /* Ratios to the t_base of all sequences. Index: rows drafted for each sequence; 0: plain. */
     moe_running_mean compute[MOE_PRICES_WIDTHS], fetch[MOE_PRICES_WIDTHS];
     moe_running_mean draft_pass;
+    double row_compute;        /* see moe_length_options */
     double first_draft_pass;   /* ... until there is one: in what a plain pass computes */
     double slope, fetch_slope; /* for each more row, where no width was seen */
     double first_slope, first_fetch_slope;
     uint32_t n_priced; /* iterations with drafts */
+    uint32_t n_sequences;
+    moe_running_mean fresh[MOE_LENGTH_FRESH]; /* of a plain pass's misses: what a 1st, 2nd, ... row
+                                       of every sequence adds; 1: no batch */
 } moe_length_prices;
 
 /* *prices must be all zero. */
@@ -74,12 +85,25 @@ double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, 
 /* The greatest utility (tokens per cost, relative to plain decoding) that any fixed depth up to
  * this promises. */
 double moe_length_prices_utility(const moe_length_prices *prices, uint32_t max_depth);
+/* Whether drafting and verifying on, after a path of `depth` tokens that survives with this
+ * probability, is worth `rate` tokens a cost: the next token, or, in a batch, as many as
+ * `most` tokens more, since the rows after the first ask for few experts of their own. */
+bool moe_length_prices_pays_on(const moe_length_prices *prices, uint32_t depth, double path,
+                               double rate, uint32_t most);
+/* The greatest depth up to `most` that loses no more than `left`, in t_base, should tokens be
+ * accepted as seldom as what was seen of them allows; `heard` false: should none be. */
+uint32_t moe_length_prices_affordable(const moe_length_prices *prices, uint32_t most, double left,
+                                      bool heard);
+/* The depth up to this with the greatest utility; at least 1. */
+uint32_t moe_length_prices_best_depth(const moe_length_prices *prices, uint32_t max_depth);
 /* The number of tokens that a verification of so long a draft writes. */
 double moe_length_prices_tokens(const moe_length_prices *prices, uint32_t depth);
 
 /* True if the latest plain sample was so far below t_base that a second one must show whether it
  * was noise; until then losses may look like gains. */
 bool moe_length_prices_in_doubt(const moe_length_prices *prices);
+/* Samples before t_base is known. */
+uint32_t moe_length_prices_first_samples(uint32_t n_sequences);
 /* Learns an iteration's costs and keeps *base, the baseline of its number of sequences. */
 void moe_length_prices_learn(moe_length_prices *prices, moe_length_base *base,
                              const moe_length_iteration *iteration);

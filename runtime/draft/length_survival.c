@@ -14,7 +14,13 @@
  * Silent drafts. While K is 0, a drafter that costs nothing (n-grams) still drafts, and its drafts
  * are compared with what is written. Acceptance is thus known before anything was paid for: a text
  * that promises little is not tried, one that promises much is tried at once and with a larger
- * share.
+ * share. Among several sequences the model's own drafts are listened to as well: the passes cost
+ * little beside the misses of all sequences.
+ *
+ * Batches. Where other sequences' rows ask for the same experts a rejected row costs little, and
+ * the row after it less (length_prices.h). So a depth is priced as a whole, and what may be lost is
+ * counted with the acceptance that was heard, at its lower end: many sequences are never refused
+ * together.
  *
  * Gains and losses. If misses are modelled, they are counted against what plain decoding would have
  * missed for the very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts
@@ -42,21 +48,27 @@
 #define ROW_MISSES   1.5 /* of a rejected row, over a plain token's: it belongs to another text */
 #define EXPLORE_LEFT 3.0 /* in t_base */
 
-#define PROBE_ITERATIONS 6u
-#define FIRST_WAIT       16u
-#define MAX_WAIT         2048u
-#define FIRST_REACH      2u
-#define WINDOW           32u
-#define REFRESH_INTERVAL 32u
-#define REFRESH_CLOSE    12u /* ... where little is won, and an old t_base could hide a loss */
-#define CLOSE            1.15
-#define RATE_MEMORY      64.0
-#define EXPLORE_INTERVAL 16u
-#define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
-#define PROMISING        1.3  /* ... and that allows a probe without waiting */
-#define HEARD            8u   /* tokens of silent drafts needed before they count */
-#define SURE_TOKENS      3.0  /* length of drafts that promises much, whatever rows cost */
-#define SURE_DEPTH       4u   /* the cost of longer drafts is not known before one was verified */
+#define PROBE_ITERATIONS  6u
+#define LEAST_PROBE       2u
+#define FIRST_WAIT        16u
+#define MAX_WAIT          2048u
+#define FIRST_REACH       2u
+#define WINDOW            32u
+#define REFRESH_INTERVAL  32u
+#define REFRESH_CLOSE     12u /* ... where little is won, and an old t_base could hide a loss */
+#define CLOSE             1.15
+#define RATE_MEMORY       64.0
+#define EXPLORE_INTERVAL  16u
+#define PAYS              1.03 /* predicted utility that turns speculation on after a probe */
+#define PROMISING         1.3  /* ... and that allows a probe without waiting */
+#define HEARD             8u   /* tokens of silent drafts needed before they count */
+#define SURE_TOKENS       3.0  /* length of drafts that promises much, whatever rows cost */
+#define SURE_DEPTH        4u   /* the cost of longer drafts is not known before one was verified */
+#define LISTEN_TOKENS     12u  /* heard before a decision */
+#define LISTEN_DEPTH      2u
+#define DEAR_PASS         0.25 /* in t_base of all sequences: such drafts gain too little */
+#define ADVANCE           0.5  /* in t_base of all sequences: what many may lose at once */
+#define ADVANCE_SEQUENCES 8.0  /* ... from so many on */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
@@ -67,6 +79,8 @@ typedef struct survival_state {
     moe_length_account own;
     moe_length_account *account; /* `own`, or one that is shared */
     uint32_t n_heard;            /* tokens of silent drafts, up to HEARD */
+    uint32_t n_listened;         /* ... whose draft took passes, since the last decision */
+    bool listens;                /* its drafts take passes, and are listened to */
     bool promising;
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
@@ -90,6 +104,7 @@ static void survival_note(moe_length_control *control, uint32_t depth, float con
     survival_state *s = control->state;
     moe_length_prices_note(&s->prices, depth, confidence, accepted);
     s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
+    s->n_listened += control->draft_length == 0 && s->listens;
 }
 
 static bool survival_wants_silent_drafts(const moe_length_control *control)
@@ -134,11 +149,9 @@ static bool survival_continues(const moe_length_control *control, uint32_t depth
     if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
         return true; /* up to K */
     }
-    double gain = (s->exploring ? 1.5 : 1) * path_survival *
-                  moe_length_prices_at_depth(&s->prices, depth + 1);
-    double row = moe_length_prices_verify(&s->prices, depth + 1, -1) -
-                 moe_length_prices_verify(&s->prices, depth, -1);
-    return gain > rate_in_use(s) * ((row > 0 ? row : 0) + moe_length_prices_draft(&s->prices));
+    double path = (s->exploring ? 1.5 : 1) * path_survival;
+    return moe_length_prices_pays_on(&s->prices, depth, path, rate_in_use(s),
+                                     control->options.max_draft - depth);
 }
 
 /* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. */
@@ -164,7 +177,8 @@ static uint32_t survival_cut(const moe_length_control *control, const double *su
     double tokens = 0, best = 0;
     uint32_t best_length = 0;
     for (uint32_t i = 0; i <= n; i++) {
-        double fetch = fetch_cost != NULL && base > 0 ? fetch_cost[i] / base : -1;
+        double unit = base * control->n_sequences;
+        double fetch = fetch_cost != NULL && unit > 0 ? fetch_cost[i] / unit : -1;
         double value = tokens - rate * moe_length_prices_verify(&s->prices, i, fetch);
         if (i == 0 || value > best) {
             best = value;
@@ -195,13 +209,26 @@ static void part_reset(survival_state *s)
     s->tokens = s->cost = 0;
 }
 
+/* What may be lost now, in t_base of all sequences. */
+static double may_lose(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    double unit = control->base->cost * control->n_sequences;
+    double part = control->n_sequences / ADVANCE_SEQUENCES;
+    double advance =
+        control->n_sequences < MOE_LENGTH_BATCH ? 0 : ADVANCE * (part < 1 ? part * part : 1);
+    return moe_length_account_left(s->account, s->promising, unit) / unit + advance;
+}
+
 /* The longest draft, up to this length, whose loss the account covers: of all its rows, or, if
  * silent drafts have told their acceptance, without those that are nearly sure. */
 static uint32_t affordable(const moe_length_control *control, uint32_t length)
 {
     const survival_state *s = control->state;
-    double base = control->base->cost, unit = base * control->n_sequences;
-    double left = moe_length_account_left(s->account, s->promising, unit) / unit;
+    double base = control->base->cost, left = may_lose(control);
+    if (control->n_sequences >= MOE_LENGTH_BATCH) {
+        return moe_length_prices_affordable(&s->prices, length, left, s->n_heard >= HEARD);
+    }
     double pass = moe_length_prices_draft(&s->prices);
     /* A rejected row asks for another text's experts; the first may have cost even more lately. */
     double rejected = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
@@ -222,10 +249,34 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
     return length;
 }
 
+static bool is_priced(const moe_length_control *control)
+{
+    const moe_length_base *base = control->base;
+    uint32_t least = moe_length_prices_first_samples(control->n_sequences);
+    return base->n_samples >= least && base->cost > 0;
+}
+
+static uint32_t survival_listen(moe_length_control *control)
+{
+    survival_state *s = control->state;
+    bool many = control->n_sequences >= MOE_LENGTH_BATCH;
+    if (!many || s->mode != MODE_OFF || s->waited < s->wait || !is_priced(control)) {
+        return 0;
+    }
+    s->listens = true;
+    double pass = moe_length_prices_draft(&s->prices);
+    uint32_t most = s->prices.draft_pass.n > 0 ? LISTEN_DEPTH : 1;
+    most = control->options.max_draft < most ? control->options.max_draft : most;
+    return pass <= DEAR_PASS && most * pass <= may_lose(control) ? most : 0;
+}
+
 static bool should_probe(const moe_length_control *control, double promise)
 {
     const survival_state *s = control->state;
     bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
+    if (s->listens && (s->n_heard < HEARD || promise < PAYS)) {
+        return false;
+    }
     return (waited || s->promising) && affordable(control, 1) > 0;
 }
 
@@ -238,7 +289,7 @@ static uint32_t survival_begin(moe_length_control *control)
     if (control->n_sequences_changed) {
         s->prices.n_plain = 0;
     }
-    if (base->n_samples < MOE_PRICES_FIRST_SAMPLES || base->cost <= 0) {
+    if (!is_priced(control)) {
         return 0;
     }
     double promise = predicted_utility(control);
@@ -250,9 +301,14 @@ static uint32_t survival_begin(moe_length_control *control)
         uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
         depth = is_sure ? SURE_DEPTH : depth;
         uint32_t max = control->options.max_draft;
+        depth = s->listens ? moe_length_prices_best_depth(&s->prices, max) : depth;
         s->probe_depth = depth < max ? depth : max;
         part_reset(s);
     }
+    if (s->mode == MODE_OFF && s->n_listened >= LISTEN_TOKENS) {
+        turn_off(control, true); /* heard, and not worth it */
+    }
+    s->n_listened = s->n_listened < LISTEN_TOKENS ? s->n_listened : 0;
     if (s->mode == MODE_OFF) {
         return 0;
     }
@@ -277,7 +333,7 @@ static void part_end(moe_length_control *control)
         if (measured || predicted_utility(control) >= PAYS) {
             s->mode = MODE_ON;
             s->n_on = 0;
-            s->reach = FIRST_REACH;
+            s->reach = s->listens ? control->options.max_draft : FIRST_REACH;
             s->rate_tokens = s->tokens / s->n_done;
             s->rate_cost = s->cost / s->n_done;
         } else {
@@ -289,6 +345,13 @@ static void part_end(moe_length_control *control)
         s->wait = FIRST_WAIT;
     }
     part_reset(s);
+}
+
+/* Many sequences show more in an iteration. */
+static uint32_t probe_iterations(const moe_length_control *control)
+{
+    uint32_t n = PROBE_ITERATIONS * MOE_LENGTH_BATCH / control->n_sequences;
+    return n < LEAST_PROBE ? LEAST_PROBE : n < PROBE_ITERATIONS ? n : PROBE_ITERATIONS;
 }
 
 /* What plain decoding of the iteration's tokens would have cost, in t_base. */
@@ -348,14 +411,14 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
         s->reach *= 2; /* the whole draft was accepted */
     }
-    if (moe_length_account_left(s->account, s->promising, unit) <= 0) {
+    if (may_lose(control) <= 0) {
         part_reset(s);
         turn_off(control, true);
         return;
     }
     /* If the drafter proposed nothing, a probe has learnt nothing. */
     s->n_done += !plain;
-    if (s->n_done >= (s->mode == MODE_PROBE ? PROBE_ITERATIONS : WINDOW)) {
+    if (s->n_done >= (s->mode == MODE_PROBE ? probe_iterations(control) : WINDOW)) {
         part_end(control);
     }
 }
@@ -367,7 +430,9 @@ static void survival_end(moe_length_control *control, const moe_length_iteration
     /* Priced before it is learnt from: an outlier must not raise its own limit. */
     account(control, it, plain);
     moe_length_prices_learn(&s->prices, control->base, it);
-    s->waited += s->mode == MODE_OFF;
+    s->waited += s->mode != MODE_OFF                  ? 0
+                 : it->n_sequences < MOE_LENGTH_BATCH ? 1
+                                                      : MOE_LENGTH_BATCH;
 }
 
 static int survival_create(moe_length_control *control, moe_error *err)
@@ -395,7 +460,9 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
                                                 .wants_silent_drafts = survival_wants_silent_drafts,
+                                                .listen = survival_listen,
                                                 .get_habit = survival_get_habit,
                                                 .rests = survival_rests,
                                                 .wants_plain = survival_wants_plain,
-                                                .end = survival_end};
+                                                .end = survival_end,
+                                                .keeps_base = true};

@@ -11,9 +11,10 @@ struct moe_miss_model {
     moe_expert_cache *actual, *plain;
     const moe_tensor_map *map;
     uint32_t n_expert, n_used, max_rows;
-    uint16_t *routes; /* [n_layer][max_rows][n_used] of the last pass */
-    uint32_t *n_rows; /* [n_expert] of a plain pass's layer, 0 outside of use */
-    uint64_t n_passes, n_plain_passes;
+    uint16_t *routes;   /* [n_layer][max_rows][n_used] of the last pass */
+    uint32_t *n_rows;   /* [n_expert] of a plain pass's layer, 0 outside of use */
+    uint64_t *known_at; /* [n_layer][n_expert] 1 + the plain pass that used or evicted it last */
+    uint64_t n_passes, n_plain_passes, first_compared;
     moe_miss_counts counts;
 };
 
@@ -49,7 +50,8 @@ int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *opti
     m->max_rows = options->max_rows;
     m->routes = moe_calloc((size_t)m->map->n_layer * m->max_rows * m->n_used, sizeof *m->routes);
     m->n_rows = moe_calloc(m->n_expert, sizeof *m->n_rows);
-    int status = m->routes == NULL || m->n_rows == NULL
+    m->known_at = moe_calloc((size_t)m->map->n_layer * m->n_expert, sizeof *m->known_at);
+    int status = m->routes == NULL || m->n_rows == NULL || m->known_at == NULL
                      ? moe_fail(err, MOE_ERR_MEMORY, "no memory for modelled misses")
                      : create_cache(&m->actual, options, err);
     if (status == MOE_OK) {
@@ -71,9 +73,15 @@ void moe_miss_model_close(moe_miss_model **model)
         moe_expert_cache_destroy(&m->plain);
         free(m->routes);
         free(m->n_rows);
+        free(m->known_at);
         free(m);
         *model = NULL;
     }
+}
+
+void moe_miss_model_begin(moe_miss_model *m)
+{
+    m->first_compared = m->n_plain_passes;
 }
 
 static uint64_t access_key(moe_expert_cache *cache, uint32_t key, const moe_policy_access *access)
@@ -104,6 +112,22 @@ void moe_miss_model_keep_routes(moe_miss_model *m, uint32_t layer, uint32_t n_ro
     }
 }
 
+static void plain_access(moe_miss_model *m, uint32_t key, const moe_policy_access *access)
+{
+    bool hit;
+    uint32_t evicted = MOE_KEY_NONE;
+    (void)moe_expert_cache_access(m->plain, key, access, &hit, &evicted);
+    uint64_t now = m->n_plain_passes + 1;
+    for (uint32_t d = 0; d < MOE_FRESH_PASSES; d++) {
+        m->counts.plain_fresh[d] += !hit && now - m->known_at[key] > d + 1;
+    }
+    m->counts.plain_missed += !hit;
+    m->known_at[key] = now;
+    if (evicted != MOE_KEY_NONE) {
+        m->known_at[evicted] = now;
+    }
+}
+
 static void plain_layer(moe_miss_model *m, uint32_t layer, const uint32_t *rows, uint32_t n)
 {
     const uint16_t *routes = m->routes + (size_t)layer * m->max_rows * m->n_used;
@@ -117,7 +141,7 @@ static void plain_layer(moe_miss_model *m, uint32_t layer, const uint32_t *rows,
         if (m->n_rows[e] > 0) {
             access.n_rows = m->n_rows[e];
             m->counts.plain_used++;
-            m->counts.plain_missed += access_key(m->plain, layer * m->n_expert + e, &access);
+            plain_access(m, layer * m->n_expert + e, &access);
             m->n_rows[e] = 0;
         }
     }
@@ -131,6 +155,9 @@ void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
         }
     }
     moe_expert_cache_end_pass(m->plain, m->n_plain_passes++);
+    for (uint32_t d = 0; d < MOE_FRESH_PASSES; d++) {
+        m->counts.plain_compared[d] += m->n_plain_passes > m->first_compared + d + 1;
+    }
     m->counts.plain_passes++;
     m->counts.plain_rows += n;
 }

@@ -11,6 +11,8 @@
 #include "offload/expert_store.h"
 #include "runtime/model/tensor_map.h"
 
+#define MOE_FRESH_PASSES 4u
+
 typedef struct moe_miss_model moe_miss_model;
 
 typedef struct moe_miss_model_options {
@@ -27,11 +29,16 @@ typedef struct moe_miss_counts {
     uint64_t used, missed; /* distinct experts of its layers; those of them not in the directory */
     /* Of the plain passes that would have written the accepted rows. */
     uint64_t plain_passes, plain_rows, plain_used, plain_missed;
+    /* Of plain_missed, those that the last 1, 2, ... plain passes neither used nor evicted, and how
+     * many of the passes could be compared with so many since moe_miss_model_begin(). */
+    uint64_t plain_fresh[MOE_FRESH_PASSES], plain_compared[MOE_FRESH_PASSES];
 } moe_miss_counts;
 
 int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *options,
                         moe_error *err);
 void moe_miss_model_close(moe_miss_model **model);
+/* Plain passes to come are compared with each other, and not with those so far. */
+void moe_miss_model_begin(moe_miss_model *model);
 /* Notes a layer of a pass that is not a draft. */
 void moe_miss_model_layer(moe_miss_model *model, const moe_layer_request *request);
 /* Notes what its rows chose: [n_rows][n_expert_used]. */

@@ -175,7 +175,7 @@ int moe_speculation_commit(moe_speculation *s, moe_session_draft *d, uint32_t *n
     }
     for (uint32_t i = 0; i <= depth; i++) {
         uint32_t position = line->n_tokens + i;
-        moe_draft_ngram_note_token(s, d, position, i < depth ? line->tokens[position] : d->next);
+        moe_silent_note_token(s, d, position, i < depth ? line->tokens[position] : d->next);
     }
     stats->drafted += d->tree.n - 1;
     stats->accepted += depth;

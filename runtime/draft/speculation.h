@@ -62,6 +62,14 @@ typedef struct moe_draft_line {
     uint32_t left; /* tokens that the context has room for */
 } moe_draft_line;
 
+/* A silent draft: a chain after `at` tokens of the timeline that is not verified, but compared with
+ * what is then written. */
+typedef struct moe_silent_draft {
+    int32_t tokens[MOE_SILENT_DRAFT];
+    float confidence[MOE_SILENT_DRAFT];
+    uint32_t n, n_right, at; /* of n tokens n_right have proved right so far */
+} moe_silent_draft;
+
 /* A session's part of speculation. */
 typedef struct moe_session_draft {
     /* The session's. line: set by the engine before moe_speculation_draft(), anew in each step. */
@@ -93,11 +101,7 @@ typedef struct moe_session_draft {
     uint32_t *drawn_capacity;
     uint32_t n_drawn;
     bool is_drawn;
-    /* A silent draft: a chain after silent_at tokens of the timeline, of which n_silent_right have
-     * proved right so far. */
-    int32_t silent[MOE_SILENT_DRAFT];
-    float silent_confidence[MOE_SILENT_DRAFT];
-    uint32_t n_silent, n_silent_right, silent_at;
+    moe_silent_draft silent[MOE_DRAFTERS];
     moe_random random;        /* for drawing drafts */
     moe_random random_before; /* its state when the step began */
     moe_suffix_index *suffix;
@@ -170,6 +174,7 @@ struct moe_speculation {
     uint32_t n_writing;              /* sessions that write in this step */
     double draft_cost;               /* of this step */
     uint32_t n_draft_passes;
+    uint64_t n_draft_experts;   /* distinct ones of the layers of a draft pass */
     moe_head_work head_work;    /* ... of a drafting layer, also to keep up with the text */
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows of a plain pass */
@@ -181,6 +186,7 @@ struct moe_speculation {
     uint32_t *pass_logit_rows;
     moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
+    bool is_silent;      /* the draft under way will not be verified */
     moe_speculation_stats stats;
 };
 

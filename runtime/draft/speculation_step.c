@@ -15,7 +15,7 @@
 #define MISS_COST_WEIGHT 0.1
 /* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
  * for fewer (bench/results/speculation.md). */
-#define SELF_LEAST_SESSIONS 8u
+#define SELF_LEAST_SESSIONS 4u
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -97,6 +97,17 @@ static void limit_depth(moe_session_draft *const *drafts, size_t n, uint32_t len
     }
 }
 
+/* Drawn drafts are not listened to: whether one is accepted is drawn as well. */
+static uint32_t listen_length(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
+{
+    bool pending = s->draws;
+    for (size_t i = 0; i < n; i++) {
+        const moe_session_draft *d = drafts[i];
+        pending |= d->active && moe_silent_is_pending(&d->silent[MOE_DRAFTER_SELF], &d->line);
+    }
+    return pending ? 0 : moe_length_listen(s->control[MOE_DRAFTER_SELF]);
+}
+
 static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
                        size_t n, moe_error *err)
 {
@@ -107,7 +118,10 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
         s->stats.draft_ns += moe_now_ns() - begin;
         return status;
     }
-    if (length == 0 || n_drafted(drafts, n) > 0) {
+    bool free = n_drafted(drafts, n) == 0;
+    bool silent = free && length == 0 && kind == MOE_DRAFTER_SELF && s->begun[kind];
+    length = silent ? listen_length(s, drafts, n) : length;
+    if (length == 0 || !free) {
         return MOE_OK;
     }
     s->drafter = kind;
@@ -115,9 +129,10 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
         drafts[i]->drafter = kind;
     }
     limit_depth(drafts, n, length);
-    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_SELF ? moe_draft_self(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_HEAD ? moe_draft_by_head(s, drafts, n, err)
+    int status = silent                      ? moe_draft_self_silently(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_NGRAM ? moe_draft_ngram(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_SELF  ? moe_draft_self(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_HEAD  ? moe_draft_by_head(s, drafts, n, err)
                                             : s->parts.run_model(s->parts.model, s, drafts, n, err);
     uint64_t ns = moe_now_ns() - begin;
     s->stats.draft_ns += ns;
@@ -242,6 +257,9 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
         note_miss_cost(s, fetch);
     }
     if (s->n_writing == 0 || n_rows != n_tree_rows) {
+        if (s->misses != NULL) {
+            moe_miss_model_begin(s->misses);
+        }
         return; /* a pass with prompts says nothing about decoding */
     }
     uint32_t n_drafted_rows = n_rows - s->n_writing;
@@ -285,11 +303,17 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
                                           .models_misses = s->misses != NULL && miss_cost > 0,
                                           .modelled_fetch = (double)counts.missed * miss_cost,
                                           .plain_fetch = plain_fetch};
+        for (uint32_t f = 0; f < MOE_FRESH_PASSES; f++) {
+            bool known = counts.plain_missed > 0 && counts.plain_compared[f] == counts.plain_passes;
+            iteration.fresh[f] =
+                known ? (double)counts.plain_fresh[f] / (double)counts.plain_missed : -1;
+        }
         moe_length_end(s->control[d], &iteration);
         is_booked = true;
     }
 }
 
+_Static_assert(MOE_FRESH_PASSES == MOE_LENGTH_FRESH, "a share for each");
 _Static_assert(MOE_HABIT_DRAFTERS == MOE_DRAFTERS, "a habit for each drafter");
 
 bool moe_speculation_get_habits(const moe_speculation *s, moe_draft_habits *habits)

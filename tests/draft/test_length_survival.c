@@ -106,6 +106,68 @@ static void lose_early(double row, bool models_misses)
     moe_length_control_free(&control);
 }
 
+typedef struct batch_outcome {
+    double plain, cost;
+    uint32_t n_listened, n_drafted; /* iterations */
+    bool heard_first;               /* before the first draft */
+} batch_outcome;
+
+/* 64 tokens of n sequences. A plain pass costs 100 and 900 for misses, and a row more of every
+ * sequence 10 and `fresh` times these misses; a draft pass 50. Every drafted token stands, or none.
+ */
+static batch_outcome decode_batch(uint32_t n, double fresh, bool stands)
+{
+    moe_length_options options = {.kind = MOE_LENGTH_SURVIVAL, .max_draft = 8, .draft_pass = 1};
+    moe_length_control *control = length_control_new(&options);
+    batch_outcome outcome = {0};
+    for (uint32_t done = 0; done < 64;) {
+        uint32_t k = moe_length_begin(control, n);
+        uint32_t heard = k == 0 ? moe_length_listen(control) : 0;
+        uint32_t tokens = stands ? 1 + k : 1;
+        double fetch = 900 * (1 + k * fresh);
+        moe_length_iteration iteration = {.n_sequences = n,
+                                          .n_drafted = n * k,
+                                          .n_draft_passes = k + heard,
+                                          .n_rows = n * (1 + k),
+                                          .n_emitted = n * tokens,
+                                          .draft_cost = 50 * (k + heard),
+                                          .verify_cost = 100 + 10 * k + fetch,
+                                          .fetch_cost = fetch,
+                                          .models_misses = true,
+                                          .modelled_fetch = fetch,
+                                          .plain_fetch = 900 * tokens,
+                                          .fresh = {fresh, fresh, fresh, fresh}};
+        for (uint32_t i = 0; i < n * (k + heard) && (stands || i < n); i++) {
+            moe_length_note_token(control, 1 + i / n, 0.5f, stands);
+        }
+        moe_length_end(control, &iteration);
+        outcome.heard_first |= heard > 0 && outcome.n_drafted == 0;
+        outcome.n_listened += heard > 0;
+        outcome.n_drafted += k > 0;
+        outcome.plain += 1000 * tokens;
+        outcome.cost += iteration.verify_cost + iteration.draft_cost;
+        done += tokens;
+    }
+    moe_length_control_free(&control);
+    return outcome;
+}
+
+static void survival_takes_what_batches_share(void **state)
+{
+    (void)state;
+    for (uint32_t n = 8; n <= 32; n *= 4) {
+        batch_outcome good = decode_batch(n, 0.6, true);
+        assert_true(good.heard_first && good.plain > 1.3 * good.cost);
+        batch_outcome shared = decode_batch(n, 0.1, true);
+        assert_true(shared.plain / shared.cost > good.plain / good.cost);
+        batch_outcome bad = decode_batch(n, 0.6, false);
+        assert_true(bad.n_listened > 0 && bad.n_drafted == 0);
+        assert_true(bad.cost <= 1.02 * bad.plain);
+        assert_true(decode_batch(n, 0.1, false).cost <= 1.02 * bad.plain);
+    }
+    assert_int_equal(decode_batch(2, 0.6, true).n_listened, 0); /* too few to pay for passes */
+}
+
 static void survival_counts_its_debts_in_costs(void **state)
 {
     (void)state;
@@ -214,6 +276,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
         cmocka_unit_test(survival_begins_with_care),
+        cmocka_unit_test(survival_takes_what_batches_share),
         cmocka_unit_test(survival_counts_its_debts_in_costs),
         cmocka_unit_test(survival_hears_silent_drafts),
         cmocka_unit_test(controllers_reach_the_best_static_length),
