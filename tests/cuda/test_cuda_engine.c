@@ -120,6 +120,44 @@ static void check_exact(const moe_engine_options *options, moe_engine_stats *sta
     assert_nothing_left(&fake);
 }
 
+/* What the plan counts of the GPU's memory is what the runtime has handed out, to the byte, beside
+ * what the device took for itself before it told how much there is. */
+static void planned_memory(void **state)
+{
+    (void)state;
+    const double shares[] = {0, 0.5};
+    for (size_t i = 0; i < 2; i++) {
+        fake_machine machine;
+        fake_usage opened, used;
+        fake.init(&machine);
+        fake.set(&machine);
+        moe_engine_options options = default_options();
+        options.device = "cuda";
+        options.expert_cache_share = shares[i];
+        moe_engine *engine = open_engine(&options);
+        moe_engine_info info = {.struct_size = sizeof info};
+        moe_engine_get_info(engine, &info);
+        const moe_memory_plan *plan = &info.memory;
+        const uint64_t headroom = 64u << 20; /* LEAST_HEADROOM of cuda_open.c */
+        uint64_t own = machine.memory_bytes - headroom - plan->device_budget;
+        fake.usage(&opened);
+        if (plan->layer_states == 0) {
+            assert_int_equal(opened.device_bytes, own + plan->device_total - plan->kv_cache);
+        }
+        int32_t tokens[N_DECODE];
+        moe_session *session = generate(engine, tokens); /* into the only page of the context */
+        fake.usage(&used);
+        assert_true(used.device_bytes <= own + plan->device_total);
+        if (plan->layer_states == 0) { /* recurrent layers make states when they need them */
+            assert_int_equal(used.device_bytes, own + plan->device_total);
+        }
+        assert_true(used.device_rounded_bytes <= machine.memory_bytes);
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+        assert_nothing_left(&fake);
+    }
+}
+
 /* All experts on the device; some; as few as work. */
 static void residency(void **state)
 {
@@ -542,17 +580,12 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residency),
-        cmocka_unit_test(modes),
-        cmocka_unit_test(host_compute),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(model_that_needs_more),
-        cmocka_unit_test(falls_back),
-        cmocka_unit_test(faults),
-        cmocka_unit_test(other_host_memory),
-        cmocka_unit_test(no_kernel_runs),
-        cmocka_unit_test(float_products),
-        cmocka_unit_test(falls_back_late),
+        cmocka_unit_test(residency),         cmocka_unit_test(modes),
+        cmocka_unit_test(planned_memory),    cmocka_unit_test(host_compute),
+        cmocka_unit_test(refusals),          cmocka_unit_test(model_that_needs_more),
+        cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
+        cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
+        cmocka_unit_test(float_products),    cmocka_unit_test(falls_back_late),
         cmocka_unit_test(takes_the_next),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
