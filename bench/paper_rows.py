@@ -214,8 +214,10 @@ def trees(m: Measurements) -> str:
 
 
 def buddy(key: str, factor: float, form: str) -> Callable[[Measurements], str]:
-    labels = (("16 buddies", "rho=3,alpha=0.95,max=16"), ("2", "rho=3,alpha=0.95,max=2"),
-              ("own weights", "rho=3,alpha=0.95,weight=own"), ("random", "rho=3,random"))
+    paper = "rho=3,alpha=0.95,weight=inherit"
+    labels = (("16 buddies", f"{paper},max=16"), ("2", f"{paper},max=2"),
+              ("own weights", "rho=3,alpha=0.95,max=16,weight=own"),
+              ("random", "rho=3,random,max=16,weight=inherit"))
 
     def tell(m: Measurements) -> str:
         exact = format(factor * m.value("width-memory-1", key), form)

@@ -162,15 +162,17 @@ done
 speculate budgets mixed 25% 1 64 3 3 "$configs" --device "$link"
 
 # ---- BuddyMoE: accuracy by cache size, and speed over the link
-buddies='rho=3,alpha=0.95'
+# the paper's: a buddy has the weight of the expert that it replaces
+buddies='rho=3,alpha=0.95,weight=inherit'
+random='rho=3,random,max=16,weight=inherit'
 for cache in 75 50 37.5; do
-    for setting in $buddies,max=16 $buddies,max=2 $buddies,weight=own rho=3,random; do
+    for setting in $buddies,max=16 $buddies,max=2 rho=3,alpha=0.95,max=16,weight=own $random; do
         perplexity "buddy-$cache-$setting" lossy 1 --expert-cache "$cache%" --buddy "$setting" \
             --quality-share 0.0001 --calibration "$calibration"
     done
 done
 speculate buddies mixed 37.5%,50%,75% 1 64 3 3 \
-    "off; off --buddy $buddies,max=16 --quality-share 0.0001; off --buddy rho=3,random --quality-share 0.0001" \
+    "off; off --buddy $buddies,max=16 --quality-share 0.0001; off --buddy $random --quality-share 0.0001" \
     --device "$link" --calibration "$calibration" --host-compute off
 
 # ---- Routing, and what wider passes cost

@@ -313,7 +313,7 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(expert_budget_mode), .kind = OPTION_TEXT, .commands = LOSSY,
      .subject = SUBJECT_LOSSY},
     {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
-     "rho=3,alpha=0.95,max=16,tae=15,beta=1,weight=inherit,missing=fetch, or random (default off)",
+     "rho=3,alpha=0.95,max=4,tae=15,beta=1,weight=own,missing=fetch, or random (default off)",
      .offset = AT(buddy), .kind = OPTION_TEXT, .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--quality-limit"}, "KL", "turn lossy modes off when their mean KL to the exact pass exceeds "
      "this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,

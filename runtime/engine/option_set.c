@@ -6,7 +6,8 @@
 
 static const moe_lossy_options lossy_defaults = {.struct_size = sizeof lossy_defaults,
                                                  .buddies_max_replaced = 3,
-                                                 .buddies_max = 16,
+                                                 .buddies_own_weight = true,
+                                                 .buddies_max = 4,
                                                  .buddies_tae_percentile = 15,
                                                  .buddies_alpha = 0.95f,
                                                  .buddies_margin = 2.0f,

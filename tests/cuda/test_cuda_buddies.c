@@ -142,6 +142,8 @@ static moe_lossy_options buddies(uint32_t rho, uint32_t tae)
     lossy.buddies = true;
     lossy.buddies_max_replaced = rho;
     lossy.buddies_tae_percentile = tae;
+    lossy.buddies_own_weight = false;
+    lossy.buddies_max = 16;
     lossy.quality_share = 0.3;
     return lossy;
 }

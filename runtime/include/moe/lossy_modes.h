@@ -43,13 +43,13 @@ typedef struct moe_lossy_options {
     bool buddies;                  /* default false, and then the other fields of buddies are not
                                     * used */
     bool buddies_random;           /* a baseline: any expert in memory; default false */
-    bool buddies_own_weight;       /* weighted by the router; default false: by the missing expert's
-                                    * weight */
+    bool buddies_own_weight;       /* weighted by the router; default true; false: by the missing
+                                    * expert's weight, as in the paper */
     bool buddies_drop;             /* a missing expert without a buddy is dropped; default false:
                                       it is fetched */
     uint16_t reserved;             /* must be 0 */
     uint32_t buddies_max_replaced; /* rho: of a token and layer, 0..64; default 3 */
-    uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 16 */
+    uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 4 */
     uint32_t buddies_search;       /* how many of them are tried, 0..1024; 0: all; default 0 */
     /* TAE: no replacement if a token's routing is among this percentage of the layer's most
      * certain, 0..99; 0: everywhere; default 15. */
