@@ -52,12 +52,15 @@ static void change(moe_expert_store_options *options, void *user)
     options->host_budget_bytes = options->map->expert_bytes / 100 * *(const uint64_t *)user;
 }
 
+static uint64_t dice; /* the fixture's belong to the reading thread */
+
 static void open_with(store_fixture *f, double share, uint64_t host_percent, uint64_t timeout_ms)
 {
     uint64_t settings[] = {host_percent, timeout_ms};
     atomic_store(&saves_fail, false);
     atomic_store(&saves_are_refused, false);
     atomic_store(&saves_hang, false);
+    dice = 88172645463325252u;
     store_fixture_open_on(f, SIM_DEVICE, model_path, share, change, settings);
 }
 
@@ -74,7 +77,7 @@ static int use(store_fixture *f, uint64_t first_pass, uint32_t n_passes, moe_err
     for (uint64_t pass = first_pass; pass < first_pass + n_passes; pass++) {
         for (uint32_t layer = 0; layer < f->map->n_layer; layer++) {
             uint32_t experts[N_USED];
-            uint32_t first = (uint32_t)(store_random(&f->dice) >> 20) % (f->map->n_expert - N_USED);
+            uint32_t first = (uint32_t)(store_random(&dice) >> 20) % (f->map->n_expert - N_USED);
             for (uint32_t i = 0; i < N_USED; i++) {
                 experts[i] = first + i;
             }
