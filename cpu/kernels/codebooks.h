@@ -64,16 +64,21 @@ extern const uint16_t moe_iq3_s_points[512];
 #define MOE_ANYWHERE
 #endif
 
-/* Expands four groups of seven sign bits, from the lowest on, into four bytes. The eighth bit makes
- * the number of set bits in its byte even. Bits above the 28 are ignored. */
-MOE_ANYWHERE static inline uint32_t moe_even_signs(uint32_t bits)
+/* Four bytes of seven bits, each with the eighth that makes the number of set bits even. */
+MOE_ANYWHERE static inline uint32_t moe_with_parity(uint32_t seven)
 {
-    const uint32_t seven = (bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
-                           (bits << 3 & 0x7f000000u);
     uint32_t parity = seven ^ seven >> 4;
     parity ^= parity >> 2;
     parity ^= parity >> 1;
     return seven | (parity & 0x01010101u) << 7;
+}
+
+/* Expands four groups of seven sign bits, from the lowest on, into four bytes. The eighth bit makes
+ * the number of set bits in its byte even. Bits above the 28 are ignored. */
+MOE_ANYWHERE static inline uint32_t moe_even_signs(uint32_t bits)
+{
+    return moe_with_parity((bits & 0x7fu) | (bits << 1 & 0x7f00u) | (bits << 2 & 0x7f0000u) |
+                           (bits << 3 & 0x7f000000u));
 }
 
 #endif
