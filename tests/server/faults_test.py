@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from serving import HERMES, Server
+from serving import HERMES, Server, wait_until
 
 command, model, preload = sys.argv[1:4]
 RANDOM_SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 0.7
@@ -74,13 +74,6 @@ def check(name, holds, shown=""):
     if not holds:
         failures.append(name)
         print(f"FAIL {name}: {shown!r}"[:1500])
-
-
-def wait_until(holds, seconds=90):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not holds():
-        time.sleep(0.01)
-    return holds()
 
 
 def is_error(answer):

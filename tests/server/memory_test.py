@@ -7,9 +7,8 @@ import re
 import socket
 import sys
 import threading
-import time
 
-from serving import Server
+from serving import Server, wait_until
 
 command, model = sys.argv[1:3]
 failures = []
@@ -20,13 +19,6 @@ def check(name, holds, shown=""):
     if not holds:
         failures.append(name)
         print(f"FAIL {name}: {shown!r}"[:1500])
-
-
-def wait_until(holds, seconds=90):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not holds():
-        time.sleep(0.01)
-    return holds()
 
 
 def ask(connection, path="/health"):

@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
-from serving import SMALL, Server, run
+from serving import SMALL, Server, run, wait_until
 
 command, model = sys.argv[1:3]
 failed = 0
@@ -49,15 +48,6 @@ def streamed_text(events):
             for choice in event["choices"]:
                 text += choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
     return text
-
-
-def wait_until(holds, seconds=90):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def cases():

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 # Under sanitizers meson.build asks for small tests: a slice of the texts and of the clients.
 SMALL = os.environ.get("MOE_TEST_SIZE") == "small" and "MOE_TEST_WHOLE" not in os.environ
@@ -112,6 +113,14 @@ class Server:
                 if not piece:
                     return out
                 out += piece
+
+
+def wait_until(holds, seconds=90):
+    """Whether holds() is true by then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not holds():
+        time.sleep(0.01)
+    return holds()
 
 
 def run(command, model, prompt, *options, chat=False):
