@@ -35,7 +35,7 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
     return seen;
 }
 
-/* Puts a key on its domain's list of spare ones if it is spare, or takes it off if it is not.
+/* Puts a key on its domain's list of spare keys if it is spare, or takes it off if it is not.
  * Called after each change of what that depends on. */
 static void note_spare(moe_expert_cache *cache, uint32_t key)
 {

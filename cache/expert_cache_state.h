@@ -34,7 +34,7 @@ typedef struct moe_cache_domain {
     uint32_t n_open;   /* slots that are not closed (moe_expert_cache_close()) */
     uint32_t n_free;   /* the stack is free_slots[first_slot .. first_slot + n_free) */
     uint32_t n_pinned; /* keys with pins */
-    uint32_t n_spare;  /* keys of its list of spare ones */
+    uint32_t n_spare;  /* keys that moe_cache_is_spare() holds for */
 } moe_cache_domain;
 
 struct moe_expert_cache {

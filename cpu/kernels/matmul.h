@@ -56,8 +56,8 @@ typedef void (*moe_quantize_rows_fn)(const float *x, size_t x_stride, uint32_t n
                                      uint32_t n_in, moe_q8_rows *out, uint32_t first_row);
 
 /* Matrix units multiply tiles: many activation rows at once, after a type's own function has taken
- * blocks of weights apart. unpack: elements k .. k + n - 1 (k a multiple of 256) of the weight rows
- * from o on to tiles. */
+ * blocks of weights apart. unpack: writes to *tiles the elements k .. k + n - 1 (k a multiple of
+ * 256) of 16 weight rows, or of those that are left, beginning with row o. */
 typedef struct moe_weight_tiles moe_weight_tiles;
 typedef void moe_unpack_tiles_fn(const moe_matmul_args *args, uint32_t o, uint32_t k, uint32_t n,
                                  moe_weight_tiles *tiles);

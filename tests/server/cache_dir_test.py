@@ -14,18 +14,11 @@ import sys
 import tempfile
 import time
 
-from serving import Server
+from serving import Server, check, end_of_test
 
 command, model = sys.argv[1:3]
 folder = tempfile.mkdtemp(prefix="moe-cache-dir-")
 cache = os.path.join(folder, "cache")
-failures = []
-
-
-def check(name, holds, shown=""):
-    if not holds:
-        failures.append(name)
-        print(f"FAIL {name}: {shown!r}"[:1500])
 
 
 def files():
@@ -185,6 +178,4 @@ try:
         limits()
 finally:
     shutil.rmtree(folder)
-if failures:
-    sys.exit(1)
-print("all held")
+end_of_test()

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 
-from serving import HERMES, Server, wait_until
+from serving import HERMES, Server, check, end_of_test, wait_until
 
 command, model, preload = sys.argv[1:4]
 RANDOM_SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 0.7
@@ -27,7 +27,6 @@ CLASSES = ("open", "stat", "read", "map", "advise", "alloc", "thread", "ring", "
            "wait", "write")
 KINDS = ("fail", "short", "late", "hang", "lie", "wake")
 folder = tempfile.mkdtemp(prefix="moe-serve-faults-")
-failures = []
 
 
 class FaultPage(ctypes.Structure):
@@ -68,12 +67,6 @@ def arm(**rates):
 
 def disarm():
     page.armed = 0
-
-
-def check(name, holds, shown=""):
-    if not holds:
-        failures.append(name)
-        print(f"FAIL {name}: {shown!r}"[:1500])
 
 
 def is_error(answer):
@@ -349,6 +342,4 @@ finally:
     disarm()
     os.environ["LD_PRELOAD"] = ""
     shutil.rmtree(folder)
-if failures:
-    sys.exit(1)
-print("all held")
+end_of_test()

@@ -8,17 +8,10 @@ import socket
 import sys
 import threading
 
-from serving import Server, wait_until
+from serving import Server, check, end_of_test, wait_until
 
 command, model = sys.argv[1:3]
-failures = []
 MIB = 1 << 20
-
-
-def check(name, holds, shown=""):
-    if not holds:
-        failures.append(name)
-        print(f"FAIL {name}: {shown!r}"[:1500])
 
 
 def ask(connection, path="/health"):
@@ -145,9 +138,7 @@ def main():
         status = server.close()
     check("exit status", status == 0, server.log[-5:])
     short_of_memory(wanted)
-    if failures:
-        sys.exit(1)
-    print("all held")
+    end_of_test()
 
 
 main()

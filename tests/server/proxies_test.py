@@ -14,17 +14,10 @@ import sys
 import tempfile
 import time
 
-from serving import Server
+from serving import Server, check, end_of_test
 
 command, model, proxies = sys.argv[1:4]
-failures = []
 BODY = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
-
-
-def check(name, holds, shown=""):
-    if not holds:
-        failures.append(name)
-        print(f"FAIL {name}: {shown!r}"[:800])
 
 
 def free_port():
@@ -121,5 +114,4 @@ for program in ("nginx", "haproxy", "openssl"):
 behind("nginx.conf", lambda path, folder: ["nginx", "-c", path, "-e", folder + "/log", "-g",
                                            f"daemon off; pid {folder}/pid;"])
 behind("haproxy.cfg", lambda path, folder: ["haproxy", "-db", "-f", path])
-print("failed" if failures else "all held")
-sys.exit(1 if failures else 0)
+end_of_test()

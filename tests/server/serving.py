@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -21,6 +22,22 @@ HERMES = """{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for 
 </tool_call>{% endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
+
+
+failures = []
+
+
+def check(name, holds, shown=""):
+    """Notes and prints what does not hold; the test goes on."""
+    if not holds:
+        failures.append(name)
+        print(f"FAIL {name}: {shown!r}"[:1500])
+
+
+def end_of_test():
+    """Ends the test: it fails if anything did not hold."""
+    print("failed" if failures else "all held")
+    sys.exit(1 if failures else 0)
 
 
 class Server:
