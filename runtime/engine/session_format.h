@@ -3,7 +3,8 @@
  *
  *  header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
  *         | first page of each group [n_kv_groups]
- *         | KV pages: page by page those of the groups that have it [page bytes of the group]
+ *         | KV pages: page by page those of the groups that have it [page bytes of the group];
+ *           where a layer has an indexer, its keys are in them
  *         | state of recurrent layers [state_bytes] when n_evaluated > 0
  *         | logits [n_vocab] when has_logits
  *         | version 6: moe_session_head_header, hidden states, pages of the drafting layer
@@ -13,6 +14,7 @@
 #ifndef MOE_ENGINE_SESSION_FORMAT_H
 #define MOE_ENGINE_SESSION_FORMAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <xxhash.h>
@@ -71,18 +73,30 @@ _Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
 _Static_assert(MOE_SESSION_SAMPLING_WORDS * 8 == offsetof(moe_sampling, reserved),
                "a moe_sampling up to its frequency_penalty");
 
+/* A file that is written or read; either way through the same calls, in the same order. */
 typedef struct moe_session_file {
     FILE *file;
     XXH3_state_t *hash;
     const char *path;
     moe_error *err;
+    bool writes;
+    void *block; /* of what is on its way from or to the device */
+    size_t block_size;
 } moe_session_file;
 
-/* Pages of all groups, position by position: entry i is page i / n_groups of group i % n_groups. */
-static inline uint32_t moe_session_n_entries(const moe_engine *engine, uint32_t n_positions)
-{
-    return moe_kv_pages_of(n_positions) * engine->kv.n_groups;
-}
+/* session_file.c */
+int moe_session_file_begin(moe_session_file *f, moe_error *err);
+void moe_session_file_end(moe_session_file *f);
+/* Writes the bytes, or reads them. */
+int moe_session_file_bytes(moe_session_file *f, void *data, size_t size);
+/* Writes what the device has there, or puts what is read there; NULL: what is read is dropped. */
+int moe_session_file_block(moe_session_file *f, moe_device *device, void *address, size_t size);
+/* KV pages; the file has those of each group from its first one on. */
+int moe_session_file_pages(moe_session_file *f, const moe_session *session, const uint32_t *first);
+/* The state of recurrent layers, if the model has any. */
+int moe_session_file_state(moe_session_file *f, moe_session *session);
+/* Pages of a drafting layer, which has as many entries. */
+int moe_session_file_head_pages(moe_session_file *f, const moe_head_line *line, uint32_t n_entries);
 
 /* NULL: the session does not draft by a layer. */
 static inline const moe_head_line *moe_session_head_of(const moe_session *session)

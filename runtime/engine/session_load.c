@@ -11,17 +11,6 @@
 #include "runtime/engine/session_format.h"
 #include "runtime/engine/session_timeline.h"
 
-static int get(moe_session_file *in, void *data, size_t size)
-{
-    if (size > 0 && fread(data, 1, size, in->file) != size) {
-        if (ferror(in->file)) {
-            return moe_fail(in->err, MOE_ERR_IO, "%s: cannot read: %s", in->path, strerror(errno));
-        }
-        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the session file is truncated", in->path);
-    }
-    XXH3_64bits_update(in->hash, data, size);
-    return MOE_OK;
-}
 static int get_sampling(const moe_session_header *h, moe_sampling *sampling, moe_error *err)
 {
     moe_sampling saved;
@@ -83,7 +72,7 @@ static int get_first_pages(moe_session_file *in, moe_session *session, uint32_t 
 {
     const moe_kv_pool *pool = &session->engine->kv;
     uint32_t n = session->n_evaluated;
-    int status = get(in, in_file, pool->n_groups * sizeof *in_file);
+    int status = moe_session_file_bytes(in, in_file, pool->n_groups * sizeof *in_file);
     for (uint32_t g = 0; g < pool->n_groups && status == MOE_OK; g++) {
         const moe_kv_group *group = &pool->groups[g];
         uint32_t own =
@@ -99,49 +88,15 @@ static int get_first_pages(moe_session_file *in, moe_session *session, uint32_t 
     return status;
 }
 
-static int get_pages(moe_session_file *in, moe_session *session, uint32_t n_evaluated)
+static int get_pages(moe_session_file *in, moe_session *session)
 {
-    moe_engine *engine = session->engine;
     uint32_t first[MOE_KV_GROUPS] = {0};
-    uint32_t n_groups = engine->kv.n_groups;
     int status = get_first_pages(in, session, first);
     if (status == MOE_OK) {
-        status = moe_kv_table_reserve(&engine->kv, &session->kv, 0, n_evaluated, in->err);
+        status = moe_kv_table_reserve(&session->engine->kv, &session->kv, 0, session->n_evaluated,
+                                      in->err);
     }
-    void *page = moe_calloc_aligned(engine->kv.page_bytes, 1);
-    if (page == NULL) {
-        status = moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
-    }
-    for (uint32_t i = 0; i < moe_session_n_entries(engine, n_evaluated) && status == MOE_OK; i++) {
-        size_t bytes = engine->kv.groups[i % n_groups].page_bytes;
-        status = i / n_groups < first[i % n_groups] ? MOE_OK : get(in, page, bytes);
-        if (status == MOE_OK && session->kv.addresses[i] != NULL) {
-            status = engine->device->ops->upload(engine->device, session->kv.addresses[i], page,
-                                                 bytes, in->err);
-        }
-    }
-    free(page);
-    return status;
-}
-
-static int get_state(moe_session_file *in, moe_session *session)
-{
-    moe_engine *engine = session->engine;
-    size_t size = engine->states.state_bytes;
-    if (size == 0 || session->n_evaluated == 0) {
-        return MOE_OK;
-    }
-    void *state = moe_calloc_aligned(size, 1);
-    if (state == NULL) {
-        return moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a state");
-    }
-    int status = get(in, state, size);
-    if (status == MOE_OK) {
-        status = moe_state_table_upload(&engine->states, &session->states, state,
-                                        session->n_evaluated, in->err);
-    }
-    free(state);
-    return status;
+    return status == MOE_OK ? moe_session_file_pages(in, session, first) : status;
 }
 
 /* Reads n token ids, and checks each before it is used as an index. */
@@ -151,7 +106,7 @@ static int get_tokens(moe_session_file *in, const moe_engine *engine, uint32_t n
     if (*tokens == NULL) {
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
     }
-    int status = get(in, *tokens, n * sizeof **tokens);
+    int status = moe_session_file_bytes(in, *tokens, n * sizeof **tokens);
     for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
         if ((*tokens)[i] < 0 || (uint32_t)(*tokens)[i] >= engine->config.n_vocab) {
             status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: token %u is outside the vocabulary",
@@ -168,7 +123,7 @@ static int get_sampled(moe_session_file *in, moe_session *s, uint32_t n)
     if (s->sampled == NULL) {
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
     }
-    int status = get(in, s->sampled, n * sizeof *s->sampled);
+    int status = moe_session_file_bytes(in, s->sampled, n * sizeof *s->sampled);
     for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
         if (s->sampled[i] >= s->n_tokens || (i > 0 && s->sampled[i] <= s->sampled[i - 1])) {
             status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: no sampled token can stand at %u",
@@ -186,7 +141,7 @@ static int get_logits(moe_session_file *in, moe_session *s)
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for logits");
     }
     s->has_logits = true;
-    return get(in, s->logits, n_vocab * sizeof *s->logits);
+    return moe_session_file_bytes(in, s->logits, n_vocab * sizeof *s->logits);
 }
 
 static int skip(moe_session_file *in, uint64_t size)
@@ -194,25 +149,9 @@ static int skip(moe_session_file *in, uint64_t size)
     uint8_t bytes[4096];
     int status = MOE_OK;
     for (uint64_t done = 0; done < size && status == MOE_OK; done += sizeof bytes) {
-        status = get(in, bytes, size - done < sizeof bytes ? size - done : sizeof bytes);
+        status = moe_session_file_bytes(in, bytes,
+                                        size - done < sizeof bytes ? size - done : sizeof bytes);
     }
-    return status;
-}
-
-static int get_head_pages(moe_session_file *in, moe_head_line *line,
-                          const moe_session_head_header *h)
-{
-    moe_draft_head *head = line->head;
-    void *page = moe_calloc_aligned(h->page_bytes, 1);
-    int status = page != NULL ? moe_head_line_reserve(line, h->n_entries, in->err)
-                              : moe_fail(in->err, MOE_ERR_MEMORY, "no memory to load a page");
-    for (uint32_t p = 0; p < moe_kv_pages_of(h->n_entries) && status == MOE_OK; p++) {
-        status = get(in, page, h->page_bytes);
-        status = status == MOE_OK ? head->device->ops->upload(head->device, line->pages[p], page,
-                                                              h->page_bytes, in->err)
-                                  : status;
-    }
-    free(page);
     return status;
 }
 
@@ -221,7 +160,9 @@ static int get_head(moe_session_file *in, const moe_session_header *header, moe_
 {
     moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
     moe_session_head_header h = {.is_behind = 1};
-    int status = header->version == MOE_SESSION_VERSION_WITH_HEAD ? get(in, &h, sizeof h) : MOE_OK;
+    int status = header->version == MOE_SESSION_VERSION_WITH_HEAD
+                     ? moe_session_file_bytes(in, &h, sizeof h)
+                     : MOE_OK;
     if (line != NULL) {
         line->is_behind = h.is_behind != 0 && header->n_evaluated > 0;
     }
@@ -245,8 +186,9 @@ static int get_head(moe_session_file *in, const moe_session_header *header, moe_
     line->n_entries = h.n_entries;
     line->first = h.first;
     line->n_hidden = h.n_hidden;
-    status = get(in, line->hidden, h.n_hidden * h.row_bytes);
-    return status == MOE_OK ? get_head_pages(in, line, &h) : status;
+    status = moe_session_file_bytes(in, line->hidden, h.n_hidden * h.row_bytes);
+    status = status == MOE_OK ? moe_head_line_reserve(line, h.n_entries, in->err) : status;
+    return status == MOE_OK ? moe_session_file_head_pages(in, line, h.n_entries) : status;
 }
 
 static int get_body(moe_session_file *in, const moe_session_header *h, moe_session *s)
@@ -264,10 +206,10 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
         s->n_sampled_pending = h->n_sampled_pending;
         s->n_evaluated = h->n_evaluated;
         s->replay_end = h->replay_end;
-        status = get_pages(in, s, h->n_evaluated);
+        status = get_pages(in, s);
     }
     if (status == MOE_OK) {
-        status = get_state(in, s);
+        status = moe_session_file_state(in, s);
     }
     if (status == MOE_OK && h->has_logits) {
         status = get_logits(in, s);
@@ -276,7 +218,7 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
     uint64_t expected = XXH3_64bits_digest(in->hash);
     uint64_t sum = 0;
     if (status == MOE_OK) {
-        status = get(in, &sum, sizeof sum);
+        status = moe_session_file_bytes(in, &sum, sizeof sum);
     }
     if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
         status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
@@ -295,7 +237,7 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
 static int load_from(moe_session_file *in, moe_session **out, moe_engine *engine)
 {
     moe_session_header header;
-    int status = get(in, &header, sizeof header);
+    int status = moe_session_file_bytes(in, &header, sizeof header);
     if (status == MOE_OK) {
         status = check_header(&header, engine, in);
     }
@@ -319,6 +261,27 @@ static int load_from(moe_session_file *in, moe_session **out, moe_engine *engine
     return status;
 }
 
+static int open_file(moe_session_file *in, const char *path, moe_error *err)
+{
+    *in = (moe_session_file){.path = path, .err = err};
+    int status = moe_session_file_begin(in, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    in->file = fopen(path, "rbe");
+    if (in->file == NULL) {
+        status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+        moe_session_file_end(in);
+    }
+    return status;
+}
+
+static void close_file(moe_session_file *in)
+{
+    fclose(in->file);
+    moe_session_file_end(in);
+}
+
 int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens, size_t *n,
                             moe_error *err)
 {
@@ -328,15 +291,12 @@ int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t 
     }
     *tokens = NULL;
     *n = 0;
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory to read a session's tokens");
+    moe_session_file in;
+    int status = open_file(&in, path, err);
+    if (status != MOE_OK) {
+        return status;
     }
-    XXH3_64bits_reset(hash);
-    moe_session_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
-    int status = in.file != NULL
-                     ? get(&in, &header, sizeof header)
-                     : moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
+    status = moe_session_file_bytes(&in, &header, sizeof header);
     status = status == MOE_OK ? check_header(&header, engine, &in) : status;
     status = status == MOE_OK ? get_tokens(&in, engine, header.n_tokens, tokens) : status;
     if (status == MOE_OK) {
@@ -345,10 +305,7 @@ int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t 
         free(*tokens);
         *tokens = NULL;
     }
-    if (in.file != NULL) {
-        fclose(in.file);
-    }
-    XXH3_freeState(hash);
+    close_file(&in);
     return status;
 }
 
@@ -364,18 +321,11 @@ int moe_session_load(moe_session **out, moe_engine *engine, const char *path, mo
     if (status != MOE_OK) {
         return status;
     }
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory to load a session");
-    }
-    XXH3_64bits_reset(hash);
-    moe_session_file in = {.file = fopen(path, "rbe"), .hash = hash, .path = path, .err = err};
-    if (in.file == NULL) {
-        status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
-    } else {
+    moe_session_file in;
+    status = open_file(&in, path, err);
+    if (status == MOE_OK) {
         status = load_from(&in, out, engine);
-        fclose(in.file);
+        close_file(&in);
     }
-    XXH3_freeState(hash);
     return status;
 }

@@ -240,17 +240,6 @@ void moe_state_table_share(moe_state_table *out, const moe_state_table *t)
     out->begins_turn = t->begins_turn;
 }
 
-int moe_state_table_upload(moe_state_pool *pool, moe_state_table *t, const void *data,
-                           uint32_t position, moe_error *err)
-{
-    int status =
-        pool->device->ops->upload(pool->device, t->next->memory, data, pool->state_bytes, err);
-    if (status == MOE_OK) {
-        moe_state_table_commit(pool, t, position);
-    }
-    return status;
-}
-
 void moe_state_table_free(moe_state_pool *pool, moe_state_table *t)
 {
     while (t->n_snapshots > 0) {

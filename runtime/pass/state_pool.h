@@ -78,9 +78,6 @@ void moe_state_table_commit(moe_state_pool *pool, moe_state_table *table, uint32
 uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *table, uint32_t n);
 /* Makes out share the states of table. */
 void moe_state_table_share(moe_state_table *out, const moe_state_table *table);
-/* Makes the data [state_bytes] the state at this position. Call after moe_state_table_reserve(). */
-int moe_state_table_upload(moe_state_pool *pool, moe_state_table *table, const void *data,
-                           uint32_t position, moe_error *err);
 void moe_state_table_free(moe_state_pool *pool, moe_state_table *table);
 /* Whole-structure check for tests' assertions: positions ascend, counts are in range, no shared
  * state is written to. */

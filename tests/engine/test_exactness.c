@@ -213,13 +213,24 @@ static void forked(void **state)
     moe_engine_close(&engine);
 }
 
-static void saved_and_loaded(void **state)
+static moe_session *save_and_load(moe_session **session, moe_engine *to)
 {
-    (void)state;
     char path[] = "/tmp/moe-session-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
+    moe_session *loaded = NULL;
+    assert_int_equal(moe_session_save(*session, path, NULL), MOE_OK);
+    moe_session_close(session);
+    assert_int_equal(moe_session_load(&loaded, to, path, NULL), MOE_OK);
+    unlink(path);
+    return loaded;
+}
+
+/* While it writes; loaded by an engine with other threads and chunks. */
+static void saved_and_loaded(void **state)
+{
+    (void)state;
     moe_engine_options options = default_options();
     moe_engine *engine = open_engine(&options);
     int32_t prompt[N_PROMPT];
@@ -228,17 +239,50 @@ static void saved_and_loaded(void **state)
     feed(session, prompt, N_PROMPT);
     int32_t tokens[N_DECODE];
     decode(engine, session, tokens, 9);
-    assert_int_equal(moe_session_save(session, path, NULL), MOE_OK);
-    moe_session_close(&session);
+    options.n_threads = 1;
+    options.prefill_chunk = 17;
+    moe_engine *other = open_engine(&options);
+    session = save_and_load(&session, other);
     moe_engine_close(&engine);
-
-    engine = open_engine(&options);
-    assert_int_equal(moe_session_load(&session, engine, path, NULL), MOE_OK);
-    decode(engine, session, tokens + 9, N_DECODE - 9);
+    decode(other, session, tokens + 9, N_DECODE - 9);
     assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    assert_memory_equal(moe_session_logits(session), expected.logits,
+                        expected.n_vocab * sizeof(float));
     moe_session_close(&session);
+    moe_engine_close(&other);
+}
+
+/* Within the prompt: at the borders of pages and elsewhere, with and without tokens that wait; what
+ * was loaded is forked and cut back, and both go on to the same text. */
+static void saved_anywhere(void **state)
+{
+    (void)state;
+    static const uint32_t positions[] = {1, 2, 13, 63, 64, 65, 100, 127, 128, 129, N_PROMPT - 1};
+    moe_engine_options options = default_options();
+    moe_engine *engine = open_engine(&options);
+    int32_t prompt[N_PROMPT];
+    make_prompt(prompt, N_PROMPT, expected.n_vocab, 1);
+    for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+        uint32_t at = positions[i];
+        moe_session *session = greedy_session(engine);
+        feed(session, prompt, at);
+        int32_t written;
+        decode(engine, session, &written, 1);
+        assert_int_equal(moe_session_truncate(session, at, NULL), MOE_OK);
+        feed(session, prompt + at, i % 2 * (N_PROMPT - at));
+        session = save_and_load(&session, engine);
+        feed(session, prompt + at, (1 - i % 2) * (N_PROMPT - at));
+        moe_session *fork = NULL;
+        assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+        check_session(engine, session, N_PROMPT);
+        uint32_t kept = at - at / 3;
+        assert_int_equal(moe_session_truncate(fork, kept, NULL), MOE_OK);
+        feed(fork, prompt + kept, N_PROMPT - kept);
+        check_session(engine, fork, N_PROMPT);
+        moe_session_close(&fork);
+        moe_session_close(&session);
+    }
     moe_engine_close(&engine);
-    unlink(path);
 }
 
 /* The least cache that is accepted, and shares of the experts; with and without prefetch. */
@@ -325,9 +369,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads),          cmocka_unit_test(kernels),
         cmocka_unit_test(prefill_chunks),   cmocka_unit_test(batch_neighbours),
         cmocka_unit_test(recomputed),       cmocka_unit_test(forked),
-        cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cache_sizes),
-        cmocka_unit_test(policies),         cmocka_unit_test(io_engines),
-        cmocka_unit_test(on_demand),
+        cmocka_unit_test(saved_and_loaded), cmocka_unit_test(saved_anywhere),
+        cmocka_unit_test(cache_sizes),      cmocka_unit_test(policies),
+        cmocka_unit_test(io_engines),       cmocka_unit_test(on_demand),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Saved sessions that are damaged, or belong to another model: each is refused with its status, and
- * a file with a correct checksum is checked all the same. Usage: test_session_files ORACLE-FOLDER.
- */
+ * a file with a correct checksum is checked all the same.
+ * Usage: test_session_files ORACLE-FOLDER [MODEL]. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "engine_fixture.h"
+#include "runtime/engine/engine_state.h"
 
 /* 70 tokens (two KV pages), of which 66 are evaluated: 62 fed, 4 sampled; the last one sampled and
  * three that were fed behind it are pending. */
@@ -24,6 +25,8 @@
 #define HEADER      184
 
 static const char *folder;
+static const char *model = "olmoe";
+static uint32_t n_vocab;
 
 typedef struct fixture {
     moe_engine *engine;
@@ -58,10 +61,11 @@ static int set_up(void **state)
     int fd = mkstemp(f.path);
     assert_true(fd >= 0);
     close(fd);
-    f.engine = open_with("olmoe", MOE_KV_CACHE_F16, 128);
+    f.engine = open_with(model, MOE_KV_CACHE_F16, 128);
+    n_vocab = f.engine->config.n_vocab;
     moe_session *session = greedy_session(f.engine);
     int32_t prompt[64];
-    make_prompt(prompt, 64, 288, 4);
+    make_prompt(prompt, 64, n_vocab, 4);
     feed(session, prompt, 62);
     for (int i = 0; i < N_SAMPLED; i++) {
         assert_int_equal(moe_step(f.engine, &session, 1, NULL), MOE_OK);
@@ -176,7 +180,7 @@ static void every_field(void **state)
         {168, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
         {176, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
         {180, 2, MOE_ERR_MISMATCH},          /* groups of layers */
-        {HEADER, 288, MOE_ERR_FORMAT},       /* first token */
+        {HEADER, n_vocab, MOE_ERR_FORMAT},   /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
         {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
         {HEADER + 4 * N_TOKENS + 4, 64, MOE_ERR_FORMAT},
@@ -239,9 +243,9 @@ static void elsewhere(void **state)
     } cases[] = {
         {"qwen3moe", MOE_KV_CACHE_F16, 128, MOE_ERR_MISMATCH},
         {"olmoe-norm", MOE_KV_CACHE_F16, 128, MOE_ERR_MISMATCH},
-        {"olmoe", MOE_KV_CACHE_F32, 128, MOE_ERR_MISMATCH},
-        {"olmoe", MOE_KV_CACHE_F16, N_TOKENS - 1, MOE_ERR_CONTEXT_FULL},
-        {"olmoe", MOE_KV_CACHE_F16, N_TOKENS, MOE_OK},
+        {model, MOE_KV_CACHE_F32, 128, MOE_ERR_MISMATCH},
+        {model, MOE_KV_CACHE_F16, N_TOKENS - 1, MOE_ERR_CONTEXT_FULL},
+        {model, MOE_KV_CACHE_F16, N_TOKENS, MOE_OK},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moe_engine *engine = open_with(cases[i].model, cases[i].type, cases[i].context);
@@ -249,6 +253,48 @@ static void elsewhere(void **state)
         assert_int_equal(load_status(engine, &error), cases[i].status);
         moe_engine_close(&engine);
     }
+}
+
+/* Keys of an indexer come from the file: damage to one is noticed, and under a right checksum it
+ * decides what is seen. */
+static void index_keys(void **state)
+{
+    (void)state;
+    const moe_model_config *c = &f.engine->config;
+    const moe_kv_layout *layout = &f.engine->kv.layers[0];
+    if (c->layers[0].indexer != MOE_INDEXER_OWN) {
+        skip();
+    }
+    assert_true(c->index_top_k < N_EVALUATED);
+    size_t key = HEADER + 4 * (N_TOKENS + N_SAMPLED + f.engine->kv.n_groups) + layout->k_offset +
+                 moe_kv_row_bytes(MOE_KV_F16, c->head_dim_k);
+    uint8_t *bytes = malloc(f.size);
+    memcpy(bytes, f.good, f.size);
+    bytes[key + 1] ^= 0x80; /* a sign */
+    check_refused(bytes, f.size, MOE_ERR_FORMAT);
+    for (size_t i = 0; i < 40; i++) { /* the first keys are what no query likes, or all do */
+        for (size_t d = 0; d < c->index_dim; d++) {
+            uint16_t value = i % 2 == 0 ? 0xd800 : 0x5800; /* -128, 128 */
+            memcpy(bytes + key + i * layout->k_row_bytes + 2 * d, &value, sizeof value);
+        }
+    }
+    uint64_t sum = XXH3_64bits(bytes, f.size - sizeof sum);
+    memcpy(bytes + f.size - sizeof sum, &sum, sizeof sum);
+    float *logits[2];
+    for (int i = 0; i < 2; i++) {
+        moe_session *session;
+        int32_t tokens[8];
+        write_file(i == 0 ? f.good : bytes, f.size);
+        assert_int_equal(moe_session_load(&session, f.engine, f.path, NULL), MOE_OK);
+        decode(f.engine, session, tokens, 1);
+        logits[i] = malloc(n_vocab * sizeof(float));
+        memcpy(logits[i], moe_session_logits(session), n_vocab * sizeof(float));
+        moe_session_close(&session);
+    }
+    assert_memory_not_equal(logits[0], logits[1], n_vocab * sizeof(float));
+    free(logits[0]);
+    free(logits[1]);
+    free(bytes);
 }
 
 static void no_place(void **state)
@@ -270,15 +316,17 @@ static void no_place(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_session_files ORACLE-FOLDER\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: test_session_files ORACLE-FOLDER [MODEL]\n");
         return 2;
     }
     folder = argv[1];
+    model = argc == 3 ? argv[2] : model;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_file_goes_on), cmocka_unit_test(every_field),
         cmocka_unit_test(truncated),         cmocka_unit_test(flipped),
         cmocka_unit_test(elsewhere),         cmocka_unit_test(no_place),
+        cmocka_unit_test(index_keys),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
