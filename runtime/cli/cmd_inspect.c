@@ -75,6 +75,11 @@ static void print_geometry(const moe_file_summary *s)
     char b[CLI_FORMAT_SIZE];
     if (!s->runnable) {
         printf("runnable:     no: %s\n", s->why_not);
+        if (s->expert_bytes > 0) {
+            printf("experts:      %u a layer, %u used; all %s; other weights %s\n", s->n_expert,
+                   s->n_expert_used, cli_format_bytes(a, s->expert_bytes),
+                   cli_format_bytes(b, s->resident_bytes));
+        }
         return;
     }
     printf("runnable:     yes, as %s\n", s->family);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <moe/model_file.h>
 #include <moe/moe.h>
 #include <moe/speed.h>
 
@@ -238,7 +239,84 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     return cli_json_print(object, stdout);
 }
 
-/* A budget below the floor is a failure, reported after the plan that shows it. */
+/* ---- A family that does not run ---- */
+
+#define CONTEXT_OF_MISSING 4096u /* without -c */
+
+typedef struct missing_kv {
+    uint64_t context, all, windowed;
+} missing_kv;
+
+static missing_kv kv_of_missing(const moe_file_summary *s, const cli_options *options)
+{
+    missing_kv kv = {.context = options->context > 0 ? options->context : CONTEXT_OF_MISSING};
+    kv.windowed = s->kv_windowed_per_token_f16 *
+                  (kv.context < s->attention_window ? kv.context : s->attention_window);
+    kv.all = (s->kv_bytes_per_token_f16 - s->kv_windowed_per_token_f16) * kv.context + kv.windowed;
+    return kv;
+}
+
+static void print_missing(const moe_file_summary *s, const missing_kv *kv)
+{
+    char note[160];
+    char size[CLI_FORMAT_SIZE];
+    print_row("resident weights", s->resident_bytes, "");
+    snprintf(note, sizeof note, "%" PRIu64 " of at most %s; a token uses %u in each of %u layers",
+             (uint64_t)s->n_expert * s->n_layer_moe,
+             cli_format_bytes(size, s->largest_expert_bytes), s->n_expert_used, s->n_layer_moe);
+    print_row("experts", s->expert_bytes, note);
+    if (kv->all == 0) {
+        printf("%-20s%12s  %s\n", "KV cache", "", "not known for this family");
+        return;
+    }
+    snprintf(note, sizeof note, "one session of %" PRIu64 " tokens, f16", kv->context);
+    print_row("KV cache", kv->all, note);
+    print_row("  behind windows", kv->windowed, "part of it, no larger for a longer context");
+    print_row("to be compressed", s->state_bytes, "the same session, of any length");
+}
+
+static int print_missing_json(const moe_file_summary *s, const missing_kv *kv)
+{
+    struct json_object *object = json_object_new_object();
+    cli_json_put(object, "fits", json_object_new_boolean(false));
+    cli_json_put(object, "runnable", json_object_new_boolean(false));
+    cli_json_text(object, "why_not", s->why_not);
+    cli_json_u64(object, "resident_bytes", s->resident_bytes);
+    cli_json_u64(object, "expert_bytes", s->expert_bytes);
+    cli_json_u64(object, "experts", (uint64_t)s->n_expert * s->n_layer_moe);
+    cli_json_u64(object, "largest_expert_bytes", s->largest_expert_bytes);
+    cli_json_u64(object, "kv_cache_bytes", kv->all + s->state_bytes);
+    cli_json_u64(object, "kv_windowed_bytes", kv->windowed);
+    cli_json_u64(object, "layer_states_bytes", s->state_bytes);
+    cli_json_u64(object, "context", kv->context);
+    cli_json_u64(object, "context_most", s->context_train);
+    return cli_json_print(object, stdout);
+}
+
+/* Prints what the header tells, if the engine knows the family by name. */
+static int plan_missing(const cli_options *options)
+{
+    moe_file *file = NULL;
+    moe_file_summary summary = {.struct_size = sizeof summary};
+    if (moe_file_open(&file, options->model, NULL) != MOE_OK) {
+        return CLI_EXIT_OK; /* the caller reports why */
+    }
+    moe_file_get_summary(file, &summary);
+    int code = CLI_EXIT_OK;
+    if (!summary.runnable && summary.expert_bytes > 0) {
+        missing_kv kv = kv_of_missing(&summary, options);
+        if (options->json) {
+            code = print_missing_json(&summary, &kv);
+        } else {
+            print_missing(&summary, &kv);
+        }
+    }
+    moe_file_close(&file);
+    return code;
+}
+
+/* A budget below the floor, and a model that does not run, are failures, reported after the plan
+ * that shows what there is to show. */
 int cmd_plan(const cli_options *given)
 {
     cli_options speculating = *given; /* as run would speculate, since this plan is for run */
@@ -254,7 +332,8 @@ int cmd_plan(const cli_options *given)
     settings.options.sessions = (uint32_t)options->bench_parallel;
     int status = moe_plan_memory(&settings.options, &plan, &err);
     if (status != MOE_OK && status != MOE_ERR_BUDGET) {
-        return cli_report(status, &err);
+        code = status == MOE_ERR_UNSUPPORTED ? plan_missing(options) : CLI_EXIT_OK;
+        return code == CLI_EXIT_OK ? cli_report(status, &err) : code;
     }
     bool fits = status == MOE_OK;
     expectation expected;

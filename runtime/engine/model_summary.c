@@ -15,6 +15,7 @@
 #include "runtime/engine/engine_state.h"
 #include "offload/model_open.h"
 #include "runtime/engine/metadata_text.h"
+#include "runtime/engine/summary_missing.h"
 #include "runtime/model/families.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/metadata_keys.h"
@@ -185,6 +186,7 @@ static int check_runnable(moe_file *file, moe_error *why)
     summary->runnable = status == MOE_OK;
     if (!summary->runnable) {
         snprintf(summary->why_not, sizeof summary->why_not, "%s", err.message);
+        moe_summarize_missing(summary, file->gguf, file->names, kind_of);
     }
     return status != MOE_ERR_MEMORY ? MOE_OK : moe_fail(why, status, "%s", err.message);
 }

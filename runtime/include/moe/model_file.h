@@ -59,7 +59,10 @@ typedef struct moe_file_summary {
     bool runnable; /* the engine can open it; else `why_not` says why */
     char why_not[MOE_ERROR_MESSAGE_SIZE];
     const char *architecture;
-    const char *family; /* "" when not runnable, and the numbers below are 0 */
+    /* "" when not runnable. Then the numbers below are 0, or of a family that is known by name what
+     * its header tells: layers, experts, bytes; keys and values where its format fixes them, and in
+     * state_bytes what is not yet compressed of them. */
+    const char *family;
     uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
     uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
     uint64_t n_parameters, n_parameters_active;

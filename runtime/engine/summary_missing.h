@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef MOE_ENGINE_SUMMARY_MISSING_H
+#define MOE_ENGINE_SUMMARY_MISSING_H
+
+#include <moe/model_file.h>
+
+#include "runtime/model/gguf.h"
+
+/* Of a file whose family is known and does not run, fills in what its header tells; leaves the
+ * summary alone otherwise. names: of all tensors, in the file's order. */
+void moe_summarize_missing(moe_file_summary *summary, const moe_gguf *gguf, char *const *names,
+                           moe_tensor_kind (*kind_of)(const char *name));
+
+#endif
