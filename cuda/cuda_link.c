@@ -332,6 +332,15 @@ void moe_cuda_link_close(moe_cuda_device *cuda)
     moe_cuda_host_memory_close(cuda);
 }
 
+/* Page-locked memory has one address for host and device (cuda_host_memory.c), also across the
+ * border of two pieces. */
+static bool link_reads_host(moe_device *device, const void *memory, size_t bytes)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    return cuda->maps_host && moe_cuda_enter(cuda, NULL) == MOE_OK &&
+           moe_cuda_pin(cuda, memory, bytes);
+}
+
 const moe_link_ops moe_cuda_link_ops = {
     .host_alloc = moe_cuda_host_alloc,
     .host_free = moe_cuda_host_free,
@@ -342,5 +351,6 @@ const moe_link_ops moe_cuda_link_ops = {
     .copy_wait = link_copy_wait,
     .save_begin = link_save_begin,
     .save_state = link_save_state,
+    .reads_host = link_reads_host,
     .copy_notify = link_copy_notify,
 };

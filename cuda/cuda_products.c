@@ -74,7 +74,7 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
         if (moe_cuda_blas_takes(cuda->blas, &linears[i].weight, n_rows)) {
             status = blas_linear(cuda, &linears[i], x, n_rows, err);
         } else {
-            moe_cuda_linear(cuda->stream, &linears[i], x, &x_q8, n_rows);
+            moe_cuda_linear(cuda->stream, cuda->n_multiprocessors, &linears[i], x, &x_q8, n_rows);
         }
     }
     return status != MOE_OK ? status : moe_cuda_launched(cuda, "linear maps", err);
@@ -88,7 +88,7 @@ int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, u
     if (status != MOE_OK) {
         return status;
     }
-    moe_cuda_head_linear(cuda->stream, linear, n_rows, cuda->x_q8_memory);
+    moe_cuda_head_linear(cuda->stream, cuda->n_multiprocessors, linear, n_rows, cuda->x_q8_memory);
     return moe_cuda_launched(cuda, "a linear map by heads", err);
 }
 
@@ -217,7 +217,8 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
                                 .up = cuda->ff_up,
                                 .h_q8_memory = cuda->h_q8_memory,
                                 .out = out,
-                                .out_stride = out_stride};
+                                .out_stride = out_stride,
+                                .n_multiprocessors = cuda->n_multiprocessors};
     moe_cuda_parcel parcel;
     status = stage_works(cuda, works, n_works, &experts, &parcel, err);
     if (status != MOE_OK) {

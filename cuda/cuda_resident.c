@@ -86,8 +86,10 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
     if (job->buddies != NULL) {
         take_buddies(cuda, job->buddies, &edit, row, job->picks);
     }
-    moe_cuda_draft_routing routing = {
-        .fill = job->fill, .affinity = job->affinity, .n_missing = job->n_missing};
+    moe_cuda_draft_routing routing = {.fill = job->fill,
+                                      .affinity = job->affinity,
+                                      .n_missing = job->n_missing,
+                                      .stop = job->stop};
     moe_cuda_draft_route(cuda->stream, &edit, &routing);
 }
 
@@ -117,7 +119,9 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                        .gate_out = cuda->ff_gate,
                                        .up_out = cuda->ff_up,
                                        .h_q8_memory = cuda->h_q8_memory,
-                                       .out = job->outs};
+                                       .out = job->outs,
+                                       .stopped = job->stop.stopped,
+                                       .n_multiprocessors = cuda->n_multiprocessors};
     for (int p = 0; p < 3; p++) {
         experts.biases[p] = job->biases[p];
         experts.bias_stride[p] = job->bias_bytes[p] / sizeof(float);

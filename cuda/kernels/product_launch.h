@@ -69,7 +69,16 @@ typedef struct moe_cuda_products {
     uint32_t wide_from;
     uint32_t wide_rest;
     uint32_t narrow_upto;
+    uint32_t n_multiprocessors; /* of the GPU, for what is best; 0: 132. Bits are the same */
 } moe_cuda_products;
+
+/* What moe_cuda_matmul() launches for a job. Tests look at it. */
+typedef struct moe_cuda_product_plan {
+    moe_cuda_products job; /* with what the caller left open */
+    uint32_t warps_a_block;
+} moe_cuda_product_plan;
+
+moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products);
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);
 
@@ -96,14 +105,15 @@ void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *qua
 void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
                     uint32_t n_rows, float scale, float *out);
 
-/* moe_device_ops.linear for one of its maps. x_q8: of the rows, for quantised weights. */
-void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const float *x,
-                     const moe_q8_rows *x_q8, uint32_t n_rows);
+/* moe_device_ops.linear for one of its maps. x_q8: of the rows, for quantised weights. Here and
+ * below n_multiprocessors is that of moe_cuda_products. */
+void moe_cuda_linear(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linear,
+                     const float *x, const moe_q8_rows *x_q8, uint32_t n_rows);
 
 /* moe_device_ops.head_linear. q8_memory: moe_q8_rows_bytes(n_rows * n_head, n_in), for quantised
  * weights. */
-void moe_cuda_head_linear(moe_cuda_stream stream, const moe_head_linear *linear, uint32_t n_rows,
-                          void *q8_memory);
+void moe_cuda_head_linear(moe_cuda_stream stream, uint32_t n_multiprocessors,
+                          const moe_head_linear *linear, uint32_t n_rows, void *q8_memory);
 
 /* moe_device_ops.experts. Works may differ in type, not in shape or form. */
 typedef struct moe_cuda_experts {
@@ -120,6 +130,7 @@ typedef struct moe_cuda_experts {
     const float *x_scales;        /* [rows of all works] or NULL: x_scales of the works */
     float *out;
     size_t out_stride;
+    uint32_t n_multiprocessors;
 } moe_cuda_experts;
 
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
@@ -138,13 +149,15 @@ typedef struct moe_cuda_chosen_experts {
     const float *biases[3];
     size_t bias_stride[3];
     moe_activation activation;
-    const float *x;         /* [n_in] */
-    moe_q8_rows x_q8;       /* of x; read if a gate or an up is quantised */
-    moe_cuda_product *list; /* [3 * n_used], scratch */
-    float *gate_out;        /* [n_used][n_ff], scratch */
-    float *up_out;          /* likewise */
-    void *h_q8_memory;      /* moe_q8_rows_bytes(n_used, n_ff), scratch */
-    float *out;             /* [n_used][down.n_out] */
+    const float *x;          /* [n_in] */
+    moe_q8_rows x_q8;        /* of x; read if a gate or an up is quantised */
+    moe_cuda_product *list;  /* [3 * n_used], scratch */
+    float *gate_out;         /* [n_used][n_ff], scratch */
+    float *up_out;           /* likewise */
+    void *h_q8_memory;       /* moe_q8_rows_bytes(n_used, n_ff), scratch */
+    float *out;              /* [n_used][down.n_out] */
+    const uint32_t *stopped; /* not 0: no rank has an expert; or NULL */
+    uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);

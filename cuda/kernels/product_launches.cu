@@ -9,15 +9,10 @@
 #include "cuda/kernels/weight_point_slices.cuh"
 
 #define MAX_PRODUCTS 65535u /* the limit of a grid's third dimension */
-/* With fewer warps than this, blocks of four warps leave multiprocessors idle. */
-#define MANY_WARPS 1024u
-
-/* With fewer blocks than this, so many multiprocessors idle that twice as many blocks with half the
- * rows finish earlier. With very many blocks, rows left over are better handled separately. */
-#define MANY_BLOCKS      66u
-#define VERY_MANY_BLOCKS 528u
-#define WIDE_ROWS        33u
-#define NARROW_ROWS      16u
+#define WIDE_ROWS    33u
+#define NARROW_ROWS  16u
+/* Of a GPU whose multiprocessors nobody has counted. */
+#define USUAL_MULTIPROCESSORS 132u
 
 enum { TILE16_CLASS = 4, TILE32_CLASS, TILE64_CLASS, N_CLASSES };
 
@@ -82,8 +77,22 @@ static bool suits_matrix_units(const moe_cuda_products &job)
     return addresses % 4 == 0;
 }
 
+/* From which numbers on there is enough for a GPU's multiprocessors. */
+typedef struct thresholds {
+    uint64_t warps;       /* with fewer, blocks of four warps leave multiprocessors idle */
+    uint64_t blocks;      /* with fewer, so many idle that twice as many blocks with half the rows
+                           * finish earlier */
+    uint64_t many_blocks; /* from here on, rows left over are better handled separately */
+} thresholds;
+
+static thresholds thresholds_of(const moe_cuda_products &job)
+{
+    uint64_t n = job.n_multiprocessors > 0 ? job.n_multiprocessors : USUAL_MULTIPROCESSORS;
+    return {8 * n, n / 2, 4 * n};
+}
+
 /* Decides what the caller left open. */
-static void choose_classes(moe_cuda_products *job)
+static void choose_classes(moe_cuda_products *job, const thresholds &enough)
 {
     if (!suits_matrix_units(*job))
         job->matrix_from = MOE_CUDA_NEVER;
@@ -99,24 +108,34 @@ static void choose_classes(moe_cuda_products *job)
     wide *= (job->n_out + outs - 1) / outs;
     medium *= (job->n_out + outs - 1) / outs;
     if (job->wide_from == 0)
-        job->wide_from = wide >= MANY_BLOCKS ? WIDE_ROWS : MOE_CUDA_NEVER;
+        job->wide_from = wide >= enough.blocks ? WIDE_ROWS : MOE_CUDA_NEVER;
     if (job->wide_rest == 0)
-        job->wide_rest = wide >= VERY_MANY_BLOCKS ? WIDE_ROWS : 1;
+        job->wide_rest = wide >= enough.many_blocks ? WIDE_ROWS : 1;
     if (job->narrow_upto == 0)
-        job->narrow_upto = medium >= MANY_BLOCKS ? NARROW_ROWS : MOE_CUDA_NEVER;
+        job->narrow_upto = medium >= enough.blocks ? NARROW_ROWS : MOE_CUDA_NEVER;
+}
+
+moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products)
+{
+    moe_cuda_product_plan plan = {*products, 1};
+    thresholds enough = thresholds_of(plan.job);
+    choose_classes(&plan.job, enough);
+    uint64_t warps =
+        (uint64_t)(plan.job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * plan.job.n_products;
+    plan.warps_a_block = warps >= enough.warps ? MAX_WARPS : 1;
+    return plan;
 }
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
 {
-    moe_cuda_products job = *products;
     uint32_t max_rows[N_CLASSES] = {};
-    if (job.n_out == 0)
+    if (products->n_out == 0)
         return;
-    choose_classes(&job);
+    const moe_cuda_product_plan plan = moe_cuda_plan_products(products);
+    const moe_cuda_products &job = plan.job;
+    const uint32_t warps_a_block = plan.warps_a_block;
     for (uint32_t p = 0; p < job.n_products; p++)
         count_rows(job, rows_of(job, p), max_rows);
-    uint64_t warps = (uint64_t)(job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * job.n_products;
-    uint32_t warps_a_block = warps >= MANY_WARPS ? MAX_WARPS : 1;
     if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows) &&
@@ -128,9 +147,10 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
         moe_cuda_matrix_ternary(stream, job, max_rows + TILE16_CLASS);
 }
 
-static moe_cuda_products products_of(const moe_weight *weight)
+static moe_cuda_products products_of(const moe_weight *weight, uint32_t n_multiprocessors)
 {
     moe_cuda_products products = {};
+    products.n_multiprocessors = n_multiprocessors;
     products.type = weight->type;
     products.n_in = weight->n_in;
     products.n_out = weight->n_out;
@@ -139,10 +159,10 @@ static moe_cuda_products products_of(const moe_weight *weight)
     return products;
 }
 
-void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const float *x,
-                     const moe_q8_rows *x_q8, uint32_t n_rows)
+void moe_cuda_linear(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linear,
+                     const float *x, const moe_q8_rows *x_q8, uint32_t n_rows)
 {
-    moe_cuda_products products = products_of(&linear->weight);
+    moe_cuda_products products = products_of(&linear->weight, n_multiprocessors);
     if (!is_float(products.type))
         products.x_q8 = *x_q8;
     products.x_stride = linear->weight.n_in;
@@ -155,12 +175,12 @@ void moe_cuda_linear(moe_cuda_stream stream, const moe_linear *linear, const flo
     moe_cuda_matmul(stream, &products);
 }
 
-void moe_cuda_head_linear(moe_cuda_stream stream, const moe_head_linear *linear, uint32_t n_rows,
-                          void *q8_memory)
+void moe_cuda_head_linear(moe_cuda_stream stream, uint32_t n_multiprocessors,
+                          const moe_head_linear *linear, uint32_t n_rows, void *q8_memory)
 {
     if (linear->n_head == 0)
         return;
-    moe_cuda_products products = products_of(&linear->weight);
+    moe_cuda_products products = products_of(&linear->weight, n_multiprocessors);
     products.n_out /= linear->n_head;
     if (!is_float(products.type)) {
         moe_q8_rows_bind(&products.x_q8, q8_memory, n_rows * linear->n_head, products.n_in);
@@ -238,7 +258,7 @@ static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
                weight_of(experts, begin + n)->type == weight->type &&
                weight_of(experts, begin + n)->row_bytes == weight->row_bytes)
             n++;
-        moe_cuda_products products = products_of(weight);
+        moe_cuda_products products = products_of(weight, experts->n_multiprocessors);
         products.x_q8 = *x_q8;
         products.x_stride = x_stride;
         products.out_stride = out_stride;
@@ -296,7 +316,8 @@ void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *expert
 
 /* ---- Experts that the device has chosen ---- */
 
-/* Gates, ups, downs: n_used of each. A rank without an expert has no rows. */
+/* Gates, ups, downs: n_used of each. A rank without an expert has no rows; nor has any rank of a
+ * pass that has stopped. */
 __global__
 __launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_experts experts)
 {
@@ -305,7 +326,7 @@ __launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_expe
         return;
     uint32_t expert = experts.chosen[k];
     moe_cuda_product products[3] = {};
-    if (expert < experts.n_expert)
+    if (expert < experts.n_expert && (experts.stopped == NULL || *experts.stopped == 0))
         for (int p = 0; p < 3; p++) {
             products[p].weights = experts.addresses[expert].parts[p];
             products[p].n_rows = 1;
@@ -323,15 +344,17 @@ __launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_expe
         experts.list[p * experts.n_used + k] = products[p];
 }
 
-static void run_chosen(moe_cuda_stream stream, const moe_cuda_product *list, uint32_t n,
-                       const moe_weight *weight, const moe_q8_rows *x_q8)
+/* n products from number `first` of the list on. */
+static void run_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts,
+                       uint32_t first, uint32_t n, const moe_weight *weight,
+                       const moe_q8_rows *x_q8)
 {
-    moe_cuda_products products = products_of(weight);
+    moe_cuda_products products = products_of(weight, experts->n_multiprocessors);
     products.x_q8 = *x_q8;
     products.x_stride = weight->n_in;
     products.out_stride = weight->n_out;
     products.n_products = n;
-    products.list = list;
+    products.list = experts->list + first;
     products.first.n_rows = 1;
     moe_cuda_matmul(stream, &products);
 }
@@ -340,13 +363,12 @@ void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_e
 {
     uint32_t n = experts->n_used;
     uint32_t n_ff = experts->gate.n_out;
-    const moe_cuda_product *list = experts->list;
     MOE_LAUNCH(moe_list_chosen, 1, (n + MOE_WARP - 1) / MOE_WARP * MOE_WARP, 0, stream, *experts);
     if (experts->gate.type == experts->up.type) {
-        run_chosen(stream, list, 2 * n, &experts->gate, &experts->x_q8);
+        run_chosen(stream, experts, 0, 2 * n, &experts->gate, &experts->x_q8);
     } else {
-        run_chosen(stream, list, n, &experts->gate, &experts->x_q8);
-        run_chosen(stream, list + n, n, &experts->up, &experts->x_q8);
+        run_chosen(stream, experts, 0, n, &experts->gate, &experts->x_q8);
+        run_chosen(stream, experts, n, n, &experts->up, &experts->x_q8);
     }
     moe_q8_rows h_q8 = {};
     if (is_float(experts->down.type)) {
@@ -363,5 +385,5 @@ void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_e
         quantize.out = h_q8;
         moe_cuda_quantize_rows(stream, &quantize);
     }
-    run_chosen(stream, list + 2 * n, n, &experts->down, &h_q8);
+    run_chosen(stream, experts, 2 * n, n, &experts->down, &h_q8);
 }

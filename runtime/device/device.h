@@ -430,6 +430,17 @@ typedef struct moe_resident_buddies {
     bool own_weight, drop_unserved;
 } moe_resident_buddies;
 
+/* How a pass stops at its first layer with a pick that is not resident, so that the host can go on
+ * from there: that layer and those behind it compute no experts (their y is of no meaning), and it
+ * copies what it has begun with. All pointers are device memory. */
+typedef struct moe_resident_stop {
+    uint32_t *stopped; /* in and out: 1 when an earlier layer has stopped; NULL: nothing stops */
+    bool begins;       /* the pass's first such layer: *stopped is out alone */
+    const float *inputs[2]; /* [n] each */
+    float *kept[2];         /* likewise: their copies */
+    uint32_t n;
+} moe_resident_stop;
+
 /* One row's routed experts in one layer, chosen among the resident ones: router, stand-ins, experts
  * and their sum. All pointers except `route`'s own fields are device memory. Nothing may write to
  * the experts in the table before the next sync() or download(). */
@@ -438,10 +449,11 @@ typedef struct moe_resident_experts {
     bool renormalise; /* the mixing rule of the edited row; its scale is the route's */
     const moe_resident_buddies *buddies; /* host; or NULL */
     moe_resident_fill fill;
-    const uint16_t *affinity;            /* [n_expert][n_expert], nearest first; or NULL */
-    const bool *resident;                /* [n_expert] */
-    const moe_expert_address *addresses; /* [n_expert] */
-    moe_weight gate, up, down;           /* type and shape of all experts; data is not used */
+    const uint16_t *affinity; /* [n_expert][n_expert], nearest first; or NULL */
+    const bool *resident;     /* [n_expert] */
+    const moe_expert_address
+        *addresses;            /* [n_expert]; the link's reads_host() is true of host memory */
+    moe_weight gate, up, down; /* type and shape of all experts; data is not used */
     /* Of gate, up, down: an expert's bias is bias_bytes[p] further than the last one's; or NULL. */
     const float *biases[3];
     size_t bias_bytes[3];
@@ -455,6 +467,7 @@ typedef struct moe_resident_experts {
                           * replace them nor permission to be dropped; or NULL */
     float *outs;         /* scratch: [n_used][down.n_out] */
     float *y;            /* out: [down.n_out] */
+    moe_resident_stop stop;
 } moe_resident_experts;
 
 /* Operations recorded once and replayed in later steps with other inputs. The user numbers
@@ -516,6 +529,9 @@ typedef struct moe_link_ops {
     int (*save_begin)(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                       uint64_t *ticket, moe_error *err);
     int (*save_state)(moe_device *device, uint64_t ticket);
+    /* Whether operations of the device can read these bytes of host_alloc() in place, over the
+     * link, at this address. May take as long as page-locking them. From any thread. */
+    bool (*reads_host)(moe_device *device, const void *memory, size_t bytes);
     /* Sets the function to notify; fn NULL: none. Once this returns, the earlier one is not called
      * any more. */
     void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);

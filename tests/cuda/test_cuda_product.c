@@ -20,6 +20,9 @@
 
 enum { MAX_ROWS = 33, MAX_OUT = 41, X_ROWS = 40, CANARY = 3 };
 
+/* Multiprocessors of the GPU that check_shape() plans for; 0: the usual number. */
+static uint32_t n_multiprocessors;
+
 /* With `indexed`, rows go through lists, and rows that no list names must stay as they were. The
  * weights end `slack` bytes before the inaccessible page: rows that are a multiple of 16 bytes long
  * would otherwise all be aligned. */
@@ -52,7 +55,8 @@ static void check_shape(const product_case *c, uint32_t n_rows, uint32_t n_out, 
                                             .out = out,
                                             .x_index = indexed ? x_index : NULL,
                                             .out_index = indexed ? out_index : NULL,
-                                            .n_rows = n_rows}};
+                                            .n_rows = n_rows},
+                                  .n_multiprocessors = n_multiprocessors};
     moe_cuda_matmul(NULL, &products);
     check_same("product", c->type, expected, out, MAX_ROWS * stride);
     free(out);
@@ -123,7 +127,7 @@ static void large_launches_equal_small_ones(void **state)
         expected[i] = expected[i] + bias[i % N_OUT];
     moe_linear linear = {
         .weight = {MOE_DTYPE_Q5_1, weights, N_IN, N_OUT, row_bytes, 0}, .bias = bias, .out = got};
-    moe_cuda_linear(NULL, &linear, x, &x_q8, 2);
+    moe_cuda_linear(NULL, 0, &linear, x, &x_q8, 2);
     check_same("linear", MOE_DTYPE_Q5_1, expected, got, 2 * N_OUT);
     free(weights);
     free(scratch);
@@ -280,7 +284,7 @@ static void heads_equal_the_reference(void **state)
                                   .out = got,
                                   .out_row_stride = OUT_STRIDE,
                                   .out_head_stride = 11};
-        moe_cuda_head_linear(NULL, &linear, ROWS, q8_memory);
+        moe_cuda_head_linear(NULL, 0, &linear, ROWS, q8_memory);
         check_same("heads", types[i], expected, got, ROWS * OUT_STRIDE);
         free(weights);
         free(scratch);
@@ -463,9 +467,66 @@ static void experts_equal_the_reference(void **state)
     check_experts(mixed, true, &random);
 }
 
+/* A product of n_out outputs and n_rows rows on a GPU of so many multiprocessors. */
+static moe_cuda_product_plan plan_for(uint32_t n_multis, uint32_t n_out, uint32_t n_rows)
+{
+    moe_cuda_products products = {.type = MOE_DTYPE_Q8_0,
+                                  .n_in = 256,
+                                  .n_out = n_out,
+                                  .row_bytes = moe_dtype_row_bytes(MOE_DTYPE_Q8_0, 256),
+                                  .n_products = 1,
+                                  .first = {.n_rows = n_rows},
+                                  .n_multiprocessors = n_multis};
+    return moe_cuda_plan_products(&products);
+}
+
+/* What is chosen changes where the multiprocessors of a card are busy: 8 warps for each (of 8
+ * outputs), half a block (of 64), four blocks. */
+static void plans_follow_the_multiprocessors(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {24, 132, 188};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t n = counts[i];
+        assert_int_equal(plan_for(n, 64 * n, 1).warps_a_block, 4);
+        assert_int_equal(plan_for(n, 64 * n - 8, 1).warps_a_block, 1);
+        assert_int_equal(plan_for(n, 32 * n, 64).job.wide_from, 33);
+        assert_int_equal(plan_for(n, 32 * n - 64, 64).job.wide_from, MOE_CUDA_NEVER);
+        assert_int_equal(plan_for(n, 256 * n, 64).job.wide_rest, 33);
+        assert_int_equal(plan_for(n, 256 * n - 64, 64).job.wide_rest, 1);
+        assert_int_equal(plan_for(n, 32 * n, 32).job.narrow_upto, 16);
+        assert_int_equal(plan_for(n, 32 * n - 64, 32).job.narrow_upto, MOE_CUDA_NEVER);
+    }
+    assert_int_equal(plan_for(24, 4096, 1).warps_a_block, 4);
+    assert_int_equal(plan_for(132, 4096, 1).warps_a_block, 1);
+    assert_int_equal(plan_for(132, 10000, 1).warps_a_block, 4);
+    assert_int_equal(plan_for(188, 10000, 1).warps_a_block, 1);
+    assert_int_equal(plan_for(0, 8192, 1).warps_a_block, plan_for(132, 8192, 1).warps_a_block);
+    assert_int_equal(plan_for(0, 8448, 1).warps_a_block, plan_for(132, 8448, 1).warps_a_block);
+}
+
+/* A card of one multiprocessor has enough with a block; one of 24 and the usual ones are idle. */
+static void multiprocessors_change_no_bit(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1, 2, 24, 132, 188};
+    static const uint32_t rows[] = {1, 8, 33};
+    uint64_t random = 77;
+    product_case c = case_new(MOE_DTYPE_Q4_K, 512, MAX_OUT, X_ROWS, FILL_AWKWARD, &random);
+    for (uint32_t i = 0; i < 5; i++) {
+        n_multiprocessors = counts[i];
+        for (uint32_t r = 0; r < 3; r++)
+            check_shape(&c, rows[r], MAX_OUT, r % 2 == 0, 0);
+    }
+    n_multiprocessors = 0;
+    case_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_follow_the_multiprocessors),
+        cmocka_unit_test(multiprocessors_change_no_bit),
         cmocka_unit_test(products_equal_the_reference),
         cmocka_unit_test(large_launches_equal_small_ones),
         cmocka_unit_test(empty_products_are_zero),

@@ -219,11 +219,58 @@ static void buddies_of_the_missing(void **state)
                 total.n_bypassed > 20);
 }
 
+/* The first layer that misses an expert keeps what it began with, and says so to all behind it. */
+static void the_first_miss_stops_the_pass(void **state)
+{
+    (void)state;
+    enum { N = 300, LAYERS = 4 };
+    static const bool none[4] = {false, false, false, false}, all[4] = {true, true, true, true};
+    static const bool *const residents[2][LAYERS] = {{all, all, none, none}, {all, all, all, all}};
+    for (uint32_t pass = 0; pass < 4; pass++) {
+        static float x[N], norm[N], kept[2][N];
+        uint32_t stopped = 1; /* of the pass before */
+        const bool misses = pass % 2 == 0;
+        memset(kept, 0, sizeof kept);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            uint32_t chosen[2] = {layer % 4, (layer + 2) % 4}, n_missing = 77;
+            float weights[2] = {0.5f, 0.5f}, probs[4] = {0.25f, 0.25f, 0.25f, 0.25f};
+            for (uint32_t i = 0; i < N; i++) {
+                x[i] = (float)(1000 * pass + 100 * layer + i);
+                norm[i] = -x[i];
+            }
+            moe_cuda_route_edit edit = {.n_rows = 1,
+                                        .n_expert = 4,
+                                        .n_used = 2,
+                                        .chosen = chosen,
+                                        .experts = chosen,
+                                        .weights = weights,
+                                        .probs = probs,
+                                        .resident = residents[misses ? 0 : 1][layer],
+                                        .scale = 1.0f};
+            moe_cuda_draft_routing stopping = {.fill = MOE_RESIDENT_FILL_NONE,
+                                               .n_missing = &n_missing,
+                                               .stop = {.stopped = &stopped,
+                                                        .begins = layer == 0,
+                                                        .inputs = {x, norm},
+                                                        .kept = {kept[0], kept[1]},
+                                                        .n = N}};
+            moe_cuda_draft_route(NULL, &edit, &stopping);
+            assert_int_equal(n_missing, misses && layer >= 2 ? 2 : 0);
+            assert_int_equal(stopped, misses && layer >= 2);
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            float was = (float)(1000 * pass + 200 + i);
+            assert_true(kept[0][i] == (misses ? was : 0.0f) && kept[1][i] == -kept[0][i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_on_residents),
         cmocka_unit_test(buddies_of_the_missing),
+        cmocka_unit_test(the_first_miss_stops_the_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

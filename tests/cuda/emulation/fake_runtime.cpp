@@ -51,7 +51,7 @@ struct block {
 };
 
 std::mutex machine_lock;
-fake_machine machine = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, 0};
+fake_machine machine = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, false, 0, 2};
 uint32_t n_matches;
 cudaError_t sticky;
 fake_usage usage;
@@ -350,7 +350,7 @@ void emulation::count_blas_handles(int change)
 
 void fake_machine_init(fake_machine *out)
 {
-    *out = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, 0};
+    *out = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, false, 0, 2};
 }
 
 void fake_machine_set(const fake_machine *wanted)
@@ -459,7 +459,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     *value = attribute == cudaDevAttrComputeCapabilityMajor   ? machine.major
              : attribute == cudaDevAttrComputeCapabilityMinor ? machine.minor
-                                                              : 2;
+                                                              : machine.n_multiprocessors;
     return enter(__func__);
 }
 

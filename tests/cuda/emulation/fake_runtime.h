@@ -31,9 +31,11 @@ typedef struct fake_machine {
     /* Streams stop for up to so long before each thing they do, the one in shorter naps than the
      * other, so that what relies on luck fails. 0: never. */
     uint32_t nap_us;
+    int n_multiprocessors;
 } fake_machine;
 
-/* One device of compute capability 9.0 with 1 GiB, a driver, no failures. */
+/* One device of compute capability 9.0 with 1 GiB and two multiprocessors, a driver, no failures.
+ */
 void fake_machine_init(fake_machine *machine);
 void fake_machine_set(const fake_machine *machine);
 
