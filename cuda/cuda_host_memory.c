@@ -58,11 +58,17 @@ static size_t bytes_of_piece(const moe_cuda_device *cuda, const moe_cuda_host_bl
     return left < cuda->pin_bytes ? left : cuda->pin_bytes;
 }
 
+/* If nobody else has meanwhile: the mover's thread pins what it copies, the other one what kernels
+ * are to read in place. */
 static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t piece)
 {
-    bool locked =
-        lock_pages(block->memory + piece * cuda->pin_bytes, bytes_of_piece(cuda, block, piece));
-    atomic_store(&block->pieces[piece], locked ? MOE_CUDA_PINNED : MOE_CUDA_REFUSED);
+    pthread_mutex_lock(&cuda->pin_lock);
+    if (atomic_load(&block->pieces[piece]) == MOE_CUDA_UNTOUCHED) {
+        bool locked =
+            lock_pages(block->memory + piece * cuda->pin_bytes, bytes_of_piece(cuda, block, piece));
+        atomic_store(&block->pieces[piece], locked ? MOE_CUDA_PINNED : MOE_CUDA_REFUSED);
+    }
+    pthread_mutex_unlock(&cuda->pin_lock);
 }
 
 /* The block that these bytes lie in, or NULL. */

@@ -14,6 +14,7 @@
 
 #include "cuda/cuda_module.h"
 #include "cuda/kernels/product_launch.h"
+#include "cuda/kernels/transfer_launch.h"
 #include "cuda/kernels/vector_launch.h"
 #include "runtime/device/device.h"
 
@@ -140,6 +141,7 @@ typedef struct moe_cuda_device {
     int numa_node; /* -1: not known */
     uint32_t n_multiprocessors;
     size_t pin_bytes; /* at most so much is page-locked at once */
+    bool maps_host;   /* kernels have page-locked memory at the host's addresses */
     char name[192];
     cudaStream_t stream;               /* arithmetic */
     moe_cuda_queue to_device, to_host; /* the link */
@@ -161,6 +163,7 @@ typedef struct moe_cuda_device {
     void *attention_workspace; /* for values of at most workspace_v_dim */
     uint32_t workspace_v_dim;
 
+    pthread_mutex_t pin_lock; /* held while a piece is page-locked; taken alone */
     pthread_mutex_t memory_lock;
     struct moe_cuda_chunk *chunks; /* under it; cuda_memory.c */
 
@@ -233,6 +236,10 @@ void moe_cuda_both_free(uint8_t **host, uint8_t **device);
 /* Creates an event without timing; failures are treated likewise. */
 int moe_cuda_event_create(cudaEvent_t *event, const char *what, moe_error *err);
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
+/* Queues a copy between page-locked host memory and device memory, on the stream of arithmetic.
+ * Small ones are kernels, and so do not wait for the link's experts. what: its purpose. */
+int moe_cuda_transfer_queue(moe_cuda_device *cuda, void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, const char *what, moe_error *err);
 void moe_cuda_staging_close(moe_cuda_device *cuda);
 /* bytes: the sum of the rooms of all arrays that will be put. Only one parcel is filled at a time.
  */

@@ -125,6 +125,7 @@ static void device_close(moe_device *device)
     pthread_cond_destroy(&cuda->to_host.begun);
     pthread_cond_destroy(&cuda->done);
     pthread_mutex_destroy(&cuda->lock);
+    pthread_mutex_destroy(&cuda->pin_lock);
     pthread_mutex_destroy(&cuda->memory_lock);
     pthread_mutex_destroy(&cuda->notify_lock);
     free(cuda->works);
@@ -172,7 +173,7 @@ static const moe_device_ops cuda_ops = {
 };
 
 /* Two streams for the link: its directions do not disturb each other. Priorities have no effect on
- * copies, so all streams have the same. */
+ * copies, so all streams have the same, and small arrays do not go by copies (cuda_staging.c). */
 static int open_streams(moe_cuda_device *cuda, moe_error *err)
 {
     cudaStream_t *const streams[] = {&cuda->stream, &cuda->to_device.stream, &cuda->to_host.stream};
@@ -388,6 +389,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                                           MOE_DEVICE_SHORT_CONV,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
+    pthread_mutex_init(&cuda->pin_lock, NULL);
     pthread_mutex_init(&cuda->memory_lock, NULL);
     pthread_mutex_init(&cuda->notify_lock, NULL);
     pthread_cond_init(&cuda->to_device.begun, NULL);

@@ -123,10 +123,8 @@ static int send_arrays(moe_cuda_device *cuda, moe_error *err)
     size_t bytes = steady->recordings_used - cuda->recording.begin;
     return bytes == 0
                ? MOE_OK
-               : moe_cuda_check(cuda,
-                                cudaMemcpyAsync(steady->block.device + at, steady->block.host + at,
-                                                bytes, cudaMemcpyHostToDevice, cuda->stream),
-                                "cudaMemcpyAsync", what, err);
+               : moe_cuda_transfer_queue(cuda, steady->block.device + at, steady->block.host + at,
+                                         bytes, cudaMemcpyHostToDevice, what, err);
 }
 
 static int record_end(moe_device *device, int status, moe_error *err)

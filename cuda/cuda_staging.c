@@ -9,7 +9,12 @@
  * An operation's arrays lie together in a part and are copied to the same place on the device, in
  * stream order. On the device a place is therefore overwritten only after the kernels that read it.
  * On the host the copy must be done first: before a part is reused, the host waits for the event
- * that was recorded when the part was left. */
+ * that was recorded when the part was left.
+ *
+ * Copy engines take copies in the order in which they were asked for, also those of other streams;
+ * priorities do not change that. An array that the next kernel needs would wait behind the experts
+ * on the link. Small arrays therefore go by a kernel (transfer.cu), which reads or writes the
+ * page-locked memory in place. */
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
@@ -93,10 +98,36 @@ static int make_results(moe_cuda_results *results, size_t bytes, moe_error *err)
     return status;
 }
 
+/* Whether kernels reach page-locked memory by the host's addresses, as all do that have one address
+ * space with the host. */
+static bool maps_host(const moe_cuda_device *cuda)
+{
+    void *seen = NULL;
+    bool maps = cudaHostGetDevicePointer(&seen, cuda->ring.host, 0) == cudaSuccess &&
+                seen == cuda->ring.host;
+    (void)cudaGetLastError();
+    return maps;
+}
+
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err)
 {
     int status = make_ring(&cuda->ring, PART_BYTES, err);
-    return status != MOE_OK ? status : make_results(&cuda->results, RESULTS_BYTES, err);
+    if (status == MOE_OK) {
+        status = make_results(&cuda->results, RESULTS_BYTES, err);
+    }
+    cuda->maps_host = status == MOE_OK && maps_host(cuda);
+    return status;
+}
+
+int moe_cuda_transfer_queue(moe_cuda_device *cuda, void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, const char *what, moe_error *err)
+{
+    if (cuda->maps_host && bytes <= MOE_CUDA_TRANSFER_MOST) {
+        moe_cuda_transfer(cuda->stream, dst, src, bytes);
+        return moe_cuda_launched(cuda, what, err);
+    }
+    return moe_cuda_check(cuda, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream),
+                          "cudaMemcpyAsync", what, err);
 }
 
 void moe_cuda_staging_close(moe_cuda_device *cuda)
@@ -206,10 +237,9 @@ int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, m
     if (cuda->recording.under_way) {
         return MOE_OK; /* the recording sends it when it ends */
     }
-    return moe_cuda_check(cuda,
-                          cudaMemcpyAsync(parcel->device, parcel->host, parcel->used,
-                                          cudaMemcpyHostToDevice, cuda->stream),
-                          "cudaMemcpyAsync", "sending the arrays of an operation", err);
+    return moe_cuda_transfer_queue(cuda, parcel->device, parcel->host, parcel->used,
+                                   cudaMemcpyHostToDevice, "sending the arrays of an operation",
+                                   err);
 }
 
 int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **device,
@@ -242,6 +272,18 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err)
     return status;
 }
 
+/* One part of an upload of `bytes`. Large uploads are of weights, while nothing waits for them. */
+static int upload_part(moe_cuda_device *cuda, void *dst, const void *part, size_t n, size_t bytes,
+                       moe_error *err)
+{
+    const char *what = "an upload";
+    return bytes <= MOE_CUDA_TRANSFER_MOST
+               ? moe_cuda_transfer_queue(cuda, dst, part, n, cudaMemcpyHostToDevice, what, err)
+               : moe_cuda_check(cuda,
+                                cudaMemcpyAsync(dst, part, n, cudaMemcpyHostToDevice, cuda->stream),
+                                "cudaMemcpyAsync", what, err);
+}
+
 /* Goes through the ring, a part at a time: the device copies one part while the host fills the
  * next, and the caller's memory is free when this returns. */
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
@@ -256,10 +298,7 @@ int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes
             return status;
         }
         memcpy(parcel.host, (const uint8_t *)src + at, n);
-        status = moe_cuda_check(cuda,
-                                cudaMemcpyAsync((uint8_t *)dst + at, parcel.host, n,
-                                                cudaMemcpyHostToDevice, cuda->stream),
-                                "cudaMemcpyAsync", "an upload", err);
+        status = upload_part(cuda, (uint8_t *)dst + at, parcel.host, n, bytes, err);
         at += n;
     }
     return status;
@@ -268,9 +307,8 @@ int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes
 static int begin_copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,
                            moe_error *err)
 {
-    return moe_cuda_check(cuda,
-                          cudaMemcpyAsync(locked, src, bytes, cudaMemcpyDeviceToHost, cuda->stream),
-                          "cudaMemcpyAsync", "a download", err);
+    return moe_cuda_transfer_queue(cuda, locked, src, bytes, cudaMemcpyDeviceToHost, "a download",
+                                   err);
 }
 
 static int copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,

@@ -145,10 +145,8 @@ static void fill(moe_cuda_step *step, const moe_step_inputs *inputs, moe_cuda_pa
 
 static int send(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
 {
-    int status = moe_cuda_check(
-        cuda,
-        cudaMemcpyAsync(block->device, block->host, bytes, cudaMemcpyHostToDevice, cuda->stream),
-        "cudaMemcpyAsync", what, err);
+    int status = moe_cuda_transfer_queue(cuda, block->device, block->host, bytes,
+                                         cudaMemcpyHostToDevice, what, err);
     if (status == MOE_OK) {
         status = moe_cuda_check(cuda, cudaEventRecord(block->sent, cuda->stream), "cudaEventRecord",
                                 what, err);

@@ -212,7 +212,18 @@ static void take_route(const moe_route *route, uint32_t n_rows, const uint8_t *o
     }
 }
 
-/* All results lie in one piece: one copy and one wait. */
+/* Brings the outcome to results.host, unless the kernels have written it there. */
+static int bring_outcome(moe_cuda_device *cuda, const uint8_t *outcome, size_t bytes,
+                         moe_error *err)
+{
+    const char *what = "the routing's way back";
+    return outcome == cuda->results.host
+               ? MOE_OK
+               : moe_cuda_transfer_queue(cuda, cuda->results.host, outcome, bytes,
+                                         cudaMemcpyDeviceToHost, what, err);
+}
+
+/* All results lie in one piece, which the kernels write to the host's memory: no copy, one wait. */
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err)
 {
@@ -228,17 +239,15 @@ int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_ro
     if (status != MOE_OK || bytes == 0) {
         return status;
     }
+    uint8_t *outcome = cuda->maps_host ? cuda->results.host : cuda->results.device;
     size_t at = 0;
     for (uint32_t i = 0; i < n_routes; i++) {
-        queue_route(cuda, &routes[i], n_rows, cuda->results.device + at);
+        queue_route(cuda, &routes[i], n_rows, outcome + at);
         at += outcome_bytes(&routes[i], n_rows);
     }
     status = moe_cuda_launched(cuda, "routing", err);
     if (status == MOE_OK) {
-        status = moe_cuda_check(cuda,
-                                cudaMemcpyAsync(cuda->results.host, cuda->results.device, bytes,
-                                                cudaMemcpyDeviceToHost, cuda->stream),
-                                "cudaMemcpyAsync", "the routing's way back", err);
+        status = bring_outcome(cuda, outcome, bytes, err);
     }
     if (status == MOE_OK) {
         status = moe_cuda_wait(cuda, "routing", err);
