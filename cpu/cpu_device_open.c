@@ -86,7 +86,7 @@ static int cpu_begin_step(moe_device *device, const moe_step_inputs *inputs, moe
 }
 
 typedef struct scratch_sizes {
-    size_t x_q8, h_q8, ff, attention_state_floats, tiles, total;
+    size_t x_q8, h_q8, ff, attention_state_floats, attention_parts_floats, tiles, total;
 } scratch_sizes;
 
 static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device_limits *limits)
@@ -107,9 +107,14 @@ static scratch_sizes measure_scratch(const moe_cpu_device *cpu, const moe_device
     queries = queries < MOE_CPU_ATTENTION_TILE ? queries : MOE_CPU_ATTENTION_TILE;
     sizes.attention_state_floats = moe_align64(2 * queries * limits->max_v_dim);
     const size_t n_workers = moe_team_size(cpu->team);
+    if (n_workers > 1) {
+        sizes.attention_parts_floats =
+            moe_align64(n_workers * moe_cpu_attention_parts((uint32_t)queries, limits->max_v_dim));
+    }
     sizes.tiles = cpu->matmul.tile_products != NULL ? MOE_TILE_SCRATCH_BYTES * n_workers : 0;
     sizes.total = sizes.x_q8 + sizes.h_q8 + 2 * sizes.ff +
-                  sizes.attention_state_floats * sizeof(float) * n_workers + sizes.tiles;
+                  sizes.attention_state_floats * sizeof(float) * n_workers +
+                  sizes.attention_parts_floats * sizeof(float) + sizes.tiles;
     return sizes;
 }
 
@@ -136,6 +141,9 @@ static int cpu_reserve(moe_device *device, const moe_device_limits *limits, moe_
     cpu->tile_scratch = sizes.tiles > 0 ? p + sizes.ff : NULL;
     cpu->attention_state = (float *)(p + sizes.ff + sizes.tiles);
     cpu->attention_state_size = sizes.attention_state_floats;
+    cpu->attention_parts =
+        cpu->attention_state + sizes.attention_state_floats * moe_team_size(cpu->team);
+    cpu->attention_parts_size = sizes.attention_parts_floats;
     return MOE_OK;
 }
 

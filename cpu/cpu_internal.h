@@ -10,6 +10,8 @@
 
 /* The most queries (rows times heads) that attend to a page together. */
 #define MOE_CPU_ATTENTION_TILE 64u
+/* Parts of that size that each worker adds to a round of shared pages (cpu_attention.c). */
+#define MOE_CPU_ATTENTION_PAGES 8u
 
 typedef struct moe_cpu_device {
     moe_device base;
@@ -26,6 +28,8 @@ typedef struct moe_cpu_device {
     float *ff_gate, *ff_up;      /* [rows][n_ff] */
     float *attention_state;      /* per worker: a tile's output of a page, and its queries */
     size_t attention_state_size; /* floats per worker */
+    float *attention_parts;      /* what pages say to queries, while a round of pages is shared */
+    size_t attention_parts_size; /* floats, of all workers; 0: one thread */
     uint8_t *tile_scratch;       /* MOE_TILE_SCRATCH_BYTES per worker; NULL: no matrix unit */
 } moe_cpu_device;
 
@@ -71,6 +75,9 @@ typedef struct moe_cpu_product {
 
 void moe_cpu_run_products(moe_cpu_device *cpu, const moe_cpu_product *products,
                           uint32_t n_products);
+
+/* Floats of attention_parts for each of several workers. */
+size_t moe_cpu_attention_parts(uint32_t n_queries, uint32_t v_dim);
 
 /* Operations, by file. */
 int moe_cpu_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
