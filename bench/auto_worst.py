@@ -4,12 +4,14 @@
 
     python3 auto_worst.py COMMAND MODEL [--config auto] [--texts A,B,...] [--temps 0.7,1,0]
                           [--caches 15%,25%,50%,75%,100%] [--shapes 64x32x3,64x64x3,64x200x1]
-                          [--parallel 1] [--least 0.99] [--least-mean 1]
+                          [--parallel 1] [--pieces DATA] [--each 6] [--least 0.99] [--least-mean 1]
 
 Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
 tokens written after it, prompts one after another). Its figure is the modelled cost of plain
 decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
-'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used. With --least the program fails if a
+'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used; with --pieces DATA (../shared/data beside the
+repository) pieces of 6 kB of its texts and prompts instead, --each of every file, evenly spaced.
+With --parallel 4,8 each setting is run with each batch. With --least the program fails if a
 setting is below that, with --least-mean if the geometric mean is.
 """
 
@@ -21,6 +23,7 @@ import io
 import math
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
@@ -28,6 +31,24 @@ TEXTS = ("tests/engine/prose_a.txt", "tests/engine/prose_b.txt", "bench/texts/gs
          "bench/texts/shakespeare.txt", "ARCHITECTURE.md", "README.md",
          "examples/demo-model/train.py", "examples/demo-model/data.py",
          "bench/texts/length_survival.c.txt")
+
+
+PIECE_FILES = ("text/tinyshakespeare.txt", "text/gsm8k-train.jsonl", "prompts/humaneval.jsonl",
+               "prompts/spec-bench.jsonl")
+PIECE_SIZE = 6000
+
+
+def pieces(data: Path, each: int, folder: Path) -> list[str]:
+    """Piece i of `each` begins at the first line after (i + 1/2) / each of the file."""
+    paths = []
+    for name in PIECE_FILES:
+        text = (data / name).read_text(encoding="utf-8")
+        for i in range(each):
+            at = text.find("\n", int((i + 0.5) / each * (len(text) - PIECE_SIZE))) + 1
+            path = folder / f"{Path(name).stem}-{i + 1}of{each}.txt"
+            path.write_text(text[at:at + PIECE_SIZE], encoding="utf-8")
+            paths.append(str(path))
+    return paths
 
 
 def run(given, text: str, temp: str, shape: str) -> list[tuple[str, float]]:
@@ -59,6 +80,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--config", default="auto")
     parser.add_argument("--texts", default=",".join(str(TREE / t) for t in TEXTS))
+    parser.add_argument("--pieces", type=Path)
+    parser.add_argument("--each", type=int, default=6)
     parser.add_argument("--temps", default="0.7,1,0")
     parser.add_argument("--caches", default="15%,25%,50%,75%,100%")
     parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
@@ -66,14 +89,28 @@ def main() -> None:
     parser.add_argument("--least", type=float, default=0.0)
     parser.add_argument("--least-mean", type=float, default=0.0)
     given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        texts = (pieces(given.pieces, given.each, Path(folder)) if given.pieces
+                 else given.texts.split(","))
+        rows, by = measure(given, texts)
+    report(given, rows, by)
+
+
+def measure(given, texts: list[str]) -> tuple[list[tuple[str, float]], dict]:
     rows, by = [], {}
-    for text in given.texts.split(","):
+    for text in texts:
         for temp in given.temps.split(","):
             for shape in given.shapes.split(","):
                 found = run(given, text, temp, shape)
                 rows += found
                 for key in (f"temperature {temp}", f"shape {shape}"):
                     by.setdefault(key, []).extend(found)
+                for one in found:
+                    by.setdefault(one[0].rsplit(", ", 1)[1], []).append(one)
+    return rows, by
+
+
+def report(given, rows: list[tuple[str, float]], by: dict) -> None:
     print("| settings | number | worst | lost over 1 % | lost over 0.1 % | won over 0.1 % | best | "
           "geometric mean |\n|---|---|---|---|---|---|---|---|")
     for name in sorted(by):

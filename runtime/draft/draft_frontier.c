@@ -60,7 +60,7 @@ static void extend_frontier(const moe_speculation *s, moe_session_draft *d, uint
     uint32_t depth = d->tree.nodes[node].depth;
     const moe_length_control *control = s->control[d->drafter];
     if (depth < d->max_depth && !moe_draft_is_end(s, d->tree.nodes[node].token) &&
-        moe_length_continues(control, depth, d->survival[node])) {
+        moe_length_continues(control, depth, d->survival[node], s->n_sharing)) {
         d->frontier[d->n_frontier++] = node;
     }
 }

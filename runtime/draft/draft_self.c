@@ -96,6 +96,7 @@ static int run_level(moe_speculation *s, level *l, moe_error *err)
                      .is_cancelled = is_cancelled,
                      .cancel_user = l};
     s->n_draft_experts = 0;
+    s->n_sharing = s->tree_nodes == 0 ? l->n_rows : 0;
     int status = moe_pass_run_draft(s->runner, &pass, err);
     s->n_draft_passes++;
     if (s->by_bytes) {

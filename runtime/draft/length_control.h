@@ -60,8 +60,11 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
 /* Whether one more token, after a path of `depth` tokens (0: the root) that survives with this
  * probability, is worth its draft and its row in the verification. Never beyond K. static and
- * cascade: until K. */
-bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival);
+ * cascade: until K. n_sharing: sequences whose drafts share the pass; 0: drafting takes none. */
+bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival,
+                          uint32_t n_sharing);
+/* What drafting wins, plain decoding being 1: measured lately, or else expected; 0: not known. */
+double moe_length_promise(const moe_length_control *control);
 /* Whether a node of a branching tree, whose path survives with this probability, is worth its row
  * in the verification, with the experts that a row usually asks for. What holds for a node holds
  * for its parent. static and cascade: always. */
@@ -110,6 +113,9 @@ typedef struct moe_length_iteration {
     /* Likewise: of these plain passes' misses, the share that the last 1, 2, ... plain
      * passes had neither asked for nor evicted, 0 to 1; below 0: not known. */
     double fresh[MOE_LENGTH_FRESH];
+    /* Of the experts that these plain passes' rows chose, the share in memory, 0 to 1: what a draft
+     * restricted to them depends on. Below 0: not known, or no such draft. */
+    double resident_share;
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);

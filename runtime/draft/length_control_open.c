@@ -105,11 +105,12 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
     return control->ops->survival(control, depth, clamped);
 }
 
-bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival)
+bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival,
+                          uint32_t n_sharing)
 {
     return depth < control->listen_length ||
            (depth < control->draft_length &&
-            control->ops->continues(control, depth, path_survival));
+            control->ops->continues(control, depth, path_survival, n_sharing));
 }
 
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
@@ -123,6 +124,11 @@ void moe_length_note_token(moe_length_control *control, uint32_t depth, float co
 {
     float clamped = confidence > 0 ? (confidence < 1 ? confidence : 1) : 0;
     control->ops->note_token(control, depth, clamped, accepted);
+}
+
+double moe_length_promise(const moe_length_control *control)
+{
+    return control->ops->promise != NULL ? control->ops->promise(control) : 0;
 }
 
 bool moe_length_wants_silent_drafts(const moe_length_control *control)

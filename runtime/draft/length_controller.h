@@ -26,7 +26,9 @@ typedef struct moe_length_ops {
     int (*create)(moe_length_control *control, moe_error *err);
     uint32_t (*begin)(moe_length_control *control);
     double (*survival)(const moe_length_control *control, uint32_t depth, float confidence);
-    bool (*continues)(const moe_length_control *control, uint32_t depth, double path_survival);
+    bool (*continues)(const moe_length_control *control, uint32_t depth, double path_survival,
+                      uint32_t n_sharing);
+    double (*promise)(const moe_length_control *control);                   /* NULL: not known */
     bool (*keeps)(const moe_length_control *control, double path_survival); /* NULL: always */
     uint32_t (*cut)(const moe_length_control *control, const double *survival,
                     const double *fetch_cost, uint32_t n);

@@ -15,7 +15,21 @@
 #define ROW_COST_PRIOR    0.35 /* of t_base: a batch of 1 with misses, before measuring */
 #define CARRIED           16.0 /* most tokens that an earlier run counts for, in each cell */
 #define COST_STRENGTH     32.0 /* weight of the line, against the samples of a width */
-#define FRESH_MEMORY      16u  /* plain passes */
+#define LEAST_BURST       0.5
+#define MOST_BURST        2.0
+#define FRESH_MEMORY      16u /* plain passes */
+#define RESIDENT_MEMORY   4u  /* plain passes */
+/* Acceptance of the first token of a draft that is restricted to experts in memory, from the share
+ * of the choices that are: the least-squares line of six measurements of the demo model in batches
+ * of eight (share, accepted): 0.28, 0.15; 0.54, 0.57; 0.56, 0.78; 0.79, 0.87; 0.82, 0.92; 0.94,
+ * 0.97. */
+#define RESIDENT_SLOPE  1.2
+#define RESIDENT_OFFSET (-0.08)
+#define RESIDENT_MOST   0.95
+/* Below what was seen, or guessed, when asking what a draft may lose. */
+#define DEVIATIONS_SEEN    2.0
+#define DEVIATIONS_GUESSED 1.0
+#define REST_DECAY         0.96 /* of what was seen, at each iteration that drafts nothing */
 
 /* ---- From and for other runs ---- */
 
@@ -118,11 +132,21 @@ double moe_length_prices_survival(const moe_length_prices *s, uint32_t depth, fl
     return posterior(&s->cells[depth_index(depth)][b], prior);
 }
 
+/* Of a first token in a batch, before one was seen. */
+static double first_prior(const moe_length_prices *s)
+{
+    if (s->resident.n == 0) {
+        return 0.5;
+    }
+    double p = RESIDENT_SLOPE * s->resident.mean + RESIDENT_OFFSET;
+    return p < 0 ? 0 : p > RESIDENT_MOST ? RESIDENT_MOST : p;
+}
+
 double moe_length_prices_at_depth(const moe_length_prices *s, uint32_t depth)
 {
     uint32_t at = depth_index(depth);
     if (s->n_sequences >= MOE_LENGTH_BATCH) { /* as the one before it, until seen itself */
-        double p = 0.5;
+        double p = first_prior(s);
         for (uint32_t i = 0; i <= at; i++) {
             p = posterior(&s->depths[i], p);
         }
@@ -138,6 +162,19 @@ void moe_length_prices_note(moe_length_prices *s, uint32_t depth, float confiden
     count_add(&s->cells[depth_index(depth)][b], accepted);
     count_add(&s->buckets[b], accepted);
     count_add(&s->depths[depth_index(depth)], accepted);
+}
+
+static void fade(moe_acceptance_count *count)
+{
+    count->seen *= REST_DECAY;
+    count->accepted *= REST_DECAY;
+}
+
+void moe_length_prices_rest(moe_length_prices *s)
+{
+    for (uint32_t d = 0; d < MOE_PRICES_DEPTHS; d++) {
+        fade(&s->depths[d]);
+    }
 }
 
 /* ---- Costs ---- */
@@ -261,14 +298,18 @@ double moe_length_prices_utility(const moe_length_prices *s, uint32_t max_depth)
 }
 
 bool moe_length_prices_pays_on(const moe_length_prices *s, uint32_t depth, double path, double rate,
-                               uint32_t most)
+                               uint32_t most, uint32_t n_sharing)
 {
+    bool many = s->n_sequences >= MOE_LENGTH_BATCH && n_sharing > 0;
     double tokens = 0, before = cost_at(s, depth);
+    double alone = many ? (double)s->n_sequences / n_sharing - 1 : 0;
     uint32_t last = s->n_sequences >= MOE_LENGTH_BATCH ? most : 1;
     for (uint32_t n = 1; n <= last; n++) {
         path *= moe_length_prices_at_depth(s, depth + n);
         tokens += path;
-        double more = cost_at(s, depth + n) - before, pass = n * moe_length_prices_draft(s);
+        double pass = n * moe_length_prices_draft(s);
+        double more = cost_at(s, depth + n) - before + alone * pass;
+        pass *= 1 + alone;
         if (tokens > rate * (more > pass ? more : pass)) {
             return true;
         }
@@ -280,10 +321,13 @@ uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most,
                                       bool heard)
 {
     uint32_t affordable = 0;
-    double path = heard, gain = 0, before = cost_at(s, 0);
+    bool guessed = !heard && s->resident.n > 0;
+    double deviations = moe_length_prices_guesses(s) ? DEVIATIONS_GUESSED : DEVIATIONS_SEEN;
+    double path = heard || guessed, gain = 0, before = cost_at(s, 0);
     for (uint32_t n = 1; n <= most; n++) {
         double p = moe_length_prices_at_depth(s, n), seen = s->depths[depth_index(n)].seen;
-        double low = p - sqrt(p * (1 - p) / (1 + seen));
+        seen = guessed && seen < s->n_sequences ? s->n_sequences : seen;
+        double low = p - deviations * sqrt(p * (1 - p) / (1 + seen));
         path *= low > 0 ? low : 0;
         gain += path;
         affordable = cost_at(s, n) - before - gain <= left ? n : affordable;
@@ -311,6 +355,11 @@ double moe_length_prices_tokens(const moe_length_prices *s, uint32_t depth)
         tokens += path;
     }
     return tokens;
+}
+
+bool moe_length_prices_guesses(const moe_length_prices *s)
+{
+    return s->n_sequences >= MOE_LENGTH_BATCH && s->resident.n > 0;
 }
 
 bool moe_length_prices_in_doubt(const moe_length_prices *s)
@@ -344,6 +393,9 @@ uint32_t moe_length_prices_first_samples(uint32_t n_sequences)
 static void learn_sharing(moe_length_prices *s, const moe_length_iteration *it)
 {
     bool is_batch = it->models_misses && it->n_sequences >= MOE_LENGTH_BATCH;
+    if (is_batch && it->resident_share >= 0) {
+        mean_add(&s->resident, it->resident_share, RESIDENT_MEMORY);
+    }
     for (uint32_t i = 0; i < MOE_LENGTH_FRESH; i++) {
         if (!is_batch) {
             s->fresh[i] = (moe_running_mean){.mean = 1};
@@ -353,6 +405,19 @@ static void learn_sharing(moe_length_prices *s, const moe_length_iteration *it)
         }
     }
     s->n_sequences = it->n_sequences;
+}
+
+/* What the iteration waited for experts, had plain decoding of the same tokens missed as many as it
+ * usually does: misses come in bursts. Of a batch; for one sequence they are taken as they come. */
+static double usual_fetch(const moe_length_prices *s, const moe_length_iteration *it, uint32_t rows)
+{
+    bool is_batch = it->models_misses && it->n_sequences >= MOE_LENGTH_BATCH;
+    if (!is_batch || rows == 0 || it->plain_fetch <= 0 || it->n_emitted == 0) {
+        return it->fetch_cost;
+    }
+    double usual = s->plain_fetch * it->n_emitted / it->plain_fetch;
+    usual = usual < LEAST_BURST ? LEAST_BURST : usual > MOST_BURST ? MOST_BURST : usual;
+    return it->fetch_cost * usual;
 }
 
 void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
@@ -394,7 +459,7 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
         double limit = OUTLIER * moe_length_prices_verify(s, rows, -1) * unit;
         double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;
         mean_add(&s->compute[rows], kept * (it->verify_cost - it->fetch_cost) / unit, COST_MEMORY);
-        mean_add(&s->fetch[rows], kept * it->fetch_cost / unit, COST_MEMORY);
+        mean_add(&s->fetch[rows], kept * usual_fetch(s, it, rows) / unit, COST_MEMORY);
     }
     if (it->n_draft_passes > 0) {
         mean_add(&s->draft_pass, it->draft_cost / it->n_draft_passes / unit, COST_MEMORY);

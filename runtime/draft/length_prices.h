@@ -16,6 +16,10 @@
  * a pass. For fewer than MOE_LENGTH_BATCH each counts in full: a rejected row belongs to another
  * text.
  *
+ * Before a token was seen, acceptance in a batch is guessed from the share of the experts chosen by
+ * plain rows that are in memory, if the draft is restricted to those: with all of them the draft is
+ * the model. What was seen is forgotten while nothing is drafted, since that share changes.
+ *
  * One thread at a time. */
 #ifndef MOE_DRAFT_LENGTH_PRICES_H
 #define MOE_DRAFT_LENGTH_PRICES_H
@@ -58,6 +62,8 @@ typedef struct moe_length_prices {
     double first_slope, first_fetch_slope;
     uint32_t n_priced; /* iterations with drafts */
     uint32_t n_sequences;
+    moe_running_mean
+        resident; /* share of what plain rows choose that is in memory; n 0: not known */
     moe_running_mean fresh[MOE_LENGTH_FRESH]; /* of a plain pass's misses: what a 1st, 2nd, ... row
                                        of every sequence adds; 1: no batch */
 } moe_length_prices;
@@ -77,6 +83,8 @@ double moe_length_prices_at_depth(const moe_length_prices *prices, uint32_t dept
 /* Notes whether a token was accepted, those before it having been. */
 void moe_length_prices_note(moe_length_prices *prices, uint32_t depth, float confidence,
                             bool accepted);
+/* Forgets a little of at_depth()'s tokens: an iteration of a batch has drafted nothing. */
+void moe_length_prices_rest(moe_length_prices *prices);
 
 /* The cost of a draft pass, in t_base. */
 double moe_length_prices_draft(const moe_length_prices *prices);
@@ -87,17 +95,22 @@ double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, 
 double moe_length_prices_utility(const moe_length_prices *prices, uint32_t max_depth);
 /* Whether drafting and verifying on, after a path of `depth` tokens that survives with this
  * probability, is worth `rate` tokens a cost: the next token, or, in a batch, as many as
- * `most` tokens more, since the rows after the first ask for few experts of their own. */
+ * `most` tokens more, since the rows after the first ask for few experts of their own. n_sharing:
+ * sequences that share a draft pass of this depth; the fewer, the more of it each pays. */
 bool moe_length_prices_pays_on(const moe_length_prices *prices, uint32_t depth, double path,
-                               double rate, uint32_t most);
+                               double rate, uint32_t most, uint32_t n_sharing);
 /* The greatest depth up to `most` that loses no more than `left`, in t_base, should tokens be
- * accepted as seldom as what was seen of them allows; `heard` false: should none be. */
+ * accepted as seldom as what was seen of them allows; `heard` false: should none be, or, if their
+ * acceptance is guessed, as few as chance allows in one pass. */
 uint32_t moe_length_prices_affordable(const moe_length_prices *prices, uint32_t most, double left,
                                       bool heard);
 /* The depth up to this with the greatest utility; at least 1. */
 uint32_t moe_length_prices_best_depth(const moe_length_prices *prices, uint32_t max_depth);
 /* The number of tokens that a verification of so long a draft writes. */
 double moe_length_prices_tokens(const moe_length_prices *prices, uint32_t depth);
+
+/* Whether acceptance in a batch is guessed from what is in memory. */
+bool moe_length_prices_guesses(const moe_length_prices *prices);
 
 /* True if the latest plain sample was so far below t_base that a second one must show whether it
  * was noise; until then losses may look like gains. */

@@ -19,9 +19,10 @@ double moe_length_fixed_survival(const moe_length_control *control, uint32_t dep
 }
 
 bool moe_length_fixed_continues(const moe_length_control *control, uint32_t depth,
-                                double path_survival)
+                                double path_survival, uint32_t n_sharing)
 {
     (void)path_survival;
+    (void)n_sharing;
     return depth < control->draft_length;
 }
 

@@ -20,7 +20,9 @@
  * Batches. Where other sequences' rows ask for the same experts a rejected row costs little, and
  * the row after it less (length_prices.h). So a depth is priced as a whole, and what may be lost is
  * counted with the acceptance that was heard, at its lower end: many sequences are never refused
- * together.
+ * together. How many tokens of a self draft will stand is guessed from the share of chosen experts
+ * that are in memory; where that promises a gain, one token is verified at once, without
+ * listening first. What was heard fades while nothing is drafted.
  *
  * Gains and losses. If misses are modelled, they are counted against what plain decoding would have
  * missed for the very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts
@@ -66,8 +68,9 @@
 #define SURE_DEPTH        4u   /* the cost of longer drafts is not known before one was verified */
 #define LISTEN_TOKENS     12u  /* heard before a decision */
 #define LISTEN_DEPTH      2u
+#define LISTENS_FROM      0.9  /* predicted utility */
 #define DEAR_PASS         0.25 /* in t_base of all sequences: such drafts gain too little */
-#define ADVANCE           0.5  /* in t_base of all sequences: what many may lose at once */
+#define ADVANCE           0.2  /* in t_base of all sequences: what many may lose at once */
 #define ADVANCE_SEQUENCES 8.0  /* ... from so many on */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
@@ -142,8 +145,19 @@ static double predicted_utility(const moe_length_control *control)
     return moe_length_prices_utility(&s->prices, control->options.max_draft);
 }
 
+static double survival_promise(const moe_length_control *control)
+{
+    const survival_state *s = control->state;
+    if (s->mode == MODE_ON && s->rate_cost > 0) {
+        return s->rate_tokens / s->rate_cost;
+    }
+    bool is_known = s->n_heard >= HEARD || moe_length_prices_guesses(&s->prices);
+    bool has_base = control->base != NULL && control->base->cost > 0;
+    return is_known && has_base ? predicted_utility(control) : 0;
+}
+
 static bool survival_continues(const moe_length_control *control, uint32_t depth,
-                               double path_survival)
+                               double path_survival, uint32_t n_sharing)
 {
     const survival_state *s = control->state;
     if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
@@ -151,7 +165,7 @@ static bool survival_continues(const moe_length_control *control, uint32_t depth
     }
     double path = (s->exploring ? 1.5 : 1) * path_survival;
     return moe_length_prices_pays_on(&s->prices, depth, path, rate_in_use(s),
-                                     control->options.max_draft - depth);
+                                     control->options.max_draft - depth, n_sharing);
 }
 
 /* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. */
@@ -267,13 +281,19 @@ static uint32_t survival_listen(moe_length_control *control)
     double pass = moe_length_prices_draft(&s->prices);
     uint32_t most = s->prices.draft_pass.n > 0 ? LISTEN_DEPTH : 1;
     most = control->options.max_draft < most ? control->options.max_draft : most;
-    return pass <= DEAR_PASS && most * pass <= may_lose(control) ? most : 0;
+    bool hopeless =
+        moe_length_prices_guesses(&s->prices) && predicted_utility(control) < LISTENS_FROM;
+    return !hopeless && pass <= DEAR_PASS && most * pass <= may_lose(control) ? most : 0;
 }
 
 static bool should_probe(const moe_length_control *control, double promise)
 {
     const survival_state *s = control->state;
     bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
+    if (moe_length_prices_guesses(&s->prices)) {
+        bool cheap = moe_length_prices_draft(&s->prices) <= DEAR_PASS;
+        return cheap && s->waited >= s->wait && promise >= PAYS && affordable(control, 1) > 0;
+    }
     if (s->listens && (s->n_heard < HEARD || promise < PAYS)) {
         return false;
     }
@@ -301,12 +321,16 @@ static uint32_t survival_begin(moe_length_control *control)
         uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
         depth = is_sure ? SURE_DEPTH : depth;
         uint32_t max = control->options.max_draft;
+        s->listens |= moe_length_prices_guesses(&s->prices);
         depth = s->listens ? moe_length_prices_best_depth(&s->prices, max) : depth;
+        bool only_guessed =
+            moe_length_prices_guesses(&s->prices) && s->prices.depths[0].seen < HEARD;
+        depth = only_guessed ? 1 : depth; /* should the guess be wrong */
         s->probe_depth = depth < max ? depth : max;
         part_reset(s);
     }
     if (s->mode == MODE_OFF && s->n_listened >= LISTEN_TOKENS) {
-        turn_off(control, true); /* heard, and not worth it */
+        turn_off(control, promise < LISTENS_FROM); /* heard, and not worth it */
     }
     s->n_listened = s->n_listened < LISTEN_TOKENS ? s->n_listened : 0;
     if (s->mode == MODE_OFF) {
@@ -430,6 +454,9 @@ static void survival_end(moe_length_control *control, const moe_length_iteration
     /* Priced before it is learnt from: an outlier must not raise its own limit. */
     account(control, it, plain);
     moe_length_prices_learn(&s->prices, control->base, it);
+    if (s->mode == MODE_OFF && moe_length_prices_guesses(&s->prices)) {
+        moe_length_prices_rest(&s->prices);
+    }
     s->waited += s->mode != MODE_OFF                  ? 0
                  : it->n_sequences < MOE_LENGTH_BATCH ? 1
                                                       : MOE_LENGTH_BATCH;
@@ -456,6 +483,7 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .begin = survival_begin,
                                                 .survival = survival_of,
                                                 .continues = survival_continues,
+                                                .promise = survival_promise,
                                                 .keeps = survival_keeps,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,

@@ -29,6 +29,8 @@ typedef struct moe_miss_counts {
     uint64_t used, missed; /* distinct experts of its layers; those of them not in the directory */
     /* Of the plain passes that would have written the accepted rows. */
     uint64_t plain_passes, plain_rows, plain_used, plain_missed;
+    /* What their rows chose, each row by itself, and how many of these were in the directory. */
+    uint64_t plain_choices, plain_resident;
     /* Of plain_missed, those that the last 1, 2, ... plain passes neither used nor evicted, and how
      * many of the passes could be compared with so many since moe_miss_model_begin(). */
     uint64_t plain_fresh[MOE_FRESH_PASSES], plain_compared[MOE_FRESH_PASSES];

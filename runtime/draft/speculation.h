@@ -187,6 +187,7 @@ struct moe_speculation {
     moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
     bool is_silent;      /* the draft under way will not be verified */
+    uint32_t n_sharing;  /* sequences whose chains share the draft pass under way; 0: not known */
     moe_speculation_stats stats;
 };
 

@@ -16,6 +16,8 @@
 /* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
  * for fewer (bench/results/speculation.md). */
 #define SELF_LEAST_SESSIONS 4u
+/* ... and before n-grams if that promises so many times as much. */
+#define SELF_FIRST 1.05
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -142,15 +144,30 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     return status;
 }
 
+/* Drafting from the text is the cheapest, but few sequences of a batch repeat themselves at once.
+ */
+static bool self_is_better(const moe_speculation *s)
+{
+    bool both = s->is_auto && s->use[MOE_DRAFTER_SELF] && s->use[MOE_DRAFTER_NGRAM];
+    if (!both || s->n_writing < SELF_LEAST_SESSIONS) {
+        return false;
+    }
+    double ngram = moe_length_promise(s->control[MOE_DRAFTER_NGRAM]);
+    return !moe_length_rests(s->control[MOE_DRAFTER_NGRAM]) &&
+           moe_length_promise(s->control[MOE_DRAFTER_SELF]) > SELF_FIRST * ngram;
+}
+
 int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                           uint32_t n_busy, moe_error *err)
 {
     /* The first that drafts is the step's drafter. */
-    static const moe_drafter by_cost[MOE_DRAFTERS] = {MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD,
-                                                      MOE_DRAFTER_SELF, MOE_DRAFTER_MODEL};
+    static const moe_drafter orders[2][MOE_DRAFTERS] = {
+        {MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD, MOE_DRAFTER_SELF, MOE_DRAFTER_MODEL},
+        {MOE_DRAFTER_SELF, MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD, MOE_DRAFTER_MODEL}};
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
+    s->n_sharing = 0;
     s->head_work = (moe_head_work){0};
     s->n_recorded_passes = 0;
     s->drafter = MOE_DRAFTER_NONE;
@@ -160,11 +177,13 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     moe_foresight_reset(&s->foresees);
     int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    bool plain = false;
-    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK && !plain; i++) {
-        status = run_drafter(s, by_cost[i], drafts, n, err);
-        plain = s->begun[by_cost[i]] && n_drafted(drafts, n) == 0 &&
-                moe_length_wants_plain(s->control[by_cost[i]]);
+    const moe_drafter *order = orders[self_is_better(s)];
+    bool ends = false;
+    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK && !ends; i++) {
+        status = run_drafter(s, order[i], drafts, n, err);
+        bool none = n_drafted(drafts, n) == 0;
+        bool plain = s->begun[order[i]] && none && moe_length_wants_plain(s->control[order[i]]);
+        ends = plain || (order == orders[1] && s->n_draft_passes > 0);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         if (drafts[i]->active) {
@@ -240,6 +259,13 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
+/* Only the self draft is made of what is in memory. */
+static double resident_share(const moe_miss_counts *counts, int drafter)
+{
+    bool known = drafter == MOE_DRAFTER_SELF && counts->plain_choices > 0;
+    return known ? (double)counts->plain_resident / (double)counts->plain_choices : -1;
+}
+
 void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
@@ -302,7 +328,8 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
                                           .is_booked = is_booked,
                                           .models_misses = s->misses != NULL && miss_cost > 0,
                                           .modelled_fetch = (double)counts.missed * miss_cost,
-                                          .plain_fetch = plain_fetch};
+                                          .plain_fetch = plain_fetch,
+                                          .resident_share = resident_share(&counts, d)};
         for (uint32_t f = 0; f < MOE_FRESH_PASSES; f++) {
             bool known = counts.plain_missed > 0 && counts.plain_compared[f] == counts.plain_passes;
             iteration.fresh[f] =

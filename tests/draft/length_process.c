@@ -24,7 +24,7 @@ static void make_draft(const length_process *p, moe_length_control *control, dou
     if (limit == 0 || moe_random_uniform(random) < p->no_match) {
         return;
     }
-    while (d->n < limit && moe_length_continues(control, d->n, path)) {
+    while (d->n < limit && moe_length_continues(control, d->n, path, 0)) {
         double c = accept + p->spread * (2 * moe_random_uniform(random) - 1);
         c = c < 0 ? 0 : c > 1 ? 1 : c;
         d->confidence[d->n] = c;

@@ -114,8 +114,8 @@ typedef struct batch_outcome {
 
 /* 64 tokens of n sequences. A plain pass costs 100 and 900 for misses, and a row more of every
  * sequence 10 and `fresh` times these misses; a draft pass 50. Every drafted token stands, or none.
- */
-static batch_outcome decode_batch(uint32_t n, double fresh, bool stands)
+ * resident: of what plain rows choose; below 0: not known. */
+static batch_outcome decode_resident_batch(uint32_t n, double fresh, bool stands, double resident)
 {
     moe_length_options options = {.kind = MOE_LENGTH_SURVIVAL, .max_draft = 8, .draft_pass = 1};
     moe_length_control *control = length_control_new(&options);
@@ -136,7 +136,8 @@ static batch_outcome decode_batch(uint32_t n, double fresh, bool stands)
                                           .models_misses = true,
                                           .modelled_fetch = fetch,
                                           .plain_fetch = 900 * tokens,
-                                          .fresh = {fresh, fresh, fresh, fresh}};
+                                          .fresh = {fresh, fresh, fresh, fresh},
+                                          .resident_share = resident};
         for (uint32_t i = 0; i < n * (k + heard) && (stands || i < n); i++) {
             moe_length_note_token(control, 1 + i / n, 0.5f, stands);
         }
@@ -150,6 +151,28 @@ static batch_outcome decode_batch(uint32_t n, double fresh, bool stands)
     }
     moe_length_control_free(&control);
     return outcome;
+}
+
+static batch_outcome decode_batch(uint32_t n, double fresh, bool stands)
+{
+    return decode_resident_batch(n, fresh, stands, -1);
+}
+
+/* A self draft of a batch is verified at once where most of what rows choose is in memory, and not
+ * even listened to where little is. A wrong guess costs one draft of one token. */
+static void survival_guesses_from_what_is_in_memory(void **state)
+{
+    (void)state;
+    for (uint32_t n = 8; n <= 32; n *= 4) {
+        batch_outcome most = decode_resident_batch(n, 0.5, true, 0.8);
+        assert_true(most.n_listened == 0 && most.plain > 1.3 * most.cost);
+        assert_true(most.cost / most.plain <
+                    decode_batch(n, 0.5, true).cost / decode_batch(n, 0.5, true).plain);
+        batch_outcome little = decode_resident_batch(n, 0.5, true, 0.2);
+        assert_true(little.n_listened == 0 && little.n_drafted == 0);
+        batch_outcome wrong = decode_resident_batch(n, 0.5, false, 0.8);
+        assert_true(wrong.n_drafted > 0 && wrong.cost <= 1.01 * wrong.plain);
+    }
 }
 
 static void survival_takes_what_batches_share(void **state)
@@ -277,6 +300,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
         cmocka_unit_test(survival_begins_with_care),
         cmocka_unit_test(survival_takes_what_batches_share),
+        cmocka_unit_test(survival_guesses_from_what_is_in_memory),
         cmocka_unit_test(survival_counts_its_debts_in_costs),
         cmocka_unit_test(survival_hears_silent_drafts),
         cmocka_unit_test(controllers_reach_the_best_static_length),
