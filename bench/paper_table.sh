@@ -130,7 +130,7 @@ for control in cascade survival; do
 done
 configs="$configs; auto"
 modelled=$(echo "$configs" | sed 's/; auto$//; s/;/ --cost bytes;/g')
-for setting in t=2 t=8 set=32 back-off=off early-exit=off disable=off t=2,back-off=off; do
+for setting in t=2 t=8 set=32 back-off=off early-exit=off disable=off climb=off t=2,back-off=off; do
     modelled="$modelled --cost bytes; ngram --length-control cascade:$setting --draft-max 3"
 done
 modelled="$modelled --cost bytes; self --cost bytes; auto --cost bytes"

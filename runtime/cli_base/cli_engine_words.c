@@ -86,6 +86,9 @@ static bool set_length_item(moe_lab_options *o, const char *item, size_t size)
     if (is_word(item, n, "early-exit")) {
         return set_switch(&o->no_early_exit, value, n_value);
     }
+    if (is_word(item, n, "climb")) {
+        return set_switch(&o->no_climb, value, n_value);
+    }
     return is_word(item, n, "disable") && set_switch(&o->no_disable, value, n_value);
 }
 

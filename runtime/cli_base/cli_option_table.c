@@ -268,9 +268,9 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_SPECULATION},
     {{"--length-control"}, "survival|cascade|static", "how long drafts are: by measured cost and "
      "acceptance, by the Cascade paper's controller (for ablations cascade:t=2,trials=4,set=8,"
-     "refresh=100 and back-off=off,early-exit=off,disable=off), or always --draft-max (default "
-     "survival)", .offset = AT(length_control), .kind = OPTION_TEXT, .commands = SPECULATES,
-     .subject = SUBJECT_SPECULATION},
+     "refresh=100 and back-off=off,early-exit=off,disable=off,climb=off), or always "
+     "--draft-max (default survival)", .offset = AT(length_control), .kind = OPTION_TEXT,
+     .commands = SPECULATES, .subject = SUBJECT_SPECULATION},
     {{"--cost"}, "time|bytes", "the cost that prices drafts; bytes: modelled, the same on every "
      "machine (default time)", .offset = AT(cost), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},

@@ -143,8 +143,9 @@ static void trial_end(moe_length_control *control, double utility)
         s->best_length = s->draft_length;
     }
     bool leave = converged || s->n_falls >= 2 || (s->draft_length == 1 && utility < 1);
-    uint32_t next = s->n_trials < o->test_trials ? climb(control, s, utility) : 0;
-    if (o->no_early_exit && s->n_trials < o->test_trials) {
+    bool climbs = s->n_trials < o->test_trials && !o->no_climb;
+    uint32_t next = climbs ? climb(control, s, utility) : 0;
+    if (o->no_early_exit && !o->no_climb && s->n_trials < o->test_trials) {
         leave = false;
         next = next != 0 ? next : untried(control, s);
     }

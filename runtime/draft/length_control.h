@@ -44,7 +44,7 @@ typedef struct moe_length_options {
     uint32_t set_iterations;      /* S: 16 */
     uint32_t baseline_iterations; /* 4 */
     uint32_t refresh_iterations;  /* 100 */
-    bool no_back_off, no_early_exit, no_disable;
+    bool no_back_off, no_early_exit, no_disable, no_climb;
 } moe_length_options;
 
 int moe_length_control_create(moe_length_control **out, const moe_length_options *options,

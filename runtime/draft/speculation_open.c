@@ -64,7 +64,7 @@ static int check_cascade(const moe_lab_options *lab, moe_error *err)
                   {"test_trials", lab->test_trials},
                   {"set_iterations", lab->set_iterations},
                   {"refresh_iterations", lab->refresh_iterations}};
-    bool any = lab->no_back_off || lab->no_early_exit || lab->no_disable;
+    bool any = lab->no_back_off || lab->no_early_exit || lab->no_disable || lab->no_climb;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         any |= counts[i].value != 0;
         if (counts[i].value > MOST_ITERATIONS) {
@@ -314,7 +314,8 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
                                   .refresh_iterations = lab->refresh_iterations,
                                   .no_back_off = lab->no_back_off,
                                   .no_early_exit = lab->no_early_exit,
-                                  .no_disable = lab->no_disable};
+                                  .no_disable = lab->no_disable,
+                                  .no_climb = lab->no_climb};
     int status = MOE_OK;
     const moe_calibration *calibration = s->parts.calibration;
     const moe_draft_habits *known = calibration != NULL ? calibration->drafts : NULL;

@@ -60,6 +60,9 @@ static void lengths(void **state)
     assert_true(lab->no_back_off && !lab->no_early_exit && lab->no_disable);
     assert_int_equal(read_length("cascade:early-exit=off,back-off=on"), CLI_EXIT_OK);
     assert_true(!lab->no_back_off && lab->no_early_exit && !lab->no_disable);
+    assert_true(!lab->no_climb);
+    assert_int_equal(read_length("cascade:climb=off"), CLI_EXIT_OK);
+    assert_true(lab->no_climb && !lab->no_early_exit);
 }
 
 static void words(void **state)

@@ -118,6 +118,13 @@ static void cascade_ablations_change_what_they_name(void **state)
     control = length_control_new(&options);
     expect_run(control, near, "4x0 2x3 2x2 8x2 2x2");
     moe_length_control_free(&control);
+    options = (moe_length_options){.kind = MOE_LENGTH_CASCADE, .max_draft = 3, .no_climb = true};
+    control = length_control_new(&options);
+    expect_run(control, near, "4x0 4x3 16x3 4x3 16x3");
+    moe_length_control_free(&control);
+    control = length_control_new(&options);
+    expect_run(control, bad, "4x0 4x3 32x0 4x1 64x0");
+    moe_length_control_free(&control);
 }
 
 static void same_inputs_same_trace(void **state)

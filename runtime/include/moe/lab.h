@@ -102,7 +102,7 @@ typedef struct moe_lab_options {
     bool cost_by_bytes;
 
     /* Speculation. */
-    bool no_back_off, no_early_exit, no_disable; /* of Cascade: rules left out */
+    bool no_back_off, no_early_exit, no_disable, no_climb; /* of Cascade: rules left out */
     moe_length_kind length_control;
     /* Constants of Cascade, in iterations, at most 1000000; 0: the paper's. */
     uint32_t trial_iterations;   /* t: 4 */
