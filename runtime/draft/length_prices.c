@@ -29,6 +29,7 @@
 /* Below what was seen, or guessed, when asking what a draft may lose. */
 #define DEVIATIONS_SEEN    2.0
 #define DEVIATIONS_GUESSED 1.0
+#define MANY_SEQUENCES     8.0
 #define REST_DECAY         0.96 /* of what was seen, at each iteration that drafts nothing */
 
 /* ---- From and for other runs ---- */
@@ -317,12 +318,20 @@ bool moe_length_prices_pays_on(const moe_length_prices *s, uint32_t depth, doubl
     return false;
 }
 
+/* Few sequences may all be refused together. */
+static double deviations_of(const moe_length_prices *s)
+{
+    double few = MANY_SEQUENCES / s->n_sequences;
+    double many = moe_length_prices_guesses(s) ? DEVIATIONS_GUESSED : DEVIATIONS_SEEN;
+    return many * (few > 1 ? few * few : 1);
+}
+
 uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most, double left,
                                       bool heard)
 {
     uint32_t affordable = 0;
     bool guessed = !heard && s->resident.n > 0;
-    double deviations = moe_length_prices_guesses(s) ? DEVIATIONS_GUESSED : DEVIATIONS_SEEN;
+    double deviations = deviations_of(s);
     double path = heard || guessed, gain = 0, before = cost_at(s, 0);
     for (uint32_t n = 1; n <= most; n++) {
         double p = moe_length_prices_at_depth(s, n), seen = s->depths[depth_index(n)].seen;
@@ -454,7 +463,9 @@ void moe_length_prices_learn(moe_length_prices *s, moe_length_base *base,
     }
     uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
     uint32_t rows = (extra + it->n_sequences / 2) / it->n_sequences;
-    if (rows < MOE_PRICES_WIDTHS) {
+    /* A few rows of a batch are neither a plain pass nor one of a row for each sequence. */
+    bool is_partial = extra > 0 && rows == 0 && it->n_sequences >= MOE_LENGTH_BATCH;
+    if (rows < MOE_PRICES_WIDTHS && !is_partial) {
         /* The first sample of a width may be an outlier, so the line gives the expected cost. */
         double limit = OUTLIER * moe_length_prices_verify(s, rows, -1) * unit;
         double kept = it->verify_cost > limit && limit > 0 ? limit / it->verify_cost : 1;

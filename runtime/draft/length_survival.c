@@ -240,6 +240,9 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
 {
     const survival_state *s = control->state;
     double base = control->base->cost, left = may_lose(control);
+    if (control->n_sequences >= MOE_LENGTH_BATCH && left <= 0) {
+        return 0;
+    }
     if (control->n_sequences >= MOE_LENGTH_BATCH) {
         return moe_length_prices_affordable(&s->prices, length, left, s->n_heard >= HEARD);
     }
