@@ -19,12 +19,7 @@ grep -q "^moe-offload ($version)" "$top/runtime/packaging/debian/changelog" || {
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 tree=$scratch/moe-offload-$version
-mkdir -p "$tree/examples"
-for part in runtime cache offload cpu cuda meson.build meson_options.txt LICENSE README.md; do
-    cp -R "$top/$part" "$tree/"
-done
-cp "$top"/examples/*.c "$top/examples/meson.build" "$tree/examples/"
-cp -R "$top/runtime/packaging/debian" "$tree/debian"
+"$top/runtime/packaging/debian_tree.sh" "$tree"
 cd "$tree"
 dpkg-buildpackage -b -us -uc
 cp "$scratch"/*.deb "$out"

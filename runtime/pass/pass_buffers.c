@@ -305,7 +305,7 @@ uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_r
 {
     moe_pass_buffers buffers = {.max_rows = max_rows};
     region regions[MAX_REGIONS];
-    size_t n = list_regions(&buffers, c, regions);
+    size_t n = max_rows > 0 ? list_regions(&buffers, c, regions) : 0;
     uint64_t bytes = 0;
     for (size_t i = 0; i < n; i++) {
         bytes += region_bytes(&regions[i]);

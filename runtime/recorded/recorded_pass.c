@@ -43,6 +43,21 @@ struct moe_recorded_passes {
 
 /* ---- Their inputs ---- */
 
+/* Whether a device can play the layers of such a model without the host. It knows one input and one
+ * norm of experts, and no scales of their inputs. Queries that are scaled by position, and states,
+ * have no fixed place in a recording. */
+static bool can_record(const moe_device *device, const moe_model_config *c)
+{
+    bool plain = c->experts_input == MOE_EXPERTS_NORM && c->router_input == MOE_ROUTER_AS_EXPERTS &&
+                 !c->gate_scales_input && !c->expert_scales && !c->branches_normed &&
+                 c->branch_scale == 1.0f && !c->shared_dense && !c->window_rope &&
+                 c->gate != MOE_GATE_SPARSE_MIXER;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        plain = plain && !c->layers[l].scales_queries;
+    }
+    return plain && device->recording != NULL && moe_count_mixers(c, MOE_MIXER_RECURRENT) == 0;
+}
+
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options, bool keeps_experts)
 {
@@ -51,7 +66,7 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
                                lossy = {.max_buddies = moe_lossy_most_buddies(options)};
     uint64_t bytes = 0;
     bool has_affinity;
-    if (device->recording == NULL) {
+    if (!can_record(device, config)) {
         return 0;
     }
     if (moe_speculation_may_self(options, &has_affinity)) {
@@ -414,29 +429,13 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     return status != MOE_OK ? status : moe_runner_add_hook(r->runner, &r->hook, err);
 }
 
-/* Whether a device can play the layers of such a model without the host. It knows one input and one
- * norm of experts, and no scales of their inputs. Queries that are scaled by position, and states,
- * have no fixed place in a recording. */
-static bool can_record(const moe_runner *runner)
-{
-    const moe_model_config *c = runner->config;
-    bool plain = c->experts_input == MOE_EXPERTS_NORM && c->router_input == MOE_ROUTER_AS_EXPERTS &&
-                 !c->gate_scales_input && !c->expert_scales && !c->branches_normed &&
-                 c->branch_scale == 1.0f && !c->shared_dense && !c->window_rope &&
-                 c->gate != MOE_GATE_SPARSE_MIXER;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        plain = plain && !c->layers[l].scales_queries;
-    }
-    return plain && runner->device->recording != NULL && runner->states->state_bytes == 0;
-}
-
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err)
 {
     const moe_speculation *s = parts->speculation;
     int status = MOE_OK;
     *out = NULL;
-    if (!can_record(parts->runner)) {
+    if (!can_record(parts->runner->device, parts->runner->config)) {
         return MOE_OK;
     }
     moe_recorded_passes *passes = moe_calloc(1, sizeof *passes);

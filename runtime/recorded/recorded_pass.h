@@ -34,7 +34,7 @@ typedef struct moe_recorded_parts {
 
 typedef struct moe_recorded_passes moe_recorded_passes;
 
-/* The device memory of all kinds, by the options; 0 if the device does not record. */
+/* The device memory of all kinds, by the options; 0 if the device cannot record such a model. */
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
                                    const moe_engine_options *options, bool keeps_experts);
 /* Each kind adds a hook to the runner, which takes over the passes that it can replay. The host
