@@ -75,6 +75,8 @@ typedef struct moe_expert_store_stats {
     uint64_t hits, misses, evictions; /* of the device's slots */
     uint64_t host_hits, host_misses;  /* of the misses: in host memory; on disk */
     uint64_t host_computed;           /* of the host hits: computed on the host, not moved */
+    uint64_t read_in_place;           /* of the host hits: read there by the device, not moved */
+    uint64_t bytes_in_place;          /* expert bytes of those */
     /* Experts that left the device's slots and were copied to host slots; begun, and lost; and the
      * host hits on those. */
     uint64_t demoted, demotions_lost, demoted_hits;
@@ -129,6 +131,9 @@ typedef struct moe_layer_request {
     const float *gates;      /* [n] sum of the weights that those rows mix the expert with; or NULL
                               */
     uint32_t n;
+    /* [n_expert] by moe_expert_store_reach(): the layer has been computed, and experts that were
+     * reached in host memory are neither moved nor handed over; or NULL. */
+    const uint8_t *reach;
     bool verifies; /* verifies a draft that foresees; for the statistics */
     /* For drafts: [n_keep] experts of this layer that stay from the layer's end on, in place of
      * those of an earlier draft; NULL: no change. */
@@ -199,6 +204,29 @@ uint64_t moe_expert_store_version(const moe_expert_store *store);
  * The views are valid until the next call that may move anything. */
 void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const uint32_t *experts,
                            uint32_t n, moe_expert_view *views);
+/* ---- For passes that the device carries out alone (expert_store_place.c) ---- */
+
+/* Where the device can read an expert now. */
+typedef enum moe_expert_reach {
+    MOE_REACH_NONE,
+    MOE_REACH_DEVICE, /* in its slot */
+    MOE_REACH_HOST    /* in its host slot, over the link */
+} moe_expert_reach;
+
+/* Takes note of moves that have ended. Returns a number that changes whenever what reach() says may
+ * have changed. */
+uint64_t moe_expert_store_settle(moe_expert_store *store);
+/* Sets reach [n_expert] to moe_expert_reach values, and addresses [n_expert] likewise (zero: NONE).
+ * All stays so until the next call that may move anything: only this thread requests moves, and
+ * what is under way goes to slots of experts that are not reached. in_place: also in host slots. */
+void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
+                            moe_expert_address *addresses);
+/* Begins to move experts that were read in place, for later passes: those that were so twice in a
+ * few passes, and those that find an empty slot. Call between two layers. */
+void moe_expert_store_promote(moe_expert_store *store, uint64_t pass);
+/* The statistics' host_hits. */
+uint64_t moe_expert_store_host_hits(const moe_expert_store *store);
+
 /* Announces experts that the coming verification is expected to need. Resident ones are protected
  * from eviction until that layer's turn or the end of the pass. Missing ones are requested, after
  * demands and before prefetches, while slots are available. At most half the slots are held for

@@ -253,7 +253,11 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
                                 .gate = request->gates != NULL ? request->gates[i] : 0.0f};
         store->handled[i] = false;
     }
-    moe_store_choose_host(store);
+    if (request->reach != NULL) {
+        moe_store_note_in_place(store);
+    } else {
+        moe_store_choose_host(store);
+    }
     int status = begin_wave(store, err);
     moe_store_unprotect(store, request->layer);
     if (status != MOE_OK) {

@@ -208,6 +208,9 @@ static int open_parts(moe_expert_store *store, moe_error *err)
     if (status == MOE_OK) {
         status = moe_store_init_draft(store, err);
     }
+    if (status == MOE_OK) {
+        status = moe_store_init_place(store, err);
+    }
     return status != MOE_OK ? status : moe_store_load_kept(store, err);
 }
 
@@ -258,6 +261,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     free(store->in_flight);
     free(store->saved_key);
     moe_store_free_draft(store);
+    moe_store_free_place(store);
     free(store->host_positions);
     free(store->host_rows);
     free(store->host_keys);
@@ -286,8 +290,10 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
     moe_mover_get_stats(store->mover, &moves);
     *stats = (moe_expert_store_stats){
         .hits = cache.hits,
-        .misses = cache.misses + store->n_host_computed,
+        .misses = cache.misses + store->n_host_computed + store->n_in_place,
         .host_computed = store->n_host_computed,
+        .read_in_place = store->n_in_place,
+        .bytes_in_place = store->bytes_in_place,
         .host_hits = host.hits,
         .host_misses = host.misses,
         .demoted = moves.n_saves,

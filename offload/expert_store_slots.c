@@ -102,6 +102,7 @@ void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
         data[p] = moe_mover_host_data(store->mover, slot, p);
     }
     store->in_flight[slot] = false;
+    store->n_settled++;
     MOE_ASSERT(moe_mover_state(store->mover, slot) == MOE_SLOT_ABSENT ||
                moe_store_is_settled(moe_mover_state(store->mover, slot)));
     moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);

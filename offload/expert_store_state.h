@@ -13,6 +13,7 @@
 #include "runtime/base/moe_assert.h"
 
 #define MOE_MOST_LOAN_PARTS 64u
+#define MOE_MOST_PROMOTED   16u /* experts moved for each pass that has read in place */
 
 /* A loan: neighbouring closed slots of a device, cut into parts of one size that others use. */
 typedef struct moe_slot_loan {
@@ -78,6 +79,15 @@ struct moe_expert_store {
     bool *is_protected;       /* [n_layer * n_expert] */
     uint32_t *protected_keys; /* [n_slots] */
     uint32_t n_protected;
+
+    /* Experts that the device has read in host memory. */
+    uint64_t n_in_place, bytes_in_place;
+    uint64_t *place_pass; /* [n_layer * n_expert] 1 + the last pass that did so; 0: none */
+    uint32_t *promoted;   /* [MOE_MOST_PROMOTED] keys to move to the device when the pass ends */
+    uint32_t n_promoted;
+    uint8_t *host_readable; /* [host slots] 1: the device can read the slot; 2: it cannot; 0: nobody
+                             * has asked */
+    uint64_t n_settled;     /* requests whose host slots were released */
 
     /* Runs of the device's slots whose memory is lent (memory_border.c). */
     moe_slot_loan *loans;
@@ -148,6 +158,10 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err);
 void moe_store_release_kept(moe_expert_store *store);
 /* Cancels the reads of a warm start that have not begun, because something is requested. */
 void moe_store_stop_warming(moe_expert_store *store);
+/* Notes the request's experts that the device has read in host memory, and marks them handled. */
+void moe_store_note_in_place(moe_expert_store *store);
+int moe_store_init_place(moe_expert_store *store, moe_error *err);
+void moe_store_free_place(moe_expert_store *store);
 int moe_store_init_draft(moe_expert_store *store, moe_error *err);
 void moe_store_free_draft(moe_expert_store *store);
 /* Lends `bytes` of the device slots' memory, 64-aligned, on a device with a link. All loans are of

@@ -42,7 +42,7 @@
 
 WHOLE(engine_options, model_path, program_memory);
 WHOLE(lossy_options, budget_order, quality_share);
-WHOLE(lab_options, kernels, reserved);
+WHOLE(lab_options, kernels, read_in_place);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
@@ -54,7 +54,7 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, bytes_demoted);
+WHOLE(engine_stats, passes, bytes_in_place);
 WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, attention_window);
 WITH_RESERVED(file_tensor, name);

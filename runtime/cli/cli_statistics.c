@@ -46,6 +46,8 @@ static void put_expert_json(struct json_object *object, const moe_engine_info *i
     cli_json_u64(object, "demotions_lost", stats->demotions_lost);
     cli_json_u64(object, "demoted_hits", stats->demoted_hits);
     cli_json_u64(object, "bytes_demoted", stats->bytes_demoted);
+    cli_json_u64(object, "read_in_place", stats->read_in_place);
+    cli_json_u64(object, "bytes_in_place", stats->bytes_in_place);
     cli_json_real(object, "oracle_seconds", cli_seconds(stats->oracle_ns));
     cli_json_put(object, "simulated", json_object_new_boolean(info->device_simulated));
     cli_json_text(object, "policy", info->policy);
@@ -159,6 +161,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_u64(object, "passes", stats->passes);
     cli_json_u64(object, "passes_recorded", stats->passes_recorded);
     cli_json_u64(object, "passes_missed", stats->passes_missed);
+    cli_json_u64(object, "passes_resumed", stats->passes_resumed);
     cli_json_u64(object, "expert_hits", stats->expert_hits);
     cli_json_u64(object, "expert_misses", stats->expert_misses);
     cli_json_u64(object, "bytes_read_disk", stats->bytes_read_disk);

@@ -348,6 +348,8 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .demotions_lost = experts.demotions_lost,
         .demoted_hits = experts.demoted_hits,
         .bytes_demoted = experts.bytes_demoted,
+        .read_in_place = experts.read_in_place,
+        .bytes_in_place = experts.bytes_in_place,
         .host_slots = experts.n_host_slots - experts.n_host_closed,
         .bytes_disk_demand = experts.bytes_disk_demand,
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,
@@ -361,7 +363,8 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .policy_faults = experts.policy_faults,
         .oracle_ns = engine->oracle != NULL ? engine->oracle->recording_ns : 0,
     };
-    moe_recorded_pass_counts(engine->recorded, &stats->passes_recorded, &stats->passes_missed);
+    moe_recorded_pass_counts(engine->recorded, &stats->passes_recorded, &stats->passes_missed,
+                             &stats->passes_resumed);
     moe_speculation_get_stats(engine->speculation, &experts, &stats->speculation);
     moe_lossy_get_stats(engine->lossy, &stats->lossy);
     stats->lossy.output_error = moe_budget_exact_error(engine->budget_exact);

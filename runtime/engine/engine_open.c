@@ -525,7 +525,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         status = open_drafts(engine, o, err);
     }
     if (status == MOE_OK) {
-        status = moe_engine_attach_hooks(engine, err);
+        status = moe_engine_attach_hooks(engine, o, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

@@ -39,7 +39,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options
 /* engine_runner.c, for open_memory: the rotary frequencies of the context that the engine has; then
  * the hooks of drafts, lossy modes, observers and recorded passes. */
 int moe_engine_open_frequencies(moe_engine *engine, moe_error *err);
-int moe_engine_attach_hooks(moe_engine *engine, moe_error *err);
+int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* engine_sidecar.c, for open_memory: if all experts fit the memory of a device that replays passes,
  * loads them all. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);

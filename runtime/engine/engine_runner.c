@@ -26,7 +26,7 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
     return MOE_OK;
 }
 
-int moe_engine_attach_hooks(moe_engine *engine, moe_error *err)
+int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_runner *runner = &engine->runner;
     int status = MOE_OK;
@@ -45,11 +45,15 @@ int moe_engine_attach_hooks(moe_engine *engine, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
-    moe_recorded_parts parts = {.runner = runner,
-                                .map = &engine->map,
-                                .rules = engine->rules,
-                                .speculation = engine->speculation,
-                                .lossy = engine->lossy,
-                                .keeps_experts = moe_engine_keeps_experts(engine)};
+    moe_recorded_parts parts = {
+        .runner = runner,
+        .map = &engine->map,
+        .rules = engine->rules,
+        .speculation = engine->speculation,
+        .lossy = engine->lossy,
+        .keeps_experts = moe_engine_keeps_experts(engine),
+        .read_in_place =
+            engine->offload == MOE_OFFLOAD_AUTO ? o->lab->read_in_place : MOE_SWITCH_OFF,
+        .host_compute = runner->host != NULL ? o->host_compute : MOE_SWITCH_OFF};
     return moe_recorded_passes_open(&engine->recorded, &parts, err);
 }

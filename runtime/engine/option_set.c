@@ -72,6 +72,7 @@ int moe_option_values_check(const moe_engine_options *o, moe_error *err)
          "MOE_DRAFT_PIN_HOT_TEMPORAL, _HOT_GLOBAL or _RANDOM"},
         {"lab.affinity", (int)o->lab->affinity, MOE_STAND_IN_NONE,
          "MOE_STAND_IN_TOPK, _OUTPUT, _WEIGHT, _COACT, _ROUTER, _SHUFFLED, _RANDOM or _NONE"},
+        {"lab.read_in_place", (int)o->lab->read_in_place, MOE_SWITCH_OFF, switches},
         {"lab.foresight", (int)o->lab->foresight, MOE_SWITCH_OFF, switches},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

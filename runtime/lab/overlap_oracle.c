@@ -18,6 +18,8 @@ static const size_t counters[] = {
     AT(host_hits),
     AT(host_misses),
     AT(host_computed),
+    AT(read_in_place),
+    AT(bytes_in_place),
     AT(demoted),
     AT(demotions_lost),
     AT(demoted_hits),

@@ -199,6 +199,10 @@ int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_input
                         moe_error *err);
 /* status: the result of the step; returned, unless it is MOE_OK and ending fails. */
 int moe_pass_end_step(moe_runner *runner, int status, moe_error *err);
+/* Runs a pass from a layer on whose inputs are in place: x and norm as the front of that layer left
+ * them, the keys and values of it and those before in the cache. Layers and logits. The layer has
+ * routed experts. */
+int moe_pass_resume(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* Runs the layers, within the step. */
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the logits of some rows into buffers->logits. n: up to MOE_LOGIT_ROWS. */
@@ -221,8 +225,10 @@ int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t laye
 int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
 /* For a layer that the device has carried out alone, whose edited choices are in the buffers:
- * updates the store as the second part would. All its experts are resident. */
-int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+ * updates the store as the second part would. reach: where the device has read each expert
+ * (moe_expert_reach); NULL: all of the layer's experts are resident. */
+int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                          const uint8_t *reach, moe_error *err);
 /* Logs what the device refuses to record. */
 void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);

@@ -190,6 +190,17 @@ static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
     return has;
 }
 
+static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
+        moe_expert_store_note_cancel(runner->experts);
+        return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+    }
+    int status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
+                                                   : run_front(runner, pass, layer, err);
+    return status != MOE_OK ? status : moe_feed_forward_end(runner, pass, layer, err);
+}
+
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
@@ -200,15 +211,7 @@ int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *e
     int status = ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
                             pass->n_rows, c->embedding_scale, runner->buffers.x, err);
     for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
-        if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
-            moe_expert_store_note_cancel(runner->experts);
-            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
-        }
-        status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
-                                                   : run_front(runner, pass, layer, err);
-        if (status == MOE_OK) {
-            status = moe_feed_forward_end(runner, pass, layer, err);
-        }
+        status = queue_layer(runner, pass, layer, err);
     }
     return status;
 }
@@ -259,6 +262,33 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
                             (double)(moe_expert_store_wait_ns(runner->experts) - waited));
     }
     return status;
+}
+
+/* The layer's own front has been computed; its second part is cheap to repeat. */
+static int queue_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    int status = moe_feed_forward_begin(runner, pass, layer, err);
+    if (status == MOE_OK) {
+        status = moe_feed_forward_end(runner, pass, layer, err);
+    }
+    for (uint32_t l = layer + 1; l < runner->config->n_layer && status == MOE_OK; l++) {
+        status = queue_layer(runner, pass, l, err);
+    }
+    return status;
+}
+
+int moe_pass_resume(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    MOE_ASSERT(moe_layer_has_experts(runner->config, layer));
+    moe_step_inputs inputs;
+    runner->prefetches = is_tried(runner, pass) ? moe_trial_gate_is_on(&runner->prefetch_gate)
+                                                : runner->prefetch != MOE_PREFETCH_OFF;
+    int status = moe_pass_begin_step(runner, pass, &inputs, err);
+    if (status == MOE_OK) {
+        status = queue_rest(runner, pass, layer, err);
+    }
+    status = moe_pass_end_step(runner, status, err);
+    return status != MOE_OK ? status : output_logits(runner, pass, err);
 }
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Before a pass, the table (recorded_table.h) is brought up to date. No expert moves while the pass
  * runs: this thread requests moves, and it waits for the results. A move still under way goes to a
- * slot whose expert was not resident when the pass began.
+ * slot, of the device or of the host, whose expert was not in reach when the pass began. So slots
+ * need no pins.
  *
  * A draft's picks go to foresight. After another pass without missing picks, the store and the
- * observers are told of its layers as if the host had routed them. For lossy passes the host
- * edits the routers' choice once more, for its counts; if the device edited differently (entropies
- * may differ in their last bits), the pass runs again. After a pass whose result cannot be used,
- * the host routes for a while, twice as long each time in a row. */
+ * observers are told of its layers as if the host had routed them. An exact pass that misses an
+ * expert computes no experts from that layer on, and keeps what the layer began with: the host
+ * tells of the layers before and goes on from there. For lossy passes the host edits the routers'
+ * choice once more, for its counts; if the device edited differently (entropies may differ in their
+ * last bits), the pass runs again. After a pass whose result cannot be used, or that was over
+ * before half of its layers, the host routes for a while, twice as long each time in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
 #include <stdlib.h>
@@ -21,6 +24,11 @@
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
+/* What a layer that the host routes costs more than one in a recording: a wait for the device, and
+ * some twenty launches. Nominal: no GPU has measured it. */
+#define ROUND_TRIP_NS 20e3
+/* Weight of the newest pass among the numbers of experts that passes need from host memory. */
+#define NEWEST_WEIGHT 0.125
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
@@ -33,7 +41,13 @@ typedef struct moe_recorded_pass {
     bool refused;  /* the device could not record it */
     uint32_t skip; /* passes until the next attempt */
     uint32_t skipped;
-    uint64_t n_played, n_missed;
+    uint64_t n_played, n_missed, n_resumed;
+    /* Of exact passes. */
+    bool in_place;         /* this one reads experts in host memory */
+    double host_hits;      /* experts that a pass needs from host memory, an average */
+    uint64_t hits_before;  /* the store's count when the last pass began, */
+    uint64_t counted_pass; /* and the runner's number of it */
+    double most_in_place;  /* with so many, reading in place takes as long as round trips */
 } moe_recorded_pass;
 
 struct moe_recorded_passes {
@@ -62,7 +76,7 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
                                    const moe_engine_options *options, bool keeps_experts)
 {
     static const uint16_t some;
-    moe_recorded_table_options exact = {0},
+    moe_recorded_table_options exact = {.stops = true},
                                lossy = {.max_buddies = moe_lossy_most_buddies(options)};
     uint64_t bytes = 0;
     bool has_affinity;
@@ -98,13 +112,15 @@ bool moe_recorded_passes_has(const moe_recorded_passes *passes, moe_recorded_kin
     return passes != NULL && passes->kinds[kind] != NULL;
 }
 
-void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed)
+void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed,
+                              uint64_t *n_resumed)
 {
-    *n = *n_missed = 0;
+    *n = *n_missed = *n_resumed = 0;
     for (int kind = MOE_RECORDED_EXACT; kind < MOE_RECORDED_KINDS; kind++) {
         const moe_recorded_pass *r = passes != NULL ? passes->kinds[kind] : NULL;
-        *n += r != NULL ? r->n_played - r->n_missed : 0;
+        *n += r != NULL ? r->n_played - r->n_missed - r->n_resumed : 0;
         *n_missed += r != NULL ? r->n_missed : 0;
+        *n_resumed += r != NULL ? r->n_resumed : 0;
     }
 }
 
@@ -164,7 +180,7 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
     if (r->kind == MOE_RECORDED_LOSSY) {
         buddies = rules_of(r->parts->lossy, layer);
     }
-    moe_recorded_table_fill(&r->table, layer, &experts, &buddies);
+    moe_recorded_table_fill(&r->table, runner, layer, &experts, &buddies);
     return device->recording->resident_experts(device, &experts, err);
 }
 
@@ -262,10 +278,7 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
         if (r->parts->speculation != NULL) {
             moe_draft_note_routes(r->parts->speculation, pass, l);
         }
-        if (r->kind == MOE_RECORDED_LOSSY) {
-            moe_lossy_edit_routes(r->parts->lossy, pass, l,
-                                  moe_recorded_table_residents(&r->table, l));
-        }
+        moe_lossy_edit_routes(r->parts->lossy, pass, l, moe_recorded_table_residents(&r->table, l));
         same = results.chosen == NULL || memcmp(results.chosen, runner->buffers.chosen,
                                                 c->n_expert_used * sizeof *results.chosen) == 0;
         keep_choice(runner, &results);
@@ -273,29 +286,85 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
     return same;
 }
 
-/* Reports the layers as if the host had routed them. */
-static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+/* Reports the first `end` layers as if the host had routed them. */
+static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
+                       moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
     int status = MOE_OK;
-    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
+    for (uint32_t l = 0; l < end && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_recorded_results results = moe_recorded_table_results(&r->table, l);
             show_choice(r->runner, &results);
-            status = moe_feed_forward_note(r->runner, pass, l, err);
+            status = moe_feed_forward_note(
+                r->runner, pass, l, r->in_place ? moe_recorded_table_reach(&r->table, l) : NULL,
+                err);
         }
     }
     return status;
 }
 
-static void note_miss(moe_recorded_pass *r)
+static void wait_longer(moe_recorded_pass *r)
 {
-    r->n_missed++;
     r->skip = r->skip == 0 ? 1 : r->skip < MOST_SKIPPED ? 2 * r->skip : MOST_SKIPPED;
     r->skipped = 0;
 }
 
-/* *done false: the result cannot be used. */
+/* The first layer with a pick that was not in reach; n_layer: none. */
+static uint32_t stopped_at(const moe_recorded_pass *r)
+{
+    const moe_model_config *c = r->runner->config;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (moe_layer_has_experts(c, l) && *moe_recorded_table_results(&r->table, l).missing > 0) {
+            return l;
+        }
+    }
+    return c->n_layer;
+}
+
+static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    r->n_resumed++;
+    if (2 * layer < r->runner->config->n_layer) {
+        wait_longer(r);
+    } else {
+        r->skip = 0;
+    }
+    int status = moe_recorded_table_restore(&r->table, r->runner, err);
+    return status != MOE_OK ? status : moe_pass_resume(r->runner, pass, layer, err);
+}
+
+/* An exact pass's: whatever the device has not computed, the host does. */
+static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+{
+    const moe_model_config *c = r->runner->config;
+    bool last;
+    int status = moe_recorded_table_download(&r->table, r->runner->device, err);
+    uint32_t end = status == MOE_OK ? stopped_at(r) : 0;
+    r->n_played++;
+    for (uint32_t l = 0; l < end && r->parts->speculation != NULL; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            moe_recorded_results results = moe_recorded_table_results(&r->table, l);
+            show_choice(r->runner, &results);
+            moe_draft_note_routes(r->parts->speculation, pass, l);
+        }
+    }
+    if (status == MOE_OK) {
+        status = make_up_for(r, pass, end, err);
+    }
+    if (status == MOE_OK && end < c->n_layer) {
+        status = go_on_from(r, pass, end, err);
+    } else if (status == MOE_OK) {
+        r->skip = 0;
+        status = moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
+    }
+    if (status == MOE_OK) {
+        moe_expert_store_promote(r->runner->experts, r->runner->n_passes);
+    }
+    return status;
+}
+
+/* A lossy pass's. *done false: the result cannot be used. */
 static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
@@ -304,20 +373,17 @@ static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, 
         return status;
     }
     moe_buddy_stats counts = {0};
-    if (r->kind == MOE_RECORDED_LOSSY) {
-        counts = r->parts->lossy->buddy_stats;
-    }
+    counts = r->parts->lossy->buddy_stats;
     r->n_played++;
     if (has_missed(r) || !edit_again(r, pass)) {
-        if (r->kind == MOE_RECORDED_LOSSY) {
-            r->parts->lossy->buddy_stats = counts;
-        }
-        note_miss(r);
+        r->parts->lossy->buddy_stats = counts;
+        r->n_missed++;
+        wait_longer(r);
         *done = false;
         return MOE_OK;
     }
     r->skip = 0;
-    status = make_up_for(r, pass, err);
+    status = make_up_for(r, pass, r->runner->config->n_layer, err);
     return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
@@ -343,6 +409,28 @@ static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
     return fits && (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
 
+/* Counts what the last pass needed from host memory, if it was of this kind. */
+static void count_host_hits(moe_recorded_pass *r)
+{
+    uint64_t hits = moe_expert_store_host_hits(r->runner->experts);
+    if (r->runner->n_passes == r->counted_pass + 1) {
+        r->host_hits += NEWEST_WEIGHT * ((double)(hits - r->hits_before) - r->host_hits);
+    }
+    r->hits_before = hits;
+    r->counted_pass = r->runner->n_passes;
+}
+
+/* Whether experts in host memory are read there. Bits do not depend on it. */
+static bool reads_in_place(const moe_recorded_pass *r)
+{
+    const moe_recorded_parts *p = r->parts;
+    if (r->kind != MOE_RECORDED_EXACT || p->read_in_place == MOE_SWITCH_OFF) {
+        return false;
+    }
+    return p->read_in_place == MOE_SWITCH_ON || p->host_compute == MOE_SWITCH_OFF ||
+           (p->host_compute == MOE_SWITCH_AUTO && r->host_hits < r->most_in_place);
+}
+
 static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                      moe_error *err)
 {
@@ -352,6 +440,7 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
     if (!is_recorded(r, pass)) {
         return MOE_OK;
     }
+    count_host_hits(r);
     if (r->skipped < r->skip) {
         r->skipped++;
         return MOE_OK;
@@ -361,8 +450,9 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
     }
     bool is_draft = r->kind == MOE_RECORDED_DRAFT;
     bool may_change = is_draft && r->parts->speculation->draft_experts > 0;
+    r->in_place = reads_in_place(r);
     int status = moe_recorded_table_refresh(
-        &r->table, runner, is_draft ? r->parts->speculation : NULL, may_change, err);
+        &r->table, runner, is_draft ? r->parts->speculation : NULL, may_change, r->in_place, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -378,7 +468,9 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
         return moe_fail(err, status, "%s", reason.message);
     }
     *done = true;
-    return is_draft ? take_draft(r, pass, err) : take_results(r, pass, done, err);
+    return is_draft                        ? take_draft(r, pass, err)
+           : r->kind == MOE_RECORDED_EXACT ? take_exact(r, pass, err)
+                                           : take_results(r, pass, done, err);
 }
 
 /* ---- Opening ---- */
@@ -395,6 +487,23 @@ static const unsigned passes_of[MOE_RECORDED_KINDS] = {[MOE_RECORDED_DRAFT] = MO
                                                        [MOE_RECORDED_EXACT] = MOE_HOOK_ON_EXACT,
                                                        [MOE_RECORDED_LOSSY] = MOE_HOOK_ON_LOSSY};
 
+/* With how many experts of a pass in host memory the link takes as long for them as the host for
+ * routing its layers. */
+static double most_in_place(const moe_recorded_parts *parts)
+{
+    const moe_model_config *c = parts->runner->config;
+    uint32_t n = 0;
+    uint64_t bytes = 1;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            bytes = moe_expert_ref_bytes(&parts->map->layers[l].experts[0]);
+            n++;
+        }
+    }
+    double link_ns = 1e9 * (double)bytes / (double)parts->runner->device->link_bytes_per_s;
+    return n * ROUND_TRIP_NS / link_ns;
+}
+
 static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_error *err)
 {
     const moe_recorded_parts *parts = &passes->parts;
@@ -409,7 +518,9 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->kind = kind;
     r->number = c->n_layer + kind; /* lower numbers belong to layers */
     r->fill = fill_of(parts->speculation, kind);
-    moe_recorded_table_options options = {0};
+    r->most_in_place = most_in_place(parts);
+    r->counted_pass = UINT64_MAX - 1;
+    moe_recorded_table_options options = {.stops = kind == MOE_RECORDED_EXACT};
     if (kind == MOE_RECORDED_DRAFT) {
         options.affinity = parts->speculation->affinity;
     }

@@ -3,9 +3,14 @@
  * and replayed for every token (moe_recording_ops). There are three kinds:
  *
  *    draft    stand-ins replace experts that are not resident; the result is a draft's
- *    exact    if all picks were resident, which is known at the pass's end, its logits are those
- *             of routing by the host; otherwise they are dropped and the pass runs again
- *    lossy    likewise, after buddies have replaced missing experts */
+ *    exact    if all picks were in reach, which is known at the pass's end, its logits are those
+ *             of routing by the host; otherwise the host goes on from the first layer with one
+ *             that was not
+ *    lossy    buddies replace missing experts; if one has none, the pass runs again
+ *
+ * In reach of an exact pass are experts on the device and, where that is not slower
+ * (moe_recorded_parts.read_in_place), those in page-locked slots of the host: kernels read them
+ * over the link where they lie. */
 #ifndef MOE_RECORDED_RECORDED_PASS_H
 #define MOE_RECORDED_RECORDED_PASS_H
 
@@ -30,6 +35,8 @@ typedef struct moe_recorded_parts {
     moe_speculation *speculation; /* NULL: off */
     moe_lossy *lossy;             /* NULL: off */
     bool keeps_experts; /* else only drafts can be replayed: every expert is loaded when needed */
+    moe_switch read_in_place; /* moe_lab_options.read_in_place; OFF if experts do not come and go */
+    moe_switch host_compute;  /* OFF: the host computes no experts */
 } moe_recorded_parts;
 
 typedef struct moe_recorded_passes moe_recorded_passes;
@@ -52,8 +59,9 @@ void moe_recorded_passes_close(moe_recorded_passes **passes);
 
 /* Whether the device plays passes of the kind. NULL is allowed. */
 bool moe_recorded_passes_has(const moe_recorded_passes *passes, moe_recorded_kind kind);
-/* Counts exact and lossy passes that were replayed, and those whose result could not be used. NULL
- * is allowed. */
-void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed);
+/* Counts exact and lossy passes that were replayed whole, those whose result could not be used, and
+ * those that the host went on with. NULL is allowed. */
+void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed,
+                              uint64_t *n_resumed);
 
 #endif

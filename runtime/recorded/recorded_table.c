@@ -24,6 +24,12 @@ static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
            moe_align64((size_t)c->n_expert * max * sizeof(uint16_t));
 }
 
+/* Of x, or of norm. */
+static size_t kept_bytes(const moe_model_config *c)
+{
+    return moe_align64(c->n_embd * sizeof(float));
+}
+
 static void lay_out(moe_recorded_table *t, const moe_model_config *c,
                     const moe_recorded_table_options *o)
 {
@@ -34,7 +40,9 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
     t->results_at = c->n_layer * t->layer_bytes;
     t->results_bytes = results_words(c, t->max_buddies > 0) * sizeof(uint32_t);
-    t->substitutes_at = t->results_at + moe_align64(t->results_bytes);
+    t->stops = o->stops;
+    t->stop_at = t->results_at + moe_align64(t->results_bytes);
+    t->substitutes_at = t->stop_at + (t->stops ? moe_align64(1) + 2 * kept_bytes(c) : 0);
     t->bytes = t->substitutes_at;
     t->bytes += t->has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0;
     t->bytes += t->max_buddies > 0 ? c->n_layer * buddies_bytes(c, t->max_buddies) : 0;
@@ -80,7 +88,8 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     t->table = moe_calloc(config->n_layer, t->layer_bytes);
     t->fresh = moe_calloc(1, t->layer_bytes);
     t->results = moe_calloc(1, t->results_bytes);
-    if (t->table == NULL || t->fresh == NULL || t->results == NULL) {
+    t->reach = moe_calloc(config->n_layer, config->n_expert);
+    if (t->table == NULL || t->fresh == NULL || t->results == NULL || t->reach == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
     void *memory;
@@ -109,6 +118,7 @@ void moe_recorded_table_close(moe_recorded_table *t, moe_device *device)
     free(t->table);
     free(t->fresh);
     free(t->results);
+    free(t->reach);
     *t = (moe_recorded_table){0};
 }
 
@@ -124,54 +134,61 @@ const bool *moe_recorded_table_residents(const moe_recorded_table *t, uint32_t l
     return residents_in(t, t->table + layer * t->layer_bytes);
 }
 
-static int refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t layer,
-                         const moe_speculation *confined, moe_error *err)
+const uint8_t *moe_recorded_table_reach(const moe_recorded_table *t, uint32_t layer)
 {
-    moe_pass_buffers *b = &runner->buffers;
+    return t->reach + (size_t)layer * t->config->n_expert;
+}
+
+/* True if the layer has changed. */
+static bool refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t layer,
+                          const moe_speculation *confined, bool in_place)
+{
     uint32_t n_expert = t->config->n_expert;
     moe_expert_address *addresses = (moe_expert_address *)t->fresh;
     bool *resident = residents_in(t, t->fresh);
-    uint32_t *experts = b->positions;
-    uint32_t n = 0;
+    uint8_t *reach = t->reach + (size_t)layer * n_expert;
+    moe_expert_store_reach(runner->experts, layer, in_place, reach, addresses);
     if (confined != NULL) {
         moe_draft_residents(confined, layer, resident);
-    } else {
-        moe_expert_store_residents(runner->experts, layer, resident);
     }
     for (uint32_t e = 0; e < n_expert; e++) {
-        if (resident[e]) {
-            experts[n++] = e;
+        resident[e] = reach[e] != MOE_REACH_NONE && (confined == NULL || resident[e]);
+        if (!resident[e]) {
+            addresses[e] = (moe_expert_address){0};
         }
     }
-    moe_expert_store_peek(runner->experts, layer, experts, n, b->views);
-    memset(addresses, 0, n_expert * sizeof *addresses);
-    for (uint32_t i = 0; i < n; i++) {
-        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-            addresses[experts[i]].parts[p] = b->views[i].parts[p].data;
-        }
+    uint8_t *table = t->table + layer * t->layer_bytes;
+    if (memcmp(table, t->fresh, t->layer_bytes) == 0) {
+        return false;
     }
-    size_t at = layer * t->layer_bytes;
-    if (memcmp(t->table + at, t->fresh, t->layer_bytes) == 0) {
-        return MOE_OK;
-    }
-    memcpy(t->table + at, t->fresh, t->layer_bytes);
-    return runner->device->ops->upload(runner->device, t->memory + at, t->fresh, t->layer_bytes,
-                                       err);
+    memcpy(table, t->fresh, t->layer_bytes);
+    return true;
 }
 
 int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
-                               const moe_speculation *confined, bool may_change, moe_error *err)
+                               const moe_speculation *confined, bool may_change, bool in_place,
+                               moe_error *err)
 {
-    uint64_t version = moe_expert_store_version(runner->experts);
-    int status = MOE_OK;
-    if (t->has_version && version == t->version && !may_change) {
+    uint64_t version = moe_expert_store_settle(runner->experts);
+    size_t first = t->config->n_layer;
+    size_t end = 0;
+    if (t->has_version && version == t->version && in_place == t->was_in_place && !may_change) {
         return MOE_OK;
     }
-    for (uint32_t l = 0; l < t->config->n_layer && status == MOE_OK; l++) {
-        status = moe_layer_has_experts(t->config, l) ? refresh_layer(t, runner, l, confined, err)
-                                                     : MOE_OK;
+    for (uint32_t l = 0; l < t->config->n_layer; l++) {
+        if (moe_layer_has_experts(t->config, l) &&
+            refresh_layer(t, runner, l, confined, in_place)) {
+            first = l < first ? l : first;
+            end = l + 1;
+        }
     }
+    size_t at = first * t->layer_bytes;
+    int status = first < end
+                     ? runner->device->ops->upload(runner->device, t->memory + at, t->table + at,
+                                                   (end - first) * t->layer_bytes, err)
+                     : MOE_OK;
     t->version = version;
+    t->was_in_place = in_place;
     t->has_version = status == MOE_OK;
     return status;
 }
@@ -200,8 +217,28 @@ moe_recorded_results moe_recorded_table_results(const moe_recorded_table *t, uin
     return places(t, t->results, layer);
 }
 
-void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_resident_experts *job,
-                             moe_resident_buddies *buddies)
+static uint32_t first_with_experts(const moe_model_config *c)
+{
+    uint32_t layer = 0;
+    while (layer < c->n_layer && !moe_layer_has_experts(c, layer)) {
+        layer++;
+    }
+    return layer;
+}
+
+int moe_recorded_table_restore(const moe_recorded_table *t, moe_runner *runner, moe_error *err)
+{
+    size_t bytes = t->config->n_embd * sizeof(float);
+    moe_device *device = runner->device;
+    const uint8_t *kept = t->memory + t->stop_at + moe_align64(1);
+    int status = device->ops->copy(device, runner->buffers.x, kept, bytes, err);
+    return status != MOE_OK ? status
+                            : device->ops->copy(device, runner->buffers.norm,
+                                                kept + kept_bytes(t->config), bytes, err);
+}
+
+void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runner, uint32_t layer,
+                             moe_resident_experts *job, moe_resident_buddies *buddies)
 {
     const moe_model_config *c = t->config;
     uint8_t *table = t->memory + layer * t->layer_bytes;
@@ -214,6 +251,14 @@ void moe_recorded_table_fill(const moe_recorded_table *t, uint32_t layer, moe_re
     job->n_missing = results.missing;
     job->probs = results.probs;
     job->chosen = results.chosen;
+    if (t->stops) {
+        float *kept = (float *)(t->memory + t->stop_at + moe_align64(1));
+        job->stop = (moe_resident_stop){.stopped = (uint32_t *)(t->memory + t->stop_at),
+                                        .begins = layer == first_with_experts(c),
+                                        .inputs = {runner->buffers.x, runner->buffers.norm},
+                                        .kept = {kept, kept + kept_bytes(c) / sizeof *kept},
+                                        .n = c->n_embd};
+    }
     if (t->has_affinity) {
         job->affinity = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
     }

@@ -3,9 +3,11 @@
  *
  *    | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
  *    | picks, weights, missing picks | probabilities, edited choices (with buddies) |
+ *    | whether a layer has stopped the pass, and the x and norm that it began with  |
  *    | affinities, or buddies                                                       |
  *
- * The last line exists if stand-ins are looked up. */
+ * The third line exists for passes that the host may go on with, the last one if stand-ins are
+ * looked up. */
 #ifndef MOE_RECORDED_RECORDED_TABLE_H
 #define MOE_RECORDED_RECORDED_TABLE_H
 
@@ -20,6 +22,7 @@ typedef struct moe_recorded_table_options {
     const uint16_t *affinity;      /* [n_layer][n_expert][n_expert] or NULL */
     const moe_buddy_list *buddies; /* [n_layer] or NULL */
     uint32_t max_buddies;          /* the most buddies that one expert has */
+    bool stops;                    /* the host may go on from a layer that misses an expert */
 } moe_recorded_table_options;
 
 /* The results of a pass: places on the host, or on the device. */
@@ -36,14 +39,16 @@ typedef struct moe_recorded_table {
     uint8_t *memory; /* device */
     size_t bytes;
     size_t layer_bytes;
-    size_t results_at, results_bytes, substitutes_at;
-    bool has_affinity;
+    size_t results_at, results_bytes, stop_at, substitutes_at;
+    bool has_affinity, stops;
     uint32_t max_buddies; /* 0: none */
     uint8_t *table;       /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;       /* of one layer */
+    uint8_t *reach;       /* [n_layer][n_expert] moe_expert_reach */
     uint8_t *results;     /* of the last pass */
     uint64_t version;     /* the store's, when the table was made */
     bool has_version;
+    bool was_in_place;
 } moe_recorded_table;
 
 /* Bytes of the device's memory. Only whether affinity and buddies are NULL matters. */
@@ -55,17 +60,24 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* Brings changed layers up to date. confined: the speculation whose drafts use the table, by
- * moe_draft_residents(); else NULL. may_change: what it lets drafts use may change without the
- * store.
- */
+/* Brings changed layers up to date, in one copy. confined: the speculation whose drafts use the
+ * table, by moe_draft_residents(); else NULL. may_change: what it lets drafts use may change
+ * without the store. in_place: experts in host memory count as resident, if the device can read
+ * them there. */
 int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
-                               const moe_speculation *confined, bool may_change, moe_error *err);
+                               const moe_speculation *confined, bool may_change, bool in_place,
+                               moe_error *err);
+/* Where the device can read the layer's experts since the last refresh (moe_expert_reach); host,
+ * [n_expert]. */
+const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_t layer);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
+/* Brings x and norm back that the layer began with which stopped the pass. */
+int moe_recorded_table_restore(const moe_recorded_table *table, moe_runner *runner, moe_error *err);
 /* Writes the layer's places on the device into the job, and its buddies' into *buddies. */
-void moe_recorded_table_fill(const moe_recorded_table *table, uint32_t layer,
-                             moe_resident_experts *job, moe_resident_buddies *buddies);
+void moe_recorded_table_fill(const moe_recorded_table *table, const moe_runner *runner,
+                             uint32_t layer, moe_resident_experts *job,
+                             moe_resident_buddies *buddies);
 /* Copies the last pass's results to the host; and returns a layer's place in them. */
 int moe_recorded_table_download(moe_recorded_table *table, moe_device *device, moe_error *err);
 moe_recorded_results moe_recorded_table_results(const moe_recorded_table *table, uint32_t layer);

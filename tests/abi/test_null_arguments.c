@@ -206,6 +206,7 @@ static void values_of_enumerations(void **state)
         {0, 0, offsetof(moe_lab_options, draft_pin), "options.lab.draft_pin", "_RANDOM"},
         {0, 0, offsetof(moe_lab_options, affinity), "options.lab.affinity", "_COACT"},
         {0, 0, offsetof(moe_lab_options, foresight), "options.lab.foresight", "MOE_SWITCH_ON"},
+        {0, 0, offsetof(moe_lab_options, read_in_place), "options.lab.read_in_place", "_ON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int value = -1; value <= 99; value += 100) {

@@ -120,19 +120,45 @@ static void resident(void **state)
     assert_int_equal(launched.stats.passes_recorded, 0);
 }
 
-/* What precedes a layer's routing is a graph; the host waits once a layer, and for the logits. */
+/* What precedes a layer's routing is a graph; the host waits once a layer, and for the logits. A
+ * token that stops at a missing expert has one wait more, and all counts of one that the host
+ * routed. */
 static void offloaded(void **state)
 {
     (void)state;
     moe_engine_options options = decode_options();
     options.expert_cache_share = 0.5;
+    lab_of(&options)->read_in_place = MOE_SWITCH_OFF;
     calls played = count_calls(&options, true);
     calls launched = count_calls(&options, false);
     assert_same_counts(&played, &launched);
-    double n_missed = (double)played.stats.passes_missed;
+    double n_resumed = (double)played.stats.passes_resumed;
+    assert_true(played.stats.passes_missed == 0 && n_resumed > 0);
     assert_true(played.launches < 0.7 * launched.launches);
-    assert_true(played.waits <= played.n_layers + 1 + n_missed / N_DECODE);
+    assert_true(played.waits <= played.n_layers + 1 + n_resumed / N_DECODE);
     assert_true(launched.waits <= launched.n_layers + 1);
+}
+
+/* Experts that the host has are read there: every token is one graph, whatever is on the device.
+ * Copies are of experts that are worth one. */
+static void in_place(void **state)
+{
+    (void)state;
+    moe_engine_options options = decode_options();
+    static const double shares[] = {0.6, 0.5};
+    for (int i = 0; i < 2; i++) {
+        options.expert_cache_share = shares[i];
+        calls played = count_calls(&options, true);
+        calls launched = count_calls(&options, false);
+        assert_memory_equal(played.tokens, launched.tokens, sizeof played.tokens);
+        printf("%.0f misses, %.0f read in place, %.0f whole and %.0f resumed passes\n",
+               (double)played.stats.expert_misses, (double)played.stats.read_in_place,
+               (double)played.stats.passes_recorded, (double)played.stats.passes_resumed);
+        assert_true(played.stats.read_in_place > 0 && played.stats.bytes_in_place > 0);
+        assert_int_equal(launched.stats.read_in_place, 0);
+        assert_true(played.stats.passes_recorded > launched.stats.passes_recorded);
+        assert_true(played.launches < launched.launches && played.waits <= launched.waits);
+    }
 }
 
 /* Verification of a draft's tokens: the fronts of its layers are played, too. */
@@ -179,8 +205,9 @@ static void foretold(void **state)
 
 /* ---- The table ---- */
 
-#define N_BATCH 8
-#define N_STEPS 24
+#define N_BATCH   8
+#define N_STEPS   24
+#define N_EARLIER 4
 
 typedef enum step_kind { STEP_TOKEN, STEP_CHAIN, STEP_BATCH, STEP_KINDS } step_kind;
 
@@ -236,6 +263,13 @@ static void print_row(double share, step_kind kind)
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
+    for (uint32_t s = 0; s < N_EARLIER; s++) { /* reads all experts once */
+        moe_session *earlier = greedy_session(engine);
+        make_prompt(prompt, N_PROMPT, info.n_vocab, 100 + s);
+        feed(earlier, prompt, N_PROMPT);
+        (void)write_tokens(engine, &earlier, 1, 1);
+        moe_session_close(&earlier);
+    }
     for (uint32_t s = 0; s < n_sessions; s++) {
         make_prompt(prompt, N_PROMPT, info.n_vocab, 1 + s);
         sessions[s] = greedy_session(engine);
@@ -248,12 +282,15 @@ static void print_row(double share, step_kind kind)
     double n = write_tokens(engine, sessions, n_sessions, N_STEPS);
     fake.usage(&after);
     moe_engine_get_stats(engine, &last);
-    printf("| %s | %.0f %% | %.1f | %.2f | %.1f | %.1f | %.2f |\n", kind_names[kind], 100 * share,
-           (double)(after.n_launches - before.n_launches) / n,
+    printf("| %s | %.0f %% | %.1f | %.2f | %.1f | %.1f | %.2f | %.2f | %.0f | %.0f |\n",
+           kind_names[kind], 100 * share, (double)(after.n_launches - before.n_launches) / n,
            (double)(after.n_graphs - before.n_graphs) / n,
            (double)(after.n_copies - before.n_copies) / n,
            (double)(after.n_waits - before.n_waits) / n,
-           (double)(last.expert_misses - first.expert_misses) / n);
+           (double)(last.expert_misses - first.expert_misses) / n,
+           (double)(last.read_in_place - first.read_in_place) / n,
+           (double)(last.bytes_moved_link - first.bytes_moved_link) / n / 1024,
+           (double)(last.bytes_in_place - first.bytes_in_place) / n / 1024);
     for (uint32_t s = 0; s < n_sessions; s++) {
         moe_session_close(&sessions[s]);
     }
@@ -264,8 +301,9 @@ static void print_table(void **state)
 {
     (void)state;
     static const double shares[] = {1.0, 0.99, 0.9, 0.5};
-    printf("| step | experts on the GPU | launches | graphs | copies | waits | misses |\n");
-    printf("|---|---|---|---|---|---|---|\n");
+    printf("| step | experts on the GPU | launches | graphs | copies | waits | misses | read in "
+           "place | KiB moved | KiB in place |\n");
+    printf("|---|---|---|---|---|---|---|---|---|---|\n");
     for (int kind = 0; kind < STEP_KINDS; kind++) {
         for (int i = 0; i < 4; i++) {
             print_row(shares[i], (step_kind)kind);
@@ -285,8 +323,8 @@ int main(int argc, char **argv)
         const struct CMUnitTest alone[] = {cmocka_unit_test(print_table)};
         return cmocka_run_group_tests(alone, find_fake, NULL);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resident), cmocka_unit_test(offloaded),
-                                       cmocka_unit_test(verified), cmocka_unit_test(host_computed),
-                                       cmocka_unit_test(foretold)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resident),      cmocka_unit_test(offloaded),
+                                       cmocka_unit_test(in_place),      cmocka_unit_test(verified),
+                                       cmocka_unit_test(host_computed), cmocka_unit_test(foretold)};
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }

@@ -213,6 +213,36 @@ static void host_compute(void **state)
     }
 }
 
+/* Whole tokens that the device plays with fewer experts than there are: what the host has is read
+ * there or not, and what has not been used before is in neither memory. */
+static void whole_tokens(void **state)
+{
+    (void)state;
+    static const double shares[] = {0.99, 0.75, 0.5};
+    uint64_t n_recorded = 0, n_resumed = 0, n_in_place = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        moe_engine_options options = default_options();
+        moe_engine_stats stats;
+        options.device = "cuda";
+        options.expert_cache_share = shares[i % 3];
+        options.host_compute = i % 2 == 0 ? MOE_SWITCH_OFF : MOE_SWITCH_AUTO;
+        options.warm_start = MOE_SWITCH_OFF;
+        lab_of(&options)->read_in_place = i < 6   ? MOE_SWITCH_ON
+                                          : i < 9 ? MOE_SWITCH_OFF
+                                                  : MOE_SWITCH_AUTO;
+        check_exact(&options, &stats);
+        assert_int_equal(stats.passes_missed, 0);
+        assert_true(i < 6 || i >= 9 || stats.read_in_place == 0);
+        assert_true(stats.read_in_place <= stats.host_hits);
+        n_recorded += stats.passes_recorded;
+        n_resumed += stats.passes_resumed;
+        n_in_place += stats.read_in_place;
+    }
+    if (n_recorded + n_resumed > 0) { /* else the model's layers are not recorded */
+        assert_true(n_recorded > 0 && n_resumed > 0 && n_in_place > 0);
+    }
+}
+
 static void expect_refusal(const fake_machine *machine, const char *device, const char *words)
 {
     moe_engine_options options = default_options();
@@ -580,12 +610,19 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residency),         cmocka_unit_test(modes),
-        cmocka_unit_test(planned_memory),    cmocka_unit_test(host_compute),
-        cmocka_unit_test(refusals),          cmocka_unit_test(model_that_needs_more),
-        cmocka_unit_test(falls_back),        cmocka_unit_test(faults),
-        cmocka_unit_test(other_host_memory), cmocka_unit_test(no_kernel_runs),
-        cmocka_unit_test(float_products),    cmocka_unit_test(falls_back_late),
+        cmocka_unit_test(residency),
+        cmocka_unit_test(whole_tokens),
+        cmocka_unit_test(modes),
+        cmocka_unit_test(planned_memory),
+        cmocka_unit_test(host_compute),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(model_that_needs_more),
+        cmocka_unit_test(falls_back),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(other_host_memory),
+        cmocka_unit_test(no_kernel_runs),
+        cmocka_unit_test(float_products),
+        cmocka_unit_test(falls_back_late),
         cmocka_unit_test(takes_the_next),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);

@@ -122,7 +122,11 @@ typedef struct moe_lab_options {
      * off with cost_by_bytes or trace_path, since a draft that overlaps makes cache hits depend on
      * when reads arrive; and off on a device with a link or a queue, which cannot do it. */
     moe_switch lookahead_overlap;
-    uint32_t reserved; /* must be 0 */
+    /* Whether a GPU that plays whole tokens reads experts in host memory over the link, in place
+     * of a layer by layer pass that moves them or computes them on the host. Auto: with
+     * options.host_compute off, always; with on, never; with auto, while a token's bytes so read
+     * take less time than the round trips of its layers. The text does not change. */
+    moe_switch read_in_place;
 } moe_lab_options;
 
 MOE_API void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size);

@@ -215,7 +215,11 @@ typedef struct moe_engine_options {
     moe_switch warm_start;
     moe_switch prefetch; /* prefetch the next layer's experts; auto: if some experts miss */
     /* Computes a missing expert in host memory in place of moving it to the device. Auto: as many
-     * of a layer's as is faster; on: all of them. For a device with its own memory. */
+     * of a layer's as is faster; on: all of them. For a device with its own memory.
+     *
+     * A GPU that plays whole tokens alone reads a missing expert where it lies in host memory
+     * instead: with off, whenever it is there; with auto, while a token needs so few that the link
+     * takes less time for them than the host for routing layer by layer; with on, never. */
     moe_switch host_compute;
 
     /* Speculation: several tokens are drafted, then verified in one pass, which moves each missing

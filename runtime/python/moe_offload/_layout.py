@@ -218,6 +218,9 @@ class moe_engine_stats(Structure):
         ("demotions_lost", c_uint64),
         ("demoted_hits", c_uint64),
         ("bytes_demoted", c_uint64),
+        ("passes_resumed", c_uint64),
+        ("read_in_place", c_uint64),
+        ("bytes_in_place", c_uint64),
     ]
 
 

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* Experts that a device reads where they lie in host memory, over its link, in a pass that it
+ * carries out alone: no host slot changes while such a pass runs, because this thread requests all
+ * moves and waits for the pass.
+ *
+ * Reading in place takes as many bytes over the link as a move, and leaves no copy behind. What is
+ * read again soon is therefore moved, beside the passes that follow: the second reading within a
+ * few passes decides, counted and not timed, so that runs repeat themselves. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "offload/expert_store_state.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+
+/* An expert is moved when it was read in place before within so many passes. */
+#define PROMOTED_WITHIN 32u
+
+enum { READABLE = 1, NOT_READABLE = 2 };
+
+int moe_store_init_place(moe_expert_store *store, moe_error *err)
+{
+    if (store->host == NULL) {
+        return MOE_OK;
+    }
+    size_t n_keys = (size_t)store->options.map->n_layer * store->options.map->n_expert;
+    store->place_pass = moe_calloc(n_keys, sizeof *store->place_pass);
+    store->promoted = moe_calloc(MOE_MOST_PROMOTED, sizeof *store->promoted);
+    store->host_readable =
+        moe_calloc(moe_host_tier_arena(store->host)->n_slots, sizeof *store->host_readable);
+    if (store->place_pass == NULL || store->promoted == NULL || store->host_readable == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    return MOE_OK;
+}
+
+void moe_store_free_place(moe_expert_store *store)
+{
+    free(store->place_pass);
+    free(store->promoted);
+    free(store->host_readable);
+}
+
+uint64_t moe_expert_store_settle(moe_expert_store *store)
+{
+    moe_store_settle_prefetches(store);
+    uint64_t host =
+        store->host != NULL ? moe_expert_cache_n_changes(moe_host_tier_cache(store->host)) : 0;
+    return moe_expert_store_version(store) + host + store->n_settled;
+}
+
+/* Where an expert lies in host memory that the device can read; NULL: nowhere. */
+static const uint8_t *const *find_in_host(moe_expert_store *store, uint32_t key)
+{
+    if (store->host == NULL || !moe_host_tier_has(store->host, key)) {
+        return NULL;
+    }
+    moe_device *device = store->options.device;
+    uint32_t slot = moe_expert_cache_find(moe_host_tier_cache(store->host), key);
+    uint8_t *readable = &store->host_readable[slot];
+    if (*readable == 0) {
+        const moe_slot_arena *arena = moe_host_tier_arena(store->host);
+        bool is = device->link->reads_host != NULL &&
+                  device->link->reads_host(device, moe_slot_arena_buffer(arena, slot, 0),
+                                           moe_slot_arena_slot_bytes(arena, slot));
+        *readable = is ? READABLE : NOT_READABLE;
+    }
+    return *readable == READABLE ? moe_host_tier_data(store->host, key) : NULL;
+}
+
+void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
+                            moe_expert_address *addresses)
+{
+    const moe_tensor_map *map = store->options.map;
+    memset(reach, MOE_REACH_NONE, map->n_expert);
+    memset(addresses, 0, map->n_expert * sizeof *addresses);
+    for (uint32_t e = 0; e < map->n_expert; e++) {
+        uint32_t key = moe_store_key(store, layer, e);
+        const uint8_t *on_device[MOE_EXPERT_PARTS];
+        const uint8_t *const *data = NULL;
+        uint32_t slot;
+        if (moe_store_is_ready(store, key, &slot)) {
+            for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+                on_device[p] = moe_mover_data(store->mover, slot, p);
+            }
+            data = on_device;
+            reach[e] = MOE_REACH_DEVICE;
+        } else if (in_place && (data = find_in_host(store, key)) != NULL) {
+            reach[e] = MOE_REACH_HOST;
+        }
+        bool no_gate = map->layers[layer].experts[e].parts[MOE_EXPERT_GATE].size == 0;
+        for (int p = 0; p < MOE_EXPERT_PARTS && data != NULL; p++) {
+            addresses[e].parts[p] = data[no_gate && p == MOE_EXPERT_GATE ? MOE_EXPERT_UP : p];
+        }
+    }
+}
+
+/* Whether to move a key to the device, beside the passes that follow. */
+static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass)
+{
+    uint64_t last = store->place_pass[key];
+    store->place_pass[key] = pass + 1;
+    if (store->options.keep_nothing || moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
+        return false;
+    }
+    return moe_expert_cache_has_room(store->cache, key) ||
+           (last > 0 && pass + 1 - last <= PROMOTED_WITHIN);
+}
+
+void moe_store_note_in_place(moe_expert_store *store)
+{
+    const moe_layer_request *request = &store->request;
+    const moe_tensor_map *map = store->options.map;
+    for (uint32_t i = 0; i < request->n; i++) {
+        uint32_t key = store->keys[i];
+        if (request->reach[request->experts[i]] != MOE_REACH_HOST) {
+            continue;
+        }
+        moe_host_tier_hold(store->host, key, &store->accesses[i]);
+        moe_host_tier_release(store->host, key);
+        store->handled[i] = true;
+        store->n_in_place++;
+        store->bytes_in_place +=
+            moe_expert_ref_bytes(&map->layers[request->layer].experts[request->experts[i]]);
+        if (is_worth_moving(store, key, request->pass) && store->n_promoted < MOE_MOST_PROMOTED) {
+            store->promoted[store->n_promoted++] = key;
+        }
+    }
+}
+
+void moe_expert_store_promote(moe_expert_store *store, uint64_t pass)
+{
+    moe_policy_access access = {.pass = pass};
+    MOE_ASSERT(store->n_wave == 0);
+    for (uint32_t i = 0; i < store->n_promoted; i++) {
+        uint32_t key = store->promoted[i];
+        access.layer = key / store->options.map->n_expert;
+        if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE) {
+            (void)moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH);
+        }
+    }
+    store->n_promoted = 0;
+}
+
+uint64_t moe_expert_store_host_hits(const moe_expert_store *store)
+{
+    moe_host_tier_stats host = {0};
+    if (store->host != NULL) {
+        moe_host_tier_get_stats(store->host, &host);
+    }
+    return host.hits;
+}
