@@ -15,6 +15,9 @@ static const struct {
     {MOE_CPU_AVX512_VNNI, "AVX-512-VNNI"},
     {MOE_CPU_AVX512_VBMI, "AVX-512-VBMI"},
     {MOE_CPU_AMX_INT8, "AMX-INT8"},
+    {MOE_CPU_NEON, "NEON"},
+    {MOE_CPU_NEON_DOTPROD, "DOTPROD"},
+    {MOE_CPU_NEON_I8MM, "I8MM"},
 };
 
 unsigned moe_cpu_features(void)
@@ -40,7 +43,7 @@ void moe_cpu_features_describe(unsigned mask, char *out, size_t size)
     if (size == 0) {
         return;
     }
-    snprintf(out, size, "%s", (mask & MOE_CPU_AVX2) != 0 ? "" : "reference C");
+    snprintf(out, size, "%s", mask != 0 ? "" : "reference C");
     for (size_t i = 0; i < sizeof feature_names / sizeof feature_names[0]; i++) {
         if ((mask & feature_names[i].bit) != 0 && used < size) {
             used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? " " : "",

@@ -14,7 +14,10 @@ enum {
     MOE_CPU_AVX512 = 4,   /* F + BW + DQ + VL */
     MOE_CPU_AVX512_VNNI = 8,
     MOE_CPU_AVX512_VBMI = 16,
-    MOE_CPU_AMX_INT8 = 32 /* the matrix unit, granted to the process by the operating system */
+    MOE_CPU_AMX_INT8 = 32, /* the matrix unit, granted to the process by the operating system */
+    MOE_CPU_NEON = 64,     /* 64-bit ARM */
+    MOE_CPU_NEON_DOTPROD = 128,
+    MOE_CPU_NEON_I8MM = 256
 };
 
 /* The features of this processor that the operating system enables. */

@@ -150,7 +150,7 @@ void random_rows(moe_dtype type, void *out, size_t n_rows, size_t n_in, uint64_t
 
 size_t isa_levels(isa_level levels[MAX_ISA_LEVELS])
 {
-    static const isa_level all[MAX_ISA_LEVELS] = {
+    static const isa_level all[] = {
         {"reference", 0},
         {"avx2", MOE_CPU_AVX2},
         {"avx-vnni", MOE_CPU_AVX2 | MOE_CPU_AVX_VNNI},
@@ -158,10 +158,13 @@ size_t isa_levels(isa_level levels[MAX_ISA_LEVELS])
         {"avx512-vnni", MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI},
         {"amx", MOE_CPU_AVX2 | MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI |
                     MOE_CPU_AMX_INT8},
+        {"neon", MOE_CPU_NEON},
+        {"dotprod", MOE_CPU_NEON | MOE_CPU_NEON_DOTPROD},
+        {"i8mm", MOE_CPU_NEON | MOE_CPU_NEON_DOTPROD | MOE_CPU_NEON_I8MM},
     };
     const unsigned have = moe_cpu_features();
     size_t n = 0;
-    for (size_t i = 0; i < MAX_ISA_LEVELS; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if ((all[i].features & have) == all[i].features) {
             levels[n++] = all[i];
         }

@@ -35,6 +35,8 @@ static inline uint32_t test_levels(test_level levels[3])
         levels[n++] = (test_level){"avx2", MOE_CPU_AVX2};
     if (have & MOE_CPU_AVX512)
         levels[n++] = (test_level){"avx512", MOE_CPU_AVX2 | MOE_CPU_AVX512};
+    if (have & MOE_CPU_NEON)
+        levels[n++] = (test_level){"neon", MOE_CPU_NEON};
     return n;
 }
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* What arch_arm.c puts into the tables, by instruction set. */
+#ifndef MOE_ARM_MATMUL_ARM_H
+#define MOE_ARM_MATMUL_ARM_H
+
+#include "cpu/kernels/matmul.h"
+#include "cpu/kernels/vector_ops.h"
+
+/* NEON, which every 64-bit ARM processor has. */
+void moe_matmul_init_neon(moe_matmul_kernels *kernels);
+void moe_vector_init_neon(moe_vector_kernels *kernels);
+/* Products of four bytes (FEAT_DotProd), and of matrices of 2 x 8 bytes (FEAT_I8MM). */
+void moe_matmul_init_dotprod(moe_matmul_kernels *kernels);
+void moe_matmul_init_i8mm(moe_matmul_kernels *kernels);
+
+#endif
