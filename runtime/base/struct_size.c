@@ -54,7 +54,7 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, bytes_in_place);
+WHOLE(engine_stats, passes, open_weights_bytes);
 WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, attention_window);
 WITH_RESERVED(file_tensor, name);

@@ -158,6 +158,10 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_text(object, "reasoning", answer->reasoning.size > 0 ? answer->reasoning.data : "");
     cli_json_u64(object, "seed", seed);
     cli_json_real(object, "load_seconds", cli_seconds(load_ns));
+    cli_json_real(object, "open_plan_seconds", cli_seconds(stats->open_plan_ns));
+    cli_json_real(object, "open_memory_seconds", cli_seconds(stats->open_memory_ns));
+    cli_json_real(object, "open_weights_seconds", cli_seconds(stats->open_weights_ns));
+    cli_json_u64(object, "open_weights_bytes", stats->open_weights_bytes);
     cli_json_u64(object, "passes", stats->passes);
     cli_json_u64(object, "passes_recorded", stats->passes_recorded);
     cli_json_u64(object, "passes_missed", stats->passes_missed);
@@ -337,8 +341,10 @@ int cli_print_statistics(const moe_engine *engine, const cli_options *options,
     }
     cli_print_lossy(&stats.lossy); /* a reader of the text must know, even with --quiet */
     if (!options->quiet) {
-        fprintf(stderr, "loaded in %.2f s; %u threads; %s; seed %" PRIu64 "\n",
-                cli_seconds(load_ns), info.n_threads, info.kernels, seed);
+        char opening[4 * CLI_FORMAT_SIZE];
+        fprintf(stderr, "loaded in %.2f s %s; %u threads; %s; seed %" PRIu64 "\n",
+                cli_seconds(load_ns), cli_format_opening(opening, &stats), info.n_threads,
+                info.kernels, seed);
     }
     return CLI_EXIT_OK;
 }

@@ -33,6 +33,17 @@ const char *cli_format_bytes(char out[CLI_FORMAT_SIZE], uint64_t bytes)
     return format_scaled(out, bytes, 1024, units, sizeof units / sizeof units[0]);
 }
 
+const char *cli_format_opening(char out[4 * CLI_FORMAT_SIZE], const moe_engine_stats *stats)
+{
+    char bytes[CLI_FORMAT_SIZE];
+    snprintf(out, 4 * CLI_FORMAT_SIZE,
+             "(%.2f s until the plan, %.2f s for memory, %.2f s for %s of resident weights)",
+             cli_seconds(stats->open_plan_ns), cli_seconds(stats->open_memory_ns),
+             cli_seconds(stats->open_weights_ns),
+             cli_format_bytes(bytes, stats->open_weights_bytes));
+    return out;
+}
+
 const char *cli_format_count(char out[CLI_FORMAT_SIZE], uint64_t count)
 {
     static const char *const units[] = {"", " K", " M", " B", " T"};

@@ -6,6 +6,7 @@
 #include <moe/calibrate.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
@@ -98,6 +99,7 @@ static const moe_engine_calls engine_calls = {.options_init = moe_engine_options
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     unsigned cpu_features;
+    const uint64_t began = moe_now_ns();
     int status = moe_engine_check_options(options, &cpu_features, err);
     if (status != MOE_OK) {
         return status;
@@ -131,7 +133,9 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     if (status == MOE_OK) {
         status = moe_engine_open_device(engine, options, cpu_features, err);
     }
-    return status != MOE_OK ? status : moe_engine_plan(engine, options, err);
+    status = status == MOE_OK ? moe_engine_plan(engine, options, err) : status;
+    engine->open_plan_ns = moe_now_ns() - began;
+    return status;
 }
 
 /* True for a GPU that the engine chose by itself and that turned out to be too small or not to
@@ -350,6 +354,10 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
         .bytes_demoted = experts.bytes_demoted,
         .read_in_place = experts.read_in_place,
         .bytes_in_place = experts.bytes_in_place,
+        .open_plan_ns = engine->open_plan_ns,
+        .open_memory_ns = engine->open_memory_ns,
+        .open_weights_ns = engine->open_weights_ns,
+        .open_weights_bytes = engine->weights.arena_bytes,
         .host_slots = experts.n_host_slots - experts.n_host_closed,
         .bytes_disk_demand = experts.bytes_disk_demand,
         .bytes_disk_prefetch = experts.bytes_disk_prefetch,

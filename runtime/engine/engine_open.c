@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
 #include "cache/expert_cache.h"
@@ -492,6 +493,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
                                                   ? engine->sidecar.calibration->tensor_checksums
                                                   : NULL,
                                  .reader = engine->reading,
+                                 .n_threads = moe_team_size(engine->team),
                                  .progress = o->progress,
                                  .user = o->user};
     moe_device_limits limits;
@@ -500,6 +502,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         moe_draft_head_limits(engine->draft_head, &limits);
     }
     engine->runner.device = engine->device;
+    const uint64_t began = moe_now_ns();
     int status = engine->device->ops->reserve(engine->device, &limits, err);
     if (status == MOE_OK) {
         status = moe_pass_buffers_init(&engine->runner.buffers, engine->device, c,
@@ -511,8 +514,11 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (status == MOE_OK) {
         status = open_experts(engine, o, err);
     }
+    const uint64_t have_memory = moe_now_ns();
+    engine->open_memory_ns = have_memory - began;
     if (status == MOE_OK) {
         status = moe_weights_load(&engine->weights, engine->device, &source, err);
+        engine->open_weights_ns = moe_now_ns() - have_memory;
     }
     if (status != MOE_OK) {
         return status;

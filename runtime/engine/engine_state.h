@@ -42,6 +42,7 @@ struct moe_engine {
     void (*destroy)(moe_engine *engine); /* called when the last user lets go */
     /* Set at open, never changed. */
     char *model_path;
+    uint64_t open_plan_ns, open_memory_ns, open_weights_ns; /* as in moe_engine_stats */
     char *model_name;
     char kernels[128];
     moe_gguf *gguf;

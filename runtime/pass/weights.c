@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/finite_blocks.h"
 #include "offload/model_tensors.h"
+#include "runtime/host/pages_ahead.h"
 
 #define UPLOAD_BYTES (1u << 20)
 
@@ -29,8 +30,9 @@ typedef struct loader {
     size_t n_ranges, capacity;
     size_t at; /* the current range */
     moe_model_reader *reader;
-    XXH3_state_t *hash;   /* of the current range's bytes so far; NULL: there are no checksums */
-    moe_finite_scan scan; /* of the same bytes, if there are no checksums */
+    moe_pages_ahead *ahead; /* of the arena; NULL: none */
+    XXH3_state_t *hash;     /* of the current range's bytes so far; NULL: there are no checksums */
+    moe_finite_scan scan;   /* of the same bytes, if there are no checksums */
     uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
@@ -128,6 +130,7 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
         if (status == MOE_OK) {
             status = load->device->ops->upload(load->device, to, bytes, n, load->err);
             to += n;
+            moe_pages_ahead_filled(load->ahead, (size_t)(to - load->weights->arena));
             size -= n;
         }
     }
@@ -410,6 +413,9 @@ static int measure_and_load(loader *load)
         return status;
     }
     w->arena = arena;
+    if ((load->device->features & MOE_DEVICE_READABLE) != 0) {
+        load->ahead = moe_pages_ahead_start(arena, w->arena_bytes, load->source->n_threads);
+    }
     status = walk_all(load, map, WALK_LIST);
     status = status == MOE_OK ? open_reader(load) : status;
     return status == MOE_OK ? walk_all(load, map, WALK_LOAD) : status;
@@ -425,6 +431,7 @@ int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights
                    .config = source->config,
                    .err = err};
     int status = measure_and_load(&load);
+    moe_pages_ahead_stop(&load.ahead);
     moe_model_reader_close(&load.reader);
     XXH3_freeState(load.hash);
     free(load.ranges);

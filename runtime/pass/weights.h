@@ -36,6 +36,7 @@ typedef struct moe_weights_source {
     const moe_tensor_map *map;
     const uint64_t *checksums; /* XXH3 of every tensor of the gguf, in its order; NULL: none */
     moe_model_reader_options reader; /* except gguf, is_cancelled and cancel_user */
+    uint32_t n_threads;              /* that bring the arena's pages in ahead of the bytes */
     moe_progress_fn progress;        /* false cancels; may be NULL */
     void *user;                      /* progress's */
 } moe_weights_source;

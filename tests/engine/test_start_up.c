@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "engine_fixture.h"
+#include "runtime/base/clock.h"
 
 /* Read beside the model: the machine's description under /proc and /sys, and the sample of the
  * weights that the fingerprint takes. */
@@ -82,7 +83,9 @@ static void no_expert_is_read(void **state)
     progress p = {.cancel_at = -1};
     moe_engine_options options = make_options(&p);
     uint64_t before = bytes_read_so_far();
+    const uint64_t began = moe_now_ns();
     moe_engine *engine = open_engine(&options);
+    const uint64_t opened = moe_now_ns() - began;
     uint64_t after = bytes_read_so_far();
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
@@ -90,6 +93,10 @@ static void no_expert_is_read(void **state)
     moe_engine_get_stats(engine, &stats);
     assert_int_equal(stats.bytes_demand + stats.bytes_prefetch + stats.bytes_read_disk, 0);
     assert_int_equal(stats.expert_hits + stats.expert_misses + stats.passes, 0);
+    /* Where the time of opening went. */
+    assert_true(stats.open_plan_ns > 0 && stats.open_memory_ns > 0 && stats.open_weights_ns > 0);
+    assert_true(stats.open_plan_ns + stats.open_memory_ns + stats.open_weights_ns <= opened);
+    assert_int_equal(stats.open_weights_bytes, info.resident_bytes);
     struct stat file;
     assert_int_equal(stat(model_path, &file), 0);
     print_message("file %lld, experts %llu, read %llu bytes\n", (long long)file.st_size,

@@ -389,7 +389,11 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
            b->info.kernels, b->n_sequences, b->options->bench_repeat);
     cli_bench_tokens_describe(&b->tokens, tokens, sizeof tokens);
     printf("tokens:  %s\n", tokens);
-    printf("open:    %.2f s, first token %.3f s later\n\n", b->open_s, b->first_token_s);
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    char opening[4 * CLI_FORMAT_SIZE];
+    moe_engine_get_stats(b->engine, &stats);
+    printf("open:    %.2f s %s, first token %.3f s later\n\n", b->open_s,
+           cli_format_opening(opening, &stats), b->first_token_s);
     printf("%-10s%8s%12s%12s%12s\n", "test", "tokens", "median t/s", "min", "max");
     printf("%-10s%8zu%12.2f%12.2f%12.2f\n", "prompt", b->n_prompt, prompt->median, prompt->smallest,
            prompt->largest);

@@ -146,6 +146,13 @@ typedef struct moe_engine_stats {
     uint64_t passes_resumed;
     uint64_t read_in_place;  /* of host_hits: read by the GPU over the link, and not moved */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */
+    /* How long opening took until the plan was made (header, vocabulary, sidecar, device), then
+     * until memory was there, then until the resident weights were read and checked; and their
+     * bytes. */
+    uint64_t open_plan_ns;
+    uint64_t open_memory_ns;
+    uint64_t open_weights_ns;
+    uint64_t open_weights_bytes;
 } moe_engine_stats;
 
 #endif

@@ -221,6 +221,10 @@ class moe_engine_stats(Structure):
         ("passes_resumed", c_uint64),
         ("read_in_place", c_uint64),
         ("bytes_in_place", c_uint64),
+        ("open_plan_ns", c_uint64),
+        ("open_memory_ns", c_uint64),
+        ("open_weights_ns", c_uint64),
+        ("open_weights_bytes", c_uint64),
     ]
 
 
