@@ -46,3 +46,31 @@ int moe_cuda_op_short_conv(moe_device *device, const moe_short_conv *conv, moe_e
     moe_cuda_short_conv(cuda->stream, &staged, n_tokens);
     return moe_cuda_launched(cuda, "a short convolution", err);
 }
+
+int moe_cuda_op_state_space(moe_device *device, const moe_state_space *space, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_state_space staged = *space;
+    uint32_t n_tokens;
+    int status = stage_sequences(cuda, space->sequences, space->n_sequences, &staged.sequences,
+                                 &n_tokens, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_state_space(cuda->stream, &staged, n_tokens);
+    return moe_cuda_launched(cuda, "a state space", err);
+}
+
+int moe_cuda_op_channel_rule(moe_device *device, const moe_channel_rule *rule, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_channel_rule staged = *rule;
+    uint32_t n_tokens;
+    int status = stage_sequences(cuda, rule->sequences, rule->n_sequences, &staged.sequences,
+                                 &n_tokens, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_channel_rule(cuda->stream, &staged, n_tokens);
+    return moe_cuda_launched(cuda, "a recurrent layer", err);
+}

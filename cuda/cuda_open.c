@@ -169,6 +169,8 @@ static const moe_device_ops cuda_ops = {
     .gate = moe_cuda_op_gate,
     .delta_rule = moe_cuda_op_delta_rule,
     .short_conv = moe_cuda_op_short_conv,
+    .state_space = moe_cuda_op_state_space,
+    .channel_rule = moe_cuda_op_channel_rule,
     .greatest = moe_cuda_op_greatest,
 };
 
@@ -386,7 +388,8 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .recording = &moe_cuda_recording_ops,
                               .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
                                           MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
-                                          MOE_DEVICE_SHORT_CONV,
+                                          MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |
+                                          MOE_DEVICE_CHANNEL_RULE,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->pin_lock, NULL);
