@@ -221,8 +221,9 @@ uint64_t moe_expert_store_settle(moe_expert_store *store);
  * what is under way goes to slots of experts that are not reached. in_place: also in host slots. */
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
                             moe_expert_address *addresses);
-/* Begins to move experts that were read in place, for later passes: those that were so twice in a
- * few passes, and those that find an empty slot. Call between two layers. */
+/* Begins to move experts that were read in place, for later passes: those that find an empty slot,
+ * and of those that were so read twice in a few passes one for four readings. Call between two
+ * layers. */
 void moe_expert_store_promote(moe_expert_store *store, uint64_t pass);
 /* The statistics' host_hits. */
 uint64_t moe_expert_store_host_hits(const moe_expert_store *store);

@@ -4,8 +4,8 @@
  * moves and waits for the pass.
  *
  * Reading in place takes as many bytes over the link as a move, and leaves no copy behind. What is
- * read again soon is therefore moved, beside the passes that follow: the second reading within a
- * few passes decides, counted and not timed, so that runs repeat themselves. */
+ * read again soon is therefore moved, beside the passes that follow, as far as that adds little to
+ * the link's bytes: counted and not timed, so that runs repeat themselves. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +13,11 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* An expert is moved when it was read in place before within so many passes. */
+/* An expert is moved when it was read in place before within so many passes, */
 #define PROMOTED_WITHIN 32u
+/* but at most one for so many that are read in place: a move takes as many bytes over the link as a
+ * reading. */
+#define READS_A_MOVE 4u
 
 enum { READABLE = 1, NOT_READABLE = 2 };
 
@@ -103,8 +106,15 @@ static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass
     if (store->options.keep_nothing || moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
         return false;
     }
-    return moe_expert_cache_has_room(store->cache, key) ||
-           (last > 0 && pass + 1 - last <= PROMOTED_WITHIN);
+    if (moe_expert_cache_has_room(store->cache, key)) {
+        return true;
+    }
+    bool again = last > 0 && pass + 1 - last <= PROMOTED_WITHIN;
+    if (!again || store->n_unmoved < READS_A_MOVE) {
+        return false;
+    }
+    store->n_unmoved -= READS_A_MOVE;
+    return true;
 }
 
 void moe_store_note_in_place(moe_expert_store *store)
@@ -122,7 +132,8 @@ void moe_store_note_in_place(moe_expert_store *store)
         store->n_in_place++;
         store->bytes_in_place +=
             moe_expert_ref_bytes(&map->layers[request->layer].experts[request->experts[i]]);
-        if (is_worth_moving(store, key, request->pass) && store->n_promoted < MOE_MOST_PROMOTED) {
+        store->n_unmoved += store->n_unmoved < READS_A_MOVE * MOE_MOST_PROMOTED;
+        if (store->n_promoted < MOE_MOST_PROMOTED && is_worth_moving(store, key, request->pass)) {
             store->promoted[store->n_promoted++] = key;
         }
     }

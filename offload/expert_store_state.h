@@ -85,6 +85,7 @@ struct moe_expert_store {
     uint64_t *place_pass; /* [n_layer * n_expert] 1 + the last pass that did so; 0: none */
     uint32_t *promoted;   /* [MOE_MOST_PROMOTED] keys to move to the device when the pass ends */
     uint32_t n_promoted;
+    uint32_t n_unmoved;     /* readings in place that no move has been set against */
     uint8_t *host_readable; /* [host slots] 1: the device can read the slot; 2: it cannot; 0: nobody
                              * has asked */
     uint64_t n_settled;     /* requests whose host slots were released */

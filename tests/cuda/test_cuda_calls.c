@@ -297,6 +297,8 @@ static void print_row(double share, step_kind kind)
     moe_engine_close(&engine);
 }
 
+static uint32_t n_kinds = STEP_KINDS; /* the first so many */
+
 static void print_table(void **state)
 {
     (void)state;
@@ -304,18 +306,21 @@ static void print_table(void **state)
     printf("| step | experts on the GPU | launches | graphs | copies | waits | misses | read in "
            "place | KiB moved | KiB in place |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|\n");
-    for (int kind = 0; kind < STEP_KINDS; kind++) {
+    for (uint32_t kind = 0; kind < n_kinds; kind++) {
         for (int i = 0; i < 4; i++) {
             print_row(shares[i], (step_kind)kind);
+            fflush(stdout);
         }
     }
 }
 
 int main(int argc, char **argv)
 {
-    bool table = argc == 3 && strcmp(argv[2], "table") == 0;
+    bool decoding = argc == 3 && strcmp(argv[2], "decode-table") == 0;
+    bool table = decoding || (argc == 3 && strcmp(argv[2], "table") == 0);
+    n_kinds = decoding ? 1 : n_kinds;
     if (argc != 2 && !table) {
-        fprintf(stderr, "usage: %s MODEL [table]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL [table|decode-table]\n", argv[0]);
         return 2;
     }
     model_path = argv[1];
