@@ -5,9 +5,10 @@
     python3 beside_llama.py COMMAND MODEL IDS[,IDS...] [--limits none,60,40,25,15] [--pairs 3]
                             [-p 64] [-n 128] [--repeat 2] [--throttle 1000] [--read-ahead 128]
                             [--out runs.jsonl]
+                            [--llama-bench FILE [--llama-options="--repack 0"]]
 
 Needs root, control groups of version 1 or 2 with memory (and, for --throttle, block I/O), and the
-Python package llama-cpp-python installed for the Python that runs this. IDS is a file that
+Python package llama-cpp-python installed for the Python that runs this, or llama-bench. IDS is a file that
 `moe-offload tokenize` wrote; of several each pair takes the next. Nothing here
 is needed to build or test moe-offload.
 
@@ -24,6 +25,9 @@ is needed to build or test moe-offload.
 - What else ran beside a run is told in cores; a pair with more than --others is done again, at most
   twice, and then left out of the table.
 - Times of llama.cpp are taken around llama_decode() alone; what passes between two calls is told.
+- With --llama-bench FILE that program runs in place of the package. It draws ids of its own, writes from an empty
+  context, and warms up first without telling how long that or opening took: its runs are all warm, also the one in the
+  rows called cold. It serves for models with random weights, whose tokens are all alike.
 """
 
 from __future__ import annotations
@@ -247,7 +251,19 @@ def run_ours(given, limit, ids) -> dict:
     return row
 
 
+def run_llama_bench(given, limit) -> dict:
+    command = [given.llama_bench, "-m", given.model, "-p", str(given.p), "-n", str(given.n),
+               "-t", str(given.threads), "-b", str(given.batch), "-ub", str(given.batch),
+               "-r", str(given.repeat), "-o", "json", *given.llama_options.split()]
+    row, text = run_in(Group(limit, given.throttle_bytes, given.device), command, given)
+    for found in json.loads(text) if text else []:
+        row["decode" if found["n_gen"] > 0 else "prompt"] = found["samples_ts"]
+    return row
+
+
 def run_theirs(given, limit, ids, allowance) -> dict:
+    if given.llama_bench:
+        return run_llama_bench(given, limit)
     command = [sys.executable, __file__, given.command, given.model, ids, "--alone", "-p",
                str(given.p), "-n", str(given.n), "-t", str(given.threads), "-b", str(given.batch),
                "--repeat", str(given.repeat)]
@@ -313,6 +329,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--others", type=float, default=0.15,
                         help="cores that may be busy with something else")
     parser.add_argument("--out", help="every run is appended here, a JSON object a line")
+    parser.add_argument("--llama-bench", help="this program in place of the package")
+    parser.add_argument("--llama-options", default="", help="more for it, between blanks")
     parser.add_argument("--alone", action="store_true", help="llama.cpp in this process, as JSON")
     given = parser.parse_args()
     number = os.stat(given.model).st_dev
@@ -336,7 +354,8 @@ def main() -> None:
         probe = [sys.executable, "-c", "import sys, llama_cpp; sys.path.insert(0, sys.argv[1]); "
                  "import beside_llama; print(beside_llama.own_bytes())",
                  str(Path(__file__).resolve().parent)]
-        allowance = int(subprocess.run(probe, check=True, stdout=subprocess.PIPE).stdout)
+        allowance = 0 if given.llama_bench else int(
+            subprocess.run(probe, check=True, stdout=subprocess.PIPE).stdout)
         for limit in given.limits.split(","):
             n_bytes = None if limit == "none" else int(size * float(limit) / 100)
             for pair in range(given.pairs):

@@ -14,7 +14,9 @@ difference of two runs, by the tokens between them. Decoding is measured behind 
     recurrent   3 layers of the gated delta rule, none that sees everything
     qwen3.5     these 3, and 1 that does
 
-The memory told is that of a session with such a context, as the plan has it.
+Ratios are to the first depth. Where layers see everything, what decoding costs more than there is theirs:
+it is told for one of them and 1,000 positions. `planned` is what `plan` says that the process takes with
+such a context, `peak` what it took; the rest of the plan is the same at every depth.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ MODELS = {
     "recurrent": SMALL_QWEN | dict(layers=3),
     "qwen3.5": SMALL_QWEN | dict(layers=4),
 }
+FULL_LAYERS = {"windows": 0, "gpt-oss": 2, "recurrent": 0, "qwen3.5": 1}
+MIB = 1 << 20
 
 
 def write_model(name: str, folder: Path) -> Path:
@@ -55,26 +59,36 @@ def write_model(name: str, folder: Path) -> Path:
 
 
 def run(command: str, path: Path, depth: int, options: argparse.Namespace) -> dict:
+    """The budget is what the plan says, and 1 MiB: `bench` then does not measure the memory's bandwidth, for
+    which it would take 512 MiB."""
+    plan = json.loads(subprocess.run(
+        [command, "plan", "-m", str(path), "-c", str(depth + 129), "-t", str(options.threads),
+         "--speculate", "off", "--json"], check=True, capture_output=True).stdout)
     args = [command, "bench", "decode", "-m", path, "-p", depth, "-n", 128, "-t", options.threads,
-            "--tokens-from", "random", "--repeat", options.repeat, "--json"]
+            "--tokens-from", "random", "--repeat", options.repeat, "--host-memory",
+            plan["total_bytes"] + MIB, "--json"]
     found = json.loads(subprocess.run([str(a) for a in args], check=True, capture_output=True).stdout)
     speeds = {r["test"]: r["tokens_per_s_max"] for r in found["results"]}
-    plan = subprocess.run([command, "plan", "-m", str(path), "-c", str(depth + 129), "--json"], check=True,
-                          capture_output=True).stdout
-    return {"prompt_s": depth / speeds["prompt"], "decode_us": 1e6 / speeds["decode"],
-            "kv": json.loads(plan)["kv_cache_bytes"]}
+    return {"prompt_s": depth / speeds["prompt"], "decode_ms": 1e3 / speeds["decode"],
+            "kv": plan["kv_cache_bytes"], "planned": plan["total_bytes"], "peak": found["peak_rss_bytes"]}
 
 
 def measure(name: str, options: argparse.Namespace) -> list[str]:
     path = write_model(name, Path(options.folder))
-    rows, before = [], (0, 0.0)
+    rows, before, first = [], (0, 0.0), None
     depth = options.first
     while depth <= options.last:
         found = run(options.command, path, depth, options)
-        prompt_us = 1e6 * (found["prompt_s"] - before[1]) / (depth - before[0])
+        prompt_ms = 1e3 * (found["prompt_s"] - before[1]) / (depth - before[0])
         before = (depth, found["prompt_s"])
-        rows.append(f"| {name} | {depth:,} | {prompt_us:.0f} | {found['decode_us']:.0f} | "
-                    f"{found['kv'] / 1048576:.2f} |")
+        first = first or (prompt_ms, found["decode_ms"], depth)
+        of_full = ""
+        if FULL_LAYERS[name] and depth > first[2]:
+            thousands = (depth - first[2]) / 1000 * FULL_LAYERS[name]
+            of_full = f"{1e3 * (found['decode_ms'] - first[1]) / thousands:.1f}"
+        rows.append(f"| {name} | {depth:,} | {prompt_ms:.3f} | {prompt_ms / first[0]:.2f} | "
+                    f"{found['decode_ms']:.3f} | {found['decode_ms'] / first[1]:.2f} | {of_full} | "
+                    f"{found['kv'] / MIB:.2f} | {found['planned'] / MIB:.1f} | {found['peak'] / MIB:.1f} |")
         print(rows[-1], flush=True)
         depth *= 2
     path.unlink()
@@ -92,8 +106,9 @@ def main() -> None:
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--out")
     options = parser.parse_args()
-    lines = ["| model | depth | prompt, µs a token | decode, µs a token | KV cache and states, MiB |",
-             "|---|---|---|---|---|"]
+    lines = ["| model | depth | prompt, ms a token | ratio | decode, ms a token | ratio | µs of a full layer for "
+             "1,000 positions | KV cache and states, MiB | planned, MiB | peak, MiB |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     for name in options.models.split(","):
         lines += measure(name, options)
