@@ -302,7 +302,8 @@ def print_table(runs: list[dict], repeat: int) -> None:
                      for r in runs if r["limit"] == limit]
             pairs = [(a, b) for a, b in pairs if a == a and b == b]
             if not pairs:
-                print(f"| {limit} | {name} | failed | | | | | 0 |")
+                told = any("prompt" in r[half] for r in runs for half in ("ours", "theirs"))
+                print(f"| {limit} | {name} | {'not told' if told else 'failed'} | | | | | 0 |")
                 continue
             ratios = [b / a if key.endswith("_s") else a / b for a, b in pairs]
             print(f"| {limit} | {name} | {statistics.median(a for a, _ in pairs):.2f} "

@@ -3,11 +3,12 @@
 """What a token costs behind ever longer texts: layers with a window, recurrent ones, full ones.
 
     python3 long_prompts.py COMMAND [--folder /tmp] [--from 1024] [--to 65536] [--out table.md]
-                            [--models windows,gpt-oss,recurrent,qwen3.5] [-t 2]
+                            [--models windows,gpt-oss,recurrent,qwen3.5] [-t 2] [--cpu]
 
 Writes small models with random weights (true_shape.py) and runs `bench decode` on each with prompts of
 every length, twice as long each time. A prompt's cost at a depth is that of its second half: the
-difference of two runs, by the tokens between them. Decoding is measured behind the whole prompt.
+difference of two runs, by the tokens between them. Decoding is measured behind the whole prompt. With --cpu
+both are CPU times, and that of decoding is the difference of two runs, of which one writes hardly any.
 
     windows     4 layers, all of which see the last 128 positions
     gpt-oss     4 layers, every other of which does; the others see everything
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 from pathlib import Path
 
@@ -48,6 +50,7 @@ MODELS = {
 }
 FULL_LAYERS = {"windows": 0, "gpt-oss": 2, "recurrent": 0, "qwen3.5": 1}
 MIB = 1 << 20
+FEW = 8  # tokens
 
 
 def write_model(name: str, folder: Path) -> Path:
@@ -58,25 +61,39 @@ def write_model(name: str, folder: Path) -> Path:
     return path
 
 
+def bench(command: str, path: Path, depth: int, n: int, budget: int,
+          options: argparse.Namespace) -> tuple[dict, float]:
+    """What `bench decode` prints, and the CPU seconds that it took."""
+    args = [command, "bench", "decode", "-m", path, "-p", depth, "-n", n, "-t", options.threads,
+            "--tokens-from", "random", "--repeat", options.repeat, "--host-memory", budget, "--json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    text = subprocess.run([str(a) for a in args], check=True, capture_output=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return json.loads(text), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def run(command: str, path: Path, depth: int, options: argparse.Namespace) -> dict:
     """The budget is what the plan says, and 1 MiB: `bench` then does not measure the memory's bandwidth, for
     which it would take 512 MiB."""
+    written = 256 + depth // 16  # more behind a long prompt, whose cost varies by more
     plan = json.loads(subprocess.run(
-        [command, "plan", "-m", str(path), "-c", str(depth + 129), "-t", str(options.threads),
+        [command, "plan", "-m", str(path), "-c", str(depth + written + 1), "-t", str(options.threads),
          "--speculate", "off", "--json"], check=True, capture_output=True).stdout)
-    args = [command, "bench", "decode", "-m", path, "-p", depth, "-n", 128, "-t", options.threads,
-            "--tokens-from", "random", "--repeat", options.repeat, "--host-memory",
-            plan["total_bytes"] + MIB, "--json"]
-    found = json.loads(subprocess.run([str(a) for a in args], check=True, capture_output=True).stdout)
+    budget = plan["total_bytes"] + MIB
+    found, cpu_s = bench(command, path, depth, written, budget, options)
+    result = {"kv": plan["kv_cache_bytes"], "planned": plan["total_bytes"], "peak": found["peak_rss_bytes"]}
+    if options.cpu:
+        prompt_s = bench(command, path, depth, FEW, budget, options)[1]
+        return result | {"prompt_s": prompt_s / options.repeat,
+                         "decode_ms": 1e3 * (cpu_s - prompt_s) / (written - FEW) / options.repeat}
     speeds = {r["test"]: r["tokens_per_s_max"] for r in found["results"]}
-    return {"prompt_s": depth / speeds["prompt"], "decode_ms": 1e3 / speeds["decode"],
-            "kv": plan["kv_cache_bytes"], "planned": plan["total_bytes"], "peak": found["peak_rss_bytes"]}
+    return result | {"prompt_s": depth / speeds["prompt"], "decode_ms": 1e3 / speeds["decode"]}
 
 
 def measure(name: str, options: argparse.Namespace) -> list[str]:
     path = write_model(name, Path(options.folder))
-    rows, before, first = [], (0, 0.0), None
-    depth = options.first
+    rows, first, depth = [], None, options.first
+    before = (depth // 2, run(options.command, path, depth // 2, options)["prompt_s"])
     while depth <= options.last:
         found = run(options.command, path, depth, options)
         prompt_ms = 1e3 * (found["prompt_s"] - before[1]) / (depth - before[0])
@@ -103,6 +120,8 @@ def main() -> None:
     parser.add_argument("--from", type=int, default=1024, dest="first")
     parser.add_argument("--to", type=int, default=65536, dest="last")
     parser.add_argument("--repeat", type=int, default=1, help="the fastest of so many runs counts")
+    parser.add_argument("--cpu", action="store_true",
+                        help="CPU time, of one thread best (-t 1): for a machine that others use, too")
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--out")
     options = parser.parse_args()
