@@ -4,6 +4,7 @@
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 
 #include "cpu/kernels/vector_ops.h"
 
@@ -174,6 +175,73 @@ static int stage_row_scales(moe_cuda_device *cuda, const moe_attention *attentio
     return status;
 }
 
+int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
+                       moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_cuda_kv_row *staged;
+    uint32_t n_runs;
+    uint32_t n_positions = 0;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        n_positions = max_u32(n_positions, choice->rows[r].position + 1);
+    }
+    MOE_ASSERT(n_positions <= choice->n_scores);
+    int status = moe_cuda_enter(cuda, err);
+    if (status == MOE_OK) {
+        status = stage_rows(cuda, choice->rows, n_rows, &staged, &n_runs, err);
+    }
+    if (status != MOE_OK || n_positions <= choice->n_chosen) {
+        return status;
+    }
+    moe_cuda_choose(cuda->stream, choice, staged, n_rows, n_positions);
+    return moe_cuda_launched(cuda, "choosing positions", err);
+}
+
+/* Whether a row attends to chosen positions. */
+static bool is_choosing(const moe_attention *attention, uint32_t row)
+{
+    return attention->chosen != NULL && attention->rows[row].position >= attention->n_chosen;
+}
+
+/* Rows as stage_rows() has them, but those that have chosen see what they chose. */
+static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *attention,
+                               uint32_t n_rows, const moe_cuda_kv_row **out, moe_error *err)
+{
+    const moe_kv_row *rows = attention->rows;
+    moe_cuda_parcel parcel;
+    uint32_t n_runs;
+    int status = moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows), &parcel, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    *out = moe_cuda_put_rows(&parcel, rows, n_rows, &n_runs);
+    size_t at = (size_t)((const uint8_t *)*out - parcel.device);
+    moe_cuda_kv_row *staged = (moe_cuda_kv_row *)(parcel.host + at);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        if (is_choosing(attention, r)) {
+            staged[r].path = attention->chosen + (size_t)r * attention->n_chosen;
+            staged[r].path_first = 0;
+            staged[r].position = attention->n_chosen - 1;
+        }
+    }
+    return moe_cuda_parcel_send(cuda, &parcel, err);
+}
+
+/* Paths on the device cannot be recorded with the rows of a step. */
+static int stage_rows_of(moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
+                         const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
+{
+    *out = NULL;
+    if (attention->chosen == NULL) {
+        return stage_rows(cuda, attention->rows, n_rows, out, n_runs, err);
+    }
+    if (cuda->recording.under_way) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "chosen positions are not recorded");
+    }
+    *n_runs = n_rows; /* rows share no pages */
+    return stage_choosing_rows(cuda, attention, n_rows, out, err);
+}
+
 /* The positions that any of the rows sees: first .. last. What a recording plays later is not
  * known, so it has all. */
 static void find_range(const moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
@@ -184,7 +252,8 @@ static void find_range(const moe_cuda_device *cuda, const moe_attention *attenti
     for (uint32_t r = 0; r < n_rows; r++) {
         uint32_t from = moe_attention_first(attention, attention->rows[r].position);
         *first = from < *first ? from : *first;
-        *last = max_u32(*last, attention->rows[r].position);
+        *last = max_u32(*last, is_choosing(attention, r) ? attention->n_chosen - 1
+                                                         : attention->rows[r].position);
     }
     if (cuda->recording.under_way) {
         *first = 0;
@@ -201,7 +270,7 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     uint32_t n_runs;
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK) {
-        status = stage_rows(cuda, attention->rows, n_rows, &staged, &n_runs, err);
+        status = stage_rows_of(cuda, attention, n_rows, &staged, &n_runs, err);
     }
     if (status == MOE_OK) {
         status = stage_row_scales(cuda, attention, n_rows, &row_scales, err);

@@ -359,6 +359,8 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err);
+int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
+                       moe_error *err);
 
 /* cuda_vectors.c */
 moe_router_gate moe_cuda_gate_of(const moe_route *route);

@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 
 /* Increases with every change to this file or to device.h. */
-#define MOE_CUDA_MODULE_ABI   8u
+#define MOE_CUDA_MODULE_ABI   9u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 #define MOE_CUDA_MAX_DEVICES  16u

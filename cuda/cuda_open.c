@@ -162,6 +162,7 @@ static const moe_device_ops cuda_ops = {
     .kv_store = moe_cuda_op_kv_store,
     .kv_move = moe_cuda_op_kv_move,
     .attention = moe_cuda_op_attention,
+    .choose = moe_cuda_op_choose,
     .route = moe_cuda_op_route,
     .experts = moe_cuda_op_experts,
     .combine = moe_cuda_op_combine,
@@ -389,7 +390,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
                                           MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
                                           MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |
-                                          MOE_DEVICE_CHANNEL_RULE,
+                                          MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_CHOICE,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->pin_lock, NULL);

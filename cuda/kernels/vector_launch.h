@@ -121,6 +121,11 @@ typedef struct moe_cuda_attention {
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
 void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
+/* As moe_device_ops.choose. choice: host; rows: device; n_positions: the most that a row sees, at
+ * most choice->n_scores. */
+void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
+                     const moe_cuda_kv_row *rows, uint32_t n_rows, uint32_t n_positions);
+
 /* As moe_device_ops.delta_rule, the list of sequences in device memory. n_tokens: of all of them;
  * a sequence without tokens keeps no tail. */
 void moe_cuda_delta_rule(moe_cuda_stream stream, const moe_delta_rule *rule, uint32_t n_tokens);

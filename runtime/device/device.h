@@ -170,8 +170,32 @@ typedef struct moe_attention {
     const float *sinks;
     /* Host, [n_rows] or NULL: row r's scale is scale * row_scales[r]. */
     const float *row_scales;
+    /* With MOE_DEVICE_CHOICE, what choose() has chosen: device, [n_rows][n_chosen], or NULL. A row
+     * that sees more positions attends to these, as to a path of path_first 0. Without windows and
+     * chunks. */
+    const uint32_t *chosen;
+    uint32_t n_chosen;
     float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
+
+/* The positions that an indexer chooses for each row that sees more than n_chosen: those with the
+ * highest scores, of equal ones the lowest positions. The score of a position is fmaf(weight, p > 0
+ * ? p : 0, score) from +0 over the heads, p being the product of linear() of the head's query and
+ * the position's index key, which is stored behind its key. */
+#define MOE_CHOICE_MAX_DIM 256u
+typedef struct moe_position_choice {
+    moe_kv_layout layout;
+    size_t key_offset;      /* bytes from a position's key to its index key */
+    const moe_kv_row *rows; /* host, [n_rows] */
+    const float *queries;   /* device, [n_rows][n_head][dim] */
+    const float *weights;   /* device, [n_rows][n_head] */
+    uint32_t n_head, dim;
+    uint32_t n_chosen;
+    float *scores;    /* device, scratch: [n_scores] */
+    size_t n_scores;  /* at least as many as any row sees positions; more take more rows at once */
+    uint32_t *chosen; /* device, out: [n_rows][n_chosen] where they are stored, ascending by logical
+                       * position; nothing is written for rows that see no more */
+} moe_position_choice;
 
 /* The first position that a row sees. The sums over its page begin with it. */
 static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t position)
@@ -316,7 +340,10 @@ typedef enum moe_device_feature {
     /* moe_weight.scale */
     MOE_DEVICE_SCALED_WEIGHTS = 1 << 8,
     /* moe_kv_layout.n_other_groups. Without it all layers share one group, whose pages stay. */
-    MOE_DEVICE_KV_GROUPS = 1 << 12
+    MOE_DEVICE_KV_GROUPS = 1 << 12,
+    /* choose(), which is NULL without it: the host chooses then, which takes MOE_DEVICE_READABLE.
+     */
+    MOE_DEVICE_CHOICE = 1 << 13
 } moe_device_feature;
 
 typedef struct moe_device_ops {
@@ -377,6 +404,8 @@ typedef struct moe_device_ops {
     /* A kv_store() must already have stored what a row sees of its own pass. */
     int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                      moe_error *err);
+    int (*choose)(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
+                  moe_error *err);
     /* Answers up to MOE_MAX_ROUTES routes together. */
     int (*route)(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
                  moe_error *err);

@@ -23,6 +23,7 @@
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
 #include "runtime/pass/host_compute.h"
+#include "runtime/pass/position_index.h"
 #include "runtime/host/memory_limits.h"
 #include "runtime/model/override_check.h"
 
@@ -176,18 +177,18 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
-/* The host chooses the positions; a device that replays its operations does not ask it. */
+/* A device that chooses positions has room for the scores of so many. */
 static int check_indexers(const moe_engine *engine, moe_error *err)
 {
-    uint32_t most = engine->config.index_top_k;
-    return most == 0 || engine->context <= most || engine->device->recording == NULL
+    const moe_model_config *c = &engine->config;
+    uint64_t most = moe_index_most_positions(engine->device, c);
+    return c->index_top_k == 0 || engine->context <= most
                ? MOE_OK
-               : moe_fail(
-                     err, MOE_ERR_UNSUPPORTED,
-                     "device '%s' does not choose among positions, as the indexers of %s models "
-                     "do in contexts beyond %u; a smaller context of at most %u tokens works, and "
-                     "so does the CPU",
-                     engine->device->name, engine->config.family, most, most);
+               : moe_fail(err, MOE_ERR_UNSUPPORTED,
+                          "device '%s' does not choose among more than %llu positions, as the "
+                          "indexers of this model do in longer contexts; a smaller context works, "
+                          "and so does the CPU",
+                          engine->device->name, (unsigned long long)most);
 }
 
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,

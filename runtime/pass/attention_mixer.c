@@ -276,6 +276,7 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
     moe_device *device = runner->device;
     const float *keys;
     const moe_kv_row *rows;
+    const uint32_t *chosen;
     int status = moe_index_keys(runner, pass, layer, &keys, err);
     if (status == MOE_OK) {
         status = device->ops->kv_store(device, &runner->kv->layers[layer], pass->kv_rows,
@@ -283,13 +284,15 @@ static int attend(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_
                                        (size_t)h->n_kv * h->v_dim, err);
     }
     if (status == MOE_OK) {
-        status = moe_index_rows(runner, pass, layer, &rows, err);
+        status = moe_index_rows(runner, pass, layer, &rows, &chosen, err);
     }
     if (status != MOE_OK) {
         return status;
     }
     moe_attention attention = {.layout = runner->kv->layers[layer],
                                .rows = rows,
+                               .chosen = chosen,
+                               .n_chosen = c->index_top_k,
                                .q = b->q_latent,
                                .n_head = h->n,
                                .scale = c->attention_scale,

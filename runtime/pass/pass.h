@@ -54,25 +54,26 @@ typedef struct moe_pass_buffers {
     float *index_k;        /* [rows][index_dim] */
     float *indexed_k;      /* [rows][head_dim_k + index_dim]: keys, each with its index key */
     float *index_block;    /* [MOE_INDEX_BLOCK][index_dim]: keys of a block of positions */
-    float *index_products; /* [MOE_INDEX_ROWS][index_heads][MOE_INDEX_BLOCK] */
-    float *latent;         /* [rows][n_expert_in]: what latent experts read */
-    float *latent_out;     /* likewise: their sum */
-    float *branch;         /* [rows][n_embd]: what attention or the experts add to x */
-    float *shared;         /* [rows][n_embd] */
-    float *shared_gate;    /* [rows] */
-    float *router_logits;  /* [rows][n_expert] */
-    float *next_logits;    /* likewise, for the next layer's router */
-    float *rank_out;       /* [rows * n_expert_used][n_expert_in] */
-    float *selected;       /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
-                            * copy returns them and the logits behind them */
-    float *logits;         /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
-    float *greatest;       /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
+    float *index_products; /* [MOE_INDEX_ROWS][index_heads][MOE_INDEX_BLOCK]; a device that chooses
+                            * has scores there */
+    float *index_chosen; /* uint32_t [rows][index_top_k]: where the chosen positions are stored; the
+                          * host writes there, or the device */
+    float *latent;       /* [rows][n_expert_in]: what latent experts read */
+    float *latent_out;   /* likewise: their sum */
+    float *branch;       /* [rows][n_embd]: what attention or the experts add to x */
+    float *shared;       /* [rows][n_embd] */
+    float *shared_gate;  /* [rows] */
+    float *router_logits; /* [rows][n_expert] */
+    float *next_logits;   /* likewise, for the next layer's router */
+    float *rank_out;      /* [rows * n_expert_used][n_expert_in] */
+    float *selected;      /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
+                           * copy returns them and the logits behind them */
+    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
+    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
     /* Host */
     float *index_host;      /* [MOE_INDEX_BLOCK][the larger of index_dim and MOE_INDEX_ROWS *
                                index_heads] */
     float *index_factors;   /* [MOE_INDEX_ROWS][index_heads] */
-    uint8_t *index_row;     /* a stored index key */
-    uint32_t *index_paths;  /* [rows][index_top_k]: where the chosen positions are stored */
     moe_kv_row *index_rows; /* [rows] */
     float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */
     uint32_t *index_order;  /* [n_index_scores] */

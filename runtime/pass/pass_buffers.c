@@ -84,7 +84,7 @@ typedef struct region {
     size_t n_floats;
 } region;
 
-#define MAX_REGIONS 37
+#define MAX_REGIONS 38
 
 static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
 {
@@ -149,6 +149,7 @@ static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, regio
         regions[n++] = (region){&b->index_block, (size_t)MOE_INDEX_BLOCK * c->index_dim};
         regions[n++] =
             (region){&b->index_products, (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads};
+        regions[n++] = (region){&b->index_chosen, rows * c->index_top_k};
     }
     if (moe_experts_are_latent(c)) {
         regions[n++] = (region){&b->latent, rows * c->n_expert_in};
@@ -225,11 +226,8 @@ static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_e
     }
     b->index_host = moe_calloc(index_floats(c), sizeof *b->index_host);
     b->index_factors = moe_calloc(MOE_INDEX_ROWS, c->index_heads * sizeof *b->index_factors);
-    b->index_row = moe_calloc(c->index_dim, sizeof(float));
-    b->index_paths = moe_calloc(b->max_rows, (size_t)c->index_top_k * sizeof *b->index_paths);
     b->index_rows = moe_calloc(b->max_rows, sizeof *b->index_rows);
-    return b->index_host != NULL && b->index_row != NULL && b->index_paths != NULL &&
-                   b->index_rows != NULL && b->index_factors != NULL
+    return b->index_host != NULL && b->index_rows != NULL && b->index_factors != NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for the positions of %u rows",
                           b->max_rows);
@@ -317,7 +315,6 @@ uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_row
 {
     uint64_t bytes = logits_bytes(c, max_rows);
     if (c->index_top_k > 0) {
-        bytes += (uint64_t)max_rows * c->index_top_k * sizeof(uint32_t);
         bytes += index_floats(c) * sizeof(float);
     }
     return bytes + (uint64_t)max_rows * (c->n_rot + c->window_n_rot + 1u + 10u * c->n_expert_used) *
@@ -366,9 +363,7 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
         free(b->selected_host);
     }
     free(b->index_host);
-    free(b->index_row);
     free(b->index_factors);
-    free(b->index_paths);
     free(b->index_rows);
     free(b->index_scores);
     free(b->index_order);

@@ -13,6 +13,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
 #include "runtime/pass/layer_norms.h"
+#include "runtime/pass/position_index.h"
 #include "runtime/pass/runner.h"
 
 #define MOST_TRIED_ROWS 64u
@@ -183,7 +184,8 @@ static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_recording_ops *recording = runner->device->recording;
     bool has = recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
-               pass->n_rows <= recording->max_rows && pass->serve_layer == NULL;
+               pass->n_rows <= recording->max_rows && pass->serve_layer == NULL &&
+               !moe_index_chooses(runner->config, pass);
     for (uint32_t r = 0; has && r < pass->n_rows; r++) {
         has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;
     }

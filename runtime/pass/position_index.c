@@ -140,27 +140,18 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_la
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    size_t bytes = moe_kv_row_bytes((moe_kv_type)layout->type, c->index_dim);
     size_t skipped = moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k);
-    bool readable = (device->features & MOE_DEVICE_READABLE) != 0;
-    int status = MOE_OK;
-    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+    MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t stored = moe_kv_row_stored(row, first + i);
         const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
         const uint8_t *at = page + layout->k_offset +
                             (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes + skipped;
-        if (!readable) {
-            status = device->ops->download(device, b->index_row, at, bytes, err);
-            at = b->index_row;
-        }
-        if (status == MOE_OK) {
-            moe_kv_load_c((moe_kv_type)layout->type, at, b->index_host + (size_t)i * c->index_dim,
-                          c->index_dim);
-        }
+        moe_kv_load_c((moe_kv_type)layout->type, at, b->index_host + (size_t)i * c->index_dim,
+                      c->index_dim);
     }
-    return status != MOE_OK ? status
-                            : device->ops->upload(device, b->index_block, b->index_host,
-                                                  (size_t)n * c->index_dim * sizeof(float), err);
+    return device->ops->upload(device, b->index_block, b->index_host,
+                               (size_t)n * c->index_dim * sizeof(float), err);
 }
 
 /* Rows of the pass that see the same stored positions, as far as they see any. */
@@ -209,7 +200,7 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     const moe_kv_row *at = &pass->kv_rows[row];
-    uint32_t *path = b->index_paths + (size_t)row * c->index_top_k;
+    uint32_t *path = (uint32_t *)b->index_chosen + (size_t)row * c->index_top_k;
     moe_choose_positions(scores, at->position + 1, c->index_top_k, b->index_order, path);
     for (uint32_t i = 0; i < c->index_top_k; i++) {
         path[i] = moe_kv_row_stored(at, path[i]);
@@ -285,31 +276,90 @@ static int project_queries(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
                : ops->linear(runner->device, b->norm, n_rows, c->n_embd, &weight, 1, err);
 }
 
-int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                   const moe_kv_row **rows, moe_error *err)
+static size_t scores_room(const moe_model_config *c)
+{
+    return (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
+}
+
+uint64_t moe_index_most_positions(const moe_device *device, const moe_model_config *config)
+{
+    if ((device->features & MOE_DEVICE_READABLE) != 0) {
+        return UINT64_MAX;
+    }
+    bool chooses =
+        (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_dim <= MOE_CHOICE_MAX_DIM;
+    return chooses ? scores_room(config) : config->index_top_k;
+}
+
+bool moe_index_chooses(const moe_model_config *config, const moe_pass *pass)
+{
+    bool chooses = false;
+    for (uint32_t r = 0; r < pass->n_rows && config->index_top_k > 0; r++) {
+        chooses = chooses || pass->kv_rows[r].position >= config->index_top_k;
+    }
+    return chooses;
+}
+
+static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                            moe_error *err)
 {
     const moe_model_config *c = runner->config;
+    const moe_pass_buffers *b = &runner->buffers;
+    const moe_kv_layout *layout = &runner->kv->layers[layer];
+    moe_position_choice choice = {.layout = *layout,
+                                  .key_offset =
+                                      moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k),
+                                  .rows = pass->kv_rows,
+                                  .queries = b->index_q,
+                                  .weights = b->index_weights,
+                                  .n_head = c->index_heads,
+                                  .dim = c->index_dim,
+                                  .n_chosen = c->index_top_k,
+                                  .scores = b->index_products,
+                                  .n_scores = scores_room(c),
+                                  .chosen = (uint32_t *)b->index_chosen};
+    return runner->device->ops->choose(runner->device, &choice, pass->n_rows, err);
+}
+
+/* The device's memory is the host's. */
+static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
     moe_pass_buffers *b = &runner->buffers;
-    uint32_t n_choosing = 0;
-    *rows = pass->kv_rows;
-    for (uint32_t r = 0; r < pass->n_rows && c->index_top_k > 0; r++) {
-        n_choosing += pass->kv_rows[r].position >= c->index_top_k;
-    }
-    if (c->layers[layer].indexer == MOE_INDEXER_NONE || n_choosing == 0) {
-        return MOE_OK;
-    }
-    *rows = b->index_rows;
-    if (!has_own_indexer(c, layer)) {
-        return MOE_OK;
-    }
-    int status = project_queries(runner, layer, pass->n_rows, err);
+    int status = MOE_OK;
     memcpy(b->index_rows, pass->kv_rows, pass->n_rows * sizeof *b->index_rows);
     for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
         row_group group = group_at(pass, first);
-        if (group.n_positions > c->index_top_k) {
+        if (group.n_positions > runner->config->index_top_k) {
             status = choose_for_group(runner, pass, layer, &group, err);
         }
         first += group.n_rows;
     }
     return status;
+}
+
+int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                   const moe_kv_row **rows, const uint32_t **chosen, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    bool on_device = (runner->device->features & MOE_DEVICE_CHOICE) != 0;
+    *rows = pass->kv_rows;
+    *chosen = NULL;
+    if (c->layers[layer].indexer == MOE_INDEXER_NONE || !moe_index_chooses(c, pass)) {
+        return MOE_OK;
+    }
+    if (on_device) {
+        *chosen = (const uint32_t *)b->index_chosen;
+    } else {
+        *rows = b->index_rows;
+    }
+    if (!has_own_indexer(c, layer)) {
+        return MOE_OK;
+    }
+    int status = project_queries(runner, layer, pass->n_rows, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    return on_device ? choose_on_device(runner, pass, layer, err)
+                     : choose_on_host(runner, pass, layer, err);
 }

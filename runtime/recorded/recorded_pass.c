@@ -21,6 +21,7 @@
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/expert_form.h"
+#include "runtime/pass/position_index.h"
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
@@ -405,7 +406,7 @@ static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
 static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
 {
     bool fits = !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
-                pass->kv_rows[0].path == NULL;
+                pass->kv_rows[0].path == NULL && !moe_index_chooses(r->runner->config, pass);
     return fits && (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
 

@@ -64,8 +64,9 @@ done
 PATH=$PATH:/usr/local/cuda/bin
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_resident_route
-    gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract bench_gpu'
+gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route
+    gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract gpu_delta_contract
+    bench_gpu'
 
 # ---- Programs ----
 
@@ -211,12 +212,13 @@ contract_section() {
     enter contract 90
     try "device contract" "$programs/gpu_device_contract"
     try "contract of the KV cache" "$programs/gpu_kv_contract"
+    try "contract of recurrent layers" "$programs/gpu_delta_contract"
     leave
 }
 
 kernels_section() {
     enter kernels 180
-    for subject in vector attention resident_route product matrix; do
+    for subject in vector attention choice resident_route product matrix; do
         try "kernels: $subject" env CUDA_LAUNCH_BLOCKING=1 "$programs/gpu_kernels_$subject"
     done
     leave

@@ -50,8 +50,8 @@ is_json() {
         failed:int not_run:int figures:array || fail "day $number: its JSON"
 }
 
-for name in gpu_kernels_vector gpu_kernels_attention gpu_kernels_resident_route gpu_kernels_product \
-    gpu_kernels_matrix gpu_kv_contract; do
+for name in gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route \
+    gpu_kernels_product gpu_kernels_matrix gpu_kv_contract gpu_delta_contract; do
     program $name 'exit 0'
 done
 # Another engine, which is given what it would be on a GPU.

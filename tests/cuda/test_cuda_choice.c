@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* Positions that indexers choose, on the device: against products in the order of
+ * cpu/kernels/matmul.h and the choice of the host, for every type of the cache; with ties, zeros,
+ * infinities and NaNs; rows of plain timelines and nodes of a tree; scores in one launch or in
+ * several. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu/kernels/vector_ops.h"
+#include "cpu/kernels/vector_reference.h"
+#include "cuda/kernels/vector_launch.h"
+#include "runtime/pass/position_index.h"
+
+#define PAGES  11u
+#define STORED (PAGES * MOE_KV_PAGE)
+#define KEY    32u /* elements before the index key */
+#define ROWS   5u
+#define HEADS  6u  /* not a multiple of the kernel's four */
+#define MOST   64u /* elements of an index key */
+
+typedef struct choice_case {
+    moe_kv_type type;
+    uint32_t dim, n_chosen;
+    bool few_values; /* many scores are equal, and some are not finite */
+} choice_case;
+
+typedef struct choice_data {
+    uint8_t *pages[PAGES];
+    float keys[STORED][MOST]; /* as they are stored */
+    float queries[ROWS][HEADS * MOST], weights[ROWS][HEADS];
+    uint32_t path[40];
+    moe_cuda_kv_row rows[ROWS];
+    float scores[2 * STORED];
+    uint32_t chosen[ROWS * STORED];
+} choice_data;
+
+static uint32_t dice;
+
+static float draw(const choice_case *c)
+{
+    static const float few[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 1.0f, 0.0f, 1.0f};
+    dice = dice * 1664525u + 1013904223u;
+    return c->few_values ? few[dice >> 29] : (float)(dice >> 8) / 8388608.0f - 1.0f;
+}
+
+static moe_kv_layout layout_of(const choice_case *c)
+{
+    moe_kv_layout layout = {.type = (int)c->type,
+                            .n_head_kv = 1,
+                            .k_dim = KEY + c->dim,
+                            .v_dim = 1,
+                            .v_in_k = true,
+                            .k_offset = 64};
+    layout.k_row_bytes = moe_kv_row_bytes(c->type, layout.k_dim);
+    return layout;
+}
+
+static void fill(const choice_case *c, choice_data *d)
+{
+    moe_kv_layout layout = layout_of(c);
+    float key[KEY + MOST];
+    for (uint32_t s = 0; s < STORED; s++) {
+        uint8_t *row =
+            d->pages[s / MOE_KV_PAGE] + layout.k_offset + s % MOE_KV_PAGE * layout.k_row_bytes;
+        for (uint32_t i = 0; i < KEY + c->dim; i++) {
+            key[i] = draw(c);
+        }
+        moe_kv_store_c(c->type, key, row, KEY + c->dim);
+        moe_kv_load_c(c->type, row + moe_kv_row_bytes(c->type, KEY), d->keys[s], c->dim);
+    }
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t i = 0; i < HEADS * c->dim; i++) {
+            d->queries[r][i] = draw(c);
+        }
+        for (uint32_t h = 0; h < HEADS; h++) {
+            d->weights[r][h] = draw(c);
+        }
+    }
+    if (c->few_values) {
+        d->weights[1][2] = INFINITY;
+        d->queries[2][3] = NAN;
+    }
+}
+
+/* Rows see no more than they attend to, one more, all; one is a node of a tree. */
+static void make_rows(const choice_case *c, choice_data *d)
+{
+    const uint32_t positions[ROWS] = {c->n_chosen - 1, c->n_chosen, STORED - 1, STORED - 30,
+                                      STORED / 2};
+    for (uint32_t r = 0; r < ROWS; r++) {
+        d->rows[r] = (moe_cuda_kv_row){
+            .pages = (void *const *)d->pages, .position = positions[r], .stored = positions[r]};
+    }
+    for (uint32_t i = 0; i < 40; i++) {
+        d->path[i] = STORED - 1 - (i * 7 + 3) % 64;
+    }
+    d->rows[3].path = d->path;
+    d->rows[3].path_first = STORED - 30 - 39;
+    d->rows[3].stored = d->path[39];
+}
+
+static uint32_t stored_at(const moe_cuda_kv_row *row, uint32_t position)
+{
+    return row->path != NULL && position >= row->path_first ? row->path[position - row->path_first]
+                                                            : position;
+}
+
+static float product(const float *key, const float *query, uint32_t n)
+{
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        lanes[i % 16] = fmaf(key[i], query[i], lanes[i % 16]);
+    }
+    for (uint32_t half = 8; half > 0; half /= 2) {
+        for (uint32_t l = 0; l < half; l++) {
+            lanes[l] += lanes[l + half];
+        }
+    }
+    return lanes[0];
+}
+
+static void check_row(const choice_case *c, const choice_data *d, uint32_t r)
+{
+    static float scores[STORED];
+    static uint32_t scratch[STORED], expected[STORED];
+    const moe_cuda_kv_row *row = &d->rows[r];
+    const uint32_t *got = d->chosen + (size_t)r * c->n_chosen;
+    if (row->position < c->n_chosen) {
+        for (uint32_t i = 0; i < c->n_chosen; i++) {
+            assert_int_equal(got[i], UINT32_MAX);
+        }
+        return;
+    }
+    for (uint32_t p = 0; p <= row->position; p++) {
+        scores[p] = 0.0f;
+        for (uint32_t h = 0; h < HEADS; h++) {
+            float x =
+                product(d->keys[stored_at(row, p)], d->queries[r] + (size_t)h * c->dim, c->dim);
+            scores[p] = fmaf(d->weights[r][h], x > 0.0f ? x : 0.0f, scores[p]);
+        }
+    }
+    moe_choose_positions(scores, row->position + 1, c->n_chosen, scratch, expected);
+    for (uint32_t i = 0; i < c->n_chosen; i++) {
+        if (got[i] != stored_at(row, expected[i])) {
+            fail_msg("type %d, %u of %u, row %u: choice %u is %u, not %u", (int)c->type,
+                     c->n_chosen, row->position + 1, r, i, got[i], stored_at(row, expected[i]));
+        }
+    }
+}
+
+static void check_case(const choice_case *c, choice_data *d, size_t n_scores)
+{
+    /* The rows of queries are as wide as the case's keys. */
+    static float queries[ROWS * HEADS * MOST];
+    for (uint32_t r = 0; r < ROWS; r++) {
+        memcpy(queries + (size_t)r * HEADS * c->dim, d->queries[r],
+               (size_t)HEADS * c->dim * sizeof(float));
+    }
+    memset(d->chosen, 0xff, sizeof d->chosen);
+    moe_position_choice choice = {.layout = layout_of(c),
+                                  .key_offset = moe_kv_row_bytes(c->type, KEY),
+                                  .queries = queries,
+                                  .weights = d->weights[0],
+                                  .n_head = HEADS,
+                                  .dim = c->dim,
+                                  .n_chosen = c->n_chosen,
+                                  .scores = d->scores,
+                                  .n_scores = n_scores,
+                                  .chosen = d->chosen};
+    moe_cuda_choose(NULL, &choice, d->rows, ROWS, STORED);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        check_row(c, d, r);
+    }
+}
+
+static void as_the_host_chooses(void **state)
+{
+    (void)state;
+    static const choice_case cases[] = {
+        {MOE_KV_F16, 64, 100, false}, {MOE_KV_F16, 24, 1, true},    {MOE_KV_F32, 40, 333, true},
+        {MOE_KV_F32, 16, 64, false},  {MOE_KV_Q8_0, 32, 70, false}, {MOE_KV_Q8_0, 64, 500, true},
+    };
+    choice_data *d = calloc(1, sizeof *d);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        d->pages[i] = calloc(1, 64 + (size_t)MOE_KV_PAGE * (KEY + MOST) * sizeof(float));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dice = (uint32_t)i + 1;
+        fill(&cases[i], d);
+        make_rows(&cases[i], d);
+        check_case(&cases[i], d, i % 2 == 0 ? 2 * STORED : STORED);
+    }
+    for (uint32_t i = 0; i < PAGES; i++) {
+        free(d->pages[i]);
+    }
+    free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_host_chooses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
