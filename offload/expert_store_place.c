@@ -18,6 +18,9 @@
 /* but at most one for so many that are read in place: a move takes as many bytes over the link as a
  * reading. */
 #define READS_A_MOVE 4u
+/* Kernels read words of up to so many bytes. A part lies in its host slot as it does in its file,
+ * which may ask for no more than 8; in a device's slot it begins on a line of its own. */
+#define READ_ALIGNMENT 16u
 
 enum { READABLE = 1, NOT_READABLE = 2 };
 
@@ -52,6 +55,15 @@ uint64_t moe_expert_store_settle(moe_expert_store *store)
     return moe_expert_store_version(store) + host + store->n_settled;
 }
 
+static bool is_aligned(const uint8_t *const *data)
+{
+    uintptr_t bits = 0;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        bits |= (uintptr_t)data[p];
+    }
+    return bits % READ_ALIGNMENT == 0;
+}
+
 /* Where an expert lies in host memory that the device can read; NULL: nowhere. */
 static const uint8_t *const *find_in_host(moe_expert_store *store, uint32_t key)
 {
@@ -68,7 +80,8 @@ static const uint8_t *const *find_in_host(moe_expert_store *store, uint32_t key)
                                            moe_slot_arena_slot_bytes(arena, slot));
         *readable = is ? READABLE : NOT_READABLE;
     }
-    return *readable == READABLE ? moe_host_tier_data(store->host, key) : NULL;
+    const uint8_t *const *data = moe_host_tier_data(store->host, key);
+    return *readable == READABLE && is_aligned(data) ? data : NULL;
 }
 
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
