@@ -339,11 +339,65 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
+/* From this many queries on, a page's rows are converted once for all of them: their tiles would
+ * convert each row once for every four queries, and again for every eight. */
+#define CONVERT_FROM 16
+/* Elements of a page's keys, or values, that are converted: 64 positions of up to 128. */
+#define CONVERT_MOST (MOE_KV_PAGE * 128)
+
+/* Floats are converted as fast as they load: nothing is gained. */
+static inline bool has_codes(moe_kv_type type)
+{
+    return type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0 || type == MOE_KV_F8;
+}
+
+static inline bool converts(const moe_attend_args *args)
+{
+    return has_codes(args->type) && args->n_q >= CONVERT_FROM && args->k_dim % BLOCK == 0 &&
+           args->v_dim % BLOCK == 0 && MOE_KV_PAGE * args->k_dim <= CONVERT_MOST &&
+           MOE_KV_PAGE * args->v_dim <= CONVERT_MOST;
+}
+
+/* Replaces rows of n elements by their values as they load. */
+MOE_INLINE void convert_rows(moe_kv_type type, const uint8_t **rows, uint32_t n_valid, uint32_t n,
+                             float *converted)
+{
+    for (uint32_t j = 0; j < n_valid; j++) {
+        float *to = converted + (size_t)j * n;
+        for (uint32_t b = 0; b < n / BLOCK; b++) {
+            l16 block[2];
+            load_block(type, rows[j], b, NULL, block);
+            l16_store(to + b * BLOCK, times_f8_unit(type == MOE_KV_F8, block[0]));
+            l16_store(to + b * BLOCK + 16, times_f8_unit(type == MOE_KV_F8, block[1]));
+        }
+        rows[j] = (const uint8_t *)to;
+    }
+    for (uint32_t j = n_valid; j < MOE_KV_PAGE; j++)
+        rows[j] = rows[n_valid - 1];
+}
+
+MOE_INLINE void attend_converted(moe_kv_type type, const moe_attend_args *args,
+                                 const page_rows *rows)
+{
+    float k[CONVERT_MOST], v[CONVERT_MOST];
+    page_rows converted = *rows;
+    moe_attend_args as_floats = *args;
+    convert_rows(type, converted.k, args->n_valid, args->k_dim, k);
+    convert_rows(type, converted.v, args->n_valid, args->v_dim, v);
+    as_floats.type = MOE_KV_F32;
+    as_floats.k_row_bytes = as_floats.v_row_bytes = 0; /* nothing to fetch ahead */
+    as_floats.next_k = NULL;
+    attend_rows(MOE_KV_F32, &as_floats, &converted);
+}
+
 /* What only a broken model makes is left to the reference: pages with a NaN, and queries that
  * F8_UNIT makes infinite. */
 static void attend_f8(const moe_attend_args *args, const page_rows *rows)
 {
-    attend_rows(MOE_KV_F8, args, rows);
+    if (converts(args))
+        attend_converted(MOE_KV_F8, args, rows);
+    else
+        attend_rows(MOE_KV_F8, args, rows);
     if (f8_nans(rows->k, args->n_valid, args->k_dim) ||
         f8_nans(rows->v, args->n_valid, args->v_dim) ||
         f8_query_overflows(args->q, (size_t)args->n_q * args->k_dim))
@@ -364,14 +418,18 @@ static void attend_page_lanes(const moe_attend_args *args)
             rows.v[j] = (const uint8_t *)args->v + position * args->v_row_bytes;
         }
     }
-    if (args->type == MOE_KV_F16)
+    if (args->type == MOE_KV_F8)
+        attend_f8(args, &rows);
+    else if (converts(args) && args->type == MOE_KV_Q4_0)
+        attend_converted(MOE_KV_Q4_0, args, &rows);
+    else if (converts(args))
+        attend_converted(MOE_KV_Q8_0, args, &rows);
+    else if (args->type == MOE_KV_F16)
         attend_rows(MOE_KV_F16, args, &rows);
     else if (args->type == MOE_KV_F32)
         attend_rows(MOE_KV_F32, args, &rows);
     else if (args->type == MOE_KV_Q4_0)
         attend_rows(MOE_KV_Q4_0, args, &rows);
-    else if (args->type == MOE_KV_F8)
-        attend_f8(args, &rows);
     else
         attend_rows(MOE_KV_Q8_0, args, &rows);
 }

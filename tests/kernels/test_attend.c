@@ -3,7 +3,7 @@
  * against plain softmax attention in double. With --bench [SHAPE]: decode and prefill shapes. */
 #include "vector_test_util.h"
 
-#define MAX_Q         33
+#define MAX_Q         64
 #define MAX_DIM       576
 #define N_SOURCES     3
 #define MAX_ROW_BYTES (MAX_DIM * 4 + 4) /* padded rows too */
@@ -103,7 +103,7 @@ static void pick_shape(uint64_t *seed, uint32_t round, page *p)
     p->type = types[round % 5];
     p->cap = round % 11 == 3 ? 2.0f : 0.0f;
     p->aliased = false;
-    p->n_q = 1 + test_below(seed, 9);
+    p->n_q = 1 + test_below(seed, round % 3 == 0 ? MAX_Q : 9);
     uint32_t shape = round / 5 % 8;
     if (shape < 5) {
         p->k_dim = dims[shape][0];
@@ -490,7 +490,8 @@ static int run_benches(const char *only)
     static const shape shapes[] = {
         {"1 x 64/64", 64, 64, 1, false},     {"1 x 128/128", 128, 128, 1, false},
         {"4 x 128/128", 128, 128, 4, false}, {"8 x 64/64", 64, 64, 8, false},
-        {"8 x 128/128", 128, 128, 8, false}, {"MLA 16 x 576/512", 576, 512, 16, true},
+        {"8 x 128/128", 128, 128, 8, false}, {"64 x 128/128", 128, 128, 64, false},
+        {"64 x 64/64", 64, 64, 64, false},   {"MLA 16 x 576/512", 576, 512, 16, true},
     };
     static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0, MOE_KV_Q4_0,
                                         MOE_KV_F8};
