@@ -4,8 +4,10 @@
  *
  * Up to STREAM_ROWS activation rows (decode, verification) run on weights far larger than the
  * caches, beside a plain streaming read of the same bytes by the same threads; more rows (prompts)
- * run on a matrix of a layer's size. */
+ * run on a matrix of a layer's size. What a level's multiplying instruction makes in a bare loop
+ * (matmul_peaks.h) is told beside them. */
 #include "matmul_cases.h"
+#include "matmul_peaks.h"
 
 #include "cpu/blas_load.h"
 #include "runtime/base/alloc.h"
@@ -44,6 +46,7 @@ typedef struct bench_kernel {
     const char *name;
     moe_matmul_kernels table;
     moe_matmul_fn other; /* not NULL: this one */
+    double peak;         /* multiply-adds a nanosecond of a bare loop on one core; 0: not known */
 } bench_kernel;
 
 typedef struct bench_job {
@@ -178,6 +181,9 @@ static void report(const bench_data *data, const bench_kernel *kernels, size_t n
                macs / median[k]);
         if (is_stream) {
             printf(" (%3.0f%% of read)", 100 * median[0] / median[k]);
+        } else if (kernels[k - 1].peak > 0) {
+            printf(" (%2.0f%% of %4.0f)", 100 * macs / median[k] / kernels[k - 1].peak,
+                   kernels[k - 1].peak);
         }
     }
     printf("\n");
@@ -198,6 +204,7 @@ static void bench_type(bench_data *data, moe_dtype type)
         const moe_matmul_kernels *last = n_kernels > 0 ? &kernels[n_kernels - 1].table : &reference;
         moe_matmul_kernels_init(&next->table, levels[l].features);
         next->name = levels[l].name;
+        next->peak = moe_dtype_info_of(type)->is_float ? 0 : matmul_peak(&levels[l]);
         n_kernels += next->table.matmul[type] != last->matmul[type] ||
                      (next->table.tile_products != last->tile_products &&
                       next->table.unpack_tiles[type] != NULL);
