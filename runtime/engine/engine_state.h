@@ -117,6 +117,8 @@ struct moe_session {
     uint32_t n_sampled_capacity;
     bool evaluate_only;
     moe_sampler sampler;
+    moe_random random_before; /* the sampler's when the current step began, */
+    uint32_t n_tokens_before; /* and how many tokens there were */
     moe_kv_table kv;
     moe_state_table states; /* of recurrent layers, at n_evaluated */
     /* Tokens before this position have been evaluated once. Those from n_evaluated on are evaluated

@@ -360,9 +360,28 @@ static int draft(moe_step_work *s, moe_error *err)
     return status;
 }
 
+static void remember_numbers(moe_session *const *sessions, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sessions[i]->random_before = sessions[i]->sampler.random;
+        sessions[i]->n_tokens_before = sessions[i]->n_tokens;
+    }
+}
+
+/* After a failed step: a session that got no token takes the same random numbers the next time. */
+static void give_back_numbers(moe_session *const *sessions, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (sessions[i]->n_tokens == sessions[i]->n_tokens_before) {
+            sessions[i]->sampler.random = sessions[i]->random_before;
+        }
+    }
+}
+
 static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     moe_step_work s = {.engine = engine, .sessions = sessions, .n_sessions = n};
+    remember_numbers(sessions, n);
     int status = draft(&s, err);
     if (status == MOE_OK) {
         status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
@@ -377,6 +396,9 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     forget_trees(&s, status);
     if (status == MOE_OK) {
         status = sample(&s, err);
+    }
+    if (status != MOE_OK) {
+        give_back_numbers(sessions, n);
     }
     moe_step_free(&s);
     return status;

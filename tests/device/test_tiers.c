@@ -128,9 +128,10 @@ static void tier_sizes(void **state)
     options.device = SIM;
     moe_memory_plan plan = {.struct_size = sizeof plan};
     assert_int_equal(moe_plan_memory(&options, &plan, NULL), MOE_OK);
-    /* All experts fit the device: the host has slots for what is on its way there. */
+    /* All experts fit the device: the host has slots for what is on its way there,
+     * which in small models may be all of them. */
     assert_true(plan.has_device_memory && plan.expert_slots == plan.experts);
-    assert_true(plan.host_slots > 0 && plan.host_slots < plan.experts);
+    assert_true(plan.host_slots > 0 && plan.host_slots <= plan.experts);
     assert_int_equal(plan.experts_in_memory, plan.experts);
     const double shares[] = {0.1, 0.25, 0.5, 1.0};
     const double host_shares[] = {0.0, 0.5, 2.0};
