@@ -224,8 +224,9 @@ static void the_first_miss_stops_the_pass(void **state)
 {
     (void)state;
     enum { N = 300, LAYERS = 4 };
-    static const bool none[4] = {false, false, false, false}, all[4] = {true, true, true, true};
-    static const bool *const residents[2][LAYERS] = {{all, all, none, none}, {all, all, all, all}};
+    /* Memory that a kernel reads is no constant of the program. */
+    bool none[4] = {false, false, false, false}, all[4] = {true, true, true, true};
+    const bool *const residents[2][LAYERS] = {{all, all, none, none}, {all, all, all, all}};
     for (uint32_t pass = 0; pass < 4; pass++) {
         static float x[N], norm[N], kept[2][N];
         uint32_t stopped = 1; /* of the pass before */
