@@ -63,7 +63,7 @@ is_json
 for what in '^product .*Q4_K .*% of memory' '^product .*MXFP4' '^attention .*1 row at' \
     '^attention .*4 rows at .*MLA' '^experts .*1 row, 8 experts' '^experts .*8 rows' '^link .*pieces' \
     '^link .*beside products' '^pinning ' '^staging .*behind 8 experts, 99th' '^direct .*copied first' \
-    '^rows .*as chosen' '^contract: 2 passed'; do
+    '^rows .*as chosen' '^contract: 3 passed'; do
     has "$what"
 done
 grep -q '"subject": "product".*"roofline_share": ' "$work/results/day1.json" || fail "no roofline share"
