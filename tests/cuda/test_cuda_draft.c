@@ -43,7 +43,9 @@ static int find_fake(void **state)
     return 0;
 }
 
-/* Nothing in a run depends on when a read arrives. */
+/* Nothing in a run depends on when a read arrives. The device reads no expert in host memory: it
+ * would hold other experts than one whose passes the host routes, and drafts follow what it holds.
+ */
 static moe_engine_options draft_options(moe_stand_in affinity)
 {
     moe_engine_options options;
@@ -58,6 +60,7 @@ static moe_engine_options draft_options(moe_stand_in affinity)
     options.prefetch = MOE_SWITCH_OFF;
     options.speculate = MOE_SPECULATE_SELF;
     lab_of(&options)->cost_by_bytes = true;
+    lab_of(&options)->read_in_place = MOE_SWITCH_OFF;
     lab_of(&options)->length_control = MOE_LENGTH_STATIC;
     options.draft_max = 3;
     lab_of(&options)->affinity = affinity;
@@ -319,6 +322,24 @@ static void same_drafts(void **state)
     }
 }
 
+/* Without the switch of draft_options: experts read in host memory change what a device holds, and
+ * with it drafts, but no token. */
+static void experts_in_host_memory(void **state)
+{
+    (void)state;
+    moe_engine_options options = draft_options(MOE_STAND_IN_TOPK);
+    outcome moved, in_place;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, true, &moved);
+    lab_of(&options)->read_in_place = MOE_SWITCH_ON;
+    use_machine(NULL, 0, cudaSuccess, false);
+    write_text(&options, true, &in_place);
+    assert_int_equal(in_place.status, MOE_OK);
+    assert_memory_equal(moved.tokens, in_place.tokens, sizeof moved.tokens);
+    assert_true(in_place.stats.draft_passes > 0);
+    assert_int_equal(in_place.stats.draft_passes_recorded, in_place.stats.draft_passes);
+}
+
 /* Foresight learns of the picks when the pass is over, and verification is as exact. */
 static void foresight(void **state)
 {
@@ -425,9 +446,13 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_logits), cmocka_unit_test(same_drafts),
-        cmocka_unit_test(foresight),   cmocka_unit_test(others_are_routed_by_the_host),
-        cmocka_unit_test(refusals),    cmocka_unit_test(losses),
+        cmocka_unit_test(same_logits),
+        cmocka_unit_test(same_drafts),
+        cmocka_unit_test(experts_in_host_memory),
+        cmocka_unit_test(foresight),
+        cmocka_unit_test(others_are_routed_by_the_host),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(losses),
     };
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }
