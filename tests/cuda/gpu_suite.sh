@@ -247,17 +247,21 @@ same_text() {
         cmp "$out.cpu" "$out.gpu"' sh "$moe" "$work/text" "$@"
 }
 
-# Arguments: name, fields of --json that are the CPU's, a check of the GPU's by value(), options of run.
+# Arguments: name, fields of --json that are the CPU's, a check of the GPU's by value(), options of the
+# GPU's run alone, options of both.
 same_fields() {
     name=$1
     fields=$2
     check=$3
-    shift 3
+    own=$4
+    shift 4
     # shellcheck disable=SC2016
-    try "$name" sh -c 'moe=$1; out=$2; fields=$3; check=$4; shift 4
-        for device in cpu cuda; do
-            "$moe" run "$@" --device $device --json 2>"$out.$device" >/dev/null || exit 1
-        done
+    try "$name" sh -c 'moe=$1; out=$2; fields=$3; check=$4; own=$5; shift 5
+        "$moe" run "$@" --device cpu --json 2>"$out.cpu" >/dev/null &&
+            "$moe" run "$@" --device cuda $own --json 2>"$out.cuda" >/dev/null || {
+            cat "$out".c*
+            exit 1
+        }
         cat "$out.cpu" "$out.cuda"
         value() {
             sed -n "s/.*\"$2\": *\"\{0,1\}\([^,\"}]*\).*/\1/p" "$out.$1"
@@ -265,7 +269,7 @@ same_fields() {
         for key in $fields; do
             [ -n "$(value cpu $key)" ] && [ "$(value cpu $key)" = "$(value cuda $key)" ] || exit 1
         done
-        eval "$check"' sh "$moe" "$work/fields" "$fields" "$check" -m "$demo" \
+        eval "$check"' sh "$moe" "$work/fields" "$fields" "$check" "$own" -m "$demo" \
         -p "Once upon a time" -n 64 --temp 0 --ignore-eos "$@"
 }
 
@@ -277,7 +281,7 @@ drafts_alone() {
         "drafted accepted draft_passes tokens_sha256" \
         '[ "$(value cuda draft_passes_recorded)" = "$(value cuda draft_passes)" ] &&
             [ "$(value cuda drafted)" -gt 0 ]' \
-        --expert-cache 25% --host-compute off --prefetch off --speculate self --cost bytes \
+        "--host-compute off" --expert-cache 25% --prefetch off --speculate self --cost bytes \
         --length-control static --draft-max 4
 }
 
@@ -285,7 +289,7 @@ drafts_alone() {
 tokens_alone() {
     # shellcheck disable=SC2016
     same_fields "tokens by the GPU alone: all of them, the text of the CPU" tokens_sha256 \
-        '[ "$(value cuda passes_recorded)" = 63 ]' --speculate off
+        '[ "$(value cuda passes_recorded)" = 63 ]' "" --speculate off
 }
 
 # Close, not equal: products of floats by cuBLAS.
