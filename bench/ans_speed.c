@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     size_t n = 0;
     uint8_t *data = argc == 2 ? read_all(argv[1], &n) : NULL;
     const size_t n_words = n + 4 * STATES; /* a symbol gives 12 bits at most, so this is enough */
-    uint16_t *words = malloc(n_words * sizeof(*words));
+    uint16_t *words = malloc((n_words + 1) * sizeof(*words)); /* decode() looks one word ahead */
     uint8_t *back = malloc(n + 1);
     if (data == NULL || words == NULL || back == NULL) {
         fprintf(stderr, "usage: ans_speed FILE (of at least %d bytes)\n", STATES);

@@ -323,7 +323,7 @@ static void test_soak(void **state)
                 continue; /* drafts on the one device, none on the other */
             }
             moe_engine_options options = border_options(&cases[k]);
-            options.host_memory -= 8 * MIB; /* near the least that works */
+            options.host_memory -= 6 * MIB; /* near the least that works */
             options.speculate = seed == 2 ? MOE_SPECULATE_AUTO : MOE_SPECULATE_OFF;
             moe_engine *engine = open_engine(&options);
             uint64_t before = n_open_slots(engine);
