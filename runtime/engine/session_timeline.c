@@ -189,17 +189,14 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
     return status;
 }
 
-int moe_session_grow(moe_session *session, uint32_t n, moe_error *err)
-{
-    int status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
-    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
-}
-
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
     uint32_t end = session->n_tokens;
     int status = moe_session_grant(session, (uint64_t)end + n, end, err);
-    return status != MOE_OK ? status : moe_session_grow(session, n, err);
+    if (status == MOE_OK) {
+        status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
+    }
+    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
 }
 
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)

@@ -25,9 +25,6 @@ void moe_session_give_back_pages(moe_engine *engine);
 
 /* Makes room for n more tokens, so that appending them cannot fail. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
-/* Makes room for n more tokens, all of them sampled, in the session's arrays alone: their memory
- * has been granted. */
-int moe_session_grow(moe_session *session, uint32_t n, moe_error *err);
 /* Makes room for the places of `needed` sampled tokens in all. */
 int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
 /* Appends one token that the sampler chose. */

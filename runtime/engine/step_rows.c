@@ -53,8 +53,7 @@ static uint32_t n_places(const moe_step_work *s, size_t i)
 }
 
 /* Grants memory for everything that the step will write, and for the token that each session will
- * sample, which then cannot be lost for want of memory. Prompt tokens that later steps evaluate
- * keep what feeding them was granted. */
+ * sample. Prompt tokens that later steps evaluate keep what feeding them was granted. */
 static int grant_memory(moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;
@@ -66,9 +65,6 @@ static int grant_memory(moe_step_work *s, moe_error *err)
         uint32_t end = session->n_evaluated + n_places(s, i);
         uint32_t n_tokens = session->n_tokens + n_more;
         status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
-        if (status == MOE_OK) {
-            status = moe_session_grow(session, n_more, err);
-        }
     }
     for (size_t i = 0; i < s->n_sessions && status != MOE_OK; i++) {
         moe_session *session = s->sessions[i];
