@@ -133,11 +133,13 @@ class Server:
 
 
 def wait_until(holds, seconds=90):
-    """Whether holds() is true by then."""
+    """Whether holds() is true at some time by then."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not holds():
+    while not holds():
+        if time.monotonic() > end:
+            return False
         time.sleep(0.01)
-    return holds()
+    return True
 
 
 def run(command, model, prompt, *options, chat=False):
