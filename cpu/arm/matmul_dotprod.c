@@ -39,10 +39,10 @@ MOE_ARM_INLINE void add_group(lane_sums *acc, const moe_unpacked *w, const x_row
     }
 }
 
-/* unpack: NULL takes the format's. */
-MOE_ARM_INLINE void multiply_tile(const moe_matmul_args *args, const moe_block_format *format,
-                                  unpack_neon_fn *unpack, uint32_t run, bool has_mins, uint32_t o,
-                                  uint32_t first, uint32_t n_rows)
+/* One of unpack and unpack_neon is NULL. */
+MOE_ARM_INLINE void multiply_tile(const moe_matmul_args *args, moe_unpack_fn unpack,
+                                  unpack_neon_fn *unpack_neon, uint32_t run, bool has_mins,
+                                  uint32_t o, uint32_t first, uint32_t n_rows)
 {
     const uint8_t *weights = weight_row(args, o);
     lane_sums acc[TILE_ROWS] = {0};
@@ -50,10 +50,10 @@ MOE_ARM_INLINE void multiply_tile(const moe_matmul_args *args, const moe_block_f
         const uint32_t n = args->n_in - k < MOE_GROUP ? args->n_in - k : MOE_GROUP;
         const uint8_t *blocks = weights + moe_dtype_row_bytes(args->type, k);
         moe_unpacked w;
-        if (unpack != NULL) {
-            unpack(blocks, n, &w);
+        if (unpack_neon != NULL) {
+            unpack_neon(blocks, n, &w);
         } else {
-            format->unpack(blocks, n, &w);
+            unpack(blocks, n, &w);
         }
         for (uint32_t r = 0; r < n_rows; r++) {
             const x_row x = x_row_of(args, first + r, k, run);
@@ -66,48 +66,21 @@ MOE_ARM_INLINE void multiply_tile(const moe_matmul_args *args, const moe_block_f
     }
 }
 
-MOE_ARM_INLINE void multiply(const moe_matmul_args *args, const moe_block_format *format,
-                             unpack_neon_fn *unpack, uint32_t run, bool has_mins)
+MOE_ARM_INLINE void multiply(const moe_matmul_args *args, moe_unpack_fn unpack,
+                             unpack_neon_fn *unpack_neon, uint32_t run, bool has_mins)
 {
     for (uint32_t o = 0; o < args->n_out; o++) {
         for (uint32_t r = 0; r < args->n_rows; r += TILE_ROWS) {
             const uint32_t left = args->n_rows - r;
-            multiply_tile(args, format, unpack, run, has_mins, o, r,
+            multiply_tile(args, unpack, unpack_neon, run, has_mins, o, r,
                           left < TILE_ROWS ? left : TILE_ROWS);
         }
     }
 }
 
-#define DEFINE(dtype, name, run, has_mins, unused)                                                 \
-    static void matmul_##name(const moe_matmul_args *args)                                         \
-    {                                                                                              \
-        multiply(args, NULL, unpack_##name##_neon, run, has_mins);                                 \
-    }
-MOE_ARM_UNPACKED_TYPES(DEFINE, )
-
-/* Of any type. */
-static void matmul_any(const moe_matmul_args *args)
-{
-    const moe_block_format *format = moe_block_format_of(args->type);
-    if (format->run == 16 && format->has_mins) {
-        multiply(args, format, NULL, 16, true);
-    } else if (format->run == 16) {
-        multiply(args, format, NULL, 16, false);
-    } else if (format->has_mins) {
-        multiply(args, format, NULL, 32, true);
-    } else {
-        multiply(args, format, NULL, 32, false);
-    }
-}
-
-#define SET(dtype, name, run, has_mins, kernels) (kernels)->matmul[dtype] = matmul_##name;
+#include "cpu/arm/matmul_types.h"
 
 void moe_matmul_init_dotprod(moe_matmul_kernels *kernels)
 {
-    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
-        if (moe_dtype_info_of(type) != NULL && moe_block_format_of((moe_dtype)type) != NULL) {
-            kernels->matmul[type] = matmul_any;
-        }
-    }
-    MOE_ARM_UNPACKED_TYPES(SET, kernels)
+    set_types(kernels);
 }

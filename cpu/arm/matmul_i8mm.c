@@ -175,36 +175,9 @@ MOE_ARM_INLINE void multiply(const moe_matmul_args *args, moe_unpack_fn unpack,
     }
 }
 
-#define DEFINE(dtype, name, run, has_mins, unused)                                                 \
-    static void matmul_##name(const moe_matmul_args *args)                                         \
-    {                                                                                              \
-        multiply(args, NULL, unpack_##name##_neon, run, has_mins);                                 \
-    }
-MOE_ARM_UNPACKED_TYPES(DEFINE, )
-
-/* Of any type. */
-static void matmul_any(const moe_matmul_args *args)
-{
-    const moe_block_format *format = moe_block_format_of(args->type);
-    if (format->run == 16 && format->has_mins) {
-        multiply(args, format->unpack, NULL, 16, true);
-    } else if (format->run == 16) {
-        multiply(args, format->unpack, NULL, 16, false);
-    } else if (format->has_mins) {
-        multiply(args, format->unpack, NULL, 32, true);
-    } else {
-        multiply(args, format->unpack, NULL, 32, false);
-    }
-}
-
-#define SET(dtype, name, run, has_mins, kernels) (kernels)->matmul[dtype] = matmul_##name;
+#include "cpu/arm/matmul_types.h"
 
 void moe_matmul_init_i8mm(moe_matmul_kernels *kernels)
 {
-    for (uint32_t type = 0; type < MOE_DTYPE_LIMIT; type++) {
-        if (moe_dtype_info_of(type) != NULL && moe_block_format_of((moe_dtype)type) != NULL) {
-            kernels->matmul[type] = matmul_any;
-        }
-    }
-    MOE_ARM_UNPACKED_TYPES(SET, kernels)
+    set_types(kernels);
 }

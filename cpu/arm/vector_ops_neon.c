@@ -92,12 +92,6 @@ static float exp_sum(const float *x, uint32_t n, float max)
 
 /* ---- Attention ---- */
 
-static const uint8_t *page_row(const void *const *rows, const void *page, size_t row_bytes,
-                               uint32_t position)
-{
-    return rows != NULL ? rows[position] : (const uint8_t *)page + position * row_bytes;
-}
-
 /* Elements i .. i + 15 of a row of the cache; i is a multiple of 16. */
 MOE_ARM_INLINE lanes16 load_cached(moe_kv_type type, const uint8_t *row, uint32_t i)
 {
@@ -126,7 +120,7 @@ MOE_ARM_INLINE void score(moe_kv_type type, const moe_attend_args *args, const f
                           float *weights)
 {
     for (uint32_t j = 0; j < args->n_valid; j++) {
-        const uint8_t *row = page_row(args->k_rows, args->k, args->k_row_bytes, j);
+        const uint8_t *row = moe_page_row(args->k_rows, args->k, args->k_row_bytes, j);
         lanes16 acc = {0};
         for (uint32_t i = 0; i < args->k_dim; i += MOE_LANES) {
             acc = lanes_fma(acc, lanes_load(q + i), load_cached(type, row, i));
@@ -153,13 +147,13 @@ static float exponentials(float *weights, uint32_t n, float max)
     return lanes_reduce(lanes_load(lanes));
 }
 
-MOE_ARM_INLINE void weigh_values(moe_kv_type type, const moe_attend_args *args,
-                                 const float *weights, float *out)
+MOE_ARM_INLINE void weigh_values_neon(moe_kv_type type, const moe_attend_args *args,
+                                      const float *weights, float *out)
 {
     for (uint32_t i = 0; i < args->v_dim; i += MOE_LANES) {
         lanes16 acc = {0};
         for (uint32_t j = 0; j < args->n_valid; j++) {
-            const uint8_t *row = page_row(args->v_rows, args->v, args->v_row_bytes, j);
+            const uint8_t *row = moe_page_row(args->v_rows, args->v, args->v_row_bytes, j);
             const lanes16 v = load_cached(type, row, i);
             for (int part = 0; part < 4; part++) {
                 acc.part[part] = vfmaq_n_f32(acc.part[part], v.part[part], weights[j]);
@@ -182,7 +176,7 @@ MOE_ARM_INLINE void attend(moe_kv_type type, const moe_attend_args *args)
         const float max = moe_vector_max_c(weights, args->n_valid) + 0.0f;
         args->max[h] = max;
         args->sum[h] = exponentials(weights, args->n_valid, max);
-        weigh_values(type, args, weights, args->out + (size_t)h * args->v_dim);
+        weigh_values_neon(type, args, weights, args->out + (size_t)h * args->v_dim);
     }
 }
 

@@ -9,12 +9,6 @@
 
 #define PIECE 32 /* a multiple of MOE_LANES and of the cache's block */
 
-static const uint8_t *page_row(const void *const *rows, const void *page, size_t row_bytes,
-                               uint32_t position)
-{
-    return rows != NULL ? rows[position] : (const uint8_t *)page + position * row_bytes;
-}
-
 /* Elements first .. first + count of a row; first is a multiple of PIECE. */
 static void load_piece(moe_kv_type type, const uint8_t *row, uint32_t first, uint32_t count,
                        float piece[PIECE])
@@ -48,7 +42,7 @@ static void weigh_values(const moe_attend_args *args, const float *weights, floa
         uint32_t count = piece_size(first, args->v_dim);
         float acc[PIECE] = {0};
         for (uint32_t j = 0; j < args->n_valid; j++) {
-            load_piece(args->type, page_row(args->v_rows, args->v, args->v_row_bytes, j), first,
+            load_piece(args->type, moe_page_row(args->v_rows, args->v, args->v_row_bytes, j), first,
                        count, piece);
             for (uint32_t i = 0; i < count; i++)
                 acc[i] = fmaf(weights[j], piece[i], acc[i]);
@@ -64,7 +58,7 @@ void moe_attend_page_c(const moe_attend_args *args)
     for (uint32_t h = 0; h < args->n_q; h++) {
         const float *q = args->q + (size_t)h * args->k_dim;
         for (uint32_t j = 0; j < args->n_valid; j++) {
-            const uint8_t *row = page_row(args->k_rows, args->k, args->k_row_bytes, j);
+            const uint8_t *row = moe_page_row(args->k_rows, args->k, args->k_row_bytes, j);
             weights[j] = args->scale * dot_row(args->type, q, row, args->k_dim);
         }
         if (args->cap != 0.0f)

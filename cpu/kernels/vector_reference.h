@@ -16,6 +16,13 @@ static inline float moe_lanes_reduce(float lanes[MOE_LANES])
     return lanes[0];
 }
 
+/* A row of a page of keys or values: its address in rows, or the position's in one page. */
+static inline const uint8_t *moe_page_row(const void *const *rows, const void *page,
+                                          size_t row_bytes, uint32_t position)
+{
+    return rows != NULL ? rows[position] : (const uint8_t *)page + position * row_bytes;
+}
+
 /* The greatest value, ignoring NaNs; -infinity if there is no other. A zero may have either sign.
  */
 float moe_vector_max_c(const float *x, uint32_t n);
