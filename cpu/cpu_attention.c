@@ -255,9 +255,9 @@ static bool share_out_pages(attention_job *job, moe_page_range pages, uint32_t w
         return false;
     }
     uint32_t queries = job->tile_rows * job->heads;
+    MOE_ASSERT(job->n_tiles * 2 * padded_queries(queries) <= job->cpu->attention_parts_size);
     size_t floats = job->cpu->attention_parts_size - job->n_tiles * 2 * padded_queries(queries);
     size_t parts = floats / part_floats(queries, job->a->layout.v_dim) / job->n_tiles;
-    MOE_ASSERT(job->n_tiles * 2 * padded_queries(queries) <= job->cpu->attention_parts_size);
     job->pages_a_round =
         parts < pages.end - pages.begin ? (uint32_t)parts : pages.end - pages.begin;
     if (job->pages_a_round < 2) {

@@ -26,7 +26,7 @@ static uint8_t *map(void)
     return memory;
 }
 
-/* Pages of [from, to) in memory. */
+/* How many pages of the bytes [from, to) of the mapping are in memory. */
 static size_t present(uint8_t *memory, size_t from, size_t to)
 {
     static unsigned char in[BYTES / PAGE];
