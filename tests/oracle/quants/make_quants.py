@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Writes the dequantisation oracles: for each tensor type a file of random valid blocks
-(`TYPE.bin`) and the float32 values the `gguf` package's numpy code makes of them (`TYPE.f32`).
+(`TYPE.bin`) and the float32 values the `gguf` package's numpy code makes of them (`TYPE.f32`); and
+values to quantise (`quantize.f32`) with the Q4_0 blocks that it makes of them (`quantize.Q4_0.bin`).
 
     python3 make_quants.py [OUTPUT_DIRECTORY [FACTOR]]     # default: this folder, 1
 
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
 
 # Byte offsets of the f16 scales inside a block.
 F16_FIELDS = {
@@ -84,6 +85,21 @@ def make_blocks(name, rng, factor):
     return blocks.reshape(-1)
 
 
+def values_to_quantize(rng, n_rows):
+    """Rows of 256 values: ordinary ones of many magnitudes, with zeros, equal extremes of both
+    signs, and values halfway between two codes."""
+    x = rng.standard_normal((n_rows, 256)) * 2.0 ** rng.integers(-12, 4, (n_rows, 1))
+    x[0] = 0
+    x[1, :32] = 0
+    x[2] = np.tile([1.0, -1.0], 128)
+    x[3] = np.tile([-1.0, 1.0], 128)
+    x[4] = rng.integers(-16, 17, 256) / 16.0
+    x[5] = 0.25
+    x[6] = rng.standard_normal(256) * 2.0 ** -24
+    x[7, ::2] = 0
+    return x.astype("<f4")
+
+
 def main():
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     factor = int(sys.argv[2]) if len(sys.argv) > 2 else 1
@@ -98,6 +114,9 @@ def main():
         (out / f"{name}.f32").write_bytes(values.tobytes())
         print(f"{name:7} {raw.nbytes:6} bytes  {values.size:6} values"
               f"  max {np.abs(values).max():.4g}")
+    values = values_to_quantize(np.random.default_rng(30_000), 64 * factor)
+    (out / "quantize.f32").write_bytes(values.tobytes())
+    (out / "quantize.Q4_0.bin").write_bytes(quantize(values, GGMLQuantizationType.Q4_0).tobytes())
 
 
 if __name__ == "__main__":
