@@ -4,9 +4,9 @@
  *
  *     write_shape SHAPE OUT [--layers N]
  *
- * Shapes: olmoe (3.9 GB), qwen3-30b (17 GB), tiny (for tests). The weights give finite activations
- * and routers that choose by the token, but text without meaning. The last line on standard output
- * is
+ * Shapes: olmoe (3.9 GB), qwen3-30b (17 GB), tiny (for tests), deep (85 MB; for counts a layer).
+ * The weights give finite activations and routers that choose by the token, but text without
+ * meaning. The last line on standard output is
  *
  *     active BYTES of which experts BYTES, layers N
  *
@@ -36,7 +36,8 @@ typedef struct shape {
 static const shape shapes[] = {
     {"olmoe", "olmoe", 16, 2048, 1024, 1024, 16, 16, 128, 64, 8, 50304, 65536, 1e4f, false},
     {"qwen3-30b", "qwen3moe", 48, 2048, 6144, 768, 32, 4, 128, 128, 8, 151936, 262144, 1e6f, true},
-    {"tiny", "qwen3moe", 4, 256, 256, 256, 4, 2, 64, 8, 2, 300, 1024, 1e4f, true}};
+    {"tiny", "qwen3moe", 4, 256, 256, 256, 4, 2, 64, 8, 2, 300, 1024, 1e4f, true},
+    {"deep", "qwen3moe", 24, 256, 256, 256, 4, 2, 64, 32, 4, 300, 1024, 1e4f, true}};
 
 typedef struct tensor {
     char name[64];

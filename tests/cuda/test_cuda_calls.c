@@ -206,24 +206,35 @@ static void foretold(void **state)
 /* ---- The table ---- */
 
 #define N_BATCH   8
+#define N_TREE    7
 #define N_STEPS   24
 #define N_EARLIER 4
 
-typedef enum step_kind { STEP_TOKEN, STEP_CHAIN, STEP_BATCH, STEP_KINDS } step_kind;
+typedef enum step_kind {
+    STEP_TOKEN,
+    STEP_CHAIN,
+    STEP_TREE,
+    STEP_BATCH,
+    STEP_PROMPT,
+    STEP_KINDS
+} step_kind;
 
-static const char *const kind_names[STEP_KINDS] = {"decode", "chain of 3 (self draft)", "batch 8"};
+static const char *const kind_names[STEP_KINDS] = {"decode", "chain of 3 (self draft)",
+                                                   "tree of 7 (self draft)", "batch 8",
+                                                   "prompt of 40, whole"};
 
 static moe_engine_options table_options(double share, step_kind kind)
 {
     moe_engine_options options = decode_options();
     options.expert_cache_share = share;
     options.context = kind == STEP_BATCH ? N_BATCH * 128 : 128;
-    if (kind == STEP_CHAIN) {
+    if (kind == STEP_CHAIN || kind == STEP_TREE) {
         options.speculate = MOE_SPECULATE_SELF;
         lab_of(&options)->affinity = MOE_STAND_IN_TOPK;
         lab_of(&options)->cost_by_bytes = true;
         lab_of(&options)->length_control = MOE_LENGTH_STATIC;
         options.draft_max = 3;
+        options.tree_nodes = kind == STEP_TREE ? N_TREE : 0;
     }
     return options;
 }
@@ -250,6 +261,47 @@ static uint32_t write_tokens(moe_engine *engine, moe_session **sessions, uint32_
     return n_written;
 }
 
+/* Prompts that read nearly all experts once. */
+static void read_earlier(moe_engine *engine, uint32_t n_vocab)
+{
+    int32_t prompt[N_PROMPT];
+    for (uint32_t s = 0; s < N_EARLIER; s++) {
+        moe_session *earlier = greedy_session(engine);
+        make_prompt(prompt, N_PROMPT, n_vocab, 100 + s);
+        feed(earlier, prompt, N_PROMPT);
+        (void)write_tokens(engine, &earlier, 1, 1);
+        moe_session_close(&earlier);
+    }
+}
+
+/* What is counted: tokens of the text, or one prompt. Returns how many. */
+static double run_counted(moe_engine *engine, moe_session **sessions, uint32_t n_sessions,
+                          step_kind kind)
+{
+    if (kind == STEP_PROMPT) {
+        (void)write_tokens(engine, sessions, n_sessions, 1);
+        return 1;
+    }
+    return write_tokens(engine, sessions, n_sessions, N_STEPS);
+}
+
+static void print_counts(double share, step_kind kind, const fake_usage *before,
+                         const fake_usage *after, const moe_engine_stats *first,
+                         const moe_engine_stats *last, double n)
+{
+    printf("| %s | %.0f %% | %.1f | %.2f | %.0f | %.1f | %.2f | %.2f | %.2f | %.0f | %.0f |\n",
+           kind_names[kind], 100 * share, (double)(after->n_launches - before->n_launches) / n,
+           (double)(after->n_graphs - before->n_graphs) / n,
+           (double)(after->n_kernels - before->n_kernels) / n,
+           (double)(after->n_copies - before->n_copies) / n,
+           (double)(after->n_waits - before->n_waits) / n,
+           (double)(last->expert_misses - first->expert_misses) / n,
+           (double)(last->read_in_place - first->read_in_place) / n,
+           (double)(last->bytes_moved_link - first->bytes_moved_link) / n / 1024,
+           (double)(last->bytes_in_place - first->bytes_in_place) / n / 1024);
+    fflush(stdout);
+}
+
 static void print_row(double share, step_kind kind)
 {
     fake_machine machine;
@@ -263,34 +315,22 @@ static void print_row(double share, step_kind kind)
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
-    for (uint32_t s = 0; s < N_EARLIER; s++) { /* reads all experts once */
-        moe_session *earlier = greedy_session(engine);
-        make_prompt(prompt, N_PROMPT, info.n_vocab, 100 + s);
-        feed(earlier, prompt, N_PROMPT);
-        (void)write_tokens(engine, &earlier, 1, 1);
-        moe_session_close(&earlier);
-    }
+    read_earlier(engine, info.n_vocab);
     for (uint32_t s = 0; s < n_sessions; s++) {
         make_prompt(prompt, N_PROMPT, info.n_vocab, 1 + s);
         sessions[s] = greedy_session(engine);
         feed(sessions[s], prompt, N_PROMPT);
     }
-    (void)write_tokens(engine, sessions, n_sessions, N_WARM);
+    if (kind != STEP_PROMPT) {
+        (void)write_tokens(engine, sessions, n_sessions, N_WARM);
+    }
     moe_engine_stats first = {.struct_size = sizeof first}, last = {.struct_size = sizeof last};
     moe_engine_get_stats(engine, &first);
     fake.usage(&before);
-    double n = write_tokens(engine, sessions, n_sessions, N_STEPS);
+    double n = run_counted(engine, sessions, n_sessions, kind);
     fake.usage(&after);
     moe_engine_get_stats(engine, &last);
-    printf("| %s | %.0f %% | %.1f | %.2f | %.1f | %.1f | %.2f | %.2f | %.0f | %.0f |\n",
-           kind_names[kind], 100 * share, (double)(after.n_launches - before.n_launches) / n,
-           (double)(after.n_graphs - before.n_graphs) / n,
-           (double)(after.n_copies - before.n_copies) / n,
-           (double)(after.n_waits - before.n_waits) / n,
-           (double)(last.expert_misses - first.expert_misses) / n,
-           (double)(last.read_in_place - first.read_in_place) / n,
-           (double)(last.bytes_moved_link - first.bytes_moved_link) / n / 1024,
-           (double)(last.bytes_in_place - first.bytes_in_place) / n / 1024);
+    print_counts(share, kind, &before, &after, &first, &last, n);
     for (uint32_t s = 0; s < n_sessions; s++) {
         moe_session_close(&sessions[s]);
     }
@@ -303,13 +343,12 @@ static void print_table(void **state)
 {
     (void)state;
     static const double shares[] = {1.0, 0.99, 0.9, 0.5};
-    printf("| step | experts on the GPU | launches | graphs | copies | waits | misses | read in "
-           "place | KiB moved | KiB in place |\n");
-    printf("|---|---|---|---|---|---|---|---|---|---|\n");
+    printf("| step | experts on the GPU | launches | graphs | kernels | copies | waits | misses | "
+           "read in place | KiB moved | KiB in place |\n");
+    printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (uint32_t kind = 0; kind < n_kinds; kind++) {
         for (int i = 0; i < 4; i++) {
             print_row(shares[i], (step_kind)kind);
-            fflush(stdout);
         }
     }
 }
