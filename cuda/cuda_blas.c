@@ -18,6 +18,9 @@
 /* For widened weights: a thousand rows of 8192 floats at a time. */
 #define SCRATCH_BYTES ((size_t)32 << 20)
 
+/* What cublasCreate() answers when the driver is too old for the library. */
+#define NOT_INITIALISED 1
+
 struct moe_cuda_blas {
     moe_cuda_blas_api api;
     void *handle;
@@ -29,7 +32,7 @@ struct moe_cuda_blas {
 static const char *name_of(int code)
 {
     switch (code) {
-    case 1:
+    case NOT_INITIALISED:
         return "not initialised: the library and the driver may not fit";
     case 3:
         return "out of memory";
@@ -52,6 +55,29 @@ static int refused(const char *call, int code, moe_error *err)
         code, name_of(code));
 }
 
+/* Loads one cuBLAS after the other until one can be used with this driver: that of CUDA 13 refuses
+ * one for CUDA 12. The error is that of the first. */
+static int load_and_create(moe_cuda_blas *blas, moe_error *err)
+{
+    moe_error later = {""};
+    size_t next = 0;
+    int status = moe_cuda_blas_load(&blas->api, &next, err);
+    int first = status;
+    for (bool again = false; status == MOE_OK; again = true) {
+        int code = blas->api.create(&blas->handle);
+        if (code == 0) {
+            return MOE_OK;
+        }
+        blas->handle = NULL;
+        first = again ? first : refused("cublasCreate", code, err);
+        if (code != NOT_INITIALISED) {
+            break;
+        }
+        status = moe_cuda_blas_load(&blas->api, &next, &later);
+    }
+    return first;
+}
+
 int moe_cuda_blas_open(moe_cuda_blas **out, cudaStream_t stream, moe_error *err)
 {
     *out = NULL;
@@ -60,15 +86,10 @@ int moe_cuda_blas_open(moe_cuda_blas **out, cudaStream_t stream, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for cuBLAS");
     }
     blas->stream = stream;
-    int status = moe_cuda_blas_load(&blas->api, err);
-    const char *call = "cublasCreate";
-    int code = status == MOE_OK ? blas->api.create(&blas->handle) : 0;
-    if (status == MOE_OK && code == 0) {
-        call = "cublasSetStream";
-        code = blas->api.set_stream(blas->handle, stream);
-    }
+    int status = load_and_create(blas, err);
+    int code = status == MOE_OK ? blas->api.set_stream(blas->handle, stream) : 0;
     if (code != 0) {
-        status = refused(call, code, err);
+        status = refused("cublasSetStream", code, err);
     }
     if (status == MOE_OK) {
         cudaError_t error = cudaMalloc((void **)&blas->widened, SCRATCH_BYTES);

@@ -18,23 +18,27 @@ static bool find_functions(moe_cuda_blas_api *api, void *handle)
 }
 
 int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, size_t n,
-                            moe_error *err)
+                            size_t *next, moe_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        void *handle = dlopen(files[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    const char *lacking = NULL;
+    while (*next < n) {
+        const char *file = files[(*next)++];
+        void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle == NULL) {
             continue;
         }
         bool found = find_functions(out, handle);
         (void)dlclose(handle); /* the object stays mapped: RTLD_NODELETE */
-        if (!found) {
-            return moe_fail(
-                err, MOE_ERR_UNSUPPORTED,
-                "%s is no cuBLAS that can be used: it lacks functions; options.float_gemm "
-                "exact works without it",
-                files[i]);
+        if (found) {
+            return MOE_OK;
         }
-        return MOE_OK;
+        lacking = lacking == NULL ? file : lacking;
+    }
+    if (lacking != NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "%s is no cuBLAS that can be used: it lacks functions; options.float_gemm "
+                        "exact works without it",
+                        lacking);
     }
     return moe_fail(
         err, MOE_ERR_UNSUPPORTED,
@@ -43,9 +47,18 @@ int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, si
         files[0]);
 }
 
-int moe_cuda_blas_load(moe_cuda_blas_api *out, moe_error *err)
+/* That of the module's own CUDA first, then the other. */
+#if CUDART_VERSION < 13000
+#define OWN_BLAS   "libcublas.so.12"
+#define OTHER_BLAS "libcublas.so.13"
+#else
+#define OWN_BLAS   "libcublas.so.13"
+#define OTHER_BLAS "libcublas.so.12"
+#endif
+
+int moe_cuda_blas_load(moe_cuda_blas_api *out, size_t *next, moe_error *err)
 {
-    static const char *const files[] = {"libcublas.so.13", "libcublas.so.12",
-                                        MOE_CUDA_LIBRARIES "/libcublas.so", "libcublas.so"};
-    return moe_cuda_blas_load_from(out, files, sizeof files / sizeof files[0], err);
+    static const char *const files[] = {OWN_BLAS, OTHER_BLAS, MOE_CUDA_LIBRARIES "/libcublas.so",
+                                        "libcublas.so"};
+    return moe_cuda_blas_load_from(out, files, sizeof files / sizeof files[0], next, err);
 }

@@ -29,12 +29,13 @@ typedef struct moe_cuda_blas_api {
                  int ldc);
 } moe_cuda_blas_api;
 
-/* Finds and loads cuBLAS, which stays loaded. MOE_ERR_UNSUPPORTED, with a remedy, if there is none.
- */
-int moe_cuda_blas_load(moe_cuda_blas_api *out, moe_error *err);
-/* Does so with the first of these files that can be opened. */
+/* Finds and loads a cuBLAS, which stays loaded: the first from number *next on of the files where
+ * it may be; *next becomes the number behind it, from which a caller whom it does not serve (the
+ * driver may be too old for it) goes on. MOE_ERR_UNSUPPORTED, with a remedy, if there is none. */
+int moe_cuda_blas_load(moe_cuda_blas_api *out, size_t *next, moe_error *err);
+/* Does so with these files. */
 int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, size_t n,
-                            moe_error *err);
+                            size_t *next, moe_error *err);
 
 #ifdef __cplusplus
 }

@@ -314,6 +314,7 @@ extern const moe_link_ops moe_cuda_link_ops;
 
 /* ---- cuda_query.c ---- */
 
+uint32_t moe_cuda_driver_version(void);
 int moe_cuda_list(moe_cuda_device_list *out, moe_error *err);
 
 /* ---- cuda_open.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds the CUDA module.
+/* Finds the CUDA module: moe_cuda.so, else moe_cuda12.so, the first whose CUDA the driver knows.
  *
  * Looked for, in this order, from the folder of the object that holds this code (the library, or
  * the program that it is linked into): there, in cuda/module/ below it (a build folder), in
@@ -11,10 +11,20 @@
 
 #include "cuda/cuda_module.h"
 
-/* MOE_ERR_UNSUPPORTED says why there is no module: not found, cannot be loaded, or of another
- * build. A module stays loaded until the process ends, because CUDA's runtime leaves threads and
- * handlers in it; loading it again costs nothing. Any thread. */
-int moe_cuda_module_load(const moe_cuda_module **out, moe_error *err);
+typedef struct moe_cuda_module_choice {
+    const moe_cuda_module *module; /* NULL: none */
+    uint32_t driver_version;       /* as of moe_cuda_module; 0: no driver, or no module to ask */
+    char file[32];                 /* its name, without folder */
+    char why[256];                 /* why it is not moe_cuda.so; empty when it is */
+} moe_cuda_module_choice;
+
+/* MOE_ERR_UNSUPPORTED says why there is no module, and a remedy: none found, none can be loaded,
+ * one of another build, or a driver too old for each. Without a driver it is the first. A module
+ * stays loaded until the process ends, because CUDA's runtime leaves threads and handlers in it;
+ * loading it again costs nothing. Any thread. */
+int moe_cuda_module_load(moe_cuda_module_choice *out, moe_error *err);
+/* Does so from this folder, which ends with a slash. */
+int moe_cuda_module_load_from(moe_cuda_module_choice *out, const char *folder, moe_error *err);
 
 /* Whether the driver shows an NVIDIA GPU, usable or not. */
 bool moe_cuda_gpu_seen(void);

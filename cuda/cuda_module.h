@@ -11,10 +11,12 @@
 #include "runtime/device/device.h"
 
 /* Increases with every change to this file or to device.h. */
-#define MOE_CUDA_MODULE_ABI   9u
+#define MOE_CUDA_MODULE_ABI   10u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
-#define MOE_CUDA_MAX_DEVICES  16u
+/* The same for CUDA 12, whose drivers moe_cuda.so of a CUDA 13 does not run with. */
+#define MOE_CUDA12_MODULE_FILE "moe_cuda12.so"
+#define MOE_CUDA_MAX_DEVICES   16u
 
 typedef struct moe_cuda_device_info {
     char name[128];
@@ -46,6 +48,11 @@ typedef struct moe_cuda_module {
     uint32_t abi;        /* MOE_CUDA_MODULE_ABI */
     uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
     const char *version; /* MOE_VERSION of <moe/version.h> */
+    /* Of the toolkit that made it, 1000 * major + 10 * minor. The driver must know CUDA of this
+     * major number, of whatever minor. */
+    uint32_t cuda_version;
+    /* The newest CUDA that the driver knows, in the same form; 0: no driver. Any thread. */
+    uint32_t (*driver_version)(void);
     /* MOE_ERR_UNSUPPORTED, with the reason and a remedy, when there is no driver, one too old, or
      * no device. Fills in the versions that are known. Any thread. */
     int (*list)(moe_cuda_device_list *out, moe_error *err);

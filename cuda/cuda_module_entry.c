@@ -10,6 +10,8 @@ static const moe_cuda_module module = {
     .abi = MOE_CUDA_MODULE_ABI,
     .ops_bytes = sizeof(moe_device_ops),
     .version = MOE_VERSION_TEXT,
+    .cuda_version = CUDART_VERSION,
+    .driver_version = moe_cuda_driver_version,
     .list = moe_cuda_list,
     .open = moe_cuda_device_open,
 };

@@ -129,15 +129,20 @@ static int refuse(cudaError_t code, const moe_cuda_device_list *list, moe_error 
     return moe_cuda_translate(code, "cudaGetDeviceCount", "looking for GPUs", err);
 }
 
-int moe_cuda_list(moe_cuda_device_list *out, moe_error *err)
+uint32_t moe_cuda_driver_version(void)
 {
     int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    return driver > 0 ? (uint32_t)driver : 0;
+}
+
+int moe_cuda_list(moe_cuda_device_list *out, moe_error *err)
+{
     int runtime = 0;
     int n = 0;
     *out = (moe_cuda_device_list){0};
-    (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    out->driver_version = driver > 0 ? (uint32_t)driver : 0;
+    out->driver_version = moe_cuda_driver_version();
     out->runtime_version = runtime > 0 ? (uint32_t)runtime : 0;
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code != cudaSuccess || n <= 0) {

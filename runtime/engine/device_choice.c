@@ -122,12 +122,15 @@ static int check_features(moe_device **device, const moe_device_choice *choice, 
 static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t index,
                      moe_error *err)
 {
-    const moe_cuda_module *module;
+    moe_cuda_module_choice cuda;
     moe_cuda_device_options options = {
         .index = index, .blas_prefill = choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    int status = moe_cuda_module_load(&module, err);
+    int status = moe_cuda_module_load(&cuda, err);
     if (status == MOE_OK) {
-        status = module->open(out, &options, err);
+        status = cuda.module->open(out, &options, err);
+    }
+    if (status == MOE_OK && cuda.why[0] != '\0' && choice->options->log != NULL) {
+        choice->options->log(cuda.why, choice->options->user);
     }
     return status != MOE_OK ? status : check_features(out, choice, err);
 }
@@ -135,8 +138,8 @@ static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t
 /* Opens the first usable GPU; if there is none, returns the error of the last one tried. */
 static int open_any_cuda(moe_device **out, const moe_device_choice *choice, moe_error *err)
 {
-    const moe_cuda_module *module;
-    int status = moe_cuda_module_load(&module, err);
+    moe_cuda_module_choice cuda;
+    int status = moe_cuda_module_load(&cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -144,7 +147,7 @@ static int open_any_cuda(moe_device **out, const moe_device_choice *choice, moe_
     if (list == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a list of GPUs");
     }
-    status = module->list(list, err);
+    status = cuda.module->list(list, err);
     uint32_t n = status == MOE_OK ? list->n : 0;
     for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
         /* Of the unusable ones only the first is tried, for its error. */

@@ -243,20 +243,22 @@ static struct json_object *describe_gpus(void)
 {
     struct json_object *gpus = json_object_new_object();
     struct json_object *devices = json_object_new_array();
-    const moe_cuda_module *module;
+    moe_cuda_module_choice cuda = {0};
     moe_error why_none = {""};
     moe_cuda_device_list *list = moe_calloc(1, sizeof *list);
-    if (list != NULL && moe_cuda_module_load(&module, &why_none) == MOE_OK) {
-        if (module->list(list, &why_none) == MOE_OK) {
+    if (list != NULL && moe_cuda_module_load(&cuda, &why_none) == MOE_OK) {
+        if (cuda.module->list(list, &why_none) == MOE_OK) {
             why_none.message[0] = '\0';
         }
-        put_version(gpus, "driver_cuda", list->driver_version);
         put_version(gpus, "runtime_cuda", list->runtime_version);
         for (uint32_t i = 0; i < list->n; i++) {
             append(devices, describe_gpu(&list->devices[i]));
         }
     }
     free(list);
+    put_version(gpus, "driver_cuda", cuda.driver_version);
+    put_text(gpus, "module", cuda.file);
+    put_text(gpus, "module_why", cuda.why);
     put(gpus, "devices", devices);
     put_text(gpus, "why_none", why_none.message);
     return gpus;

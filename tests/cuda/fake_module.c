@@ -12,13 +12,13 @@
 
 void find_fake_module(fake_module *fake)
 {
-    const moe_cuda_module *module;
+    moe_cuda_module_choice choice;
     moe_error err = {""};
-    if (moe_cuda_module_load(&module, &err) != MOE_OK) {
+    if (moe_cuda_module_load(&choice, &err) != MOE_OK) {
         fail_msg("%s", err.message);
     }
     Dl_info info;
-    assert_int_not_equal(dladdr((const void *)module, &info), 0);
+    assert_int_not_equal(dladdr((const void *)choice.module, &info), 0);
     void *handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     assert_non_null(handle);
     *(void **)&fake->init = dlsym(handle, "fake_machine_init");

@@ -211,6 +211,33 @@ static void networks(void **state)
     device->ops->free(device, (void *)down.data, 0);
 }
 
+/* The cuBLAS of a newer CUDA than the driver knows opens nothing; the one behind it is tried. */
+static void older_library(void **state)
+{
+    (void)state;
+    for (int each = 0; each <= 1; each++) {
+        fake_machine machine;
+        moe_error err = {""};
+        moe_device *other = NULL;
+        fake_machine_init(&machine);
+        machine.fail_call = "cublasCreate";
+        machine.fail_code = cudaErrorInsufficientDriver;
+        machine.fail_each = each;
+        fake_machine_set(&machine);
+        moe_cuda_device_options options = {.blas_prefill = true};
+        assert_int_equal(moe_cuda_device_open(&other, &options, &err),
+                         each ? MOE_ERR_DEVICE : MOE_OK);
+        assert_true(!each || strstr(err.message, "the library and the driver may not fit") != NULL);
+        fake_usage usage;
+        fake_get_usage(&usage);
+        assert_int_equal(usage.n_failures, each ? 2 : 1);
+        assert_int_equal(usage.blas_handles, each ? 0 : 1);
+        if (other != NULL) {
+            other->ops->close(other);
+        }
+    }
+}
+
 static int open_with_blas(void **state)
 {
     (void)state;
@@ -240,5 +267,7 @@ int main(void)
         cmocka_unit_test(parts),
         cmocka_unit_test(networks),
     };
-    return cmocka_run_group_tests(tests, open_with_blas, close_all);
+    const struct CMUnitTest without_device[] = {cmocka_unit_test(older_library)};
+    return cmocka_run_group_tests(tests, open_with_blas, close_all) +
+           cmocka_run_group_tests(without_device, NULL, NULL);
 }

@@ -19,7 +19,9 @@ static void found(void **state)
     (void)state;
     const char *files[] = {"libnothing-of-this-name.so", whole};
     moe_cuda_blas_api api;
-    assert_int_equal(moe_cuda_blas_load_from(&api, files, 2, NULL), MOE_OK);
+    size_t next = 0;
+    assert_int_equal(moe_cuda_blas_load_from(&api, files, 2, &next, NULL), MOE_OK);
+    assert_int_equal(next, 2);
     assert_int_equal(api.create(NULL), 101);
     assert_int_equal(api.destroy(NULL), 102);
     assert_int_equal(api.set_stream(NULL, NULL), 103);
@@ -31,11 +33,28 @@ static void refused(void **state)
     (void)state;
     moe_cuda_blas_api api;
     moe_error err = {""};
+    size_t next = 0;
     const char *files[] = {"libnothing-of-this-name.so"};
-    assert_int_equal(moe_cuda_blas_load_from(&api, files, 1, &err), MOE_ERR_UNSUPPORTED);
+    assert_int_equal(moe_cuda_blas_load_from(&api, files, 1, &next, &err), MOE_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "libnothing-of-this-name.so cannot be loaded"));
-    assert_int_equal(moe_cuda_blas_load_from(&api, &other, 1, &err), MOE_ERR_UNSUPPORTED);
+    next = 0;
+    assert_int_equal(moe_cuda_blas_load_from(&api, &other, 1, &next, &err), MOE_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "it lacks functions"));
+}
+
+/* One that lacks functions hides no other; whoever is not served by the first goes on behind it. */
+static void goes_on(void **state)
+{
+    (void)state;
+    moe_cuda_blas_api api;
+    moe_error err = {""};
+    size_t next = 0;
+    const char *files[] = {whole, other, whole};
+    assert_int_equal(moe_cuda_blas_load_from(&api, files, 3, &next, &err), MOE_OK);
+    assert_int_equal(next, 1);
+    assert_int_equal(moe_cuda_blas_load_from(&api, files, 3, &next, &err), MOE_OK);
+    assert_int_equal(next, 3);
+    assert_int_equal(moe_cuda_blas_load_from(&api, files, 3, &next, &err), MOE_ERR_UNSUPPORTED);
 }
 
 int main(int argc, char **argv)
@@ -46,6 +65,7 @@ int main(int argc, char **argv)
     }
     whole = argv[1];
     other = argv[2];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(refused),
+                                       cmocka_unit_test(goes_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#define CUDART_VERSION 13000
+
 #ifdef __cplusplus
 extern "C" {
 #endif

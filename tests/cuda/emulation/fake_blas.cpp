@@ -13,7 +13,10 @@ struct handle {
 /* Codes of cublasStatus_t. */
 int status_of(cudaError_t code)
 {
-    return code == cudaSuccess ? 0 : code == cudaErrorMemoryAllocation ? 3 : 13;
+    return code == cudaSuccess                   ? 0
+           : code == cudaErrorInsufficientDriver ? 1
+           : code == cudaErrorMemoryAllocation   ? 3
+                                                 : 13;
 }
 
 int create(void **out)
@@ -65,8 +68,9 @@ int sgemm(void *h, int op_a, int op_b, int m, int n, int k, const float *alpha, 
 }
 } // namespace
 
-int moe_cuda_blas_load(moe_cuda_blas_api *out, moe_error *)
+/* Two of them, so that the second can be tried where the first fails. */
+int moe_cuda_blas_load(moe_cuda_blas_api *out, size_t *next, moe_error *)
 {
     *out = {create, destroy, set_stream, sgemm};
-    return MOE_OK;
+    return (*next)++ < 2 ? MOE_OK : MOE_ERR_UNSUPPORTED;
 }
