@@ -276,7 +276,8 @@ static void cut_branches(const moe_length_control *control, moe_session_draft *d
     }
 }
 
-void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double *fetch_cost)
+static void cut_one(const moe_speculation *s, moe_session_draft *d, const double *fetch_cost,
+                    uint32_t n_sharing)
 {
     const moe_length_control *control = s->control[d->drafter];
     uint32_t before = d->tree.n;
@@ -284,9 +285,32 @@ void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double 
         return;
     }
     if (s->tree_nodes == 0) {
-        uint32_t kept = moe_length_cut(control, d->survival + 1, fetch_cost, before - 1);
+        uint32_t kept = moe_length_cut(control, d->survival + 1, fetch_cost, before - 1, n_sharing);
         (void)moe_draft_cut_depth(d, kept);
     } else {
         cut_branches(control, d);
     }
+}
+
+void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double *fetch_cost)
+{
+    cut_one(s, d, fetch_cost, 0);
+}
+
+/* Each round that drops a session's draft makes the rows of the others dearer. */
+void moe_draft_cut_together(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
+{
+    uint32_t before = 0, now = 0;
+    do {
+        before = now;
+        now = 0;
+        for (size_t i = 0; i < n; i++) {
+            now += drafts[i]->active && drafts[i]->tree.n > 1;
+        }
+        for (size_t i = 0; i < n && now != before; i++) {
+            if (drafts[i]->active) {
+                cut_one(s, drafts[i], NULL, now);
+            }
+        }
+    } while (now != before);
 }

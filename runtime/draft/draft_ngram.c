@@ -38,7 +38,9 @@ int moe_draft_ngram(const moe_speculation *s, moe_session_draft *const *drafts, 
         }
         propose(s, d, d->max_depth);
         price(s, d);
-        moe_draft_cut(s, d, NULL);
+    }
+    if (status == MOE_OK) {
+        moe_draft_cut_together(s, drafts, n);
     }
     return status;
 }

@@ -63,5 +63,8 @@ uint32_t moe_draft_cut_depth(moe_session_draft *draft, uint32_t depth);
  * fetch_cost (may be NULL): [depth + 1], of chains. */
 void moe_draft_cut(const moe_speculation *speculation, moe_session_draft *draft,
                    const double *fetch_cost);
+/* Likewise for drafts whose number of sequences is known only now: the fewer, the dearer a row. */
+void moe_draft_cut_together(const moe_speculation *speculation, moe_session_draft *const *drafts,
+                            size_t n);
 
 #endif

@@ -32,6 +32,11 @@ void moe_length_account_add(moe_length_account *a, double plain_cost, double cos
     }
 }
 
+double moe_length_account_granted(const moe_length_account *a)
+{
+    return a->share * a->plain;
+}
+
 double moe_length_account_left(const moe_length_account *a, bool promising, double unit)
 {
     return a->left + (promising ? least(a->more * a->plain, MOST_MORE * unit) : 0);

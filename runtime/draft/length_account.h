@@ -27,6 +27,8 @@ void moe_length_account_init(moe_length_account *account);
  * unit: a token's plain cost (0: not known yet), which limits the gains that are kept. */
 void moe_length_account_add(moe_length_account *account, double plain_cost, double cost,
                             double unit);
+/* What the share alone has come to so far. */
+double moe_length_account_granted(const moe_length_account *account);
 /* What may be lost now. */
 double moe_length_account_left(const moe_length_account *account, bool promising, double unit);
 

@@ -71,10 +71,10 @@ double moe_length_promise(const moe_length_control *control);
 bool moe_length_keeps(const moe_length_control *control, double path_survival);
 /* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
  * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses of verifying the first i tokens,
- * in the unit of fetch_cost below. Prices one sequence, as if the others drafted as much. At most
- * K; static and cascade: n up to K. */
+ * in the unit of fetch_cost below. Prices one sequence, as if n_sharing of them in all drafted as
+ * much, or all sequences (0). At most K; static and cascade: n up to K. */
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
-                        const double *fetch_cost, uint32_t n);
+                        const double *fetch_cost, uint32_t n, uint32_t n_sharing);
 
 /* Call after verification for every drafted token whose parent was accepted. */
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
@@ -113,6 +113,10 @@ typedef struct moe_length_iteration {
     /* Likewise: of these plain passes' misses, the share that the last 1, 2, ... plain
      * passes had neither asked for nor evicted, 0 to 1; below 0: not known. */
     double fresh[MOE_LENGTH_FRESH];
+    /* Of the experts that these plain passes used, and of those of them that they missed, the share
+     * that one row alone chose, 0 to 1: what a row that is added alone asks for. Below 0: unknown.
+     */
+    double alone, missed_alone;
     /* Of the experts that these plain passes' rows chose, the share in memory, 0 to 1: what a draft
      * restricted to them depends on. Below 0: not known, or no such draft. */
     double resident_share;

@@ -114,9 +114,9 @@ bool moe_length_continues(const moe_length_control *control, uint32_t depth, dou
 }
 
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
-                        const double *fetch_cost, uint32_t n)
+                        const double *fetch_cost, uint32_t n, uint32_t n_sharing)
 {
-    return control->ops->cut(control, survival, fetch_cost, n);
+    return control->ops->cut(control, survival, fetch_cost, n, n_sharing);
 }
 
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,

@@ -31,7 +31,7 @@ typedef struct moe_length_ops {
     double (*promise)(const moe_length_control *control);                   /* NULL: not known */
     bool (*keeps)(const moe_length_control *control, double path_survival); /* NULL: always */
     uint32_t (*cut)(const moe_length_control *control, const double *survival,
-                    const double *fetch_cost, uint32_t n);
+                    const double *fetch_cost, uint32_t n, uint32_t n_sharing);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
     bool (*wants_silent_drafts)(const moe_length_control *control);               /* NULL: never */

@@ -11,7 +11,7 @@ double moe_length_fixed_survival(const moe_length_control *control, uint32_t dep
 bool moe_length_fixed_continues(const moe_length_control *control, uint32_t depth,
                                 double path_survival, uint32_t n_sharing);
 uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
-                              const double *fetch_cost, uint32_t n);
+                              const double *fetch_cost, uint32_t n, uint32_t n_sharing);
 void moe_length_fixed_note(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
 

@@ -259,6 +259,28 @@ double moe_length_prices_verify(const moe_length_prices *s, uint32_t rows, doubl
     return width_ratio(s->compute, slope, rows, rows) + usual;
 }
 
+static double added_by_all(const moe_length_prices *s, uint32_t rows)
+{
+    return moe_length_prices_verify(s, rows, -1) - moe_length_prices_verify(s, 0, -1);
+}
+
+/* From no row to a row of each sequence the cost rises along a hyperbola: first by what a lone row
+ * asks for, at the end by as much as a row of each is known to cost. */
+double moe_length_prices_added(const moe_length_prices *s, uint32_t rows, uint32_t n_drafting)
+{
+    if (n_drafting == 0 || n_drafting >= s->n_sequences || s->n_sequences < MOE_LENGTH_BATCH) {
+        return added_by_all(s, rows);
+    }
+    double x = (double)rows * n_drafting / s->n_sequences, whole = floor(x);
+    if (whole >= 1) {
+        double low = added_by_all(s, (uint32_t)whole), high = added_by_all(s, (uint32_t)whole + 1);
+        return low + (x - whole) * (high - low);
+    }
+    double each = added_by_all(s, 1);
+    double lone = s->alone.mean * s->compute[0].mean + s->missed_alone.mean * s->fetch[0].mean;
+    return lone > each && each > 0 ? lone * x / (1 + (lone / each - 1) * x) : each * x;
+}
+
 /* Least squares through the plain cost, with the prior counting as one sample at one row. */
 static double fit_slope(const moe_length_prices *s, const moe_running_mean *widths, double prior,
                         bool shares)
@@ -327,19 +349,22 @@ static double deviations_of(const moe_length_prices *s)
 }
 
 uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most, double left,
-                                      bool heard)
+                                      bool heard, uint32_t n_drafting)
 {
     uint32_t affordable = 0;
-    bool guessed = !heard && s->resident.n > 0;
-    double deviations = deviations_of(s);
-    double path = heard || guessed, gain = 0, before = cost_at(s, 0);
+    bool guessed = !heard && s->resident.n > 0, few = n_drafting < s->n_sequences;
+    double deviations = deviations_of(s), share = few ? (double)n_drafting / s->n_sequences : 1;
+    double path = heard || guessed, gain = 0;
     for (uint32_t n = 1; n <= most; n++) {
         double p = moe_length_prices_at_depth(s, n), seen = s->depths[depth_index(n)].seen;
         seen = guessed && seen < s->n_sequences ? s->n_sequences : seen;
-        double low = p - deviations * sqrt(p * (1 - p) / (1 + seen));
+        double variance = p * (1 - p) * (1 / (1 + seen) + (few ? 1.0 / n_drafting : 0));
+        double low = p - deviations * sqrt(variance);
         path *= low > 0 ? low : 0;
         gain += path;
-        affordable = cost_at(s, n) - before - gain <= left ? n : affordable;
+        double loss = moe_length_prices_added(s, n, n_drafting) + n * moe_length_prices_draft(s) -
+                      share * gain;
+        affordable = loss <= left ? n : affordable;
     }
     return affordable;
 }
@@ -404,6 +429,12 @@ static void learn_sharing(moe_length_prices *s, const moe_length_iteration *it)
     bool is_batch = it->models_misses && it->n_sequences >= MOE_LENGTH_BATCH;
     if (is_batch && it->resident_share >= 0) {
         mean_add(&s->resident, it->resident_share, RESIDENT_MEMORY);
+    }
+    if (is_batch && it->alone >= 0) {
+        mean_add(&s->alone, it->alone, FRESH_MEMORY);
+    }
+    if (is_batch && it->missed_alone >= 0) {
+        mean_add(&s->missed_alone, it->missed_alone, FRESH_MEMORY);
     }
     for (uint32_t i = 0; i < MOE_LENGTH_FRESH; i++) {
         if (!is_batch) {

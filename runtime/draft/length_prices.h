@@ -14,7 +14,8 @@
  * the misses of a pass, the share that the pass before, the two before, ... had neither asked for
  * nor evicted is what one row more of every sequence, a second one, ... would add to the misses of
  * a pass. For fewer than MOE_LENGTH_BATCH each counts in full: a rejected row belongs to another
- * text.
+ * text. A row that is added alone asks for more of its own than each of many: as many experts as
+ * the rows of a plain pass choose alone, by the estimate of Good and Turing for what was not seen.
  *
  * Before a token was seen, acceptance in a batch is guessed from the share of the experts chosen by
  * plain rows that are in memory, if the draft is restricted to those: with all of them the draft is
@@ -64,6 +65,9 @@ typedef struct moe_length_prices {
     uint32_t n_sequences;
     moe_running_mean
         resident; /* share of what plain rows choose that is in memory; n 0: not known */
+    /* Of the experts that plain passes of a batch use, and of those that they miss, the share that
+     * one row alone chose; n 0: not known. */
+    moe_running_mean alone, missed_alone;
     moe_running_mean fresh[MOE_LENGTH_FRESH]; /* of a plain pass's misses: what a 1st, 2nd, ... row
                                        of every sequence adds; 1: no batch */
 } moe_length_prices;
@@ -90,6 +94,10 @@ void moe_length_prices_rest(moe_length_prices *prices);
 double moe_length_prices_draft(const moe_length_prices *prices);
 /* The cost of verifying so many drafted rows, in t_base; fetch < 0: not known, as usual. */
 double moe_length_prices_verify(const moe_length_prices *prices, uint32_t rows, double fetch);
+/* What n_drafting sequences of a batch add to a plain pass by verifying so many drafted rows each,
+ * in t_base of all: a row more of a few sequences shares fewer experts with others than one of
+ * each. */
+double moe_length_prices_added(const moe_length_prices *prices, uint32_t rows, uint32_t n_drafting);
 /* The greatest utility (tokens per cost, relative to plain decoding) that any fixed depth up to
  * this promises. */
 double moe_length_prices_utility(const moe_length_prices *prices, uint32_t max_depth);
@@ -101,9 +109,10 @@ bool moe_length_prices_pays_on(const moe_length_prices *prices, uint32_t depth, 
                                double rate, uint32_t most, uint32_t n_sharing);
 /* The greatest depth up to `most` that loses no more than `left`, in t_base, should tokens be
  * accepted as seldom as what was seen of them allows; `heard` false: should none be, or, if their
- * acceptance is guessed, as few as chance allows in one pass. */
+ * acceptance is guessed, as few as chance allows in one pass. n_drafting: sequences that draft; of
+ * fewer than all, none may be accepted by chance. */
 uint32_t moe_length_prices_affordable(const moe_length_prices *prices, uint32_t most, double left,
-                                      bool heard);
+                                      bool heard, uint32_t n_drafting);
 /* The depth up to this with the greatest utility; at least 1. */
 uint32_t moe_length_prices_best_depth(const moe_length_prices *prices, uint32_t max_depth);
 /* The number of tokens that a verification of so long a draft writes. */

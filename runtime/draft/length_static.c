@@ -3,8 +3,9 @@
 #include "runtime/draft/length_fixed.h"
 
 uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
-                              const double *fetch_cost, uint32_t n)
+                              const double *fetch_cost, uint32_t n, uint32_t n_sharing)
 {
+    (void)n_sharing;
     (void)survival;
     (void)fetch_cost;
     return n < control->draft_length ? n : control->draft_length;

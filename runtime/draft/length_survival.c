@@ -50,28 +50,30 @@
 #define ROW_MISSES   1.5 /* of a rejected row, over a plain token's: it belongs to another text */
 #define EXPLORE_LEFT 3.0 /* in t_base */
 
-#define PROBE_ITERATIONS  6u
-#define LEAST_PROBE       2u
-#define FIRST_WAIT        16u
-#define MAX_WAIT          2048u
-#define FIRST_REACH       2u
-#define WINDOW            32u
-#define REFRESH_INTERVAL  32u
-#define REFRESH_CLOSE     12u /* ... where little is won, and an old t_base could hide a loss */
-#define CLOSE             1.15
-#define RATE_MEMORY       64.0
-#define EXPLORE_INTERVAL  16u
-#define PAYS              1.03 /* predicted utility that turns speculation on after a probe */
-#define PROMISING         1.3  /* ... and that allows a probe without waiting */
-#define HEARD             8u   /* tokens of silent drafts needed before they count */
-#define SURE_TOKENS       3.0  /* length of drafts that promises much, whatever rows cost */
-#define SURE_DEPTH        4u   /* the cost of longer drafts is not known before one was verified */
-#define LISTEN_TOKENS     12u  /* heard before a decision */
-#define LISTEN_DEPTH      2u
-#define LISTENS_FROM      0.9  /* predicted utility */
-#define DEAR_PASS         0.25 /* in t_base of all sequences: such drafts gain too little */
-#define ADVANCE           0.2  /* in t_base of all sequences: what many may lose at once */
-#define ADVANCE_SEQUENCES 8.0  /* ... from so many on */
+#define PROBE_ITERATIONS 6u
+#define LEAST_PROBE      2u
+#define FIRST_WAIT       16u
+#define MAX_WAIT         2048u
+#define FIRST_REACH      2u
+#define WINDOW           32u
+#define REFRESH_INTERVAL 32u
+#define REFRESH_CLOSE    12u /* ... where little is won, and an old t_base could hide a loss */
+#define CLOSE            1.15
+#define RATE_MEMORY      64.0
+#define EXPLORE_INTERVAL 16u
+#define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
+#define PROMISING        1.3  /* ... and that allows a probe without waiting */
+#define HEARD            8u   /* tokens of silent drafts needed before they count */
+#define SURE_TOKENS      3.0  /* length of drafts that promises much, whatever rows cost */
+#define SURE_DEPTH       4u   /* the cost of longer drafts is not known before one was verified */
+#define LISTEN_TOKENS    12u  /* heard before a decision */
+#define LISTEN_DEPTH     2u
+#define LISTENS_FROM     0.9  /* predicted utility */
+#define DEAR_PASS        0.25 /* in t_base of all sequences: such drafts gain too little */
+#define ADVANCE                                                                                    \
+    0.2                       /* in t_base of all sequences: what many may lose before that much   \
+                               * was granted */
+#define ADVANCE_SEQUENCES 8.0 /* ... from so many on */
 
 typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 
@@ -177,33 +179,6 @@ static bool survival_keeps(const moe_length_control *control, double path_surviv
     return s->mode == MODE_PROBE || s->exploring || path_survival > rate_in_use(s) * row;
 }
 
-/* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
- * shorter. */
-static uint32_t survival_cut(const moe_length_control *control, const double *survival,
-                             const double *fetch_cost, uint32_t n)
-{
-    const survival_state *s = control->state;
-    n = n < control->draft_length ? n : control->draft_length;
-    if (s->mode == MODE_PROBE || n == 0) {
-        return n;
-    }
-    double base = control->base->cost, rate = rate_in_use(s);
-    double tokens = 0, best = 0;
-    uint32_t best_length = 0;
-    for (uint32_t i = 0; i <= n; i++) {
-        double unit = base * control->n_sequences;
-        double fetch = fetch_cost != NULL && unit > 0 ? fetch_cost[i] / unit : -1;
-        double value = tokens - rate * moe_length_prices_verify(&s->prices, i, fetch);
-        if (i == 0 || value > best) {
-            best = value;
-            best_length = i;
-        }
-        tokens += i < n ? survival[i] : 0;
-    }
-    uint32_t explore = best_length + 2 < n ? best_length + 2 : n;
-    return s->exploring ? explore : best_length;
-}
-
 static void turn_off(moe_length_control *control, bool failed)
 {
     survival_state *s = control->state;
@@ -231,12 +206,14 @@ static double may_lose(const moe_length_control *control)
     double part = control->n_sequences / ADVANCE_SEQUENCES;
     double advance =
         control->n_sequences < MOE_LENGTH_BATCH ? 0 : ADVANCE * (part < 1 ? part * part : 1);
+    advance -= moe_length_account_granted(s->account) / unit; /* by what was lent */
+    advance = advance > 0 ? advance : 0;
     return moe_length_account_left(s->account, s->promising, unit) / unit + advance;
 }
 
 /* The longest draft, up to this length, whose loss the account covers: of all its rows, or, if
  * silent drafts have told their acceptance, without those that are nearly sure. */
-static uint32_t affordable(const moe_length_control *control, uint32_t length)
+static uint32_t affordable(const moe_length_control *control, uint32_t length, uint32_t n_drafting)
 {
     const survival_state *s = control->state;
     double base = control->base->cost, left = may_lose(control);
@@ -244,7 +221,8 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
         return 0;
     }
     if (control->n_sequences >= MOE_LENGTH_BATCH) {
-        return moe_length_prices_affordable(&s->prices, length, left, s->n_heard >= HEARD);
+        return moe_length_prices_affordable(&s->prices, length, left, s->n_heard >= HEARD,
+                                            n_drafting);
     }
     double pass = moe_length_prices_draft(&s->prices);
     /* A rejected row asks for another text's experts; the first may have cost even more lately. */
@@ -264,6 +242,39 @@ static uint32_t affordable(const moe_length_control *control, uint32_t length)
         row = rejected;
     }
     return length;
+}
+
+/* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
+ * shorter. */
+static uint32_t survival_cut(const moe_length_control *control, const double *survival,
+                             const double *fetch_cost, uint32_t n, uint32_t n_sharing)
+{
+    const survival_state *s = control->state;
+    n = n < control->draft_length ? n : control->draft_length;
+    n = n_sharing > 0 && n > 0 ? affordable(control, n, n_sharing) : n;
+    if (s->mode == MODE_PROBE || n == 0) {
+        return n;
+    }
+    double base = control->base->cost, rate = rate_in_use(s);
+    double tokens = 0, best = 0;
+    uint32_t best_length = 0;
+    for (uint32_t i = 0; i <= n; i++) {
+        double unit = base * control->n_sequences;
+        double fetch = fetch_cost != NULL && unit > 0 ? fetch_cost[i] / unit : -1;
+        double cost = moe_length_prices_verify(&s->prices, i, fetch);
+        if (n_sharing > 0) { /* what each of these few pays for what they add */
+            double each = (double)control->n_sequences / n_sharing;
+            cost = each * moe_length_prices_added(&s->prices, i, n_sharing);
+        }
+        double value = tokens - rate * cost;
+        if (i == 0 || value > best) {
+            best = value;
+            best_length = i;
+        }
+        tokens += i < n ? survival[i] : 0;
+    }
+    uint32_t explore = best_length + 2 < n ? best_length + 2 : n;
+    return s->exploring ? explore : best_length;
 }
 
 static bool is_priced(const moe_length_control *control)
@@ -295,12 +306,13 @@ static bool should_probe(const moe_length_control *control, double promise)
     bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
     if (moe_length_prices_guesses(&s->prices)) {
         bool cheap = moe_length_prices_draft(&s->prices) <= DEAR_PASS;
-        return cheap && s->waited >= s->wait && promise >= PAYS && affordable(control, 1) > 0;
+        return cheap && s->waited >= s->wait && promise >= PAYS &&
+               affordable(control, 1, control->n_sequences) > 0;
     }
     if (s->listens && (s->n_heard < HEARD || promise < PAYS)) {
         return false;
     }
-    return (waited || s->promising) && affordable(control, 1) > 0;
+    return (waited || s->promising) && affordable(control, 1, control->n_sequences) > 0;
 }
 
 static uint32_t survival_begin(moe_length_control *control)
@@ -348,7 +360,7 @@ static uint32_t survival_begin(moe_length_control *control)
                    s->account->left > EXPLORE_LEFT * base->cost * control->n_sequences;
     uint32_t max = control->options.max_draft;
     uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
-    return affordable(control, wanted);
+    return affordable(control, wanted, control->n_sequences);
 }
 
 static void part_end(moe_length_control *control)

@@ -122,6 +122,8 @@ static void plain_access(moe_miss_model *m, uint32_t key, const moe_policy_acces
         m->counts.plain_fresh[d] += !hit && now - m->known_at[key] > d + 1;
     }
     m->counts.plain_missed += !hit;
+    m->counts.plain_alone += access->n_rows == 1;
+    m->counts.plain_missed_alone += access->n_rows == 1 && !hit;
     m->counts.plain_choices += access->n_rows;
     m->counts.plain_resident += hit ? access->n_rows : 0;
     m->known_at[key] = now;

@@ -34,6 +34,8 @@ typedef struct moe_miss_counts {
     /* Of plain_missed, those that the last 1, 2, ... plain passes neither used nor evicted, and how
      * many of the passes could be compared with so many since moe_miss_model_begin(). */
     uint64_t plain_fresh[MOE_FRESH_PASSES], plain_compared[MOE_FRESH_PASSES];
+    /* Of plain_used and of plain_missed, those that one row alone chose. */
+    uint64_t plain_alone, plain_missed_alone;
 } moe_miss_counts;
 
 int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *options,

@@ -266,6 +266,12 @@ static double resident_share(const moe_miss_counts *counts, int drafter)
     return known ? (double)counts->plain_resident / (double)counts->plain_choices : -1;
 }
 
+/* Below 0: of nothing. */
+static double share_of(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? (double)part / (double)whole : -1;
+}
+
 void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
@@ -335,6 +341,8 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
             iteration.fresh[f] =
                 known ? (double)counts.plain_fresh[f] / (double)counts.plain_missed : -1;
         }
+        iteration.alone = share_of(counts.plain_alone, counts.plain_used);
+        iteration.missed_alone = share_of(counts.plain_missed_alone, counts.plain_missed);
         moe_length_end(s->control[d], &iteration);
         is_booked = true;
     }

@@ -32,7 +32,7 @@ static void make_draft(const length_process *p, moe_length_control *control, dou
         d->survival[d->n++] = path;
         accept *= p->fade;
     }
-    d->n_verified = d->n > 0 ? moe_length_cut(control, d->survival, NULL, d->n) : 0;
+    d->n_verified = d->n > 0 ? moe_length_cut(control, d->survival, NULL, d->n, 0) : 0;
 }
 
 static uint32_t accept_tokens(const draft *d, moe_length_control *control, moe_random *random)

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "runtime/draft/length_prices.h"
 #include "tests/draft/length_process.h"
 
 static bool verbose;
@@ -175,6 +176,57 @@ static void survival_guesses_from_what_is_in_memory(void **state)
     }
 }
 
+/* Prices of 8 sequences after plain passes alone, whose experts are chosen by one row alone this
+ * often, in which 40 % of the drafts that were heard stood. */
+static moe_length_prices prices_of_batch(double alone)
+{
+    moe_length_options options = {.row_compute = 0.25};
+    moe_length_prices prices = {0};
+    moe_length_base base = {0};
+    moe_length_prices_init(&prices, &options);
+    for (uint32_t i = 0; i < 10; i++) {
+        moe_length_iteration it = {.n_sequences = 8,
+                                   .n_rows = 8,
+                                   .n_emitted = 8,
+                                   .verify_cost = 1000,
+                                   .models_misses = true,
+                                   .fresh = {-1, -1, -1, -1},
+                                   .alone = alone,
+                                   .missed_alone = -1,
+                                   .resident_share = -1};
+        moe_length_prices_learn(&prices, &base, &it);
+        moe_length_prices_note(&prices, 1, 0.5f, i % 5 < 2);
+    }
+    return prices;
+}
+
+/* Of the experts that a row more asks for, most are its own if few rows are added, and few if every
+ * sequence has one. */
+static void survival_prices_rows_of_few_sequences(void **state)
+{
+    (void)state;
+    moe_length_prices prices = prices_of_batch(0.6);
+    double all = moe_length_prices_added(&prices, 1, 8);
+    double each = moe_length_prices_added(&prices, 1, 1);
+    assert_true(each > 1.5 * all / 8 && each < 0.6 / 8);
+    for (uint32_t m = 2; m <= 8; m++) {
+        double now = moe_length_prices_added(&prices, 1, m);
+        assert_true(now > moe_length_prices_added(&prices, 1, m - 1));
+        assert_true(now / m <= each);
+        each = now / m;
+    }
+    assert_true(moe_length_prices_added(&prices, 2, 4) == all); /* as many rows */
+    assert_true(moe_length_prices_added(&prices, 2, 6) > all);
+    moe_length_prices shared = prices_of_batch(0.1);
+    assert_true(moe_length_prices_added(&shared, 1, 1) ==
+                moe_length_prices_added(&shared, 1, 8) / 8);
+    /* Three may all be refused, though eight hardly are. */
+    double three = moe_length_prices_added(&prices, 1, 3);
+    assert_int_equal(moe_length_prices_affordable(&prices, 1, 0.9 * three, true, 3), 0);
+    assert_int_equal(moe_length_prices_affordable(&prices, 1, three, true, 3), 1);
+    assert_int_equal(moe_length_prices_affordable(&prices, 1, all, true, 8), 1);
+}
+
 static void survival_takes_what_batches_share(void **state)
 {
     (void)state;
@@ -300,6 +352,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
         cmocka_unit_test(survival_begins_with_care),
         cmocka_unit_test(survival_takes_what_batches_share),
+        cmocka_unit_test(survival_prices_rows_of_few_sequences),
         cmocka_unit_test(survival_guesses_from_what_is_in_memory),
         cmocka_unit_test(survival_counts_its_debts_in_costs),
         cmocka_unit_test(survival_hears_silent_drafts),
