@@ -319,10 +319,15 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static uint64_t whole_pages(uint64_t bytes)
+uint64_t moe_memory_border_cost(uint64_t bytes)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page;
+}
+
+uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes)
+{
+    return device->link == NULL ? moe_memory_border_cost(bytes) : bytes;
 }
 
 /* A simulated device lies in RAM. What it takes beyond the plan's total comes out of RAM's rest. */
@@ -380,7 +385,7 @@ static int refuse(const char *where, uint64_t bytes, uint64_t free_bytes, uint64
 
 int moe_memory_border_take(moe_memory_border *b, uint64_t bytes, moe_error *err)
 {
-    bytes = whole_pages(bytes);
+    bytes = moe_memory_border_cost(bytes);
     if (bytes > b->ram_free) {
         uint64_t freed;
         int status = close_slots(*b->experts, bytes - b->ram_free, &freed, err);
@@ -400,7 +405,7 @@ int moe_memory_border_take(moe_memory_border *b, uint64_t bytes, moe_error *err)
 
 void moe_memory_border_give(moe_memory_border *b, uint64_t bytes)
 {
-    bytes = whole_pages(bytes);
+    bytes = moe_memory_border_cost(bytes);
     MOE_ASSERT(b->ram_granted >= bytes);
     b->ram_free += bytes;
     b->ram_granted -= bytes;

@@ -38,6 +38,11 @@ void moe_memory_border_seal(moe_memory_border *border, const moe_memory_plan *pl
 uint64_t moe_memory_border_ram_left(const moe_memory_plan *plan);
 uint64_t moe_memory_border_device_left(const moe_memory_plan *plan);
 
+/* What a grant of RAM takes: whole pages of the system. */
+uint64_t moe_memory_border_cost(uint64_t bytes);
+/* What memory for a page of the KV cache or for a state takes on this device. */
+uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes);
+
 /* Grants RAM to a session, or returns MOE_ERR_BUDGET and changes nothing. */
 int moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err);
 void moe_memory_border_give(moe_memory_border *border, uint64_t bytes);

@@ -99,12 +99,13 @@ uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
 {
     uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;
     return (MOE_HEAD_ROWS + 2ull) * head->config.n_embd * sizeof(float) +
-           n_pages * head->kv.page_bytes;
+           n_pages * moe_memory_border_page_cost(head->device, head->kv.page_bytes);
 }
 
 uint64_t moe_draft_head_token_bytes(const moe_draft_head *head)
 {
-    return (head->kv.page_bytes + 2 * sizeof(void *) + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t page = moe_memory_border_page_cost(head->device, head->kv.page_bytes);
+    return (page + 2 * sizeof(void *) + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
 }
 
 static void raise_limit(moe_rows_limit *to, moe_rows_limit need)

@@ -166,15 +166,27 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
     return false;
 }
 
+static bool is_lossy(const moe_engine_options *o)
+{
+    return o->lossy->expert_budget > 0 || moe_lossy_most_buddies(o) > 0;
+}
+
 /* Stored positions that a step writes at once, at most. A lossy pass that is compared with the
  * exact one stores both side by side; lookahead and drafts store theirs behind the timeline. */
 static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
 {
-    bool lossy = o->lossy->expert_budget > 0 || moe_lossy_most_buddies(o) > 0;
-    uint32_t rows = engine->prefill_chunk * (lossy ? 2 : 1);
+    uint32_t rows = engine->prefill_chunk * (is_lossy(o) ? 2 : 1);
     uint32_t chain = moe_speculation_chain_rows(o);
     uint32_t drafted = o->tree_nodes + 1 > chain ? o->tree_nodes + 1 : chain;
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
+}
+
+/* ... of them those that may lie behind a full context: the nodes of trees, which are not all
+ * accepted, the second copy of a lossy pass, and a token that lookahead has begun. Chains end with
+ * the context. */
+static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *o)
+{
+    return o->tree_nodes + (is_lossy(o) ? engine->prefill_chunk : 0) + (o->lookahead > 0 ? 2 : 0);
 }
 
 /* A device that chooses positions has room for the scores of so many. */
@@ -222,6 +234,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     moe_cpu_features_describe(cpu_features, engine->kernels, sizeof engine->kernels);
     status = moe_kv_pool_init(&engine->kv, engine->device, &engine->config,
                               (moe_kv_type)o->kv_cache, most_rows(engine, o), err);
+    engine->kv.n_beyond = rows_beyond(engine, o);
     if (status == MOE_OK) {
         status = moe_state_pool_init(&engine->states, engine->device, &engine->config,
                                      moe_speculation_chain_rows(o), err);

@@ -78,7 +78,7 @@ int moe_session_file_pages(moe_session_file *f, const moe_session *session, cons
     int status = MOE_OK;
     for (uint32_t p = 0; p < moe_kv_pages_of(session->n_evaluated); p++) {
         for (uint32_t g = 0; g < pool->n_groups && status == MOE_OK; g++) {
-            if (p >= first[g]) {
+            if (p >= first[g] && pool->groups[g].page_bytes > 0) {
                 status =
                     moe_session_file_block(f, session->engine->device,
                                            session->kv.addresses[(size_t)p * pool->n_groups + g],

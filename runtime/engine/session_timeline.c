@@ -15,6 +15,8 @@
 #define GROWN(n) ((n) + (n) / 2 + 64)
 /* Of the n-gram index, for each token: three arrays, of up to twice the tokens. */
 #define SUFFIX_TOKEN_BYTES 24u
+/* Of a page of the KV cache: two pointers of the table, and its description on the heap. */
+#define PAGE_ENTRY_BYTES (2 * sizeof(void *) + sizeof(moe_kv_page) + 16)
 
 /* Bytes of moe_session_draft_create(), and of the distributions that drafts are drawn from. */
 static uint64_t draft_bytes(const moe_engine *engine, const moe_engine_options *o)
@@ -36,10 +38,9 @@ void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *o)
     engine->session_bytes = sizeof(moe_session) + n_vocab * sizeof(float) +
                             moe_sampler_bytes(engine->config.n_vocab) + MOE_SESSION_SLACK +
                             (drafts ? draft_bytes(engine, o) : 0);
-    engine->token_bytes =
-        sizeof(int32_t) + sizeof(uint32_t) +
-        (2 * sizeof(void *) * engine->kv.n_groups + MOE_KV_PAGE - 1) / MOE_KV_PAGE +
-        (drafts ? SUFFIX_TOKEN_BYTES : 0);
+    engine->token_bytes = sizeof(int32_t) + sizeof(uint32_t) +
+                          (PAGE_ENTRY_BYTES * engine->kv.n_groups + MOE_KV_PAGE - 1) / MOE_KV_PAGE +
+                          (drafts ? SUFFIX_TOKEN_BYTES : 0);
     if (engine->draft_head != NULL) {
         engine->session_bytes += moe_draft_head_session_bytes(engine->draft_head);
         engine->token_bytes += moe_draft_head_token_bytes(engine->draft_head);
@@ -48,7 +49,8 @@ void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *o)
 
 uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens)
 {
-    return engine->session_bytes + GROWN(n_tokens) * engine->token_bytes + MOE_SESSION_SLACK;
+    return moe_memory_border_cost(engine->session_bytes) +
+           moe_memory_border_cost(GROWN(n_tokens) * engine->token_bytes);
 }
 
 /* Takes idle pages of the KV cache before slots. */
@@ -79,10 +81,11 @@ int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err)
     return status;
 }
 
-/* The arrays grow in steps, and so do their grants, each in whole pages. */
+/* The arrays grow in steps, and so does their grant, in whole pages. One that moves as it grows is
+ * there twice for a moment: that is paid from the reserve. */
 static uint64_t tokens_bytes(const moe_session *session, uint64_t n_granted)
 {
-    return n_granted * session->engine->token_bytes;
+    return moe_memory_border_cost(n_granted * session->engine->token_bytes);
 }
 
 int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err)
@@ -90,11 +93,11 @@ int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe
     moe_engine *engine = session->engine;
     if (n_tokens > session->granted_tokens) {
         uint64_t n = GROWN(n_tokens);
-        int status = take(engine, tokens_bytes(session, n), err);
+        uint64_t had = tokens_bytes(session, session->granted_tokens);
+        int status = take(engine, tokens_bytes(session, n) - had, err);
         if (status != MOE_OK) {
             return status;
         }
-        moe_memory_border_give(&engine->border, tokens_bytes(session, session->granted_tokens));
         session->granted_tokens = n;
     }
     int status = moe_state_table_reserve(&engine->states, &session->states, err);

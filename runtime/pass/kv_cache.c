@@ -117,9 +117,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     }
     pool->n_groups = pool->n_groups > 0 ? pool->n_groups : 1;
     for (uint32_t g = 0; g < pool->n_groups; g++) {
-        moe_kv_group *group = &pool->groups[g];
-        group->page_bytes = group->page_bytes > 0 ? group->page_bytes : 64;
-        pool->page_bytes += group->page_bytes;
+        pool->page_bytes += pool->groups[g].page_bytes;
     }
     for (uint32_t l = 0; l < config->n_layer; l++) {
         pool->layers[l].n_other_groups = pool->n_groups - 1;
@@ -129,10 +127,10 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
 
 void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes)
 {
-    *sizes = (moe_kv_sizes){.n_groups = pool->n_groups};
+    *sizes = (moe_kv_sizes){.n_groups = pool->n_groups, .n_beyond = pool->n_beyond};
     for (uint32_t g = 0; g < pool->n_groups; g++) {
         const moe_kv_group *group = &pool->groups[g];
-        sizes->page_bytes[g] = group->page_bytes;
+        sizes->page_bytes[g] = moe_memory_border_page_cost(pool->device, group->page_bytes);
         sizes->most_pages[g] =
             group->frees
                 ? group->most_live + MOE_KV_SNAPSHOTS * pages_spanned(group, most_behind(group))
@@ -140,16 +138,22 @@ void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes)
     }
 }
 
+/* The pages of all positions. */
+static uint64_t all_pages(const moe_kv_sizes *sizes, uint32_t context)
+{
+    return ((uint64_t)context + sizes->n_beyond + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+}
+
 uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context)
 {
-    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t all = all_pages(sizes, context);
     uint64_t most = sizes->most_pages[group];
     return most > 0 && most < all ? most : all;
 }
 
 uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed)
 {
-    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t all = all_pages(sizes, context);
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < sizes->n_groups; g++) {
         uint64_t pages = moe_kv_group_pages(sizes, g, context);
@@ -162,7 +166,7 @@ void moe_kv_pool_limit(moe_kv_pool *pool, uint32_t context)
 {
     moe_kv_sizes sizes;
     moe_kv_pool_sizes(pool, &sizes);
-    uint64_t all = ((uint64_t)context + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
+    uint64_t all = all_pages(&sizes, context);
     for (uint32_t g = 0; g < pool->n_groups; g++) {
         pool->groups[g].frees &= moe_kv_group_pages(&sizes, g, context) < all;
     }
@@ -177,7 +181,9 @@ static void trim_group(moe_kv_pool *pool, moe_kv_group *group)
         group->free_pages = page->next_free;
         group->n_free--;
         group->n_pages--;
-        moe_memory_border_give_page(pool->border, group->page_bytes, page->memory, page->lent);
+        if (group->page_bytes > 0) {
+            moe_memory_border_give_page(pool->border, group->page_bytes, page->memory, page->lent);
+        }
         free(page);
     }
 }
@@ -193,7 +199,8 @@ uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool)
 {
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < pool->n_groups; g++) {
-        bytes += pool->groups[g].n_pages * pool->groups[g].page_bytes;
+        bytes += pool->groups[g].n_pages *
+                 moe_memory_border_page_cost(pool->device, pool->groups[g].page_bytes);
     }
     return bytes;
 }
@@ -224,8 +231,11 @@ int moe_kv_add_page(moe_kv_pool *pool, uint32_t g, moe_error *err)
     if (page == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
     }
-    int status = moe_memory_border_take_page(pool->border, group->page_bytes, &page->memory,
-                                             &page->lent, err);
+    page->memory = page; /* of a group that stores nothing: never read, and not NULL */
+    int status = group->page_bytes == 0
+                     ? MOE_OK
+                     : moe_memory_border_take_page(pool->border, group->page_bytes, &page->memory,
+                                                   &page->lent, err);
     if (status != MOE_OK) {
         free(page);
         return status;

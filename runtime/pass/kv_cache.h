@@ -43,7 +43,7 @@ typedef struct moe_kv_group {
     uint32_t window, chunk; /* of the layers' kind (moe_layer_kind); both 0: all positions */
     bool frees;             /* pages behind the span are freed */
     uint32_t most_live;     /* pages of a table without its snapshots, if it frees */
-    size_t page_bytes;
+    size_t page_bytes; /* 0: no layer stores anything, as in a model of recurrent layers alone */
     moe_kv_page *free_pages;
     uint64_t n_pages;    /* allocated, used or free */
     uint64_t n_free;     /* of them */
@@ -59,6 +59,7 @@ typedef struct moe_kv_pool {
     moe_memory_border *border; /* grants pages */
     moe_kv_group groups[MOE_KV_GROUPS];
     uint32_t n_groups;
+    uint32_t n_beyond; /* positions that passes store behind a full context, at most; set at open */
 } moe_kv_pool;
 
 typedef struct moe_kv_snapshot {
@@ -86,7 +87,8 @@ typedef struct moe_kv_table {
 /* What the pages of one session take at most, by group. */
 typedef struct moe_kv_sizes {
     uint32_t n_groups;
-    uint64_t page_bytes[MOE_KV_GROUPS];
+    uint32_t n_beyond;
+    uint64_t page_bytes[MOE_KV_GROUPS]; /* that a page takes of its memory */
     uint32_t most_pages[MOE_KV_GROUPS]; /* 0: those of all positions */
 } moe_kv_sizes;
 
@@ -96,7 +98,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
 void moe_kv_pool_free(moe_kv_pool *pool);
 /* Returns free pages that are not promised to where they came from. */
 void moe_kv_pool_trim(moe_kv_pool *pool);
-/* Bytes of all allocated pages. */
+/* What all allocated pages take. */
 uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
 
 void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes);

@@ -39,7 +39,8 @@ void moe_state_pool_free(moe_state_pool *pool)
 
 uint64_t moe_state_pool_session_bytes(const moe_state_pool *pool)
 {
-    return (uint64_t)MOE_STATES_MOST * pool->state_bytes + pool->log_bytes;
+    return MOE_STATES_MOST * moe_memory_border_page_cost(pool->device, pool->state_bytes) +
+           moe_memory_border_page_cost(pool->device, pool->log_bytes);
 }
 
 /* ---- One state ---- */
