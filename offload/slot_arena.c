@@ -95,11 +95,43 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
     return largest;
 }
 
+/* A slot for every class, the same share of every class's experts, and with what is left one more
+ * for those with the smallest share. budget_bytes is at least the floor. */
+static void divide(moe_slot_arena *arena, uint64_t budget_bytes)
+{
+    uint64_t full = moe_slot_arena_full_bytes(arena);
+    uint64_t floor = moe_slot_arena_floor_bytes(arena);
+    uint64_t left = budget_bytes < full ? budget_bytes : full;
+    const uint64_t spare = left - floor;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        moe_slot_class *class = &arena->classes[c];
+        uint64_t n = budget_bytes >= full ? class->n_experts : 1 + spare * class->n_experts / full;
+        class->n_slots = (uint32_t)(n < class->n_experts ? n : class->n_experts);
+        MOE_ASSERT(left >= class->n_slots * class->slot_bytes);
+        left -= class->n_slots * class->slot_bytes;
+    }
+    moe_slot_class *least;
+    do {
+        least = NULL;
+        for (uint32_t c = 0; c < arena->n_classes; c++) {
+            moe_slot_class *class = &arena->classes[c];
+            if (class->n_slots < class->n_experts && class->slot_bytes <= left &&
+                (least == NULL || (double)class->n_slots / (double)class->n_experts <
+                                      (double)least->n_slots / (double)least->n_experts)) {
+                least = class;
+            }
+        }
+        if (least != NULL) {
+            least->n_slots++;
+            left -= least->slot_bytes;
+        }
+    } while (least != NULL);
+}
+
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
                             moe_error *err)
 {
     MOE_ASSERT(arena->memory == NULL && arena->n_slots == 0 && arena->n_classes > 0);
-    uint64_t full = moe_slot_arena_full_bytes(arena);
     uint64_t floor = moe_slot_arena_floor_bytes(arena);
     if (budget_bytes < floor) {
         return moe_fail(err, MOE_ERR_BUDGET,
@@ -107,15 +139,9 @@ int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget
                         "the memory budget or lower the context",
                         (unsigned long long)budget_bytes, (unsigned long long)floor);
     }
-    double share = budget_bytes >= full ? 1.0 : (double)(budget_bytes - floor) / (double)full;
+    divide(arena, budget_bytes);
     for (uint32_t c = 0; c < arena->n_classes; c++) {
         moe_slot_class *class = &arena->classes[c];
-        uint64_t n = class->n_experts;
-        if (share < 1.0) {
-            n = 1 + (uint64_t)(share * (double)class->n_experts);
-            n = n < class->n_experts ? n : class->n_experts;
-        }
-        class->n_slots = (uint32_t)n;
         class->first_slot = arena->n_slots;
         class->arena_offset = arena->bytes;
         arena->n_slots += class->n_slots;

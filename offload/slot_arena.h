@@ -47,8 +47,9 @@ uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 
 /* Divides budget_bytes among the classes in proportion to their experts' bytes (each gets at least
- * one slot) and allocates. on_host: in host memory that the device's link reads. MOE_ERR_BUDGET
- * below the floor, which the message names. */
+ * one slot; less than the smallest slot of a class that lacks some is left over) and allocates.
+ * on_host: in host memory that the device's link reads. MOE_ERR_BUDGET below the floor, which the
+ * message names. */
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
                             moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);

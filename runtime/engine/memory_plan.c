@@ -56,7 +56,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 /* The number of experts that slots of so many bytes hold. */
 static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t full_bytes)
 {
-    return (uint64_t)((double)bytes / (double)full_bytes * (double)plan->experts);
+    const double share = (double)bytes / (double)full_bytes;
+    return (uint64_t)(share * (double)plan->experts + 1e-6); /* whole slots stay whole */
 }
 
 /* Says what fills the budget, and what would take less. */
@@ -136,6 +137,9 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
                         ceil(1000.0 * (double)least / (double)in->slots.full_bytes) / 10.0);
     }
     plan->expert_cache = min_u64(min_u64(wanted, left), in->slots.full_bytes);
+    if (in->slots.n_classes == 1) {
+        plan->expert_cache -= plan->expert_cache % in->slots.slot_bytes;
+    }
     plan->expert_slots = n_slots(plan, plan->expert_cache, in->slots.full_bytes);
     return MOE_OK;
 }
