@@ -52,6 +52,7 @@ typedef struct moe_expert_store_options {
     uint32_t io_block_bytes; /* 0: the reader's default */
     uint32_t io_depth;       /* 0: the reader's default */
     uint64_t io_timeout_ns;  /* without a byte from disk or link; 0: 30 s */
+    uint32_t n_page_threads; /* that bring pages of slots in ahead of reads (slot_pages.h) */
     const moe_io_ops
         *io_engine; /* tests: used in place of `io`, with its context (io_fault.h); or NULL */
     void *io_context;

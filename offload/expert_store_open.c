@@ -200,6 +200,9 @@ static int open_parts(moe_expert_store *store, moe_error *err)
         linked ? (moe_slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)}
                : (moe_slot_tier){&store->arena, store->cache};
     use_arena(store, reader);
+    if (!linked && (o->device->features & MOE_DEVICE_READABLE) != 0) {
+        store->pages = moe_slot_pages_start(&store->arena, o->n_page_threads);
+    }
     moe_mover_options options = {.reader = reader,
                                  .device = linked ? o->device : NULL,
                                  .n_slots = store->arena.n_slots,
@@ -256,6 +259,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
         leave_memory(store);
     }
     moe_expert_cache_destroy(&store->cache);
+    moe_slot_pages_stop(&store->pages);
     moe_slot_arena_free(&store->arena);
     moe_host_tier_close(&store->host);
     free(store->in_flight);

@@ -84,6 +84,7 @@ bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot, uint
             move.buffers[p] = buffer;
         }
     }
+    moe_slot_pages_taken(store->pages, slot);
     if (store->options.checksums != NULL) {
         move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
     }

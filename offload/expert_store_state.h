@@ -10,6 +10,7 @@
 #include "offload/host_split.h"
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
+#include "offload/slot_pages.h"
 #include "runtime/base/moe_assert.h"
 
 #define MOE_MOST_LOAN_PARTS 64u
@@ -37,6 +38,7 @@ struct moe_expert_store {
     moe_host_tier *host;  /* NULL: the device has no link, and the disk reads into its slots */
     moe_expert_cache *cache;
     moe_slot_tier ram; /* the slots that files are read into: the device's, or the host tier's */
+    moe_slot_pages *pages; /* of the device's slots if it has no link; NULL: none (any more) */
     moe_mover *mover;
     moe_range_file *files;
 

@@ -104,6 +104,7 @@ static uint64_t close_slot(moe_expert_store *store)
         moe_expert_cache_open_again(tier->cache, slot, 1);
         return 0;
     }
+    moe_slot_pages_stop(&store->pages);
     if (!moe_slot_arena_give_up(tier->arena, slot)) {
         open_slot(store, slot);
         return 0;

@@ -441,6 +441,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .io_block_bytes = o->io_block_bytes,
         .io_depth = o->io_depth,
         .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
+        .n_page_threads = moe_team_size(engine->team) < 2 ? 1 : 2,
         .log = o->log,
         .user = o->user};
     status = moe_expert_store_open(&engine->runner.experts, &options, err);

@@ -2,7 +2,6 @@
 #include "runtime/host/pages_ahead.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -20,53 +19,108 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-struct moe_pages_ahead {
+typedef struct region {
     uint8_t *memory; /* begins at a huge page */
     size_t bytes;
     size_t skipped; /* bytes before memory */
+    size_t next;    /* the next step, of memory */
+    size_t filled;  /* by the filler, of memory */
+} region;
+
+struct moe_pages_ahead {
+    uint32_t n_regions;
     uint32_t n_threads;
+    size_t most_ahead;
     pthread_t threads[MAX_THREADS];
-    _Atomic size_t next;   /* the next step */
-    _Atomic size_t filled; /* by the filler, of memory */
-    _Atomic bool ended;
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t changed;
+    uint32_t n_asleep;
+    bool ended;
+    region regions[];
 };
 
-/* Takes the next step, or one further on if the filler is close to it. */
-static size_t take_step(moe_pages_ahead *ahead)
+/* Takes the next step of the region with the least that is ahead of its filler. A step that its
+ * filler is close to is left out. NULL: no region has a step now. *all_done: nor will have. */
+static uint8_t *take_step(moe_pages_ahead *ahead, size_t *bytes, bool *all_done)
 {
-    size_t next = atomic_load(&ahead->next);
-    size_t at;
-    do {
-        size_t near = atomic_load(&ahead->filled) + DISTANCE;
-        at = next < near ? near / STEP * STEP : next;
-    } while (!atomic_compare_exchange_weak(&ahead->next, &next, at + STEP));
-    return at;
+    region *best = NULL;
+    size_t best_left = SIZE_MAX;
+    *all_done = true;
+    for (uint32_t i = 0; i < ahead->n_regions; i++) {
+        region *r = &ahead->regions[i];
+        size_t near = r->filled + DISTANCE;
+        r->next = r->next < near ? near / STEP * STEP : r->next;
+        size_t left = r->next - r->filled;
+        *all_done = *all_done && r->next >= r->bytes;
+        if (r->next < r->bytes && left < ahead->most_ahead && left < best_left) {
+            best = r;
+            best_left = left;
+        }
+    }
+    if (best == NULL) {
+        return NULL;
+    }
+    uint8_t *step = best->memory + best->next;
+    *bytes = best->bytes - best->next < STEP ? best->bytes - best->next : STEP;
+    best->next += STEP;
+    return step;
 }
 
 static void *touch(void *context)
 {
     moe_pages_ahead *ahead = context;
-    for (size_t at = take_step(ahead); at < ahead->bytes && !atomic_load(&ahead->ended);
-         at = take_step(ahead)) {
-        size_t left = ahead->bytes - at;
-        if (madvise(ahead->memory + at, left < STEP ? left : STEP, MADV_POPULATE_WRITE) != 0) {
-            break;
+    bool all_done = false;
+    pthread_mutex_lock(&ahead->lock);
+    while (!ahead->ended && !all_done) {
+        size_t bytes;
+        uint8_t *step = take_step(ahead, &bytes, &all_done);
+        if (step != NULL) {
+            pthread_mutex_unlock(&ahead->lock);
+            bool came = madvise(step, bytes, MADV_POPULATE_WRITE) == 0;
+            pthread_mutex_lock(&ahead->lock);
+            all_done = !came;
+        } else if (!all_done) {
+            ahead->n_asleep++;
+            pthread_cond_wait(&ahead->changed, &ahead->lock);
+            ahead->n_asleep--;
         }
     }
+    pthread_mutex_unlock(&ahead->lock);
     return NULL;
 }
 
-moe_pages_ahead *moe_pages_ahead_start(void *memory, size_t bytes, uint32_t n_threads)
+/* Returns whether any region is large enough for a step. */
+static bool add_regions(moe_pages_ahead *ahead, const moe_pages_region *regions)
 {
-    size_t skipped = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    bool any = false;
+    for (uint32_t i = 0; i < ahead->n_regions; i++) {
+        size_t bytes = regions[i].bytes;
+        size_t skipped = (HUGE_PAGE - (uintptr_t)regions[i].memory % HUGE_PAGE) % HUGE_PAGE;
+        skipped = skipped < bytes ? skipped : bytes;
+        ahead->regions[i] = (region){.memory = (uint8_t *)regions[i].memory + skipped,
+                                     .bytes = bytes - skipped,
+                                     .skipped = skipped};
+        any = any || bytes - skipped > DISTANCE + STEP;
+    }
+    return any;
+}
+
+moe_pages_ahead *moe_pages_ahead_start(const moe_pages_region *regions, uint32_t n_regions,
+                                       size_t most_ahead, uint32_t n_threads)
+{
     moe_pages_ahead *ahead =
-        n_threads > 0 && bytes > skipped + DISTANCE + STEP ? moe_calloc(1, sizeof *ahead) : NULL;
+        n_threads > 0 ? moe_calloc(1, sizeof *ahead + n_regions * sizeof *ahead->regions) : NULL;
     if (ahead == NULL) {
         return NULL;
     }
-    ahead->memory = (uint8_t *)memory + skipped;
-    ahead->bytes = bytes - skipped;
-    ahead->skipped = skipped;
+    ahead->n_regions = n_regions;
+    ahead->most_ahead = most_ahead;
+    if (!add_regions(ahead, regions)) {
+        free(ahead);
+        return NULL;
+    }
+    pthread_mutex_init(&ahead->lock, NULL);
+    pthread_cond_init(&ahead->changed, NULL);
     for (uint32_t i = 0; i < n_threads && i < MAX_THREADS; i++) {
         if (pthread_create(&ahead->threads[i], NULL, touch, ahead) != 0) {
             break;
@@ -76,11 +130,20 @@ moe_pages_ahead *moe_pages_ahead_start(void *memory, size_t bytes, uint32_t n_th
     return ahead;
 }
 
-void moe_pages_ahead_filled(moe_pages_ahead *ahead, size_t bytes)
+void moe_pages_ahead_filled(moe_pages_ahead *ahead, uint32_t i, size_t bytes)
 {
-    if (ahead != NULL && bytes > ahead->skipped) {
-        atomic_store_explicit(&ahead->filled, bytes - ahead->skipped, memory_order_relaxed);
+    if (ahead == NULL) {
+        return;
     }
+    pthread_mutex_lock(&ahead->lock);
+    region *r = &ahead->regions[i];
+    if (bytes > r->skipped && bytes - r->skipped > r->filled) {
+        r->filled = bytes - r->skipped;
+        if (ahead->n_asleep > 0) {
+            pthread_cond_broadcast(&ahead->changed);
+        }
+    }
+    pthread_mutex_unlock(&ahead->lock);
 }
 
 void moe_pages_ahead_stop(moe_pages_ahead **ahead)
@@ -90,9 +153,14 @@ void moe_pages_ahead_stop(moe_pages_ahead **ahead)
         return;
     }
     *ahead = NULL;
-    atomic_store(&a->ended, true);
+    pthread_mutex_lock(&a->lock);
+    a->ended = true;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
     for (uint32_t i = 0; i < a->n_threads; i++) {
         pthread_join(a->threads[i], NULL);
     }
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
     free(a);
 }

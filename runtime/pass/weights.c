@@ -130,7 +130,7 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
         if (status == MOE_OK) {
             status = load->device->ops->upload(load->device, to, bytes, n, load->err);
             to += n;
-            moe_pages_ahead_filled(load->ahead, (size_t)(to - load->weights->arena));
+            moe_pages_ahead_filled(load->ahead, 0, (size_t)(to - load->weights->arena));
             size -= n;
         }
     }
@@ -414,7 +414,8 @@ static int measure_and_load(loader *load)
     }
     w->arena = arena;
     if ((load->device->features & MOE_DEVICE_READABLE) != 0) {
-        load->ahead = moe_pages_ahead_start(arena, w->arena_bytes, load->source->n_threads);
+        const moe_pages_region all = {.memory = arena, .bytes = w->arena_bytes};
+        load->ahead = moe_pages_ahead_start(&all, 1, SIZE_MAX, load->source->n_threads);
     }
     status = walk_all(load, map, WALK_LIST);
     status = status == MOE_OK ? open_reader(load) : status;

@@ -7,40 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "runtime/host/pages_ahead.h"
+#include "tests/pages_present.h"
 
-#define PAGE  4096u
 #define BYTES ((size_t)64 << 20)
 #define FILL  ((size_t)24 << 20)
 
 static uint8_t *map(void)
 {
-    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_ptr_not_equal(memory, MAP_FAILED);
+    uint8_t *memory = map_pages(BYTES);
+    assert_non_null(memory);
     return memory;
 }
 
-/* How many pages of the bytes [from, to) of the mapping are in memory. */
-static size_t present(uint8_t *memory, size_t from, size_t to)
+static moe_pages_ahead *start(uint8_t *memory, size_t bytes, size_t most_ahead, uint32_t n)
 {
-    static unsigned char in[BYTES / PAGE];
-    size_t n = 0;
-    assert_int_equal(mincore(memory, BYTES, in), 0);
-    for (size_t page = from / PAGE; page < to / PAGE; page++) {
-        n += in[page] & 1u;
-    }
-    return n;
-}
-
-static bool kernel_can(uint8_t *memory)
-{
-    return madvise(memory, PAGE, 23 /* MADV_POPULATE_WRITE */) == 0;
+    const moe_pages_region region = {.memory = memory, .bytes = bytes};
+    return moe_pages_ahead_start(&region, 1, most_ahead, n);
 }
 
 /* The threads bring in all that is beyond the filler, without its doing. */
@@ -48,20 +34,43 @@ static void test_pages_come(void **state)
 {
     (void)state;
     uint8_t *memory = map();
-    if (!kernel_can(memory)) {
+    if (!pages_can_come(memory)) {
         munmap(memory, BYTES);
         skip();
     }
-    moe_pages_ahead *ahead = moe_pages_ahead_start(memory, BYTES, 2);
+    moe_pages_ahead *ahead = start(memory, BYTES, SIZE_MAX, 2);
     assert_non_null(ahead);
-    const struct timespec moment = {.tv_nsec = 1000000};
-    const size_t behind = BYTES / 2;
-    for (int i = 0; i < 20000 && present(memory, behind, BYTES) < (BYTES - behind) / PAGE; i++) {
-        nanosleep(&moment, NULL);
-    }
-    assert_int_equal(present(memory, behind, BYTES), (BYTES - behind) / PAGE);
+    assert_true(pages_come(memory, BYTES / 2, BYTES));
     moe_pages_ahead_stop(&ahead);
     assert_null(ahead);
+    munmap(memory, BYTES);
+}
+
+/* In each of two regions the threads stay so far ahead of its filler, and no further. */
+static void test_most_ahead(void **state)
+{
+    (void)state;
+    const size_t half = BYTES / 2, most = (size_t)12 << 20, step = (size_t)4 << 20;
+    uint8_t *memory = map();
+    if (!pages_can_come(memory)) {
+        munmap(memory, BYTES);
+        skip();
+    }
+    /* Steps begin at multiples of 2 MiB: a mapping may not. */
+    const size_t huge = (size_t)2 << 20, skipped = (huge - (uintptr_t)memory % huge) % huge;
+    const moe_pages_region regions[] = {{memory, half}, {memory + half, half}};
+    moe_pages_ahead *ahead = moe_pages_ahead_start(regions, 2, most, 2);
+    assert_non_null(ahead);
+    assert_true(pages_come(memory, skipped + 2 * step, most));
+    assert_true(pages_come(memory, half + skipped + 2 * step, half + most));
+    assert_int_equal(pages_present(memory, skipped + most + step, half), 0);
+    assert_int_equal(pages_present(memory, half + skipped + most + step, BYTES), 0);
+    /* The next step but one of the filler's. */
+    moe_pages_ahead_filled(ahead, 1, skipped + 2 * step);
+    assert_true(pages_come(memory, half + skipped + 4 * step, half + 5 * step));
+    assert_int_equal(pages_present(memory, half + skipped + 5 * step, BYTES), 0);
+    assert_int_equal(pages_present(memory, skipped + most + step, half), 0);
+    moe_pages_ahead_stop(&ahead);
     munmap(memory, BYTES);
 }
 
@@ -70,10 +79,10 @@ static void test_bytes_stay(void **state)
 {
     (void)state;
     uint8_t *memory = map();
-    moe_pages_ahead *ahead = moe_pages_ahead_start(memory, BYTES, 4);
+    moe_pages_ahead *ahead = start(memory, BYTES, SIZE_MAX, 4);
     for (size_t at = 0; at < FILL; at += PAGE) {
         memset(memory + at, (int)(1 + at / PAGE % 251), PAGE);
-        moe_pages_ahead_filled(ahead, at + PAGE);
+        moe_pages_ahead_filled(ahead, 0, at + PAGE);
     }
     moe_pages_ahead_stop(&ahead);
     for (size_t at = 0; at < BYTES; at += 997) {
@@ -86,12 +95,12 @@ static void test_nothing_to_do(void **state)
 {
     (void)state;
     uint8_t small[PAGE];
-    assert_null(moe_pages_ahead_start(small, sizeof small, 2));
+    assert_null(start(small, sizeof small, SIZE_MAX, 2));
     uint8_t *memory = map();
-    assert_null(moe_pages_ahead_start(memory, BYTES, 0));
+    assert_null(start(memory, BYTES, SIZE_MAX, 0));
     munmap(memory, BYTES);
     moe_pages_ahead *none = NULL;
-    moe_pages_ahead_filled(none, 1);
+    moe_pages_ahead_filled(none, 0, 1);
     moe_pages_ahead_stop(&none);
 }
 
@@ -99,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pages_come),
+        cmocka_unit_test(test_most_ahead),
         cmocka_unit_test(test_bytes_stay),
         cmocka_unit_test(test_nothing_to_do),
     };
