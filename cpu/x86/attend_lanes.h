@@ -341,8 +341,8 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
-/* From this many queries on, a page's rows are converted once for all of them. Otherwise each tile
- * converts them anew: keys for every four queries, values for every eight. */
+/* From this many queries on, a page's rows are converted once for all of them: their tiles would
+ * convert each row once for every four queries, and again for every eight. */
 #define CONVERT_FROM 16
 /* Elements of a page's keys, or values, that are converted: 64 positions of up to 128. */
 #define CONVERT_MOST (MOE_KV_PAGE * 128)
@@ -394,32 +394,42 @@ MOE_INLINE void attend_converted(moe_kv_type type, const moe_attend_args *args,
 
 /* What only a broken model makes is left to the reference: pages with a NaN, and queries that
  * F8_UNIT makes infinite. */
-static void attend_f8(const moe_attend_args *args, const page_rows *rows)
+static void mend_f8(const moe_attend_args *args, const page_rows *rows)
 {
-    if (converts(args))
-        attend_converted(MOE_KV_F8, args, rows);
-    else
-        attend_rows(MOE_KV_F8, args, rows);
     if (f8_nans(rows->k, args->n_valid, args->k_dim) ||
         f8_nans(rows->v, args->n_valid, args->v_dim) ||
         f8_query_overflows(args->q, (size_t)args->n_q * args->k_dim))
         moe_attend_page_c(args);
 }
 
-static void attend_page_lanes(const moe_attend_args *args)
+static void attend_f8(const moe_attend_args *args, const page_rows *rows)
 {
-    page_rows rows;
-    /* A tile of scores may extend beyond n_valid; the last position is repeated there. */
+    if (converts(args))
+        attend_converted(MOE_KV_F8, args, rows);
+    else
+        attend_rows(MOE_KV_F8, args, rows);
+    mend_f8(args, rows);
+}
+
+/* A tile of scores may extend beyond n_valid; the last position is repeated there. */
+static void find_rows(const moe_attend_args *args, page_rows *rows)
+{
     for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {
         uint32_t position = j < args->n_valid ? j : args->n_valid - 1;
         if (args->k_rows != NULL) {
-            rows.k[j] = args->k_rows[position];
-            rows.v[j] = args->v_rows[position];
+            rows->k[j] = args->k_rows[position];
+            rows->v[j] = args->v_rows[position];
         } else {
-            rows.k[j] = (const uint8_t *)args->k + position * args->k_row_bytes;
-            rows.v[j] = (const uint8_t *)args->v + position * args->v_row_bytes;
+            rows->k[j] = (const uint8_t *)args->k + position * args->k_row_bytes;
+            rows->v[j] = (const uint8_t *)args->v + position * args->v_row_bytes;
         }
     }
+}
+
+static void attend_page_lanes(const moe_attend_args *args)
+{
+    page_rows rows;
+    find_rows(args, &rows);
     if (args->type == MOE_KV_F8)
         attend_f8(args, &rows);
     else if (converts(args) && args->type == MOE_KV_Q4_0)

@@ -246,6 +246,8 @@ static uint32_t argmax_lanes(const float *x, uint32_t n)
 
 static inline float merge_factor(float max, float m)
 {
+    if (max - m == 0.0f)
+        return 1.0f; /* exp(0) */
     float factor[16];
     l16_store(factor, l16_exp(l16_set(max - m)));
     return max == -INFINITY ? 0.0f : factor[0];
