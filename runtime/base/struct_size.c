@@ -41,12 +41,12 @@
                    "moe_" #name ": new fields take the place of its reserved words")
 
 WHOLE(engine_options, model_path, program_memory);
-WHOLE(lossy_options, budget_order, quality_share);
+WHOLE(lossy_options, budget_order, low_bit_share);
 WHOLE(lab_options, kernels, read_in_place);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
-WHOLE(calibrate_options, n_tokens, user);
+WHOLE(calibrate_options, n_tokens, low_bit_type);
 WHOLE(storage_test, path, n_copies);
 WHOLE(verify_options, model_path, user);
 WHOLE(verify_result, n_damaged, n_damaged);

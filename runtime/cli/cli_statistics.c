@@ -135,6 +135,13 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
     cli_json_real(object, "lossy_max_kl", measured ? l->max_kl : NAN);
     cli_json_real(object, "lossy_mass_kept", l->mass_kept);
     cli_json_put(object, "lossy_output_error", json_object_new_double(l->output_error));
+    cli_json_u64(object, "low_bit_picks", l->low_bit_picks);
+    cli_json_u64(object, "low_bit_experts", l->low_bit_experts);
+    cli_json_u64(object, "low_bit_hits", l->low_bit_hits);
+    cli_json_u64(object, "low_bit_misses", l->low_bit_misses);
+    cli_json_u64(object, "low_bit_bytes", l->low_bit_bytes);
+    cli_json_u64(object, "low_bit_slots", l->low_bit_slots);
+    cli_json_real(object, "low_bit_mass", l->low_bit_mass);
 }
 
 static int print_json(const moe_engine_info *info, const moe_engine_stats *stats,
@@ -289,6 +296,10 @@ void cli_print_lossy(const moe_lossy_stats *l)
     fprintf(stderr, "LOSSY%s: %.1f %% of the routers' choices replaced, %.1f %% dropped; ",
             l->on ? "" : " (turned off by the quality limit)", percent_of(l->replaced, l->picks),
             percent_of(l->dropped, l->picks));
+    if (l->low_bit_slots > 0) {
+        fprintf(stderr, "%.1f %% by low-bit copies (%.1f %% of the router's weight); ",
+                percent_of(l->low_bit_picks, l->picks), 100 * l->low_bit_mass);
+    }
     if (l->compared == 0) {
         fputs("divergence from the exact pass: not measured\n", stderr);
         return;

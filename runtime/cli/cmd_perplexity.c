@@ -139,6 +139,9 @@ static int print_result(const moe_engine *engine, const cli_options *options, co
     cli_json_u64(object, "chunks", n_chunks);
     cli_json_u64(object, "scored_tokens", s->n_scored);
     cli_json_u64(object, "scored_bytes", s->n_bytes);
+    cli_json_u64(object, "evaluated_tokens", s->n_done);
+    cli_json_u64(object, "bytes_demand", stats.bytes_demand);
+    cli_json_u64(object, "bytes_read_disk", stats.bytes_read_disk);
     cli_json_real(object, "tokens_per_s", cli_per_second(s->n_done, ns));
     cli_json_text(object, "model_fingerprint", fingerprint);
     return cli_json_print(object, stdout);

@@ -87,6 +87,9 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("scratch", plan->scratch, "");
     if (fits) {
         print_slots("expert cache", plan->expert_cache, plan->expert_slots, plan->experts);
+        if (plan->low_bit_slots > 0) {
+            print_slots("low-bit copies", plan->low_bit_cache, plan->low_bit_slots, plan->experts);
+        }
         print_parallel(plan);
         print_hits(plan);
         print_row("total", plan->total, "");
@@ -215,6 +218,8 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "floor_bytes", plan->floor);
     cli_json_u64(object, "expert_cache_bytes", plan->expert_cache);
     cli_json_u64(object, "expert_slots", plan->expert_slots);
+    cli_json_u64(object, "low_bit_cache_bytes", plan->low_bit_cache);
+    cli_json_u64(object, "low_bit_slots", plan->low_bit_slots);
     cli_json_u64(object, "experts", plan->experts);
     cli_json_real(object, "expected_hit_rate", plan->expected_hit_rate);
     cli_json_put(object, "hit_rate_is_calibrated",

@@ -209,5 +209,8 @@ int cli_engine_words(cli_engine_settings *s, const cli_options *options)
     if (code == CLI_EXIT_OK) {
         code = cli_lossy_budget(&s->lossy, &s->lab, options->expert_budget_mode);
     }
-    return code == CLI_EXIT_OK ? cli_lossy_buddies(&s->lossy, options->buddy) : code;
+    if (code == CLI_EXIT_OK) {
+        code = cli_lossy_buddies(&s->lossy, options->buddy);
+    }
+    return code == CLI_EXIT_OK ? cli_lossy_low_bit(&s->lossy, options->low_bit) : code;
 }

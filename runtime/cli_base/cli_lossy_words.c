@@ -123,3 +123,35 @@ int cli_lossy_buddies(moe_lossy_options *lossy, const char *text)
     }
     return CLI_EXIT_OK;
 }
+
+static bool set_low_bit(moe_lossy_options *l, const char *item)
+{
+    double v;
+    if (strncmp(item, "below=", 6) == 0 && number_in(item + 6, 1e-6, 1, &v)) {
+        l->low_bit_below = (float)v;
+    } else if (strncmp(item, "share=", 6) == 0 && number_in(item + 6, 0.001, 0.999, &v)) {
+        l->low_bit_share = v;
+    } else {
+        return strcmp(item, "on") == 0;
+    }
+    return true;
+}
+
+int cli_lossy_low_bit(moe_lossy_options *lossy, const char *text)
+{
+    if (text == NULL || strcmp(text, "off") == 0) {
+        return CLI_EXIT_OK;
+    }
+    lossy->low_bit = true;
+    char item[64];
+    const char *all = text;
+    while (next_item(&text, item, sizeof item)) {
+        if (!set_low_bit(lossy, item)) {
+            return cli_fail(CLI_EXIT_USAGE,
+                            "--low-bit: '%s' in '%s' is not understood; on, below=(0..1] (of a "
+                            "token's router weight), share=0.001..0.999 (of the experts' memory)",
+                            item, all);
+        }
+    }
+    return CLI_EXIT_OK;
+}

@@ -99,10 +99,15 @@ const cli_option_rule cli_option_rules[] = {
     /* Lossy modes. */
     {RULE_NEEDS, LOSSY, "--expert-budget-mode", "--expert-budget", NULL, NULL,
      "it says how a budget is kept"},
-    {RULE_NEEDS, LOSSY, "--quality-limit --quality-share", "--expert-budget --buddy!=off", NULL,
-     NULL, "without a lossy mode nothing is lost"},
+    {RULE_NEEDS, LOSSY, "--quality-limit --quality-share",
+     "--expert-budget --buddy!=off --low-bit!=off", NULL, NULL,
+     "without a lossy mode nothing is lost"},
     {RULE_EXCLUDES, LOSSY, "--buddy!=off", "--calibration=none", NULL, NULL,
      "buddies are found by calibrating"},
+    {RULE_EXCLUDES, LOSSY, "--low-bit!=off", "--calibration=none", NULL, NULL,
+     "the copies of experts are beside the calibration"},
+    {RULE_EXCLUDES, LOSSY, "--low-bit!=off", "--offload!=auto", NULL, NULL,
+     "copies stand in for experts that a cache lacks, and the baselines have none"},
 
     /* Traces. */
     {RULE_EXCLUDES, TRACES, "--trace", "--synthetic", NULL, NULL, "give one, not both"},

@@ -41,6 +41,9 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_RESULTS},
     {{"--gram"}, NULL, "also write Gram matrices of the routers' inputs: n_embd^2 floats a layer",
      .offset = AT(gram), .kind = OPTION_FLAG, .commands = CLI_CALIBRATE, .subject = SUBJECT_INPUT},
+    {{"--low-bit-type"}, "Q2_K|Q3_K|Q4_0", "also copy every expert in this type, for lossy mode "
+     "--low-bit, to a file beside the sidecar", .offset = AT(low_bit_type), .kind = OPTION_NAME,
+     .commands = CLI_CALIBRATE, .subject = SUBJECT_INPUT},
     {{"-n", "--predict"}, "N", "tokens of the text to take (default all)", .offset = AT(predict),
      .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = CLI_CALIBRATE,
      .subject = SUBJECT_INPUT},
@@ -315,6 +318,10 @@ const cli_option_row cli_option_rows[] = {
     {{"--buddy"}, "off|on|SETTINGS", "LOSSY: resident buddies in place of missing experts; "
      "rho=3,alpha=0.95,max=4,tae=15,beta=1,weight=own,missing=fetch, or random (default off)",
      .offset = AT(buddy), .kind = OPTION_TEXT, .commands = LOSSY, .subject = SUBJECT_LOSSY},
+    {{"--low-bit"}, "off|on|SETTINGS", "LOSSY: low-bit copies in place of missing experts "
+     "(calibrate --low-bit-type makes them); below=1 (only for experts with less of the router's "
+     "weight), share=0.5 (of the experts' memory, for copies) (default off)",
+     .offset = AT(low_bit), .kind = OPTION_TEXT, .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--quality-limit"}, "KL", "turn lossy modes off when their mean KL to the exact pass exceeds "
      "this, in nats (default: no limit)", .offset = AT(quality_limit), .kind = OPTION_REAL,
      .min = 0, .min_open = true, .max = 1000, .commands = LOSSY, .subject = SUBJECT_LOSSY},

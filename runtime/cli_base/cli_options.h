@@ -74,6 +74,7 @@ typedef struct cli_options {
     cli_text_list overrides;             /* --override-kv */
     cli_text_list model_copies;          /* --model-copy */
     bool gram;
+    const char *low_bit_type; /* NULL: none */
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */
     const char *speculate;
     const char *acceptance;
@@ -83,6 +84,7 @@ typedef struct cli_options {
     const char *affinity;
     const char *expert_budget_mode;
     const char *buddy;
+    const char *low_bit;
     uint64_t draft_max;
     uint64_t draft_experts;
     uint64_t tree_nodes;

@@ -52,6 +52,7 @@ static void destroy(moe_engine *engine)
         moe_kv_pool_trim(&engine->kv); /* pages may lie in slots, so they are freed first */
     }
     moe_expert_store_close(&engine->runner.experts);
+    moe_engine_close_low_bit(engine);
     moe_overlap_oracle_destroy(&engine->oracle);
     moe_host_compute_close(&engine->runner.host);
     moe_policy_release(&engine->policy_plugin);
@@ -133,6 +134,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     if (status == MOE_OK) {
         status = moe_engine_open_device(engine, options, cpu_features, err);
     }
+    status = status == MOE_OK ? moe_engine_open_low_bit(engine, options, err) : status;
     status = status == MOE_OK ? moe_engine_plan(engine, options, err) : status;
     engine->open_plan_ns = moe_now_ns() - began;
     return status;
@@ -376,6 +378,7 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
     moe_speculation_get_stats(engine->speculation, &experts, &stats->speculation);
     moe_lossy_get_stats(engine->lossy, &stats->lossy);
     stats->lossy.output_error = moe_budget_exact_error(engine->budget_exact);
+    moe_engine_count_low_bit(engine, stats);
 }
 
 int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)

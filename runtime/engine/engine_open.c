@@ -166,16 +166,11 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
     return false;
 }
 
-static bool is_lossy(const moe_engine_options *o)
-{
-    return o->lossy->expert_budget > 0 || moe_lossy_most_buddies(o) > 0;
-}
-
 /* Stored positions that a step writes at once, at most. A lossy pass that is compared with the
  * exact one stores both side by side; lookahead and drafts store theirs behind the timeline. */
 static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
 {
-    uint32_t rows = engine->prefill_chunk * (is_lossy(o) ? 2 : 1);
+    uint32_t rows = engine->prefill_chunk * (moe_lossy_is_asked(o) ? 2 : 1);
     uint32_t chain = moe_speculation_chain_rows(o);
     uint32_t drafted = o->tree_nodes + 1 > chain ? o->tree_nodes + 1 : chain;
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
@@ -186,7 +181,8 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
  * the context. */
 static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *o)
 {
-    return o->tree_nodes + (is_lossy(o) ? engine->prefill_chunk : 0) + (o->lookahead > 0 ? 2 : 0);
+    return o->tree_nodes + (moe_lossy_is_asked(o) ? engine->prefill_chunk : 0) +
+           (o->lookahead > 0 ? 2 : 0);
 }
 
 /* A device that chooses positions has room for the scores of so many. */
@@ -376,6 +372,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
             moe_recorded_passes_bytes(engine->device, c, o, moe_engine_keeps_experts(engine)),
         .device_memory = engine->device->memory_bytes,
         .simulated = engine->device->simulated,
+        .low_bit = engine->low_bit_sizes,
         .context = engine->context,
     };
     moe_kv_pool_sizes(&engine->kv, &input.kv);
@@ -483,7 +480,9 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
                              .run_model = model != NULL ? moe_draft_model_run : NULL,
                              .model = model,
                              .head = engine->draft_head};
-    moe_lossy_parts lossy = {.runner = &engine->runner, .calibration = engine->sidecar.calibration};
+    moe_lossy_parts lossy = {.runner = &engine->runner,
+                             .calibration = engine->sidecar.calibration,
+                             .copies = engine->low_bit_experts};
     int status = moe_speculation_open(&engine->speculation, &draft, o, err);
     if (status == MOE_OK && model != NULL) {
         status = moe_draft_model_check(model, engine, err);
@@ -528,6 +527,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = open_experts(engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_engine_open_low_bit_store(engine, o, err);
     }
     const uint64_t have_memory = moe_now_ns();
     engine->open_memory_ns = have_memory - began;

@@ -32,6 +32,14 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options
  * memory. */
 int moe_engine_open_head(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_load_head(moe_engine *engine, moe_error *err);
+/* engine_low_bit.c: the file of low-bit copies that the options ask for, if any; for open_memory,
+ * their slots. */
+int moe_engine_open_low_bit(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+int moe_engine_open_low_bit_store(moe_engine *engine, const moe_engine_options *options,
+                                  moe_error *err);
+void moe_engine_close_low_bit(moe_engine *engine);
+/* Adds what copies have cost. */
+void moe_engine_count_low_bit(const moe_engine *engine, moe_engine_stats *stats);
 /* engine_open.c: engine->plan. */
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* engine_open.c: what the plan counts. */

@@ -132,6 +132,7 @@ int moe_calibrate(moe_engine *engine, const moe_calibrate_options *options, moe_
     }
     moe_calibration_run *run;
     moe_calibration_parts parts = {.model = model_of(engine),
+                                   .team = engine->team,
                                    .runner = &engine->runner,
                                    .context = engine->context,
                                    .prefill_chunk = engine->prefill_chunk};

@@ -26,6 +26,7 @@
 #include "runtime/draft/speculation.h"
 #include "runtime/host/team.h"
 #include "runtime/lossy/lossy.h"
+#include "runtime/sidecar/low_bit_file.h"
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 #include "offload/memory_border.h"
@@ -96,9 +97,12 @@ struct moe_engine {
     moe_gguf *head_gguf;            /* its own file; NULL: it is in the model's */
     moe_speculation *speculation;   /* NULL: off */
     moe_lossy *lossy;               /* NULL: off */
-    moe_budget_exact *budget_exact; /* NULL unless a budget is measured */
-    moe_route_rules *rules;         /* NULL when both are off */
-    moe_recorded_passes *recorded;  /* NULL: the device does not record */
+    moe_low_bit_file *low_bit_file; /* copies of experts; NULL: none */
+    moe_expert_slot_sizes low_bit_sizes;
+    moe_expert_store *low_bit_experts; /* their slots */
+    moe_budget_exact *budget_exact;    /* NULL unless a budget is measured */
+    moe_route_rules *rules;            /* NULL when both are off */
+    moe_recorded_passes *recorded;     /* NULL: the device does not record */
 };
 
 /* The rounding of a session's allocations to whole pages. */

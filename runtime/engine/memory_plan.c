@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include <moe/lossy_modes.h>
+
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/error.h"
 #include "offload/memory_border.h"
@@ -116,6 +118,35 @@ static int refuse_host(const moe_plan_input *in, const moe_memory_plan *plan, mo
                                         : "free some memory");
 }
 
+/* Gives low-bit copies their share of the memory for experts. */
+static int share_with_copies(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
+{
+    const moe_expert_slot_sizes *sizes = &in->low_bit;
+    uint64_t all = plan->expert_cache;
+    if (all == in->slots.full_bytes) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit cannot act: all experts fit in memory, so none is "
+                        "ever missing; leave it out, or give less memory");
+    }
+    uint64_t share = (uint64_t)(in->options->lossy->low_bit_share * (double)all);
+    plan->low_bit_cache = min_u64(share, sizes->full_bytes);
+    if (sizes->n_classes == 1) {
+        plan->low_bit_cache -= plan->low_bit_cache % sizes->slot_bytes;
+    }
+    plan->low_bit_slots = n_slots(plan, plan->low_bit_cache, sizes->full_bytes);
+    plan->expert_cache = all - plan->low_bit_cache;
+    uint64_t least = floor_of_slots(in, sizes->slot_bytes, sizes->full_bytes);
+    if (plan->low_bit_cache < least || plan->expert_cache < floor_slots_bytes(in)) {
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "%.1f MiB for experts and their low-bit copies is too little: what a token "
+                        "uses in one layer takes %.1f MiB and %.1f MiB, and options.lossy."
+                        "low_bit_share gives the copies %.1f MiB; raise the expert cache",
+                        (double)all / MIB, (double)floor_slots_bytes(in) / MIB, (double)least / MIB,
+                        (double)plan->low_bit_cache / MIB);
+    }
+    return MOE_OK;
+}
+
 /* Turns the rest of a budget into the device's expert slots. */
 static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t fixed,
                            moe_memory_plan *plan, moe_error *err)
@@ -137,6 +168,10 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
                         ceil(1000.0 * (double)least / (double)in->slots.full_bytes) / 10.0);
     }
     plan->expert_cache = min_u64(min_u64(wanted, left), in->slots.full_bytes);
+    int status = in->low_bit.full_bytes > 0 ? share_with_copies(in, plan, err) : MOE_OK;
+    if (status != MOE_OK) {
+        return status;
+    }
     if (in->slots.n_classes == 1) {
         plan->expert_cache -= plan->expert_cache % in->slots.slot_bytes;
     }
@@ -220,7 +255,7 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
         return refuse(in, plan, err);
     }
     int status = share_out_slots(in, plan->budget, fixed, plan, err);
-    plan->total = status == MOE_OK ? fixed + plan->expert_cache : 0;
+    plan->total = status == MOE_OK ? fixed + plan->expert_cache + plan->low_bit_cache : 0;
     return status;
 }
 

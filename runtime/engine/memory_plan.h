@@ -25,8 +25,9 @@ typedef struct moe_plan_input {
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
     moe_expert_slot_sizes slots;
-    uint64_t device_memory; /* its own; 0: it uses the host's memory */
-    bool simulated;         /* the device's memory is simulated by host memory */
+    moe_expert_slot_sizes low_bit; /* of low-bit copies; 0: there are none */
+    uint64_t device_memory;        /* its own; 0: it uses the host's memory */
+    bool simulated;                /* the device's memory is simulated by host memory */
     uint32_t context;
 } moe_plan_input;
 

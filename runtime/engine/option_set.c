@@ -11,7 +11,9 @@ static const moe_lossy_options lossy_defaults = {.struct_size = sizeof lossy_def
                                                  .buddies_tae_percentile = 15,
                                                  .buddies_alpha = 0.95f,
                                                  .buddies_margin = 2.0f,
-                                                 .buddies_beta = 1.0f};
+                                                 .buddies_beta = 1.0f,
+                                                 .low_bit_below = 1.0f,
+                                                 .low_bit_share = 0.5};
 
 static const moe_lab_options lab_defaults = {.struct_size = sizeof lab_defaults};
 

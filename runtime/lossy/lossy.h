@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The lossy modes of an engine: expert budget and buddies, their tables by layer, and the meter
- * that compares them with the exact pass. They are off by default; every report says that they were
- * on. */
+/* The lossy modes of an engine: expert budget, buddies and low-bit copies, their tables by layer,
+ * and the meter that compares them with the exact pass. They are off by default; every report says
+ * that they were on. */
 #ifndef MOE_LOSSY_LOSSY_H
 #define MOE_LOSSY_LOSSY_H
 
@@ -9,6 +9,7 @@
 
 #include "runtime/lossy/buddy.h"
 #include "runtime/lossy/expert_budget.h"
+#include "runtime/lossy/low_bit.h"
 #include "runtime/lossy/quality_meter.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/route_rules.h"
@@ -18,6 +19,7 @@
 typedef struct moe_lossy_parts {
     moe_runner *runner; /* with its config at open, complete at moe_lossy_attach() */
     const moe_calibration *calibration; /* or NULL */
+    moe_expert_store *copies;           /* low-bit ones; or NULL */
 } moe_lossy_parts;
 
 typedef struct moe_lossy moe_lossy;
@@ -37,6 +39,7 @@ struct moe_lossy {
     moe_buddy_list *lists;   /* [n_layer] or NULL */
     const float *tae;        /* [n_layer][MOE_PERCENTILES] or NULL */
     uint32_t tae_percentile; /* 0: no gate */
+    moe_low_bit *low_bit;    /* or NULL */
     /* Changed by passes. */
     float *counts;  /* [n_expert] */
     float *scratch; /* [2 * n_expert] */
@@ -69,6 +72,8 @@ void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t laye
 /* Whether a device can do it by itself: only buddies, by rules that it knows (moe_resident_buddies
  * of device.h). NULL is allowed. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
+/* Whether the options ask for any mode. */
+bool moe_lossy_is_asked(const moe_engine_options *options);
 /* The most buddies that an expert may have by these options; 0: none are requested. */
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);

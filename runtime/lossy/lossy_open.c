@@ -81,7 +81,7 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
                    moe_error *err)
 {
     *out = NULL;
-    if (o->lossy->expert_budget == 0 && !o->lossy->buddies) {
+    if (!moe_lossy_is_asked(o)) {
         return MOE_OK;
     }
     double share = o->lossy->quality_share;
@@ -108,6 +108,10 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
     if (status == MOE_OK && o->lossy->buddies) {
         status = open_buddies(l, o, err);
     }
+    if (status == MOE_OK && parts->copies != NULL) {
+        status = moe_low_bit_create(&l->low_bit, parts->runner, parts->copies,
+                                    o->lossy->low_bit_below, err);
+    }
     if (status != MOE_OK) {
         moe_lossy_close(&l);
         return status;
@@ -130,6 +134,7 @@ void moe_lossy_close(moe_lossy **lossy)
     free(l->counts);
     free(l->scratch);
     free(l->kept);
+    moe_low_bit_free(&l->low_bit);
     free(l);
     *lossy = NULL;
 }
@@ -139,7 +144,7 @@ void moe_lossy_close(moe_lossy **lossy)
 bool moe_lossy_is_recordable(const moe_lossy *l)
 {
     return l != NULL && l->has_buddies && !l->has_budget && !l->buddy.random &&
-           l->buddy.novelty == 0.0f && !l->measured;
+           l->buddy.novelty == 0.0f && !l->measured && l->low_bit == NULL;
 }
 
 float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
@@ -191,7 +196,8 @@ int moe_lossy_attach(moe_lossy *l, const moe_route_rules *rules, moe_error *err)
                               .wants_probs = true,
                               .context = l,
                               .after_routing = after_routing};
-    return moe_runner_add_hook(l->parts.runner, &l->hook, err);
+    int status = moe_runner_add_hook(l->parts.runner, &l->hook, err);
+    return status == MOE_OK && l->low_bit != NULL ? moe_low_bit_attach(l->low_bit, err) : status;
 }
 
 void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
@@ -201,9 +207,13 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
     }
     const moe_budget_stats *b = &l->budget_stats;
     const moe_buddy_stats *y = &l->buddy_stats;
+    const moe_low_bit_stats z =
+        l->low_bit != NULL ? *moe_low_bit_get_stats(l->low_bit) : (moe_low_bit_stats){0};
     *stats =
         (moe_lossy_stats){.on = !l->meter.exceeded,
-                          .picks = l->has_buddies ? y->n_requested : b->n_picks,
+                          .picks = l->has_buddies  ? y->n_requested
+                                   : l->has_budget ? b->n_picks
+                                                   : z.n_picks,
                           .replaced = b->n_replaced + y->n_replaced,
                           .dropped = b->n_dropped + y->n_dropped,
                           .experts_natural = b->n_experts_natural,
@@ -211,6 +221,9 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
                           .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,
                           .compared = l->meter.n_sampled,
                           .agreed = l->meter.n_agreed,
+                          .low_bit_picks = z.n_stood,
+                          .low_bit_experts = z.n_experts,
+                          .low_bit_mass = z.mass > 0.0 ? z.mass_stood / z.mass : 0.0,
                           .mean_kl = moe_quality_meter_mean_kl(&l->meter),
                           .max_kl = l->meter.n_sampled > 0 ? l->meter.kl_max : NAN};
 }

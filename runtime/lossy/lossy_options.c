@@ -80,6 +80,32 @@ static int check_budget(const moe_engine_options *o, moe_error *err)
     return MOE_OK;
 }
 
+static int check_low_bit(const moe_engine_options *o, moe_error *err)
+{
+    const moe_lossy_options *l = o->lossy;
+    if (!(l->low_bit_below > 0.0f && l->low_bit_below <= 1.0f)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit_below must be above 0 and at most 1, not %g",
+                        (double)l->low_bit_below);
+    }
+    if (!(l->low_bit_share > 0.0 && l->low_bit_share < 1.0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit_share must be above 0 and below 1, not %g",
+                        l->low_bit_share);
+    }
+    if (o->lab->offload != MOE_OFFLOAD_AUTO) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit stands in for experts that a cache lacks, and "
+                        "options.lab.offload asks for a baseline without one");
+    }
+    return MOE_OK;
+}
+
+bool moe_lossy_is_asked(const moe_engine_options *o)
+{
+    return o->lossy->expert_budget > 0 || o->lossy->buddies || o->lossy->low_bit;
+}
+
 int moe_lossy_check(const moe_engine_options *options, moe_error *err)
 {
     const moe_lossy_options *o = options->lossy;
@@ -87,17 +113,21 @@ int moe_lossy_check(const moe_engine_options *options, moe_error *err)
     if (status == MOE_OK) {
         status = check_buddies(o, err);
     }
+    if (status == MOE_OK && o->low_bit) {
+        status = check_low_bit(options, err);
+    }
     if (status != MOE_OK) {
         return status;
     }
-    if (o->reserved != 0) {
+    if (o->reserved != 0 || o->more_reserved[0] != 0 || o->more_reserved[1] != 0 ||
+        o->more_reserved[2] != 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "moe_lossy_options: reserved must be 0");
     }
-    bool on = o->expert_budget > 0 || o->buddies;
-    if (!on && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
+    if (!moe_lossy_is_asked(options) && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "a quality limit or share acts on lossy modes, and none is on "
-                        "(options.lossy.expert_budget, options.lossy.buddies)");
+                        "(options.lossy.expert_budget, options.lossy.buddies, "
+                        "options.lossy.low_bit)");
     }
     if (!(o->quality_limit >= 0.0) || !(o->quality_share >= 0.0 && o->quality_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,

@@ -8,6 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/model/gguf.h"
 
 #define ALIGNMENT 32u
@@ -31,6 +32,8 @@ struct moe_gguf_writer {
     uint64_t n_kvs;
     uint64_t n_tensors;
     uint64_t data_bytes; /* so far, padded */
+    moe_gguf_bytes_fn source;
+    void *source_user;
     bool failed;
 };
 
@@ -133,10 +136,43 @@ void moe_gguf_writer_tensor(moe_gguf_writer *writer, const char *name, uint32_t 
     writer->data_bytes += padded(bytes);
 }
 
+void moe_gguf_writer_later(moe_gguf_writer *writer, const char *name, uint32_t type,
+                           uint32_t n_dims, const uint64_t *dims, uint64_t bytes)
+{
+    moe_gguf_writer_tensor(writer, name, type, n_dims, dims, NULL, bytes);
+}
+
+void moe_gguf_writer_set_source(moe_gguf_writer *writer, moe_gguf_bytes_fn source, void *user)
+{
+    writer->source = source;
+    writer->source_user = user;
+}
+
 static int write_padding(moe_atomic_file *file, uint64_t written, moe_error *err)
 {
     static const uint8_t zeros[ALIGNMENT];
     return moe_atomic_file_write(file, zeros, (size_t)(padded(written) - written), err);
+}
+
+static int write_tensor(const moe_gguf_writer *w, uint64_t tensor, moe_atomic_file *file,
+                        moe_error *err)
+{
+    const tensor_data *t = &w->data[tensor];
+    if (t->data != NULL) {
+        return moe_atomic_file_write(file, t->data, (size_t)t->bytes, err);
+    }
+    int status = MOE_OK;
+    for (uint64_t done = 0; done < t->bytes && status == MOE_OK;) {
+        const void *bytes;
+        size_t n = 0;
+        status = w->source(tensor, &bytes, &n, w->source_user, err);
+        MOE_ASSERT(status != MOE_OK || (n > 0 && n <= t->bytes - done));
+        if (status == MOE_OK) {
+            status = moe_atomic_file_write(file, bytes, n, err);
+        }
+        done += n;
+    }
+    return status;
 }
 
 static int write_all(const moe_gguf_writer *w, moe_atomic_file *file, moe_error *err)
@@ -158,7 +194,7 @@ static int write_all(const moe_gguf_writer *w, moe_atomic_file *file, moe_error 
         status = write_padding(file, sizeof header + w->metadata.size + w->tensors.size, err);
     }
     for (uint64_t i = 0; i < w->n_tensors && status == MOE_OK; i++) {
-        status = moe_atomic_file_write(file, w->data[i].data, (size_t)w->data[i].bytes, err);
+        status = write_tensor(w, i, file, err);
         if (status == MOE_OK) {
             status = write_padding(file, w->data[i].bytes, err);
         }

@@ -5,6 +5,7 @@
 #ifndef MOE_MODEL_GGUF_WRITER_H
 #define MOE_MODEL_GGUF_WRITER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <moe/status.h>
@@ -22,6 +23,17 @@ void moe_gguf_writer_string(moe_gguf_writer *writer, const char *key, const char
 void moe_gguf_writer_tensor(moe_gguf_writer *writer, const char *name, uint32_t type,
                             uint32_t n_dims, const uint64_t *dims, const void *data,
                             uint64_t bytes);
+
+/* Like moe_gguf_writer_tensor(), but its bytes come while the file is saved. */
+void moe_gguf_writer_later(moe_gguf_writer *writer, const char *name, uint32_t type,
+                           uint32_t n_dims, const uint64_t *dims, uint64_t bytes);
+
+/* Gives the next bytes of such a tensor (tensors are counted from 0 in the order of adding), valid
+ * until the next call. */
+typedef int (*moe_gguf_bytes_fn)(uint64_t tensor, const void **bytes, size_t *n, void *user,
+                                 moe_error *err);
+/* Called by save for tensors without data, in order, until all their bytes are there. */
+void moe_gguf_writer_set_source(moe_gguf_writer *writer, moe_gguf_bytes_fn source, void *user);
 
 /* Atomic: afterwards the file is the old or the new one. */
 int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_error *err);

@@ -160,6 +160,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
     }
     if (status == MOE_OK && looks_ahead) {
         moe_hooks_while_loading(runner, pass, request->layer);
+        status = moe_hooks_compute_beside(runner, pass, request->layer, err);
     }
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         if (looks_ahead) {

@@ -117,6 +117,13 @@ static int while_loading(const moe_pass_hook *h, const stage_call *c)
     return MOE_OK;
 }
 
+static int compute_beside(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->compute_beside != NULL
+               ? h->compute_beside(h->context, c->runner, c->pass, c->layer, c->err)
+               : MOE_OK;
+}
+
 static int while_waiting(const moe_pass_hook *h, const stage_call *c)
 {
     if (h->while_waiting != NULL && !*c->done) {
@@ -162,6 +169,12 @@ void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_re
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     (void)call_hooks(while_loading, &(stage_call){runner, pass, .layer = layer});
+}
+
+int moe_hooks_compute_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                             moe_error *err)
+{
+    return call_hooks(compute_beside, &(stage_call){runner, pass, .layer = layer, .err = err});
 }
 
 bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns)

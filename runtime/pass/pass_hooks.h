@@ -2,7 +2,7 @@
 /* How features watch and change passes. A feature fills in a hook and adds it to the runner. The
  * pass calls each stage of all hooks in ascending moe_hook_order, on its own thread:
  *
- *    take_over -> before_pass -> { after_routing -> on_request -> while_loading
+ *    take_over -> before_pass -> { after_routing -> on_request -> while_loading -> compute_beside
  *                  -> while_waiting ... -> after_experts } for each layer with experts ->
  * after_pass
  *
@@ -21,7 +21,8 @@ typedef enum moe_hook_order {
     MOE_HOOK_DRAFT,    /* restricts drafts to resident experts; notes the routing of other passes */
     MOE_HOOK_EDIT,     /* changes the routers' choices: budgets, buddies */
     MOE_HOOK_OVERLAP,  /* asks for the next layer's experts by an oracle */
-    MOE_HOOK_OBSERVE   /* is told the final choice */
+    MOE_HOOK_OBSERVE,  /* is told the final choice */
+    MOE_HOOK_STAND_IN  /* takes experts out of the layer's plan, to compute them by itself */
 } moe_hook_order;
 
 /* Which passes a hook takes part in: a set of these. */
@@ -56,6 +57,11 @@ struct moe_pass_hook {
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
     /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
+    /* Likewise. Computes ranks that the hook has taken out of the choice after routing, into
+     * buffers->rank_out: there they are MOE_PLAN_NO_EXPERT, and keep their weights. Not in drafts.
+     */
+    int (*compute_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                          moe_error *err);
     /* The pass has nothing to compute until an expert arrives, in about so many ns. The hook may do
      * a piece of work of its own, no longer than that, and returns true if it did; it is then asked
      * again. It must not touch the pass's buffers, and not move any expert. Not in drafts. */
@@ -84,6 +90,8 @@ int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t l
                             moe_error *err);
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request);
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer);
+int moe_hooks_compute_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                             moe_error *err);
 /* True if a hook used some of the wait. */
 bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns);
 int moe_hooks_after_experts(moe_runner *runner, const moe_pass *pass, uint32_t layer,

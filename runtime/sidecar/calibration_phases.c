@@ -14,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/pass/runner.h"
 #include "runtime/sidecar/calibration_work.h"
+#include "runtime/sidecar/low_bit_file.h"
 
 #define WINDOW          512u
 #define DEFAULT_SAMPLES 64u
@@ -103,7 +104,8 @@ static int check_options(const moe_sidecar_model *model, const moe_calibrate_opt
                             o->tokens[i], model->config->n_vocab);
         }
     }
-    return MOE_OK;
+    moe_dtype type;
+    return o->low_bit_type != NULL ? moe_low_bit_type(o->low_bit_type, &type, err) : MOE_OK;
 }
 
 static moe_calibration_state settings_of(const moe_calibration_parts *parts,
@@ -198,6 +200,24 @@ int moe_calibration_run_open(moe_calibration_run **out, const moe_calibration_pa
     return status != MOE_OK ? status : observe(run, err);
 }
 
+/* Copies the experts in fewer bits. */
+static int write_low_bit(moe_calibration_run *run, moe_error *err)
+{
+    moe_low_bit_job job = {.model = &run->parts.model,
+                           .weights = &run->weights,
+                           .team = run->parts.team,
+                           .is_cancelled = moe_calibration_is_cancelled,
+                           .user = run};
+    int status = moe_low_bit_type(run->options->low_bit_type, &job.type, err);
+    char *path = moe_low_bit_path(run->path);
+    if (status == MOE_OK && path == NULL) {
+        status = moe_fail(err, MOE_ERR_MEMORY, "no memory to copy experts");
+    }
+    status = status == MOE_OK ? moe_low_bit_write(&job, path, err) : status;
+    free(path);
+    return status;
+}
+
 int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err)
 {
     stop_observing(run);
@@ -205,7 +225,11 @@ int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err)
     if (status == MOE_OK) {
         status = moe_calibration_compare_weights(run, err);
     }
-    return status != MOE_OK ? status : moe_calibration_write_sidecar(run, err);
+    if (status == MOE_OK) {
+        status = moe_calibration_write_sidecar(run, err);
+    }
+    return status == MOE_OK && run->options->low_bit_type != NULL ? write_low_bit(run, err)
+                                                                  : status;
 }
 
 /* Keeps what was done when the calibration is stopped. */

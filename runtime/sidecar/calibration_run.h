@@ -5,14 +5,16 @@
  *  every expert on the samples of its layer   -> distances of outputs
  *  the file, layer by layer                   -> distances of weights, checksums
  *
- * Then the sidecar is written. The caller evaluates the windows of the text: open, then
- * next_window, evaluate and counted until *n is 0, then finish; close in any case. */
+ * Then the sidecar is written, and beside it low-bit copies of the experts (low_bit_file.h). The
+ * caller evaluates the windows of the text: open, then next_window, evaluate and counted until *n
+ * is 0, then finish; close in any case. */
 #ifndef MOE_SIDECAR_CALIBRATION_RUN_H
 #define MOE_SIDECAR_CALIBRATION_RUN_H
 
 #include <moe/calibrate.h>
 
 #include "offload/mover.h"
+#include "runtime/host/team.h"
 #include "runtime/pass/pass.h"
 #include "runtime/sidecar/model_sidecar.h"
 
@@ -20,6 +22,7 @@ typedef struct moe_calibration_run moe_calibration_run;
 
 typedef struct moe_calibration_parts {
     moe_sidecar_model model;
+    moe_team *team;     /* that copies experts, if the options ask for copies */
     moe_runner *runner; /* of which an observer is attached while the run is open */
     uint32_t context;
     uint32_t prefill_chunk;

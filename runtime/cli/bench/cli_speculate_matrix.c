@@ -20,7 +20,8 @@
 
 static bool is_lossy(const cli_options *o)
 {
-    return o->expert_budget > 0 || (o->buddy != NULL && strcmp(o->buddy, "off") != 0);
+    return o->expert_budget > 0 || (o->buddy != NULL && strcmp(o->buddy, "off") != 0) ||
+           (o->low_bit != NULL && strcmp(o->low_bit, "off") != 0);
 }
 
 /* "self --draft-max 4": a mode and those options of run that say how tokens are drafted and

@@ -31,6 +31,7 @@ static int calibrate(moe_engine *engine, const cli_options *options, const int32
     calibrate_options.text_name = options->prompt_file;
     calibrate_options.path = options->output;
     calibrate_options.gram = options->gram;
+    calibrate_options.low_bit_type = options->low_bit_type;
     calibrate_options.progress = on_progress;
     calibrate_options.user = &progress;
     cli_progress_start(&progress, options, "calibrating");

@@ -32,6 +32,10 @@ typedef struct moe_calibrate_options {
     double save_interval_s;   /* interval between saves of unfinished work; 0: 30 */
     moe_progress_fn progress; /* fraction of the whole; returns false to stop. May be NULL */
     void *user;
+    /* "Q2_K", "Q3_K" or "Q4_0": also makes a copy of every expert in this type, for lossy mode
+     * low_bit (lossy_modes.h), in a second file beside the sidecar: NAME.moe-lowbit.gguf beside
+     * NAME.moe-cal.gguf. A matrix that would not get smaller is copied as it is. NULL: none. */
+    const char *low_bit_type;
 } moe_calibrate_options;
 
 MOE_API void moe_calibrate_options_init_sized(moe_calibrate_options *options, size_t struct_size);

@@ -67,6 +67,16 @@ typedef struct moe_lossy_options {
     /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8
      * positions that a session evaluates under lossy modes are always compared. */
     double quality_share;
+
+    /* Low-bit copies stand in for experts that are not in memory. They need the file that
+     * moe_calibrate() makes with low_bit_type, and the CPU as the device. */
+    bool low_bit;             /* default false, and then the other fields of low_bit are not used */
+    uint8_t more_reserved[3]; /* must be 0 */
+    /* Only where the expert's share of a token's router weight is below this, (0, 1]; others are
+     * fetched. Default 1: wherever one is missing */
+    float low_bit_below;
+    double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
+                           * Never more than all of them take */
 } moe_lossy_options;
 
 MOE_API void moe_lossy_options_init_sized(moe_lossy_options *options, size_t struct_size);

@@ -25,7 +25,7 @@ typedef struct moe_memory_plan {
     uint64_t expert_slots; /* experts that they hold */
     uint64_t experts;      /* experts that the model has */
     uint64_t expert_bytes; /* of all of them */
-    uint64_t total;        /* process + resident + kv_cache + scratch + expert_cache */
+    uint64_t total;        /* process + resident + kv_cache + scratch + expert_cache + .. */
     uint32_t context;
     /* If the device has its own memory, resident, kv_cache and expert_cache are there; budget,
      * floor and total are those of RAM: process + scratch + host_cache + device_in_host. Otherwise
@@ -62,7 +62,9 @@ typedef struct moe_memory_plan {
     uint64_t kv_windowed;
     uint64_t program;           /* part of process: what the program will take (program_memory) */
     uint64_t experts_in_memory; /* distinct experts that all slots hold, of the device and of RAM */
-    uint64_t reserved[20];      /* 0 */
+    uint64_t low_bit_cache;     /* slots of low-bit copies, part of total (lossy_modes.h) */
+    uint64_t low_bit_slots;     /* copies that they hold */
+    uint64_t reserved[18];      /* 0 */
 } moe_memory_plan;
 
 #endif

@@ -69,7 +69,7 @@ typedef struct moe_speculation_stats {
 typedef struct moe_lossy_stats {
     bool on;                                /* requested, and not turned off by the quality limit */
     uint64_t picks;                         /* (row, rank) seen */
-    uint64_t replaced;                      /* ... that another expert served */
+    uint64_t replaced;                      /* ... that another expert served (budget, buddies) */
     uint64_t dropped;                       /* ... that none served */
     uint64_t experts_natural, experts_used; /* sums of distinct experts in each layer (budget) */
     double mass_kept; /* of the natural picks' router probability, the share kept (budget) */
@@ -80,7 +80,15 @@ typedef struct moe_lossy_stats {
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
     double mean_kl, max_kl; /* nats; NaN while lossy modes act and compared is 0: not measured */
-    uint64_t reserved[20];  /* 0 */
+    /* Low-bit copies. */
+    uint64_t low_bit_picks;   /* of picks: computed from the expert's low-bit copy */
+    uint64_t low_bit_experts; /* (pass, layer, distinct expert) so computed */
+    uint64_t low_bit_hits;    /* ... of which the copy was in memory; */
+    uint64_t low_bit_misses;  /* ... had to be read */
+    uint64_t low_bit_bytes;   /* expert bytes so read; part of bytes_demand and the like */
+    uint64_t low_bit_slots;   /* copies that fit their memory */
+    double low_bit_mass;      /* of the picks' router weight, the share of low_bit_picks */
+    uint64_t reserved[13];    /* 0 */
 } moe_lossy_stats;
 
 /* Counters since the engine was opened. */

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Perplexity against expert bytes a token, for all lossy modes with the same memory for experts.
+
+    python3 low_bit.py COMMAND MODEL TEXT[,TEXT...] [--caches 25,50] [--rows 1] [--chunk 512]
+                       [--types Q2_K,Q3_K] [--calibrate FILE]
+
+Calibrates a copy of the model in a temporary folder on FILE (default: the demo model's data.py),
+with low-bit copies of each type, and scores the held-out texts. --rows is how many tokens a pass
+has: expert budgets need several. Prefetch and warm start are off: no clock is in the figures.
+Bytes are of experts and copies, read on demand, with those that the comparison with the exact pass
+needs; they count from an empty cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+EMPTY = ["--prefetch", "off", "--warm-start", "off"]
+
+
+def modes(rows: int, types: list[str]) -> list[tuple[str, str, list[str]]]:
+    """Name, type of the copies, options."""
+    out = [("off", "", [])]
+    for setting in ("on", "max=1,weight=own", "max=16,weight=inherit"):
+        out.append((f"--buddy {setting}", "", ["--buddy", setting]))
+    if rows > 1:
+        for budget in (12, 16, 24, 32):
+            out.append((f"--expert-budget {budget}", "", ["--expert-budget", str(budget)]))
+    for name in types:
+        for setting in ("share=0.3", "share=0.5", "share=0.7", "share=0.5,below=0.15",
+                        "share=0.5,below=0.08", "share=0.3,below=0.08"):
+            out.append((f"{name}, --low-bit {setting}", name, ["--low-bit", setting]))
+    return out
+
+
+def score(options: argparse.Namespace, model: str, text: str, cache: str, extra: list[str]) -> dict:
+    command = [
+        options.command, "perplexity", "-m", model, "-f", text, "-c", str(options.chunk), "-b",
+        str(options.rows), "-t", "1", "--expert-cache", f"{cache}%",
+        "--quality-share", "1e-9", "--json",
+    ]
+    if not extra:
+        command = [word for word in command if word not in ("--quality-share", "1e-9")]
+    done = subprocess.run(command + EMPTY + extra, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return {"why": done.stderr.strip().splitlines()[-1]}
+    return json.loads(done.stdout)
+
+
+def table(options: argparse.Namespace, models: dict[str, str], cache: str) -> None:
+    print(f"\n{cache} % of the experts' bytes, {options.rows} tokens a pass\n")
+    head = [os.path.splitext(os.path.basename(text))[0] for text in options.texts]
+    print("| mode | " + " | ".join(f"{name}: perplexity | KiB a token" for name in head) + " |")
+    print("|---|" + "---|---|" * len(head), flush=True)
+    for name, kind, extra in modes(options.rows, options.types):
+        cells = []
+        for text in options.texts:
+            result = score(options, models[kind or options.types[0]], text, cache, extra)
+            if "why" in result:
+                cells.append(f"{result['why']} | -")
+                continue
+            kib = result["bytes_demand"] / result["evaluated_tokens"] / 1024
+            replaced = 100 * result["low_bit_mass"]
+            note = f" ({replaced:.0f} % of the weight)" if kind else ""
+            cells.append(f"{result['perplexity']:.2f}{note} | {kib:.0f}")
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command")
+    parser.add_argument("model")
+    parser.add_argument("texts", type=lambda text: text.split(","))
+    parser.add_argument("--caches", default="25,50", type=lambda text: text.split(","))
+    parser.add_argument("--types", default="Q2_K", type=lambda text: text.split(","))
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--chunk", type=int, default=512)
+    parser.add_argument("--calibrate",
+                        default=os.path.join(here, "../examples/demo-model/data.py"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        models = {}
+        for kind in options.types:
+            models[kind] = os.path.join(folder, f"{kind}.gguf")
+            os.symlink(os.path.abspath(options.model), models[kind])
+            done = subprocess.run([options.command, "calibrate", "-m", models[kind], "-f",
+                                   options.calibrate, "--low-bit-type", kind], check=False)
+            if done.returncode != 0:
+                sys.exit(done.returncode)
+        for cache in options.caches:
+            table(options, models, cache)
+
+
+if __name__ == "__main__":
+    main()
