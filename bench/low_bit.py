@@ -7,7 +7,7 @@
 
 Calibrates a copy of the model in a temporary folder on FILE (default: the demo model's data.py),
 with low-bit copies of each type, and scores the held-out texts. --rows is how many tokens a pass
-has: expert budgets need several. Prefetch and warm start are off: no clock is in the figures.
+has: expert budgets need several. Prefetch is off: no clock is in the figures.
 Bytes are of experts and copies, read on demand, with those that the comparison with the exact pass
 needs; they count from an empty cache.
 """
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-EMPTY = ["--prefetch", "off", "--warm-start", "off"]
+EMPTY = ["--prefetch", "off"]
 
 
 def modes(rows: int, types: list[str]) -> list[tuple[str, str, list[str]]]:
