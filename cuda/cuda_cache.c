@@ -18,8 +18,7 @@ static uint32_t path_length(const moe_kv_row *row)
     return row->path == NULL ? 0 : row->position - row->path_first + 1;
 }
 
-/* How many entries of the page table a row may read. */
-static uint32_t pages_of(const moe_kv_row *row)
+uint32_t moe_cuda_pages_of(const moe_kv_row *row)
 {
     uint32_t last = max_u32(row->stored, row->path == NULL ? row->position : 0);
     if (row->path != NULL && row->path_first > 0) {
@@ -37,7 +36,7 @@ static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first,
     uint32_t end = first;
     *n_pages = 0;
     for (; end < n_rows && rows[end].pages == rows[first].pages; end++) {
-        *n_pages = max_u32(*n_pages, pages_of(&rows[end]));
+        *n_pages = max_u32(*n_pages, moe_cuda_pages_of(&rows[end]));
     }
     return end;
 }

@@ -62,13 +62,30 @@ typedef struct moe_cuda_block {
     bool is_sent;
 } moe_cuda_block;
 
-/* The fixed places of inputs for steps of so many rows of one timeline, without paths
- * (cuda_step.c). Operations of such steps are recorded as graphs (cuda_recording.c). */
+/* Where the rows of a step see. Each shape has recordings of its own. */
+typedef enum moe_cuda_step_shape {
+    MOE_CUDA_STEP_TIMELINE, /* one timeline, without paths */
+    MOE_CUDA_STEP_TREE,     /* one page table, and paths */
+    MOE_CUDA_STEP_MANY,     /* several page tables */
+    MOE_CUDA_STEP_SHAPES
+} moe_cuda_step_shape;
+
+/* Room for an operation's host arrays: filled in place, then sent as one copy. */
+typedef struct moe_cuda_parcel {
+    uint8_t *host;
+    uint8_t *device;
+    size_t bytes;
+    size_t used;
+} moe_cuda_parcel;
+
+/* The fixed places of inputs for steps of one shape and so many rows (cuda_step.c). Operations of
+ * such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
-    moe_cuda_block block;
-    uint32_t max_pages; /* that rows may see */
+    moe_cuda_block block; /* empty: there are no recordings of such steps */
+    uint32_t max_pages;   /* that rows may see */
     size_t pages_at;
     size_t recordings_at, recordings_used; /* arrays that belong to recordings */
+    moe_cuda_parcel scratch;               /* one of them, which operations of all use in turn */
     cudaGraphExec_t *execs;                /* [n_execs] by number; NULL: not recorded */
     uint32_t n_execs;
 } moe_cuda_steady;
@@ -79,7 +96,7 @@ typedef struct moe_cuda_steady {
 typedef struct moe_cuda_step {
     const moe_step_inputs *inputs; /* NULL: none */
     moe_cuda_steady *at;           /* the block that holds its inputs; NULL: the other block */
-    moe_cuda_steady steady[MOE_CUDA_STEADY_ROWS]; /* of 1, 2, .. rows */
+    moe_cuda_steady steady[MOE_CUDA_STEP_SHAPES][MOE_CUDA_STEADY_ROWS]; /* of 1, 2, .. rows */
     moe_cuda_block other;
     /* Where the inputs are on the device. */
     const int32_t *tokens;
@@ -92,7 +109,8 @@ typedef struct moe_cuda_step {
 typedef struct moe_cuda_recording {
     bool under_way;
     uint32_t number;
-    size_t begin; /* where its arrays begin, among those of recordings */
+    size_t begin;            /* where its arrays begin, among those of recordings */
+    moe_cuda_parcel scratch; /* the block's, before */
 } moe_cuda_recording;
 
 /* A piece of a host block. Whoever may need it page-locked asks for that first (moe_cuda_pin()). */
@@ -214,14 +232,6 @@ int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
 
 /* ---- cuda_staging.c ---- */
 
-/* Room for an operation's host arrays: filled in place, then sent as one copy. */
-typedef struct moe_cuda_parcel {
-    uint8_t *host;
-    uint8_t *device;
-    size_t bytes;
-    size_t used;
-} moe_cuda_parcel;
-
 /* What n elements take in a parcel. */
 static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
 {
@@ -245,6 +255,10 @@ void moe_cuda_staging_close(moe_cuda_device *cuda);
  */
 int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                           moe_error *err);
+/* Memory that operations use in turn, never sent: what one of them needs while it runs. Within a
+ * recording it lies in the step's steady block. */
+int moe_cuda_scratch_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                           moe_error *err);
 /* Copies an array into the parcel, or leaves room for one (src NULL) at *host; returns its future
  * place on the device. */
 void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, size_t element_bytes,
@@ -352,6 +366,8 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
 /* Puts rows with their page tables and paths into a parcel, which has rows_room for them; returns
  * their future place. *n_runs: the number of page tables. */
 size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows);
+/* How many entries of its page table a row may read. */
+uint32_t moe_cuda_pages_of(const moe_kv_row *row);
 const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
                                          uint32_t n_rows, uint32_t *n_runs);
 int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,

@@ -44,6 +44,12 @@ int moe_cuda_recording_drop(moe_cuda_device *cuda, moe_cuda_steady *steady, moe_
     return status;
 }
 
+static bool takes_step(const moe_device *device)
+{
+    const moe_cuda_device *cuda = (const moe_cuda_device *)device;
+    return cuda->step.inputs != NULL && cuda->step.at != NULL;
+}
+
 static int play(moe_device *device, uint32_t number, bool *played, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -90,8 +96,7 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
     moe_cuda_steady *steady = cuda->step.at;
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK && (cuda->step.inputs == NULL || steady == NULL)) {
-        status = moe_fail(err, MOE_ERR_UNSUPPORTED,
-                          "what is recorded is of steps of 1 to %u rows of a timeline",
+        status = moe_fail(err, MOE_ERR_UNSUPPORTED, "what is recorded is of steps of 1 to %u rows",
                           MOE_CUDA_STEADY_ROWS);
     }
     if (status == MOE_OK) {
@@ -110,8 +115,10 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
                    ? refuse(code, "cudaStreamBeginCapture", err)
                    : moe_cuda_give_up(cuda, code, "cudaStreamBeginCapture", what, err);
     }
-    cuda->recording =
-        (moe_cuda_recording){.under_way = true, .number = number, .begin = steady->recordings_used};
+    cuda->recording = (moe_cuda_recording){.under_way = true,
+                                           .number = number,
+                                           .begin = steady->recordings_used,
+                                           .scratch = steady->scratch};
     return MOE_OK;
 }
 
@@ -149,6 +156,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
     }
     if (status != MOE_OK || code != cudaSuccess) {
         steady->recordings_used = cuda->recording.begin;
+        steady->scratch = cuda->recording.scratch;
     }
     if (status != MOE_OK) {
         return status; /* the error may well have ended the capture */
@@ -164,6 +172,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
 
 const moe_recording_ops moe_cuda_recording_ops = {
     .max_rows = MOE_CUDA_STEADY_ROWS,
+    .takes_step = takes_step,
     .resident_experts = moe_cuda_op_resident_experts,
     .play = play,
     .record = record,

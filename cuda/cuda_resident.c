@@ -1,51 +1,55 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts of one row, all of them in device memory: from the router's logits to the sum of
- * their outputs, without the host. Recordings (cuda_recording.c) use it. */
+/* The experts of a few rows, all of them in memory that the device reads: from the routers' logits
+ * to the sums of their outputs, without the host. Recordings (cuda_recording.c) use it. */
 #include "cuda/cuda_internal.h"
+#include "runtime/base/moe_assert.h"
 
-typedef struct routed_row {
-    float *probs;     /* [n_expert] */
-    float *weights;   /* [n_used] the router's */
-    float *mixed;     /* [n_used] after the edits */
-    uint32_t *chosen; /* [n_used] likewise */
+typedef struct routed_rows {
+    float *probs;     /* [n_rows][n_expert] */
+    float *weights;   /* [n_rows][n_used] the routers' */
+    float *mixed;     /* [n_rows][n_used] after the edits */
+    uint32_t *chosen; /* likewise */
     moe_cuda_product *list;
+    uint32_t *index;
     moe_cuda_buddy_stats *stats;
-} routed_row;
+} routed_rows;
 
-/* Uses the device's scratch where the job gives no place. */
-static int place_row(moe_cuda_device *cuda, const moe_resident_experts *job, routed_row *row,
-                     moe_error *err)
+/* Uses scratch where the job gives no place. The layers of a recording share it. */
+static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, routed_rows *rows,
+                      moe_error *err)
 {
     const moe_route *route = &job->route;
-    uint32_t n_used = route->n_used;
+    size_t n_probs = (size_t)job->n_rows * route->n_expert;
+    size_t n = (size_t)job->n_rows * route->n_used;
     moe_cuda_parcel parcel;
-    int status = moe_cuda_parcel_begin(
-        cuda,
-        moe_cuda_parcel_room(route->n_expert, sizeof(float)) +
-            3 * moe_cuda_parcel_room(n_used, sizeof(float)) +
-            moe_cuda_parcel_room(3 * (size_t)n_used, sizeof(moe_cuda_product)) +
-            moe_cuda_parcel_room(1, sizeof(moe_cuda_buddy_stats)),
-        &parcel, err);
+    size_t bytes = moe_cuda_parcel_room(n_probs, sizeof(float)) +
+                   3 * moe_cuda_parcel_room(n, sizeof(float)) +
+                   moe_cuda_parcel_room(3 * n, sizeof(moe_cuda_product)) +
+                   moe_cuda_parcel_room(2 * n, sizeof(uint32_t)) +
+                   moe_cuda_parcel_room(1, sizeof(moe_cuda_buddy_stats));
+    int status = moe_cuda_scratch_begin(cuda, bytes, &parcel, err);
     if (status != MOE_OK) {
         return status;
     }
-    float *probs = moe_cuda_parcel_put(&parcel, NULL, route->n_expert, sizeof(float), NULL);
-    float *weights = moe_cuda_parcel_put(&parcel, NULL, n_used, sizeof(float), NULL);
-    float *mixed = moe_cuda_parcel_put(&parcel, NULL, n_used, sizeof(float), NULL);
-    uint32_t *chosen = moe_cuda_parcel_put(&parcel, NULL, n_used, sizeof(uint32_t), NULL);
-    row->probs = job->probs != NULL ? job->probs : probs;
-    row->weights = job->weights != NULL ? job->weights : weights;
-    row->mixed = job->buddies != NULL ? mixed : row->weights;
-    row->chosen = job->chosen != NULL ? job->chosen : chosen;
-    row->list =
-        moe_cuda_parcel_put(&parcel, NULL, 3 * (size_t)n_used, sizeof(moe_cuda_product), NULL);
-    row->stats = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(moe_cuda_buddy_stats), NULL);
+    float *probs = moe_cuda_parcel_put(&parcel, NULL, n_probs, sizeof(float), NULL);
+    float *weights = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
+    float *mixed = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
+    uint32_t *chosen = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(uint32_t), NULL);
+    rows->probs = job->probs != NULL ? job->probs : probs;
+    rows->weights = job->weights != NULL ? job->weights : weights;
+    rows->mixed = job->buddies != NULL ? mixed : rows->weights;
+    rows->chosen = job->stop.stopped != NULL ? job->picks
+                   : job->chosen != NULL     ? job->chosen
+                                             : chosen;
+    rows->list = moe_cuda_parcel_put(&parcel, NULL, 3 * n, sizeof(moe_cuda_product), NULL);
+    rows->index = moe_cuda_parcel_put(&parcel, NULL, 2 * n, sizeof(uint32_t), NULL);
+    rows->stats = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(moe_cuda_buddy_stats), NULL);
     return MOE_OK;
 }
 
 /* Edits chosen and mixed, which begin as the router's. The kernel's counts are not read. */
 static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
-                         const moe_cuda_route_edit *edit, const routed_row *row,
+                         const moe_cuda_route_edit *edit, const routed_rows *row,
                          const uint32_t *picks)
 {
     uint32_t n = edit->n_used;
@@ -66,12 +70,15 @@ static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
     moe_cuda_buddy_route(cuda->stream, edit, &options);
 }
 
-static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const routed_row *row)
+static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const routed_rows *row)
 {
     const moe_route *route = &job->route;
     moe_router_gate gate = moe_cuda_gate_of(route);
-    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, 1, job->picks,
-                   row->weights, row->probs);
+    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, job->n_rows,
+                   job->picks, row->weights, row->probs);
+    if (job->stop.stopped != NULL) {
+        return; /* nothing stands in for the missing */
+    }
     moe_cuda_route_edit edit = {.n_rows = 1,
                                 .n_expert = route->n_expert,
                                 .n_used = route->n_used,
@@ -86,10 +93,8 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
     if (job->buddies != NULL) {
         take_buddies(cuda, job->buddies, &edit, row, job->picks);
     }
-    moe_cuda_draft_routing routing = {.fill = job->fill,
-                                      .affinity = job->affinity,
-                                      .n_missing = job->n_missing,
-                                      .stop = job->stop};
+    moe_cuda_draft_routing routing = {
+        .fill = job->fill, .affinity = job->affinity, .n_missing = job->n_missing};
     moe_cuda_draft_route(cuda->stream, &edit, &routing);
 }
 
@@ -97,10 +102,12 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                  moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    routed_row row;
+    const bool stops = job->stop.stopped != NULL;
+    routed_rows row;
+    MOE_ASSERT(job->n_rows == 1 || (stops && job->n_rows <= MOE_CUDA_CHOSEN_ROWS));
     int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK) {
-        status = place_row(cuda, job, &row, err);
+        status = place_rows(cuda, job, &row, err);
     }
     if (status != MOE_OK) {
         return status;
@@ -108,26 +115,30 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
     choose(cuda, job, &row);
     moe_cuda_chosen_experts experts = {.chosen = row.chosen,
                                        .addresses = job->addresses,
+                                       .resident = stops ? job->resident : NULL,
                                        .n_expert = job->route.n_expert,
                                        .n_used = job->route.n_used,
+                                       .n_rows = job->n_rows,
                                        .gate = job->gate,
                                        .up = job->up,
                                        .down = job->down,
                                        .activation = job->activation,
                                        .x = job->x,
                                        .list = row.list,
+                                       .index = row.index,
                                        .gate_out = cuda->ff_gate,
                                        .up_out = cuda->ff_up,
                                        .h_q8_memory = cuda->h_q8_memory,
                                        .out = job->outs,
-                                       .stopped = job->stop.stopped,
+                                       .n_missing = stops ? job->n_missing : NULL,
+                                       .stop = job->stop,
                                        .n_multiprocessors = cuda->n_multiprocessors};
     for (int p = 0; p < 3; p++) {
         experts.biases[p] = job->biases[p];
         experts.bias_stride[p] = job->bias_bytes[p] / sizeof(float);
     }
     if (moe_cuda_is_quantized(&job->gate) || moe_cuda_is_quantized(&job->up)) {
-        moe_cuda_quantize_x(cuda, job->x, 1, job->gate.n_in, &experts.x_q8);
+        moe_cuda_quantize_x(cuda, job->x, job->n_rows, job->gate.n_in, &experts.x_q8);
     }
     moe_cuda_chosen_experts_run(cuda->stream, &experts);
     moe_combine combine = {.outs = job->outs,
@@ -135,6 +146,6 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                            .n_ranks = job->route.n_used,
                            .n = job->down.n_out,
                            .y = job->y};
-    moe_cuda_combine(cuda->stream, &combine, 1);
+    moe_cuda_combine(cuda->stream, &combine, job->n_rows);
     return moe_cuda_launched(cuda, "resident experts", err);
 }

@@ -217,6 +217,21 @@ int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *
     return MOE_OK;
 }
 
+int moe_cuda_scratch_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
+                           moe_error *err)
+{
+    if (!cuda->recording.under_way) {
+        return moe_cuda_parcel_begin(cuda, bytes, parcel, err);
+    }
+    moe_cuda_steady *steady = cuda->step.at;
+    int status = MOE_OK;
+    if (bytes > steady->scratch.bytes) {
+        status = begin_in_recording(cuda, bytes, &steady->scratch, err);
+    }
+    *parcel = steady->scratch;
+    return status;
+}
+
 void *moe_cuda_parcel_put(moe_cuda_parcel *parcel, const void *src, size_t n, size_t element_bytes,
                           void **host)
 {

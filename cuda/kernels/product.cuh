@@ -291,6 +291,13 @@ __host__ __device__ static inline uint32_t tile_rows_of(uint32_t n_rows)
     return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : MAX_TILE_ROWS;
 }
 
+/* Of a list that the host does not know, products of several rows share a launch. */
+__device__ static inline uint32_t tile_rows_in(const moe_cuda_products &job, uint32_t n_rows)
+{
+    bool shares = n_rows > 1 && job.list != NULL && job.host_list == NULL;
+    return tile_rows_of(shares ? job.first.n_rows : n_rows);
+}
+
 template <int TYPE, int ROWS>
 __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_products job)
 {
@@ -300,7 +307,7 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
     uint32_t warp = threadIdx.x / MOE_WARP;
     uint32_t first_out = (blockIdx.x * (blockDim.x / MOE_WARP) + warp) * ROWS_A_WARP;
     uint32_t first_row = blockIdx.y * ROWS;
-    if (tile_rows_of(product.n_rows) != ROWS || product.n_rows >= job.matrix_from ||
+    if (tile_rows_in(job, product.n_rows) != ROWS || product.n_rows >= job.matrix_from ||
         first_row >= product.n_rows || first_out >= job.n_out)
         return;
     uint32_t out = first_out + threadIdx.x % MOE_WARP / ROW_THREADS;

@@ -53,8 +53,8 @@ typedef struct moe_cuda_products {
     size_t out_stride;
     uint32_t n_products; /* at most 65535 */
     /* [n_products] in device memory and the same on the host; or of device memory alone: none has
-     * more rows than `first`, and those that have any are of its class; or both NULL: product p is
-     * `first` with its weights, x, out and first_row p steps further. */
+     * more rows than `first`, and those of more than one row are of its class; or both NULL:
+     * product p is `first` with its weights, x, out and first_row p steps further. */
     const moe_cuda_product *list;
     const moe_cuda_product *host_list;
     moe_cuda_product first;
@@ -136,30 +136,37 @@ typedef struct moe_cuda_experts {
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
 
-/* The chosen experts of one row, which the host does not know: each by its address in a table. A
+/* The chosen experts of a few rows, which the host does not know: each by its address in a table. A
  * rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
+#define MOE_CUDA_CHOSEN_ROWS 8u
 typedef struct moe_cuda_chosen_experts {
-    const uint32_t *chosen;              /* [n_used] */
+    const uint32_t *chosen;              /* [n_rows][n_used] */
     const moe_expert_address *addresses; /* [n_expert] */
+    const bool *resident;                /* [n_expert] for n_missing; NULL: all of the chosen */
     uint32_t n_expert;
     uint32_t n_used;
+    uint32_t n_rows;           /* up to MOE_CUDA_CHOSEN_ROWS */
     moe_weight gate, up, down; /* of all; data of no meaning */
     /* Each [n_expert][n_out of its matrix], bias_stride[..] floats from expert to expert; or NULL.
      */
     const float *biases[3];
     size_t bias_stride[3];
     moe_activation activation;
-    const float *x;          /* [n_in] */
-    moe_q8_rows x_q8;        /* of x; read if a gate or an up is quantised */
-    moe_cuda_product *list;  /* [3 * n_used], scratch */
-    float *gate_out;         /* [n_used][n_ff], scratch */
-    float *up_out;           /* likewise */
-    void *h_q8_memory;       /* moe_q8_rows_bytes(n_used, n_ff), scratch */
-    float *out;              /* [n_used][down.n_out] */
-    const uint32_t *stopped; /* not 0: no rank has an expert; or NULL */
+    const float *x;         /* [n_rows][n_in] */
+    moe_q8_rows x_q8;       /* of x; read if a gate or an up is quantised */
+    moe_cuda_product *list; /* [3 * n_rows * n_used], scratch */
+    uint32_t *index;        /* [2 * n_rows * n_used], scratch */
+    float *gate_out;        /* [n_rows * n_used][n_ff], scratch */
+    float *up_out;          /* likewise */
+    void *h_q8_memory;      /* moe_q8_rows_bytes(n_rows * n_used, n_ff), scratch */
+    float *out;             /* [n_rows * n_used][down.n_out] */
+    uint32_t *n_missing;    /* out: how many picks are not resident; or NULL */
+    moe_resident_stop stop; /* stopped may be NULL */
     uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
+/* The first step of the next function alone: fills `list`, n_missing, and what stops the pass. */
+void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 
 #ifdef __cplusplus

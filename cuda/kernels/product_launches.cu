@@ -136,6 +136,8 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products)
     const uint32_t warps_a_block = plan.warps_a_block;
     for (uint32_t p = 0; p < job.n_products; p++)
         count_rows(job, rows_of(job, p), max_rows);
+    if (job.list != NULL && job.host_list == NULL)
+        raise(&max_rows[0], 1);
     if (!moe_cuda_product_floats(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks32(stream, job, warps_a_block, max_rows) &&
         !moe_cuda_product_blocks256(stream, job, warps_a_block, max_rows) &&
@@ -316,34 +318,6 @@ void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *expert
 
 /* ---- Experts that the device has chosen ---- */
 
-/* Gates, ups, downs: n_used of each. A rank without an expert has no rows; nor has any rank of a
- * pass that has stopped. */
-__global__
-__launch_bounds__(MOE_ROUTER_MAX_USED) void moe_list_chosen(moe_cuda_chosen_experts experts)
-{
-    uint32_t k = threadIdx.x;
-    if (k >= experts.n_used)
-        return;
-    uint32_t expert = experts.chosen[k];
-    moe_cuda_product products[3] = {};
-    if (expert < experts.n_expert && (experts.stopped == NULL || *experts.stopped == 0))
-        for (int p = 0; p < 3; p++) {
-            products[p].weights = experts.addresses[expert].parts[p];
-            products[p].n_rows = 1;
-            if (experts.biases[p] != NULL)
-                products[p].bias = experts.biases[p] + expert * experts.bias_stride[p];
-        }
-    size_t inner = (size_t)k * experts.gate.n_out;
-    products[0].x = products[1].x = experts.x;
-    products[0].out = experts.gate_out + inner;
-    products[1].out = experts.up_out + inner;
-    products[2].x = experts.gate_out + inner;
-    products[2].first_row = k;
-    products[2].out = experts.out + (size_t)k * experts.down.n_out;
-    for (uint32_t p = 0; p < 3; p++)
-        experts.list[p * experts.n_used + k] = products[p];
-}
-
 /* n products from number `first` of the list on. */
 static void run_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts,
                        uint32_t first, uint32_t n, const moe_weight *weight,
@@ -355,15 +329,15 @@ static void run_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *ex
     products.out_stride = weight->n_out;
     products.n_products = n;
     products.list = experts->list + first;
-    products.first.n_rows = 1;
+    products.first.n_rows = experts->n_rows;
     moe_cuda_matmul(stream, &products);
 }
 
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts)
 {
-    uint32_t n = experts->n_used;
+    uint32_t n = experts->n_rows * experts->n_used;
     uint32_t n_ff = experts->gate.n_out;
-    MOE_LAUNCH(moe_list_chosen, 1, (n + MOE_WARP - 1) / MOE_WARP * MOE_WARP, 0, stream, *experts);
+    moe_cuda_list_chosen(stream, experts);
     if (experts->gate.type == experts->up.type) {
         run_chosen(stream, experts, 0, 2 * n, &experts->gate, &experts->x_q8);
     } else {

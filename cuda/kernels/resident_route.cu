@@ -201,22 +201,6 @@ __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
     }
 }
 
-/* The first layer that misses an expert stops the pass, and keeps what it has begun with. */
-__device__ static inline void stop_or_go_on(const moe_resident_stop &stop, uint32_t n_missing)
-{
-    __shared__ bool is_first;
-    if (threadIdx.x == 0) {
-        bool before = !stop.begins && *stop.stopped != 0;
-        is_first = !before && n_missing > 0;
-        *stop.stopped = before || n_missing > 0;
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; is_first && i < stop.n; i += THREADS) {
-        stop.kept[0][i] = stop.inputs[0][i];
-        stop.kept[1][i] = stop.inputs[1][i];
-    }
-}
-
 __global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit edit,
                                                           moe_cuda_draft_routing routing)
 {
@@ -232,8 +216,6 @@ __global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit ed
     end_row(edit, &row);
     if (threadIdx.x == 0 && routing.n_missing != NULL)
         routing.n_missing[blockIdx.x] = row.n_missing;
-    if (routing.stop.stopped != NULL)
-        stop_or_go_on(routing.stop, row.n_missing);
 }
 
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,

@@ -155,7 +155,6 @@ typedef struct moe_cuda_draft_routing {
     moe_resident_fill fill;
     const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
     uint32_t *n_missing;      /* out: [n_rows] of the picks, how many are not resident; or NULL */
-    moe_resident_stop stop;   /* of one row; stopped may be NULL */
 } moe_cuda_draft_routing;
 
 /* As moe_draft_route() of runtime/draft/draft_route.h, whose random fill is the host's alone.

@@ -465,17 +465,19 @@ typedef struct moe_resident_buddies {
 typedef struct moe_resident_stop {
     uint32_t *stopped; /* in and out: 1 when an earlier layer has stopped; NULL: nothing stops */
     bool begins;       /* the pass's first such layer: *stopped is out alone */
-    const float *inputs[2]; /* [n] each */
+    const float *inputs[2]; /* [n] each, of all rows */
     float *kept[2];         /* likewise: their copies */
     uint32_t n;
 } moe_resident_stop;
 
-/* One row's routed experts in one layer, chosen among the resident ones: router, stand-ins, experts
- * and their sum. All pointers except `route`'s own fields are device memory. Nothing may write to
- * the experts in the table before the next sync() or download(). */
+/* The routed experts of a few rows in one layer, chosen among the resident ones: router, stand-ins,
+ * experts and their sum. Several rows only where a missing expert stops the pass. All pointers
+ * except `route`'s own fields are device memory. Nothing may write to the experts in the table
+ * before the next sync() or download(). */
 typedef struct moe_resident_experts {
+    uint32_t n_rows;  /* up to max_rows of the recording */
     moe_route route;  /* its experts, weights and probs are not used */
-    bool renormalise; /* the mixing rule of the edited row; its scale is the route's */
+    bool renormalise; /* the mixing rule of the edited rows; its scale is the route's */
     const moe_resident_buddies *buddies; /* host; or NULL */
     moe_resident_fill fill;
     const uint16_t *affinity; /* [n_expert][n_expert], nearest first; or NULL */
@@ -487,24 +489,28 @@ typedef struct moe_resident_experts {
     const float *biases[3];
     size_t bias_bytes[3];
     moe_activation activation;
-    const float *x;      /* [gate.n_in] */
-    uint32_t *picks;     /* out: [n_used] what the router chose, best first */
-    float *weights;      /* out: [n_used] the router's, unless `fill` put an expert in; or NULL */
-    float *probs;        /* out: [n_expert] the router's; or NULL */
-    uint32_t *chosen;    /* out: [n_used] the experts that serve the ranks; or NULL */
-    uint32_t *n_missing; /* out: how many picks are not resident, and have neither buddies that
-                          * replace them nor permission to be dropped; or NULL */
-    float *outs;         /* scratch: [n_used][down.n_out] */
-    float *y;            /* out: [down.n_out] */
+    const float *x;      /* [n_rows][gate.n_in] */
+    uint32_t *picks;     /* out: [n_rows][n_used] what the router chose, best first */
+    float *weights;      /* out: [n_rows][n_used] the router's, unless `fill` put an expert in; or
+                          * NULL */
+    float *probs;        /* out: [n_rows][n_expert] the router's; or NULL */
+    uint32_t *chosen;    /* out: [n_rows][n_used] the experts that serve the ranks; or NULL */
+    uint32_t *n_missing; /* out: how many picks of all rows are not resident, and have neither
+                          * buddies that replace them nor permission to be dropped; or NULL */
+    float *outs;         /* scratch: [n_rows * n_used][down.n_out] */
+    float *y;            /* out: [n_rows][down.n_out] */
     moe_resident_stop stop;
 } moe_resident_experts;
 
 /* Operations recorded once and replayed in later steps with other inputs. The user numbers
- * recordings, separately for each number of rows. A recording is of a step of up to max_rows rows,
- * all of one page table and without paths, and its operations return nothing to the host. Host
- * arrays other than the step's inputs must be the same each time. */
+ * recordings, separately for each number of rows and each shape: rows of one timeline, of one page
+ * table with paths, of several page tables. A recording is of a step of up to max_rows rows, and
+ * its operations return nothing to the host. Host arrays other than the step's inputs must be the
+ * same each time. */
 typedef struct moe_recording_ops {
     uint32_t max_rows;
+    /* Whether operations of the step that has been begun can be recorded. */
+    bool (*takes_step)(const moe_device *device);
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
                             moe_error *err);
     /* *played is false when nothing has been recorded under this number, or not for positions this

@@ -200,12 +200,20 @@ int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_input
                         moe_error *err);
 /* status: the result of the step; returned, unless it is MOE_OK and ending fails. */
 int moe_pass_end_step(moe_runner *runner, int status, moe_error *err);
-/* Runs a pass from a layer on whose inputs are in place: x and norm as the front of that layer left
- * them, the keys and values of it and those before in the cache. Layers and logits. The layer has
- * routed experts. */
-int moe_pass_resume(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Runs the layers, within the step. */
-int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Some of a pass's layers: first .. end - 1. */
+typedef struct moe_pass_part {
+    uint32_t first, end;
+    /* The front of the first layer, which has routed experts, has been computed: x and norm are as
+     * it left them, its keys and values are in the cache. Else x is as the layer before left it. */
+    bool begun;
+} moe_pass_part;
+
+/* Runs a part of a pass whose earlier layers have been computed; with the last layer, the logits
+ * too. */
+int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
+                    moe_error *err);
+/* Runs the layers from `first` on, within the step; with 0, the embedding too. */
+int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err);
 /* Computes the logits of some rows into buffers->logits. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the

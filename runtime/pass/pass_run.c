@@ -183,13 +183,9 @@ static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
 static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_recording_ops *recording = runner->device->recording;
-    bool has = recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
-               pass->n_rows <= recording->max_rows && pass->serve_layer == NULL &&
-               !moe_index_chooses(runner->config, pass);
-    for (uint32_t r = 0; has && r < pass->n_rows; r++) {
-        has = pass->kv_rows[r].path == NULL && pass->kv_rows[r].pages == pass->kv_rows[0].pages;
-    }
-    return has;
+    return recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
+           pass->serve_layer == NULL && !moe_index_chooses(runner->config, pass) &&
+           recording->takes_step(runner->device);
 }
 
 static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -203,16 +199,18 @@ static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
     return status != MOE_OK ? status : moe_feed_forward_end(runner, pass, layer, err);
 }
 
-int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
+int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err)
 {
     MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
     MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
     MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
     const moe_model_config *c = runner->config;
     const moe_device_ops *ops = runner->device->ops;
-    int status = ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
-                            pass->n_rows, c->embedding_scale, runner->buffers.x, err);
-    for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK; layer++) {
+    int status = first > 0
+                     ? MOE_OK
+                     : ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
+                                  pass->n_rows, c->embedding_scale, runner->buffers.x, err);
+    for (uint32_t layer = first; layer < c->n_layer && status == MOE_OK; layer++) {
         status = queue_layer(runner, pass, layer, err);
     }
     return status;
@@ -223,7 +221,7 @@ int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err
     moe_step_inputs inputs;
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = moe_pass_queue_layers(runner, pass, err);
+        status = moe_pass_queue_layers(runner, pass, 0, err);
     }
     return moe_pass_end_step(runner, status, err);
 }
@@ -266,31 +264,42 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     return status;
 }
 
-/* The layer's own front has been computed; its second part is cheap to repeat. */
-static int queue_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+/* The front of the first layer has been computed if it is `begun`; its second part is cheap to
+ * repeat. */
+static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
+                      moe_error *err)
 {
-    int status = moe_feed_forward_begin(runner, pass, layer, err);
-    if (status == MOE_OK) {
-        status = moe_feed_forward_end(runner, pass, layer, err);
+    uint32_t l = part->first;
+    int status = MOE_OK;
+    if (part->begun) {
+        status = moe_feed_forward_begin(runner, pass, l, err);
+        if (status == MOE_OK) {
+            status = moe_feed_forward_end(runner, pass, l, err);
+        }
+        l++;
     }
-    for (uint32_t l = layer + 1; l < runner->config->n_layer && status == MOE_OK; l++) {
+    for (; l < part->end && status == MOE_OK; l++) {
         status = queue_layer(runner, pass, l, err);
     }
     return status;
 }
 
-int moe_pass_resume(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
+                    moe_error *err)
 {
-    MOE_ASSERT(moe_layer_has_experts(runner->config, layer));
+    MOE_ASSERT(!part->begun || moe_layer_has_experts(runner->config, part->first));
+    MOE_ASSERT(part->first < part->end && part->end <= runner->config->n_layer);
     moe_step_inputs inputs;
     runner->prefetches = is_tried(runner, pass) ? moe_trial_gate_is_on(&runner->prefetch_gate)
                                                 : runner->prefetch != MOE_PREFETCH_OFF;
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = queue_rest(runner, pass, layer, err);
+        status = queue_part(runner, pass, part, err);
     }
     status = moe_pass_end_step(runner, status, err);
-    return status != MOE_OK ? status : output_logits(runner, pass, err);
+    return status != MOE_OK || part->end < runner->config->n_layer
+               ? status
+               : output_logits(runner, pass, err);
 }
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)

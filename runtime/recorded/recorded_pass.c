@@ -7,10 +7,15 @@
  * A draft's picks go to foresight. After another pass without missing picks, the store and the
  * observers are told of its layers as if the host had routed them. An exact pass that misses an
  * expert computes no experts from that layer on, and keeps what the layer began with: the host
- * tells of the layers before and goes on from there. For lossy passes the host edits the routers'
- * choice once more, for its counts; if the device edited differently (entropies may differ in their
- * last bits), the pass runs again. After a pass whose result cannot be used, or that was over
- * before half of its layers, the host routes for a while, twice as long each time in a row. */
+ * tells of the layers before and serves that layer, and then a recording of the layers behind it is
+ * played (a tail), with the table as it is by then. Tails begin at every layer, or of deep models
+ * at every few; up to there the host goes on. After one that stops in its first half the host
+ * serves more layers before the next, twice as many each time.
+ *
+ * For lossy passes the host edits the routers' choice once more, for its counts; if the device
+ * edited differently (entropies may differ in their last bits), the pass runs again. After a pass
+ * whose result cannot be used, or that stopped early more than once, the host routes for a while,
+ * twice as long each time in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
 #include <stdlib.h>
@@ -18,6 +23,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/expert_form.h"
@@ -25,6 +31,9 @@
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
+/* Recordings that begin behind the first layer: together they are as long as half as many of whole
+ * passes. */
+#define MOST_TAILS 16u
 /* What a layer that the host routes costs more than one in a recording: a wait for the device, and
  * some twenty launches. Nominal: no GPU has measured it. */
 #define ROUND_TRIP_NS 20e3
@@ -39,8 +48,10 @@ typedef struct moe_recorded_pass {
     uint32_t number; /* of the recording */
     moe_resident_fill fill;
     moe_recorded_table table;
-    bool refused;  /* the device could not record it */
-    uint32_t skip; /* passes until the next attempt */
+    uint32_t first; /* the layer that the recording under way, or played last, begins with */
+    uint32_t refused, tails_refused; /* bit n: the device could not record steps of n rows */
+    uint32_t stride;                 /* layers from the begin of a tail to that of the next */
+    uint32_t skip;                   /* passes until the next attempt */
     uint32_t skipped;
     uint64_t n_played, n_missed, n_resumed;
     /* Of exact passes. */
@@ -77,15 +88,16 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
                                    const moe_engine_options *options, bool keeps_experts)
 {
     static const uint16_t some;
-    moe_recorded_table_options exact = {.stops = true},
-                               lossy = {.max_buddies = moe_lossy_most_buddies(options)};
+    moe_recorded_table_options lossy = {.max_rows = 1,
+                                        .max_buddies = moe_lossy_most_buddies(options)};
     uint64_t bytes = 0;
     bool has_affinity;
     if (!can_record(device, config)) {
         return 0;
     }
+    moe_recorded_table_options exact = {.stops = true, .max_rows = device->recording->max_rows};
     if (moe_speculation_may_self(options, &has_affinity)) {
-        moe_recorded_table_options draft = {.affinity = has_affinity ? &some : NULL};
+        moe_recorded_table_options draft = {.max_rows = 1, .affinity = has_affinity ? &some : NULL};
         bytes += moe_recorded_table_bytes(config, &draft);
     }
     if (keeps_experts) {
@@ -181,8 +193,14 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
     if (r->kind == MOE_RECORDED_LOSSY) {
         buddies = rules_of(r->parts->lossy, layer);
     }
-    moe_recorded_table_fill(&r->table, runner, layer, &experts, &buddies);
+    moe_recorded_table_fill(&r->table, runner, layer, r->first, &experts, &buddies);
     return device->recording->resident_experts(device, &experts, err);
+}
+
+static uint32_t number_of(const moe_recorded_pass *r)
+{
+    return r->first == 0 ? r->number
+                         : r->runner->config->n_layer + MOE_RECORDED_KINDS + r->first / r->stride;
 }
 
 static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
@@ -191,13 +209,13 @@ static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     moe_pass recorded = *pass;
     recorded.serve_layer = serve_layer;
     recorded.serve_user = r;
-    int status = device->recording->record(device, r->number, err);
+    int status = device->recording->record(device, number_of(r), err);
     if (status != MOE_OK) {
         return status;
     }
-    status = moe_pass_queue_layers(r->runner, &recorded, err);
+    status = moe_pass_queue_layers(r->runner, &recorded, r->first, err);
     if (status == MOE_OK) {
-        status = moe_pass_queue_logits(r->runner, pass->logit_rows, 1, err);
+        status = moe_pass_queue_logits(r->runner, pass->logit_rows, pass->n_logit_rows, err);
     }
     status = device->recording->record_end(device, status, err);
     if (r->kind == MOE_RECORDED_DRAFT) {
@@ -206,17 +224,19 @@ static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     return status;
 }
 
-/* Plays the pass, and records it first if necessary. MOE_ERR_UNSUPPORTED: the device cannot. */
-static int launch(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+/* Plays the pass from r->first on, and records it first if necessary. MOE_ERR_UNSUPPORTED: the
+ * device cannot. *fits: such a step can be recorded; else nothing has been done. */
+static int launch(moe_recorded_pass *r, const moe_pass *pass, bool *fits, moe_error *err)
 {
     moe_device *device = r->runner->device;
     moe_step_inputs inputs;
-    bool played;
+    bool played = false;
     int status = moe_pass_begin_step(r->runner, pass, &inputs, err);
-    if (status == MOE_OK) {
-        status = device->recording->play(device, r->number, &played, err);
+    *fits = status == MOE_OK && device->recording->takes_step(device);
+    if (*fits) {
+        status = device->recording->play(device, number_of(r), &played, err);
     }
-    if (status == MOE_OK && !played) {
+    if (*fits && status == MOE_OK && !played) {
         status = record(r, pass, err);
     }
     return moe_pass_end_step(r->runner, status, err);
@@ -244,13 +264,14 @@ static bool has_missed(const moe_recorded_pass *r)
     return n > 0;
 }
 
-/* Copies the choice to the pass's buffers, or back. */
-static void show_choice(moe_runner *runner, const moe_recorded_results *results)
+/* Copies the choice to the pass's buffers, or back (of one row). */
+static void show_choice(const moe_recorded_pass *r, const moe_recorded_results *results)
 {
+    moe_runner *runner = r->runner;
     moe_pass_buffers *b = &runner->buffers;
-    uint32_t n_used = runner->config->n_expert_used;
-    memcpy(b->chosen, results->picks, n_used * sizeof *b->chosen);
-    memcpy(b->chosen_weights, results->weights, n_used * sizeof *b->chosen_weights);
+    size_t n = (size_t)r->table.n_rows * runner->config->n_expert_used;
+    memcpy(b->chosen, results->picks, n * sizeof *b->chosen);
+    memcpy(b->chosen_weights, results->weights, n * sizeof *b->chosen_weights);
     if (results->probs != NULL) {
         memcpy(b->router_probs, results->probs, runner->config->n_expert * sizeof *b->router_probs);
     }
@@ -275,7 +296,7 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
         if (!moe_layer_has_experts(c, l)) {
             continue;
         }
-        show_choice(runner, &results);
+        show_choice(r, &results);
         if (r->parts->speculation != NULL) {
             moe_draft_note_routes(r->parts->speculation, pass, l);
         }
@@ -287,16 +308,16 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
     return same;
 }
 
-/* Reports the first `end` layers as if the host had routed them. */
+/* Reports the layers that have been played, up to `end`, as if the host had routed them. */
 static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
                        moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
     int status = MOE_OK;
-    for (uint32_t l = 0; l < end && status == MOE_OK; l++) {
+    for (uint32_t l = r->first; l < end && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_recorded_results results = moe_recorded_table_results(&r->table, l);
-            show_choice(r->runner, &results);
+            show_choice(r, &results);
             status = moe_feed_forward_note(
                 r->runner, pass, l, r->in_place ? moe_recorded_table_reach(&r->table, l) : NULL,
                 err);
@@ -311,11 +332,11 @@ static void wait_longer(moe_recorded_pass *r)
     r->skipped = 0;
 }
 
-/* The first layer with a pick that was not in reach; n_layer: none. */
+/* The first layer played with a pick that was not in reach; n_layer: none. */
 static uint32_t stopped_at(const moe_recorded_pass *r)
 {
     const moe_model_config *c = r->runner->config;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
+    for (uint32_t l = r->first; l < c->n_layer; l++) {
         if (moe_layer_has_experts(c, l) && *moe_recorded_table_results(&r->table, l).missing > 0) {
             return l;
         }
@@ -323,41 +344,99 @@ static uint32_t stopped_at(const moe_recorded_pass *r)
     return c->n_layer;
 }
 
-static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer, moe_error *err)
+/* Where the next tail begins, at this layer or behind it; n_layer: there is none. */
+static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
 {
-    r->n_resumed++;
-    if (2 * layer < r->runner->config->n_layer) {
-        wait_longer(r);
-    } else {
-        r->skip = 0;
+    const uint32_t n_layer = r->runner->config->n_layer;
+    const uint32_t next = (layer + r->stride - 1) / r->stride * r->stride;
+    bool refused = r->tails_refused >> r->table.n_rows & 1;
+    return refused || next >= n_layer ? n_layer : next;
+}
+
+/* Plays the tail at r->first. If there is none, the host goes on to the end, and r->first is
+ * n_layer. */
+static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
+{
+    bool fits;
+    moe_error reason = {""};
+    const uint32_t n_layer = r->runner->config->n_layer;
+    moe_recorded_reach by = {.in_place = r->in_place, .first = r->first};
+    int status = moe_recorded_table_refresh(&r->table, r->runner, &by, err);
+    if (status != MOE_OK) {
+        return status;
     }
+    status = launch(r, pass, &fits, &reason);
+    MOE_ASSERT(fits || status != MOE_OK);
+    if (status == MOE_ERR_UNSUPPORTED) {
+        moe_pass_part rest = {.first = r->first, .end = n_layer};
+        r->tails_refused |= 1u << r->table.n_rows;
+        r->first = n_layer;
+        moe_pass_tell_refusal(r->runner, "layers behind a missing expert are routed by the host",
+                              &reason);
+        return moe_pass_resume(r->runner, pass, &rest, err);
+    }
+    return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
+}
+
+/* Serves the layer that stopped what was played, and those up to the next tail, `gap` layers behind
+ * at least; and plays that. */
+static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer, uint32_t gap,
+                      moe_error *err)
+{
+    moe_pass_part part = {.first = layer, .end = next_tail(r, layer + 1 + gap), .begun = true};
     int status = moe_recorded_table_restore(&r->table, r->runner, err);
-    return status != MOE_OK ? status : moe_pass_resume(r->runner, pass, layer, err);
+    if (status == MOE_OK) {
+        status = moe_pass_resume(r->runner, pass, &part, err);
+    }
+    r->first = part.end;
+    return status == MOE_OK && r->first < r->runner->config->n_layer ? play_tail(r, pass, err)
+                                                                     : status;
+}
+
+/* Tells of what was played last. *end: the layer that stopped it, or n_layer. */
+static int take_played(moe_recorded_pass *r, const moe_pass *pass, uint32_t *end, moe_error *err)
+{
+    const moe_model_config *c = r->runner->config;
+    int status = moe_recorded_table_download(&r->table, r->runner->device, err);
+    *end = status == MOE_OK ? stopped_at(r) : r->first;
+    for (uint32_t l = r->first; l < *end && r->parts->speculation != NULL; l++) {
+        if (moe_layer_has_experts(c, l)) {
+            moe_recorded_results results = moe_recorded_table_results(&r->table, l);
+            show_choice(r, &results);
+            moe_draft_note_routes(r->parts->speculation, pass, l);
+        }
+    }
+    return status != MOE_OK ? status : make_up_for(r, pass, *end, err);
 }
 
 /* An exact pass's: whatever the device has not computed, the host does. */
 static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
-    const moe_model_config *c = r->runner->config;
+    const uint32_t n_layer = r->runner->config->n_layer;
+    uint32_t end, n_early = 0, gap = 0;
     bool last;
-    int status = moe_recorded_table_download(&r->table, r->runner->device, err);
-    uint32_t end = status == MOE_OK ? stopped_at(r) : 0;
     r->n_played++;
-    for (uint32_t l = 0; l < end && r->parts->speculation != NULL; l++) {
-        if (moe_layer_has_experts(c, l)) {
-            moe_recorded_results results = moe_recorded_table_results(&r->table, l);
-            show_choice(r->runner, &results);
-            moe_draft_note_routes(r->parts->speculation, pass, l);
+    int status = take_played(r, pass, &end, err);
+    r->n_resumed += end < n_layer;
+    while (status == MOE_OK && end < n_layer) {
+        bool early = 2 * (end - r->first) < n_layer - r->first;
+        n_early += early;
+        gap = !early ? 0 : gap == 0 ? 1 : 2 * gap;
+        status = go_on_from(r, pass, end, gap, err);
+        end = n_layer;
+        if (status == MOE_OK && r->first < n_layer) {
+            status = take_played(r, pass, &end, err);
         }
     }
-    if (status == MOE_OK) {
-        status = make_up_for(r, pass, end, err);
-    }
-    if (status == MOE_OK && end < c->n_layer) {
-        status = go_on_from(r, pass, end, err);
-    } else if (status == MOE_OK) {
+    /* The host has gone on to the end: there was no tail, or no room for one. */
+    bool by_host = r->first == n_layer;
+    if (n_early > 1 || (n_early > 0 && by_host)) {
+        wait_longer(r);
+    } else {
         r->skip = 0;
-        status = moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
+    }
+    if (status == MOE_OK && !by_host) {
+        status = moe_pass_hand_over(r->runner, pass, 0, pass->n_logit_rows, &last, err);
     }
     if (status == MOE_OK) {
         moe_expert_store_promote(r->runner->experts, r->runner->n_passes);
@@ -405,9 +484,10 @@ static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
 /* Some hooks need results that a recorded pass does not return. */
 static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
 {
-    bool fits = !r->refused && pass->n_rows == 1 && pass->n_logit_rows == 1 &&
-                pass->kv_rows[0].path == NULL && !moe_index_chooses(r->runner->config, pass);
-    return fits && (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
+    bool fits = pass->n_rows <= r->table.max_rows && pass->n_logit_rows == pass->n_rows &&
+                !(r->refused >> pass->n_rows & 1) && !moe_index_chooses(r->runner->config, pass);
+    return fits && (r->kind == MOE_RECORDED_EXACT || pass->kv_rows[0].path == NULL) &&
+           (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
 
 /* Counts what the last pass needed from host memory, if it was of this kind. */
@@ -449,17 +529,24 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
     if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
+    bool fits;
     bool is_draft = r->kind == MOE_RECORDED_DRAFT;
-    bool may_change = is_draft && r->parts->speculation->draft_experts > 0;
     r->in_place = reads_in_place(r);
-    int status = moe_recorded_table_refresh(
-        &r->table, runner, is_draft ? r->parts->speculation : NULL, may_change, r->in_place, err);
+    r->table.n_rows = pass->n_rows;
+    r->first = 0;
+    moe_recorded_reach by = {.confined = is_draft ? r->parts->speculation : NULL,
+                             .may_change = is_draft && r->parts->speculation->draft_experts > 0,
+                             .in_place = r->in_place};
+    int status = moe_recorded_table_refresh(&r->table, runner, &by, err);
     if (status != MOE_OK) {
         return status;
     }
-    status = launch(r, pass, &reason);
+    status = launch(r, pass, &fits, &reason);
+    if (status == MOE_OK && !fits) {
+        return MOE_OK;
+    }
     if (status == MOE_ERR_UNSUPPORTED) {
-        r->refused = true;
+        r->refused |= 1u << pass->n_rows;
         moe_pass_tell_refusal(
             runner, is_draft ? "drafts are routed by the host" : "tokens are routed by the host",
             &reason);
@@ -521,7 +608,10 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->fill = fill_of(parts->speculation, kind);
     r->most_in_place = most_in_place(parts);
     r->counted_pass = UINT64_MAX - 1;
-    moe_recorded_table_options options = {.stops = kind == MOE_RECORDED_EXACT};
+    r->stride = (c->n_layer + MOST_TAILS - 1) / MOST_TAILS;
+    const bool exact = kind == MOE_RECORDED_EXACT;
+    moe_recorded_table_options options = {
+        .stops = exact, .max_rows = exact ? r->runner->device->recording->max_rows : 1};
     if (kind == MOE_RECORDED_DRAFT) {
         options.affinity = parts->speculation->affinity;
     }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Passes of one row that the device carries out alone, including routing and experts: recorded once
- * and replayed for every token (moe_recording_ops). There are three kinds:
+/* Passes that the device carries out alone, including routing and experts: recorded once and
+ * replayed for every step (moe_recording_ops). There are three kinds:
  *
- *    draft    stand-ins replace experts that are not resident; the result is a draft's
- *    exact    if all picks were in reach, which is known at the pass's end, its logits are those
- *             of routing by the host; otherwise the host goes on from the first layer with one
- *             that was not
- *    lossy    buddies replace missing experts; if one has none, the pass runs again
+ *    draft    of one row: stand-ins replace experts that are not resident; the result is a draft's
+ *    exact    of a few rows (a token, a chain or tree to verify, a batch of sessions), all with
+ *             logits: if all picks were in reach, which is known at the end, these are those of
+ *             routing by the host; otherwise the host serves the first layer with one that was not,
+ *             and the device goes on behind it
+ *    lossy    of one row: buddies replace missing experts; if one has none, the pass runs again
  *
  * In reach of an exact pass are experts on the device and, where that is not slower
  * (moe_recorded_parts.read_in_place), those in page-locked slots of the host: kernels read them
@@ -49,9 +50,9 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_con
  * trees, and with random stand-ins; other kinds if no expert is kept; lossy ones unless only
  * buddies act, by rules that devices know. The caller closes *out, also after a failure.
  *
- * A single pass is not taken over if it is of a form that is not recorded (more than one row, a
- * branch of a tree, ..), if it was tried and an expert was missing, or once the device has refused
- * to record it. The host then routes it as usual. */
+ * A single pass is not taken over if it is of a form that is not recorded (more rows, rows without
+ * logits, ..), after it was tried and experts were missing, or once the device has refused to
+ * record one of as many rows. The host then routes it as usual. */
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err);
 /* No pass may run any more. */

@@ -10,9 +10,9 @@
 
 /* ---- Memory ---- */
 
-static size_t results_words(const moe_model_config *c, bool has_buddies)
+static size_t results_words(const moe_model_config *c, uint32_t n_rows, bool has_buddies)
 {
-    size_t picks = (size_t)c->n_layer * c->n_expert_used;
+    size_t picks = (size_t)c->n_layer * n_rows * c->n_expert_used;
     size_t more = has_buddies ? (size_t)c->n_layer * c->n_expert + picks : 0;
     return 2 * picks + c->n_layer + more;
 }
@@ -25,9 +25,9 @@ static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
 }
 
 /* Of x, or of norm. */
-static size_t kept_bytes(const moe_model_config *c)
+static size_t kept_bytes(const moe_model_config *c, uint32_t n_rows)
 {
-    return moe_align64(c->n_embd * sizeof(float));
+    return moe_align64((size_t)n_rows * c->n_embd * sizeof(float));
 }
 
 static void lay_out(moe_recorded_table *t, const moe_model_config *c,
@@ -37,12 +37,15 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     t->config = c;
     t->has_affinity = o->affinity != NULL;
     t->max_buddies = o->max_buddies;
+    t->max_rows = o->max_rows;
+    t->n_rows = 1;
     t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
     t->results_at = c->n_layer * t->layer_bytes;
-    t->results_bytes = results_words(c, t->max_buddies > 0) * sizeof(uint32_t);
+    t->results_bytes = results_words(c, o->max_rows, t->max_buddies > 0) * sizeof(uint32_t);
     t->stops = o->stops;
     t->stop_at = t->results_at + moe_align64(t->results_bytes);
-    t->substitutes_at = t->stop_at + (t->stops ? moe_align64(1) + 2 * kept_bytes(c) : 0);
+    t->substitutes_at =
+        t->stop_at + (t->stops ? moe_align64(1) + 2 * kept_bytes(c, t->max_rows) : 0);
     t->bytes = t->substitutes_at;
     t->bytes += t->has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0;
     t->bytes += t->max_buddies > 0 ? c->n_layer * buddies_bytes(c, t->max_buddies) : 0;
@@ -166,18 +169,18 @@ static bool refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t la
 }
 
 int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
-                               const moe_speculation *confined, bool may_change, bool in_place,
-                               moe_error *err)
+                               const moe_recorded_reach *by, moe_error *err)
 {
     uint64_t version = moe_expert_store_settle(runner->experts);
     size_t first = t->config->n_layer;
     size_t end = 0;
-    if (t->has_version && version == t->version && in_place == t->was_in_place && !may_change) {
+    if (t->has_version && version == t->version && by->in_place == t->was_in_place &&
+        !by->may_change) {
         return MOE_OK;
     }
-    for (uint32_t l = 0; l < t->config->n_layer; l++) {
+    for (uint32_t l = by->first; l < t->config->n_layer; l++) {
         if (moe_layer_has_experts(t->config, l) &&
-            refresh_layer(t, runner, l, confined, in_place)) {
+            refresh_layer(t, runner, l, by->confined, by->in_place)) {
             first = l < first ? l : first;
             end = l + 1;
         }
@@ -188,8 +191,8 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
                                                    (end - first) * t->layer_bytes, err)
                      : MOE_OK;
     t->version = version;
-    t->was_in_place = in_place;
-    t->has_version = status == MOE_OK;
+    t->was_in_place = by->in_place;
+    t->has_version = status == MOE_OK && by->first == 0;
     return status;
 }
 
@@ -198,14 +201,14 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
 static moe_recorded_results places(const moe_recorded_table *t, uint8_t *results, uint32_t layer)
 {
     const moe_model_config *c = t->config;
-    size_t n_used = c->n_expert_used;
+    size_t n_used = (size_t)t->n_rows * c->n_expert_used;
     size_t picks = c->n_layer * n_used;
-    uint32_t *words = (uint32_t *)results;
-    moe_recorded_results l = {.picks = words + layer * n_used,
-                              .weights = (float *)words + picks + layer * n_used,
-                              .missing = words + 2 * picks + layer};
+    uint32_t *words = (uint32_t *)results + c->n_layer;
+    moe_recorded_results l = {.missing = (uint32_t *)results + layer,
+                              .picks = words + layer * n_used,
+                              .weights = (float *)words + picks + layer * n_used};
     if (t->max_buddies > 0) {
-        uint32_t *more = words + 2 * picks + c->n_layer;
+        uint32_t *more = words + 2 * picks;
         l.probs = (float *)more + (size_t)layer * c->n_expert;
         l.chosen = more + (size_t)c->n_layer * c->n_expert + layer * n_used;
     }
@@ -217,9 +220,8 @@ moe_recorded_results moe_recorded_table_results(const moe_recorded_table *t, uin
     return places(t, t->results, layer);
 }
 
-static uint32_t first_with_experts(const moe_model_config *c)
+static uint32_t first_with_experts(const moe_model_config *c, uint32_t layer)
 {
-    uint32_t layer = 0;
     while (layer < c->n_layer && !moe_layer_has_experts(c, layer)) {
         layer++;
     }
@@ -228,17 +230,19 @@ static uint32_t first_with_experts(const moe_model_config *c)
 
 int moe_recorded_table_restore(const moe_recorded_table *t, moe_runner *runner, moe_error *err)
 {
-    size_t bytes = t->config->n_embd * sizeof(float);
+    size_t bytes = (size_t)t->n_rows * t->config->n_embd * sizeof(float);
     moe_device *device = runner->device;
     const uint8_t *kept = t->memory + t->stop_at + moe_align64(1);
     int status = device->ops->copy(device, runner->buffers.x, kept, bytes, err);
-    return status != MOE_OK ? status
-                            : device->ops->copy(device, runner->buffers.norm,
-                                                kept + kept_bytes(t->config), bytes, err);
+    return status != MOE_OK
+               ? status
+               : device->ops->copy(device, runner->buffers.norm,
+                                   kept + kept_bytes(t->config, t->max_rows), bytes, err);
 }
 
 void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runner, uint32_t layer,
-                             moe_resident_experts *job, moe_resident_buddies *buddies)
+                             uint32_t first, moe_resident_experts *job,
+                             moe_resident_buddies *buddies)
 {
     const moe_model_config *c = t->config;
     uint8_t *table = t->memory + layer * t->layer_bytes;
@@ -251,13 +255,15 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
     job->n_missing = results.missing;
     job->probs = results.probs;
     job->chosen = results.chosen;
+    job->n_rows = t->n_rows;
     if (t->stops) {
         float *kept = (float *)(t->memory + t->stop_at + moe_align64(1));
+        size_t n_kept = kept_bytes(c, t->max_rows) / sizeof *kept;
         job->stop = (moe_resident_stop){.stopped = (uint32_t *)(t->memory + t->stop_at),
-                                        .begins = layer == first_with_experts(c),
+                                        .begins = layer == first_with_experts(c, first),
                                         .inputs = {runner->buffers.x, runner->buffers.norm},
-                                        .kept = {kept, kept + kept_bytes(c) / sizeof *kept},
-                                        .n = c->n_embd};
+                                        .kept = {kept, kept + n_kept},
+                                        .n = t->n_rows * c->n_embd};
     }
     if (t->has_affinity) {
         job->affinity = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
@@ -273,6 +279,6 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
 
 int moe_recorded_table_download(moe_recorded_table *t, moe_device *device, moe_error *err)
 {
-    return device->ops->download(device, t->results, t->memory + t->results_at, t->results_bytes,
-                                 err);
+    size_t bytes = results_words(t->config, t->n_rows, t->max_buddies > 0) * sizeof(uint32_t);
+    return device->ops->download(device, t->results, t->memory + t->results_at, bytes, err);
 }

@@ -2,7 +2,7 @@
 /* The inputs and results, in the device's memory, of a pass that the device carries out alone:
  *
  *    | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
- *    | picks, weights, missing picks | probabilities, edited choices (with buddies) |
+ *    | missing picks, picks, weights | probabilities, edited choices (with buddies) |
  *    | whether a layer has stopped the pass, and the x and norm that it began with  |
  *    | affinities, or buddies                                                       |
  *
@@ -23,14 +23,15 @@ typedef struct moe_recorded_table_options {
     const moe_buddy_list *buddies; /* [n_layer] or NULL */
     uint32_t max_buddies;          /* the most buddies that one expert has */
     bool stops;                    /* the host may go on from a layer that misses an expert */
+    uint32_t max_rows;             /* of a pass; 1 unless it stops */
 } moe_recorded_table_options;
 
 /* The results of a pass: places on the host, or on the device. */
 typedef struct moe_recorded_results {
-    uint32_t *picks;   /* [n_used] the router's */
-    float *weights;    /* [n_used] likewise */
-    uint32_t *missing; /* number of picks that nothing could serve */
-    float *probs;      /* [n_expert], or NULL without buddies */
+    uint32_t *picks;   /* [n_rows][n_used] the routers' */
+    float *weights;    /* [n_rows][n_used] likewise */
+    uint32_t *missing; /* number of picks of all rows that nothing could serve */
+    float *probs;      /* [n_expert] of one row, or NULL without buddies */
     uint32_t *chosen;  /* [n_used] the experts that served the ranks, likewise */
 } moe_recorded_results;
 
@@ -41,6 +42,8 @@ typedef struct moe_recorded_table {
     size_t layer_bytes;
     size_t results_at, results_bytes, stop_at, substitutes_at;
     bool has_affinity, stops;
+    uint32_t max_rows;
+    uint32_t n_rows;      /* of the pass that runs: set by its owner, 1 at first */
     uint32_t max_buddies; /* 0: none */
     uint8_t *table;       /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;       /* of one layer */
@@ -60,13 +63,19 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* Brings changed layers up to date, in one copy. confined: the speculation whose drafts use the
- * table, by moe_draft_residents(); else NULL. may_change: what it lets drafts use may change
- * without the store. in_place: experts in host memory count as resident, if the device can read
- * them there. */
+/* What a refresh goes by. */
+typedef struct moe_recorded_reach {
+    const moe_speculation *confined; /* whose drafts use the table, by moe_draft_residents(); or
+                                      * NULL */
+    bool may_change;                 /* what it lets drafts use may change without the store */
+    bool in_place;  /* experts in host memory count as resident, if the device can read them there
+                     */
+    uint32_t first; /* layers before are not needed */
+} moe_recorded_reach;
+
+/* Brings changed layers up to date, in one copy. */
 int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
-                               const moe_speculation *confined, bool may_change, bool in_place,
-                               moe_error *err);
+                               const moe_recorded_reach *by, moe_error *err);
 /* Where the device can read the layer's experts since the last refresh (moe_expert_reach); host,
  * [n_expert]. */
 const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_t layer);
@@ -74,9 +83,10 @@ const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
 /* Brings x and norm back that the layer began with which stopped the pass. */
 int moe_recorded_table_restore(const moe_recorded_table *table, moe_runner *runner, moe_error *err);
-/* Writes the layer's places on the device into the job, and its buddies' into *buddies. */
+/* Writes the layer's places on the device into the job, and its buddies' into *buddies. first: the
+ * layer with which the recording begins. */
 void moe_recorded_table_fill(const moe_recorded_table *table, const moe_runner *runner,
-                             uint32_t layer, moe_resident_experts *job,
+                             uint32_t layer, uint32_t first, moe_resident_experts *job,
                              moe_resident_buddies *buddies);
 /* Copies the last pass's results to the host; and returns a layer's place in them. */
 int moe_recorded_table_download(moe_recorded_table *table, moe_device *device, moe_error *err);

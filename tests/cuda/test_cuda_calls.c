@@ -161,7 +161,8 @@ static void in_place(void **state)
     }
 }
 
-/* Verification of a draft's tokens: the fronts of its layers are played, too. */
+/* Verification of a draft's tokens is played likewise. Drafts use what is on the device, which
+ * reading in place changes. */
 static void verified(void **state)
 {
     (void)state;
@@ -175,9 +176,9 @@ static void verified(void **state)
     calls played = count_calls(&options, true);
     calls launched = count_calls(&options, false);
     assert_memory_equal(played.tokens, launched.tokens, sizeof played.tokens);
-    assert_int_equal(played.stats.speculation.passes, launched.stats.speculation.passes);
     assert_true(played.stats.speculation.passes > 0);
-    assert_true(played.launches < 0.8 * launched.launches);
+    assert_true(played.stats.passes_recorded >= played.stats.speculation.passes / 2);
+    assert_true(played.launches < 0.5 * launched.launches && played.waits < launched.waits);
 }
 
 /* Activations come to the host with the routing, and its outputs go back in one copy. */
@@ -259,6 +260,73 @@ static uint32_t write_tokens(moe_engine *engine, moe_session **sessions, uint32_
         }
     }
     return n_written;
+}
+
+typedef struct written {
+    moe_engine_stats stats;
+    float logits[2048]; /* of the first session's last token */
+    int32_t tokens[N_BATCH][N_STEPS];
+} written;
+
+/* Chains, trees and batches as whole graphs, or without graphs. */
+static void write_steps(step_kind kind, double share, bool plays, written *w)
+{
+    fake_machine machine;
+    int32_t prompt[N_PROMPT];
+    moe_session *sessions[N_BATCH];
+    uint32_t n_sessions = kind == STEP_BATCH ? N_BATCH : 1;
+    moe_engine_options options = table_options(share, kind);
+    fake.init(&machine);
+    machine.fail_call = plays ? NULL : "cudaStreamBeginCapture";
+    machine.fail_code = cudaErrorNotSupported;
+    machine.fail_each = true;
+    fake.set(&machine);
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine_get_info(engine, &info);
+    for (uint32_t s = 0; s < n_sessions; s++) {
+        make_prompt(prompt, N_PROMPT, info.n_vocab, 1 + s);
+        sessions[s] = greedy_session(engine);
+        feed(sessions[s], prompt, N_PROMPT);
+    }
+    (void)write_tokens(engine, sessions, n_sessions, N_STEPS);
+    *w = (written){.stats.struct_size = sizeof w->stats};
+    moe_engine_get_stats(engine, &w->stats);
+    assert_true(info.n_vocab <= sizeof w->logits / sizeof w->logits[0]);
+    memcpy(w->logits, moe_session_logits(sessions[0]), info.n_vocab * sizeof w->logits[0]);
+    for (uint32_t s = 0; s < n_sessions; s++) {
+        memcpy(w->tokens[s], moe_session_tokens(sessions[s]) + N_PROMPT, sizeof w->tokens[s]);
+        moe_session_close(&sessions[s]);
+    }
+    moe_engine_close(&engine);
+    assert_nothing_left(&fake);
+}
+
+static void steps_are_graphs(void **state)
+{
+    (void)state;
+    static const double shares[] = {1.0, 0.6};
+    static const step_kind kinds[] = {STEP_CHAIN, STEP_TREE, STEP_BATCH};
+    for (size_t k = 0; k < 3; k++) {
+        for (size_t i = 0; i < 2; i++) {
+            static written played, launched;
+            write_steps(kinds[k], shares[i], true, &played);
+            write_steps(kinds[k], shares[i], false, &launched);
+            const moe_engine_stats *stats = &played.stats;
+            printf(
+                "%s, %.0f %%: %.0f passes, %.0f whole, %.0f resumed; %.0f misses, %.0f in place\n",
+                kind_names[kinds[k]], 100 * shares[i], (double)stats->passes,
+                (double)stats->passes_recorded, (double)stats->passes_resumed,
+                (double)stats->expert_misses, (double)stats->read_in_place);
+            assert_memory_equal(played.tokens, launched.tokens, sizeof played.tokens);
+            assert_true(stats->passes_recorded > stats->passes / 2);
+            assert_int_equal(launched.stats.passes_recorded, 0);
+            assert_true(shares[i] == 1.0 ? stats->read_in_place == 0 : stats->read_in_place > 0);
+            if (shares[i] == 1.0) { /* drafts are the same, so texts end at the same token */
+                assert_memory_equal(played.logits, launched.logits, sizeof played.logits);
+            }
+        }
+    }
 }
 
 /* Prompts that read nearly all experts once. */
@@ -367,8 +435,10 @@ int main(int argc, char **argv)
         const struct CMUnitTest alone[] = {cmocka_unit_test(print_table)};
         return cmocka_run_group_tests(alone, find_fake, NULL);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resident),      cmocka_unit_test(offloaded),
-                                       cmocka_unit_test(in_place),      cmocka_unit_test(verified),
-                                       cmocka_unit_test(host_computed), cmocka_unit_test(foretold)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resident),         cmocka_unit_test(offloaded),
+        cmocka_unit_test(in_place),         cmocka_unit_test(verified),
+        cmocka_unit_test(steps_are_graphs), cmocka_unit_test(host_computed),
+        cmocka_unit_test(foretold)};
     return cmocka_run_group_tests(tests, find_fake, NULL);
 }

@@ -24,7 +24,7 @@
 #define N_PROMPT 20
 #define N_DECODE 6
 /* Headroom, and what the device has for itself (staging, results, inputs of steps). */
-#define MEMORY_OF_AN_OPEN_DEVICE ((64u << 20) + 2 * ((2u << 20) + (256u << 10)) + 7 * (512u << 10))
+#define MEMORY_OF_AN_OPEN_DEVICE ((64u << 20) + 2 * ((2u << 20) + (256u << 10)) + 21 * (512u << 10))
 
 static const char *model_path;
 

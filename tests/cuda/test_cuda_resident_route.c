@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Routing edited on the device against the host's editors, bit by bit: the draft on resident
- * experts and buddies of missing ones, over random routings, residents and options. */
-#include "cuda/kernels/vector_launch.h"
+ * experts and buddies of missing ones, over random routings, residents and options. And the list of
+ * products that the chosen become. */
+#include "cuda/kernels/product_launch.h"
 #include "runtime/lossy/buddy.h"
 #include "runtime/draft/draft_route.h"
 #include "tests/kernels/vector_test_util.h"
@@ -219,47 +220,133 @@ static void buddies_of_the_missing(void **state)
                 total.n_bypassed > 20);
 }
 
+/* The list of products of what is chosen: each pick is a row of one product of its expert. */
+enum { LIST_EXPERTS = 12, LIST_USED = 3, LIST_ROWS = 8, LIST_N = 300, LIST_FF = 64 };
+typedef struct list_case {
+    uint32_t n_rows, chosen[LIST_ROWS * LIST_USED];
+    moe_expert_address addresses[LIST_EXPERTS];
+    bool resident[LIST_EXPERTS];
+    moe_cuda_product list[3 * LIST_ROWS * LIST_USED];
+    uint32_t index[2 * LIST_ROWS * LIST_USED];
+    float gate[LIST_ROWS * LIST_USED * LIST_FF], up[LIST_ROWS * LIST_USED * LIST_FF];
+    float x[LIST_ROWS], out[LIST_ROWS * LIST_USED];
+    uint32_t stopped, n_missing;
+} list_case;
+
+static void list_chosen(list_case *c, bool begins, const float *const *inputs, float *const *kept)
+{
+    moe_cuda_chosen_experts job = {.chosen = c->chosen,
+                                   .addresses = c->addresses,
+                                   .resident = c->resident,
+                                   .n_expert = LIST_EXPERTS,
+                                   .n_used = LIST_USED,
+                                   .n_rows = c->n_rows,
+                                   .gate.n_out = LIST_FF,
+                                   .x = c->x,
+                                   .list = c->list,
+                                   .index = c->index,
+                                   .gate_out = c->gate,
+                                   .up_out = c->up,
+                                   .out = c->out,
+                                   .n_missing = &c->n_missing,
+                                   .stop = {.stopped = &c->stopped,
+                                            .begins = begins,
+                                            .inputs = {inputs[0], inputs[1]},
+                                            .kept = {kept[0], kept[1]},
+                                            .n = LIST_N}};
+    moe_cuda_list_chosen(NULL, &job);
+}
+
+/* Each row chooses experts of its own; ranks may have none. */
+static void choose_listed(uint64_t *seed, list_case *c)
+{
+    for (uint32_t r = 0; r < c->n_rows; r++)
+        for (uint32_t k = 0; k < LIST_USED; k++) {
+            uint32_t expert = (test_below(seed, 4) + 4 * k) % LIST_EXPERTS;
+            c->chosen[r * LIST_USED + k] = test_below(seed, 6) == 0 ? MOE_EXPERT_NONE : expert;
+        }
+    for (uint32_t e = 0; e < LIST_EXPERTS; e++) {
+        c->resident[e] = true;
+        for (int p = 0; p < 3; p++)
+            c->addresses[e].parts[p] = &c->addresses[e].parts[p];
+    }
+}
+
+static void each_pick_is_a_row_of_its_expert(void **state)
+{
+    (void)state;
+    static list_case c;
+    static float input[LIST_N], kept[LIST_N];
+    const float *const inputs[2] = {input, input};
+    float *const copies[2] = {kept, kept};
+    uint64_t seed = 5;
+    for (uint32_t round = 0; round < 200; round++) {
+        uint32_t n_seen[LIST_ROWS * LIST_USED] = {0}, n_inner[LIST_ROWS * LIST_USED] = {0};
+        c.n_rows = 1 + round % LIST_ROWS;
+        choose_listed(&seed, &c);
+        list_chosen(&c, true, inputs, copies);
+        const uint32_t n = c.n_rows * LIST_USED;
+        assert_int_equal(c.n_missing, 0);
+        assert_int_equal(c.stopped, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            const moe_cuda_product *gate = &c.list[i], *up = gate + n, *down = up + n;
+            assert_true(gate->n_rows == up->n_rows && gate->n_rows == down->n_rows);
+            for (uint32_t r = 0; r < gate->n_rows; r++) {
+                const uint32_t pick = down->out_index[r], expert = c.chosen[i];
+                n_seen[pick]++;
+                n_inner[down->first_row + r]++;
+                assert_int_equal(c.chosen[pick], expert);
+                assert_int_equal(gate->x_index[r], pick / LIST_USED);
+                assert_ptr_equal(gate->weights, c.addresses[expert].parts[0]);
+                assert_ptr_equal(up->weights, c.addresses[expert].parts[1]);
+                assert_ptr_equal(down->weights, c.addresses[expert].parts[2]);
+                assert_ptr_equal(gate->out, c.gate + (size_t)down->first_row * LIST_FF);
+                assert_ptr_equal(up->out, c.up + (size_t)down->first_row * LIST_FF);
+                assert_ptr_equal(down->x, gate->out);
+                assert_true(gate->x_index == up->x_index && gate->x == c.x && down->out == c.out);
+            }
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(n_seen[i], c.chosen[i] != MOE_EXPERT_NONE);
+            assert_true(n_inner[i] <= 1);
+        }
+    }
+}
+
 /* The first layer that misses an expert keeps what it began with, and says so to all behind it. */
 static void the_first_miss_stops_the_pass(void **state)
 {
     (void)state;
-    enum { N = 300, LAYERS = 4 };
-    /* Memory that a kernel reads is no constant of the program. */
-    bool none[4] = {false, false, false, false}, all[4] = {true, true, true, true};
-    const bool *const residents[2][LAYERS] = {{all, all, none, none}, {all, all, all, all}};
+    enum { LAYERS = 4 };
+    static list_case c;
+    uint64_t seed = 9;
     for (uint32_t pass = 0; pass < 4; pass++) {
-        static float x[N], norm[N], kept[2][N];
-        uint32_t stopped = 1; /* of the pass before */
+        static float x[LIST_N], norm[LIST_N], kept[2][LIST_N];
+        const float *const inputs[2] = {x, norm};
+        float *const copies[2] = {kept[0], kept[1]};
         const bool misses = pass % 2 == 0;
+        c.stopped = 1; /* of the pass before */
+        c.n_rows = pass < 2 ? 1 : LIST_ROWS;
         memset(kept, 0, sizeof kept);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            uint32_t chosen[2] = {layer % 4, (layer + 2) % 4}, n_missing = 77;
-            float weights[2] = {0.5f, 0.5f}, probs[4] = {0.25f, 0.25f, 0.25f, 0.25f};
-            for (uint32_t i = 0; i < N; i++) {
+            for (uint32_t i = 0; i < LIST_N; i++) {
                 x[i] = (float)(1000 * pass + 100 * layer + i);
                 norm[i] = -x[i];
             }
-            moe_cuda_route_edit edit = {.n_rows = 1,
-                                        .n_expert = 4,
-                                        .n_used = 2,
-                                        .chosen = chosen,
-                                        .experts = chosen,
-                                        .weights = weights,
-                                        .probs = probs,
-                                        .resident = residents[misses ? 0 : 1][layer],
-                                        .scale = 1.0f};
-            moe_cuda_draft_routing stopping = {.fill = MOE_RESIDENT_FILL_NONE,
-                                               .n_missing = &n_missing,
-                                               .stop = {.stopped = &stopped,
-                                                        .begins = layer == 0,
-                                                        .inputs = {x, norm},
-                                                        .kept = {kept[0], kept[1]},
-                                                        .n = N}};
-            moe_cuda_draft_route(NULL, &edit, &stopping);
-            assert_int_equal(n_missing, misses && layer >= 2 ? 2 : 0);
-            assert_int_equal(stopped, misses && layer >= 2);
+            choose_listed(&seed, &c);
+            const uint32_t last = c.n_rows * LIST_USED - 1;
+            c.chosen[last] = 11;
+            c.resident[11] = !misses || layer < 2;
+            list_chosen(&c, layer == 0, inputs, copies);
+            bool runs = !misses || layer < 2;
+            assert_true(runs ? c.n_missing == 0 : c.n_missing >= 1);
+            assert_int_equal(c.stopped, !runs);
+            uint32_t n_rows = 0;
+            for (uint32_t i = 0; i <= last; i++)
+                n_rows += c.list[i].n_rows;
+            assert_true(runs == (n_rows > 0));
         }
-        for (uint32_t i = 0; i < N; i++) {
+        for (uint32_t i = 0; i < LIST_N; i++) {
             float was = (float)(1000 * pass + 200 + i);
             assert_true(kept[0][i] == (misses ? was : 0.0f) && kept[1][i] == -kept[0][i]);
         }
@@ -271,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_on_residents),
         cmocka_unit_test(buddies_of_the_missing),
+        cmocka_unit_test(each_pick_is_a_row_of_its_expert),
         cmocka_unit_test(the_first_miss_stops_the_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
