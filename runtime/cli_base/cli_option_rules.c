@@ -89,7 +89,7 @@ const cli_option_rule cli_option_rules[] = {
      "--offload=overlap --route-trace", NULL, NULL, "neither knows what a draft will hold"},
     {RULE_NEEDS, SPECULATES | CLI_BENCH_DECODE | CLI_PERPLEXITY, "--lookahead-overlap",
      "--lookahead", NULL, NULL, "it says when that draft runs"},
-    {RULE_EXCLUDES, CLI_BENCH_SPECULATE, "--suite", "-f --temp", NULL, NULL,
+    {RULE_EXCLUDES, CLI_BENCH_SPECULATE, "--suite", "-f --temp --lengths", NULL, NULL,
      "the suite says which texts are decoded, and how"},
     {RULE_NEEDS, SPECULATES, "--draft-pin", "--draft-experts", NULL, NULL,
      "without a number the self draft uses all experts in memory, and none is chosen"},

@@ -440,6 +440,9 @@ const cli_option_row cli_option_rows[] = {
      "the defaults of --configs, --parallel (1,8) and --expert-cache (10%,25%,50%)",
      .offset = AT(suite),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
+    {{"--lengths"}, NULL, "print every step in place of the results: how many tokens were to be "
+     "drafted (K), utility, tokens, cost", .offset = AT(lengths), .kind = OPTION_FLAG,
+     .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
     {{"--configs"}, "LIST", "configurations between semicolons; the others are compared with the "
      "first (default \"off; auto; ngram; self\")", .offset = AT(configs),
      .kind = OPTION_TEXT, .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},

@@ -95,6 +95,7 @@ typedef struct cli_options {
     unsigned foresight;
     unsigned lookahead_overlap;
     const char *suite;   /* bench speculate: a list of files; NULL: none */
+    bool lengths;        /* bench speculate */
     const char *configs; /* bench speculate: a list; NULL: the default */
     const char *batches; /* bench speculate: a list; NULL: 1 */
     double bench_temperature;

@@ -251,7 +251,8 @@ static uint32_t survival_cut(const moe_length_control *control, const double *su
 {
     const survival_state *s = control->state;
     n = n < control->draft_length ? n : control->draft_length;
-    n = n_sharing > 0 && n > 0 ? affordable(control, n, n_sharing) : n;
+    bool few = n_sharing > 0 && control->n_sequences >= MOE_LENGTH_BATCH;
+    n = few && n > 0 ? affordable(control, n, n_sharing) : n;
     if (s->mode == MODE_PROBE || n == 0) {
         return n;
     }
@@ -262,7 +263,7 @@ static uint32_t survival_cut(const moe_length_control *control, const double *su
         double unit = base * control->n_sequences;
         double fetch = fetch_cost != NULL && unit > 0 ? fetch_cost[i] / unit : -1;
         double cost = moe_length_prices_verify(&s->prices, i, fetch);
-        if (n_sharing > 0) { /* what each of these few pays for what they add */
+        if (few) { /* what each of these few pays for what they add */
             double each = (double)control->n_sequences / n_sharing;
             cost = each * moe_length_prices_added(&s->prices, i, n_sharing);
         }

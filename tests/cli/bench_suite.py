@@ -63,6 +63,40 @@ def counters(threads, calibration):
             for row in csv.DictReader(io.StringIO(done.stdout))]
 
 
+
+
+def lengths(threads, *more):
+    done = subprocess.run(
+        [command, "bench", "speculate", "-m", model, "-f", text, "-t", str(threads), "-p", "24", "-n",
+         "64", "--repeat", "1", "--calibration", "none", "--parallel", "1", "--expert-cache", "100%",
+         "--lengths", "--configs", "off --cost bytes; ngram --cost bytes --length-control "
+         "static --draft-max 3; ngram --cost bytes --length-control cascade --draft-max 3", *more],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# K and utility by step: each configuration's steps, numbered, write its tokens.
+steps = list(csv.DictReader(io.StringIO(lengths(1, "--format", "csv"))))
+assert steps == list(csv.DictReader(io.StringIO(lengths(2, "--format", "csv")))), "steps differ"
+by_config = {}
+for row in steps:
+    by_config.setdefault(row["config"], []).append(row)
+assert len(by_config) == 3, by_config.keys()
+for config, rows in by_config.items():
+    assert [int(row["step"]) for row in rows] == list(range(len(rows)))
+    assert sum(int(row["tokens"]) for row in rows) in range(63, 67), config
+    ks = {int(row["k"]) for row in rows}
+    assert ks == ({0} if config.startswith("off") else {3}) or "cascade" in config and len(ks) > 1
+    for row in rows:
+        assert int(row["accepted"]) <= int(row["drafted"]) <= int(row["k"]), row
+        assert float(row["modelled_mib"]) > 0 and float(row["utility"]) > 0, row
+with tempfile.TemporaryDirectory() as folder:
+    assert lengths(1, "--format", "gnuplot", "-o", f"{folder}/k") == ""
+    plot = Path(f"{folder}/k.gp").read_text(encoding="utf-8")
+    assert plot.count("plot '") == 2 and "ylabel 'k'" in plot and "ylabel 'utility'" in plot, plot
+    assert len(Path(f"{folder}/k.dat").read_text(encoding="utf-8").splitlines()) == 1 + len(steps)
+
 with tempfile.TemporaryDirectory() as folder:
     sidecar = str(Path(folder) / "calibration.gguf")
     subprocess.run([command, "calibrate", "-m", model, "-f", text, "-o", sidecar], check=True,
@@ -78,6 +112,6 @@ done = run(2, "--configs", lossy)
 assert done.returncode == 0, done.stderr
 assert "LOSES in " in done.stdout and " LOSES " in done.stdout, done.stdout
 
-for more in (["--temp", "1"], ["-f", text]):
+for more in (["--temp", "1"], ["-f", text], ["--lengths"]):
     done = run(1, *more)
     assert done.returncode == 2 and "exclude each other" in done.stderr, done.stderr

@@ -361,6 +361,27 @@ static bool is_first_of_its_text(const cli_bench_table *t, size_t row, size_t co
     return true;
 }
 
+/* A line for each text of the first column with one. */
+static void plot_lines(const cli_bench_table *t, FILE *plot, const char *prefix, const char *x,
+                       const char *y)
+{
+    size_t label = text_column(t);
+    bool first = true;
+    fprintf(plot, "set ylabel '%s' noenhanced\nplot ", y);
+    for (size_t r = 0; r < t->n_rows && label < t->n_columns; r++) {
+        if (is_first_of_its_text(t, r, label)) {
+            const char *name = cell_at(t, r, label)->value;
+            fprintf(plot,
+                    "%s'%s.dat' skip 1 using (strcol(%zu) eq '%s' ? $%zu : 1/0):%zu "
+                    "with linespoints title '%s' noenhanced",
+                    first ? "" : ", \\\n", prefix, label + 1, name, column_of(t, x) + 1,
+                    column_of(t, y) + 1, name);
+            first = false;
+        }
+    }
+    fputc('\n', plot);
+}
+
 static int write_gnuplot(const cli_bench_table *t, const cli_options *options, const char *x,
                          const char *y)
 {
@@ -374,24 +395,16 @@ static int write_gnuplot(const cli_bench_table *t, const cli_options *options, c
     if (plot == NULL) {
         return CLI_EXIT_FAILURE;
     }
-    size_t label = text_column(t);
-    fprintf(plot,
-            "set datafile separator ','\nset key outside\nset xlabel '%s' noenhanced\n"
-            "set ylabel '%s' noenhanced\nplot ",
-            x, y);
-    bool first = true;
-    for (size_t r = 0; r < t->n_rows && label < t->n_columns; r++) {
-        if (is_first_of_its_text(t, r, label)) {
-            const char *name = cell_at(t, r, label)->value;
-            fprintf(plot,
-                    "%s'%s.dat' skip 1 using (strcol(%zu) eq '%s' ? $%zu : 1/0):%zu "
-                    "with linespoints title '%s' noenhanced",
-                    first ? "" : ", \\\n", options->output, label + 1, name, column_of(t, x) + 1,
-                    column_of(t, y) + 1, name);
-            first = false;
-        }
+    fprintf(plot, "set datafile separator ','\nset key outside\nset xlabel '%s' noenhanced\n", x);
+    size_t n = strcspn(y, ",");
+    char name[64];
+    if (y[n] != '\0') {
+        fputs("set multiplot layout 2,1\n", plot);
+        snprintf(name, sizeof name, "%.*s", (int)n, y);
+        plot_lines(t, plot, options->output, x, name);
+        y += n + 1;
     }
-    fputc('\n', plot);
+    plot_lines(t, plot, options->output, x, y);
     return cli_output_close(plot, options, ".gp");
 }
 

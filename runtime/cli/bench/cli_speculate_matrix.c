@@ -106,6 +106,11 @@ int cli_speculate_open(cli_speculate_matrix *m, const cli_options *o)
 
 typedef struct run {
     const cli_speculate_matrix *m;
+    const cli_speculate_config *config;
+    double cache;
+    bool keeps_steps;
+    uint64_t n_steps;
+    moe_speculation_stats before; /* the step */
     moe_engine *engine;
     cli_speculate_outcome *out;
     int32_t *text;
@@ -231,6 +236,29 @@ static int force(run *r, size_t i)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+/* What length control chose for the step that just ended, and what came of it. */
+static void keep_step(run *r, size_t n_sequences)
+{
+    cli_bench_table *t = r->m->steps;
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(r->engine, &stats);
+    const moe_speculation_stats *now = &stats.speculation, *before = &r->before;
+    uint64_t accepted = now->accepted - before->accepted;
+    cli_bench_begin_row(t);
+    cli_bench_real(t, "cache_percent", 1, 100 * r->cache);
+    cli_bench_count(t, "batch", r->batch);
+    cli_bench_text(t, "config", r->config->text);
+    cli_bench_count(t, "step", r->n_steps++);
+    cli_bench_count(t, "sequences", n_sequences);
+    cli_bench_count(t, "k", now->draft_length);
+    cli_bench_real(t, "utility", 4, now->utility);
+    cli_bench_count(t, "drafted", now->drafted - before->drafted);
+    cli_bench_count(t, "accepted", accepted);
+    cli_bench_count(t, "tokens", n_sequences + accepted);
+    cli_bench_real(t, "modelled_mib", 4, (now->modelled_cost - before->modelled_cost) / 1048576.0);
+    r->before = *now;
+}
+
 /* Runs until every sequence has its tokens; finished sequences leave the batch. */
 static int decode_group(run *r)
 {
@@ -250,6 +278,9 @@ static int decode_group(run *r)
         }
         busy = n > 0;
         code = busy ? step(r, n) : code;
+        if (busy && code == CLI_EXIT_OK && r->keeps_steps) {
+            keep_step(r, n);
+        }
         r->out->n_iterations += n;
         for (size_t i = 0; i < r->batch; i++) {
             take(r, i);
@@ -274,6 +305,7 @@ static int run_groups(run *r)
         moe_engine_stats after = {.struct_size = sizeof after};
         code = run_prompts(r, g);
         moe_engine_get_stats(r->engine, &before);
+        r->before = before.speculation;
         if (code == CLI_EXIT_OK) {
             code = decode_group(r);
         }
@@ -307,7 +339,12 @@ static int run_config(cli_speculate_matrix *m, const cli_speculate_config *c, do
     cli_options options = c->options;
     options.quiet = true;
     options.expert_cache.share = cache;
-    run r = {.m = m, .out = out, .batch = batch};
+    run r = {.m = m,
+             .config = c,
+             .cache = cache,
+             .keeps_steps = m->steps != NULL && repetition == 0,
+             .out = out,
+             .batch = batch};
     size_t context = m->n_prompt + m->n_decode + 2 + 64;
     int code = cli_engine_open(&r.engine, &options, context);
     if (code != CLI_EXIT_OK) {

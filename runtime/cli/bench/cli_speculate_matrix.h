@@ -39,6 +39,7 @@ typedef struct cli_speculate_matrix {
     /* The text's own tokens are decoded one by one, in place of those that the model chooses.
      * Configurations that draft tokens to be verified do not run then: n_emitted stays 0. */
     bool forced;
+    cli_bench_table *steps; /* gets a row for every step of the first repetition; NULL: none */
     cli_speculate_config configs[CLI_SPECULATE_CONFIGS];
     size_t n_configs;
     double caches[CLI_BENCH_PARTS];

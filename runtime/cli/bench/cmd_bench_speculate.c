@@ -106,6 +106,21 @@ static int print_results(const cli_speculate_matrix *m, unsigned format)
     return code == CLI_EXIT_OK && format == CLI_FORMAT_TABLE ? print_foresight(m) : code;
 }
 
+/* Runs, and prints every step in place of the results. */
+static int run_steps(cli_speculate_matrix *m, unsigned format)
+{
+    m->steps = cli_bench_table_create(
+        "lengths", "every step: K, the most tokens drafted for a sequence; the utility of the last "
+                   "16 steps (plain decoding: 1); modelled_mib: its cost (with --cost bytes)");
+    int code =
+        m->steps != NULL ? cli_speculate_run(m) : cli_fail(CLI_EXIT_FAILURE, "out of memory");
+    if (code == CLI_EXIT_OK) {
+        code = cli_bench_table_print(m->steps, m->given, format, "step", "k,utility");
+    }
+    cli_bench_table_free(&m->steps);
+    return code;
+}
+
 int cmd_bench_speculate(const cli_options *options)
 {
     if (options->suite != NULL) {
@@ -117,8 +132,12 @@ int cmd_bench_speculate(const cli_options *options)
     }
     cli_interrupt_install();
     int code = cli_speculate_open(m, options);
-    code = code == CLI_EXIT_OK ? cli_speculate_run(m) : code;
-    code = code == CLI_EXIT_OK ? print_results(m, cli_output_format(options)) : code;
+    if (code == CLI_EXIT_OK && options->lengths) {
+        code = run_steps(m, cli_output_format(options));
+    } else if (code == CLI_EXIT_OK) {
+        code = cli_speculate_run(m);
+        code = code == CLI_EXIT_OK ? print_results(m, cli_output_format(options)) : code;
+    }
     cli_speculate_close(m);
     free(m);
     return code;
