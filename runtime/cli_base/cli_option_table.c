@@ -254,8 +254,8 @@ const cli_option_row cli_option_rows[] = {
     {{"--speculate"}, "off|auto|ngram|self|mtp|mtp:FILE|auto:FILE|model:FILE",
      "draft tokens and verify several in one pass; the text does not change. auto: by the text's "
      "own n-grams, else by the experts in memory, each only while it pays; mtp: by the model's "
-     "drafting layer, or mtp:FILE by that of a file, which auto:FILE uses, too (default auto; off "
-     "in the baselines of --offload)",
+     "drafting layer, or mtp:FILE by that of a file, or an EAGLE-3 head, which auto:FILE uses, too "
+     "(default auto; off in the baselines of --offload)",
      .offset = AT(speculate), .kind = OPTION_NAME, .commands = SPECULATES,
      .subject = SUBJECT_SPECULATION},
     {{"--draft-max"}, "N", "most tokens drafted in a row (default 8)", .offset = AT(draft_max),

@@ -13,18 +13,33 @@
 /* Of the expert slots, which hold all experts of the layer: none is ever evicted. */
 #define POLICY "lru"
 
+static int read_layer(moe_draft_head *head, const moe_model_config *trunk, const char *path,
+                      moe_error *err)
+{
+    if (!moe_gguf_is_eagle(head->gguf)) {
+        head->config = *trunk;
+        return moe_tensor_map_build_draft(&head->map, &head->config, head->gguf, err);
+    }
+    int status = moe_draft_eagle_open(&head->eagle, trunk, head->gguf, path, err);
+    if (status == MOE_OK) {
+        head->config = head->eagle->config.config;
+        status = moe_tensor_map_build_eagle(&head->map, &head->eagle->config, head->gguf, err);
+    }
+    return status;
+}
+
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
-                        moe_error *err)
+                        const char *path, moe_error *err)
 {
     *out = NULL;
     moe_draft_head *head = moe_calloc(1, sizeof *head);
     if (head == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer");
     }
-    head->config = *trunk;
     head->gguf = gguf;
-    int status = moe_tensor_map_build_draft(&head->map, &head->config, gguf, err);
+    int status = read_layer(head, trunk, path, err);
     if (status != MOE_OK) {
+        moe_draft_eagle_close(&head->eagle, NULL);
         free(head);
         return status;
     }
@@ -52,6 +67,7 @@ void moe_draft_head_close(moe_draft_head **head_ptr)
     if (head->device != NULL) {
         moe_kv_pool_free(&head->kv);
     }
+    moe_draft_eagle_close(&head->eagle, head->device);
     free(head->rows_hidden);
     moe_tensor_map_free(&head->map);
     free(head);
@@ -72,9 +88,17 @@ int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type 
     return status;
 }
 
+/* Of a row in stacked, and in joined: two hidden states, or EAGLE-3's features. */
+static size_t joined_floats(const moe_draft_head *head)
+{
+    size_t n = 2 * (size_t)head->config.n_embd;
+    size_t n_features = head->eagle != NULL ? moe_draft_eagle_features(head->eagle) : 0;
+    return n > n_features ? n : n_features;
+}
+
 static size_t staging_bytes(const moe_draft_head *head)
 {
-    return (size_t)5 * MOE_HEAD_ROWS * head->config.n_embd * sizeof(float);
+    return MOE_HEAD_ROWS * (head->config.n_embd + 2 * joined_floats(head)) * sizeof(float);
 }
 
 int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err)
@@ -86,10 +110,11 @@ int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, m
     return status;
 }
 
-uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head)
+uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_rows)
 {
     const moe_model_config *c = &head->config;
-    return moe_pass_buffers_host_bytes(c, MOE_HEAD_ROWS) +
+    uint64_t eagle = head->eagle != NULL ? moe_draft_eagle_bytes(head->eagle, max_rows) : 0;
+    return eagle + moe_pass_buffers_host_bytes(c, MOE_HEAD_ROWS) +
            moe_pass_buffers_device_bytes(c, MOE_HEAD_ROWS) + staging_bytes(head) + sizeof *head +
            (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
 }
@@ -118,7 +143,7 @@ void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits
 {
     moe_device_limits need;
     moe_pass_device_limits(&head->config, MOE_HEAD_ROWS, &need);
-    raise_limit(&need.linear, (moe_rows_limit){MOE_HEAD_ROWS, 2 * head->config.n_embd});
+    raise_limit(&need.linear, (moe_rows_limit){MOE_HEAD_ROWS, (uint32_t)joined_floats(head)});
     raise_limit(&limits->linear, need.linear);
     raise_limit(&limits->head_linear, need.head_linear);
     for (size_t i = 0; i < sizeof need.ff / sizeof need.ff[0]; i++) {
@@ -181,7 +206,7 @@ static int open_buffers(moe_draft_head *head, moe_error *err)
     if (status == MOE_OK) {
         head->hidden = memory;
         head->stacked = head->hidden + n;
-        head->joined = head->stacked + 2 * n;
+        head->joined = head->stacked + MOE_HEAD_ROWS * joined_floats(head);
         head->rows_hidden = moe_calloc(n, sizeof *head->rows_hidden);
     }
     return status != MOE_OK || head->rows_hidden != NULL
@@ -189,7 +214,7 @@ static int open_buffers(moe_draft_head *head, moe_error *err)
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer");
 }
 
-int moe_draft_head_load(moe_draft_head *head, const moe_runner *trunk,
+int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                         const moe_model_reader_options *reading, const uint64_t *checksums,
                         moe_error *err)
 {
@@ -217,12 +242,20 @@ int moe_draft_head_load(moe_draft_head *head, const moe_runner *trunk,
     if (status == MOE_OK) {
         borrow_weights(head, trunk->weights);
     }
-    return status;
+    moe_eagle_layer layer = {.runner = &head->runner,
+                             .weights = &head->weights,
+                             .logit_rows = head->logit_rows,
+                             .hidden = head->hidden,
+                             .stacked = head->stacked,
+                             .joined = head->joined};
+    return status != MOE_OK || head->eagle == NULL
+               ? status
+               : moe_draft_eagle_load(head->eagle, &layer, trunk, reading, err);
 }
 
 /* ---- A pass ---- */
 
-/* Into buffers->x: [normed embedding, normed hidden state] times the joining matrix. */
+/* Into joined: of each row the normed embedding, then the normed hidden state. */
 static int join(moe_draft_head *head, uint32_t n, moe_error *err)
 {
     const moe_model_config *c = &head->config;
@@ -250,21 +283,27 @@ static int join(moe_draft_head *head, uint32_t n, moe_error *err)
         status = ops->rms_norm(head->device, head->hidden, w->draft[MOE_DRAFT_HIDDEN_NORM].data,
                                hidden, n, c->n_embd, c->n_embd, c->norm_eps, err);
     }
-    if (status == MOE_OK) {
-        status =
-            ops->gather(head->device, head->stacked, c->n_embd, order, 2 * n, head->joined, err);
-    }
-    moe_linear linear = {.weight = w->draft[MOE_DRAFT_JOIN], .out = head->runner.buffers.x};
-    return status != MOE_OK
-               ? status
-               : ops->linear(head->device, head->joined, n, 2 * c->n_embd, &linear, 1, err);
+    return status != MOE_OK ? status
+                            : ops->gather(head->device, head->stacked, c->n_embd, order, 2 * n,
+                                          head->joined, err);
+}
+
+/* What was joined, times the joining matrix, is the layer's input. */
+static int attend(moe_draft_head *head, const moe_pass *pass, moe_error *err)
+{
+    moe_linear linear = {.weight = head->weights.draft[MOE_DRAFT_JOIN],
+                         .out = head->runner.buffers.x};
+    int status = head->device->ops->linear(head->device, head->joined, pass->n_rows,
+                                           2 * head->config.n_embd, &linear, 1, err);
+    return status != MOE_OK ? status : moe_attention_block(&head->runner, pass, 0, err);
 }
 
 static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
 {
     int status = join(head, pass->n_rows, err);
     if (status == MOE_OK) {
-        status = moe_attention_block(&head->runner, pass, 0, err);
+        status = head->eagle != NULL ? moe_draft_eagle_attend(head->eagle, pass, err)
+                                     : attend(head, pass, err);
     }
     if (status == MOE_OK) {
         status = moe_feed_forward_begin(&head->runner, pass, 0, err);
@@ -294,13 +333,17 @@ int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *e
     if (status == MOE_OK && pass->n_logit_rows > 0) {
         status = moe_pass_queue_logits(&head->runner, head->logit_rows, pass->n_logit_rows, err);
     }
-    return status != MOE_OK || pass->n_logit_rows == 0
+    if (status == MOE_OK && pass->n_logit_rows > 0) {
+        status = moe_pass_hand_over(&head->runner, pass, 0, pass->n_logit_rows, &done, err);
+    }
+    return status != MOE_OK || pass->n_logit_rows == 0 || head->eagle == NULL
                ? status
-               : moe_pass_hand_over(&head->runner, pass, 0, pass->n_logit_rows, &done, err);
+               : moe_draft_eagle_keep(head->eagle, pass->n_logit_rows, err);
 }
 
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i)
 {
     size_t n_embd = head->config.n_embd;
-    return head->runner.buffers.logits_host - (n - i) * n_embd;
+    return head->eagle != NULL ? head->eagle->states + i * n_embd
+                               : head->runner.buffers.logits_host - (n - i) * n_embd;
 }

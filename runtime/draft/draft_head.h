@@ -19,18 +19,21 @@
  * MOE_HEAD_ROWS of them. Then a pass of the layer makes their entries if drafts go on; while they
  * do not, which should cost nothing, the line forgets all but the latest and begins anew with
  * those: the layer then sees no text before base, which it counts as position 0. The last state
- * stays, for the case that its next token is taken back. */
+ * stays, for the case that its next token is taken back.
+ *
+ * An EAGLE-3 head (draft_eagle.h) is such a layer, too: it differs in where a hidden state comes
+ * from, in how its layer reads it, and in its tokens. */
 #ifndef MOE_DRAFT_DRAFT_HEAD_H
 #define MOE_DRAFT_DRAFT_HEAD_H
 
 #include "offload/model_reader.h"
+#include "runtime/draft/draft_eagle.h"
 #include "runtime/draft/speculation.h"
 #include "runtime/pass/runner.h"
 
-#define MOE_HEAD_ROWS 64u /* of a pass of the layer */
-
 struct moe_draft_head {
     /* Set at open. */
+    moe_draft_eagle *eagle;  /* NULL: it is no EAGLE-3 head */
     moe_model_config config; /* of a model of this layer alone */
     moe_tensor_map map;
     const moe_gguf *gguf; /* the file that has the layer */
@@ -40,9 +43,11 @@ struct moe_draft_head {
     moe_device *device;
     bool is_open; /* its memory */
     size_t staging_bytes;
-    float *hidden;  /* device, [MOE_HEAD_ROWS][n_embd] */
-    float *stacked; /* device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states */
-    float *joined;  /* device, [MOE_HEAD_ROWS][2][n_embd] */
+    float *hidden; /* device, [MOE_HEAD_ROWS][n_embd] */
+    /* Device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states. joined: the two
+     * of a row together. Both have room for EAGLE-3's features. */
+    float *stacked;
+    float *joined;
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Of a pass. */
@@ -64,28 +69,31 @@ struct moe_head_line {
     uint32_t n_pages, capacity;
 };
 
-/* Reads what a drafting layer in gguf is made of. The trunk is the model that it belongs to. */
+/* Reads what a drafting layer in gguf, or an EAGLE-3 head, is made of. The trunk is the model that
+ * it belongs to. path: of the gguf, for messages. */
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
-                        moe_error *err);
+                        const char *path, moe_error *err);
 void moe_draft_head_close(moe_draft_head **head);
 /* The layout of its keys and values: before the plan. */
 int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type type,
                           moe_error *err);
-/* What it takes: weights and expert slots; buffers; for each session; for each token of one. */
+/* What it takes: weights and expert slots; buffers, if the model's passes have so many rows; for
+ * each session; for each token of one. */
 int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err);
-uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head);
+uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_rows);
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head);
 uint64_t moe_draft_head_token_bytes(const moe_draft_head *head);
 /* Raises the limits to what its passes need. */
 void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits);
-/* Loads it. trunk: complete, with its weights; it must outlive the head. */
-int moe_draft_head_load(moe_draft_head *head, const moe_runner *trunk,
+/* Loads it. trunk: complete, with its weights; it must outlive the head. An EAGLE-3 head taps it.
+ */
+int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                         const moe_model_reader_options *reading, const uint64_t *checksums,
                         moe_error *err);
 
 /* One pass over n rows: rows_hidden, tokens and rows are set; pass has logit rows and receivers. */
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err);
-/* The layer's hidden states of the i-th of n logit rows, after their logits were handed over. */
+/* The layer's hidden states of the i-th of n logit rows of the last pass. */
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i);
 
 /* ---- A session's entries ---- */

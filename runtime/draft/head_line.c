@@ -189,6 +189,10 @@ static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t 
     moe_draft_head *head = line->head;
     const moe_device_ops *ops = trunk->device->ops;
     size_t n_embd = n_embd_of(line);
+    if (head->eagle != NULL) {
+        return moe_draft_eagle_fetch(head->eagle, trunk, rows, n,
+                                     line->hidden + line->n_hidden * n_embd, err);
+    }
     int status =
         ops->gather(trunk->device, trunk->buffers.x, (uint32_t)n_embd, rows, n, head->joined, err);
     if (status == MOE_OK) {
@@ -254,6 +258,8 @@ static bool expand_row(uint32_t row, const float *logits, void *user)
     head_batch *b = user;
     (void)row;
     moe_session_draft *d = b->owners[b->n_seen];
+    const moe_draft_eagle *eagle = d->head->head->eagle;
+    logits = eagle != NULL ? moe_draft_eagle_spread(eagle, logits) : logits;
     int status = b->status != MOE_OK
                      ? b->status
                      : moe_draft_expand(b->speculation, d, b->nodes[b->n_seen], logits, b->err);
@@ -266,7 +272,10 @@ static bool expand_greatest(uint32_t row, const moe_greatest *greatest, void *us
 {
     head_batch *b = user;
     (void)row;
-    moe_draft_expand_greatest(b->speculation, b->owners[b->n_seen], b->nodes[b->n_seen], greatest);
+    const moe_draft_eagle *eagle = b->owners[b->n_seen]->head->head->eagle;
+    moe_greatest own = *greatest;
+    own.index = eagle != NULL ? moe_draft_eagle_token(eagle, own.index) : own.index;
+    moe_draft_expand_greatest(b->speculation, b->owners[b->n_seen], b->nodes[b->n_seen], &own);
     b->n_seen++;
     return true;
 }

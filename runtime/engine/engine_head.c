@@ -74,7 +74,9 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
     uint32_t n_predict = 0;
     if (path != NULL) {
         status = moe_model_open(&engine->head_gguf, path, &engine->reading, err);
-        status = status == MOE_OK ? check_own_file(engine, path, err) : status;
+        if (status == MOE_OK && !moe_gguf_is_eagle(engine->head_gguf)) {
+            status = check_own_file(engine, path, err);
+        }
     } else {
         status = read_key(engine->gguf, engine->config.architecture, "nextn_predict_layers",
                           &n_predict, err);
@@ -88,7 +90,8 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
     }
     const moe_gguf *gguf = path != NULL ? engine->head_gguf : engine->gguf;
     if (status == MOE_OK) {
-        status = moe_draft_head_open(&engine->draft_head, &engine->config, gguf, err);
+        status = moe_draft_head_open(&engine->draft_head, &engine->config, gguf,
+                                     path != NULL ? path : engine->model_path, err);
     }
     if (status == MOE_OK) {
         moe_model_reader_options reading = engine->reading;

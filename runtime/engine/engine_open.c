@@ -363,7 +363,9 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .scratch_bytes =
             moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + RESERVE_BYTES +
             moe_pass_buffers_host_bytes(c, piece_rows) +
-            (engine->draft_head != NULL ? moe_draft_head_scratch_bytes(engine->draft_head) : 0) +
+            (engine->draft_head != NULL
+                 ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)
+                 : 0) +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes =
             moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +

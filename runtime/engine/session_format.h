@@ -52,8 +52,13 @@ typedef struct moe_session_header {
 /* Entries of a drafting layer; a program without one skips them. */
 typedef struct moe_session_head_header {
     uint64_t row_bytes, page_bytes;
-    uint32_t n_entries, first, n_hidden, is_behind;
+    uint32_t n_entries, first, n_hidden;
+    uint32_t flags; /* MOE_SESSION_HEAD_ */
 } moe_session_head_header;
+
+#define MOE_SESSION_HEAD_BEHIND 1u /* hidden states are missing */
+#define MOE_SESSION_HEAD_EAGLE  2u /* of an EAGLE-3 head, which means something else by them */
+#define MOE_SESSION_HEAD_FLAGS  3u
 
 _Static_assert(sizeof(moe_session_head_header) == 32, "the header of a saved drafting layer");
 
@@ -97,6 +102,11 @@ int moe_session_file_pages(moe_session_file *f, const moe_session *session, cons
 int moe_session_file_state(moe_session_file *f, moe_session *session);
 /* Pages of a drafting layer, which has as many entries. */
 int moe_session_file_head_pages(moe_session_file *f, const moe_head_line *line, uint32_t n_entries);
+
+static inline uint32_t moe_session_head_kind(const moe_head_line *line)
+{
+    return line->head->eagle != NULL ? MOE_SESSION_HEAD_EAGLE : 0;
+}
 
 /* NULL: the session does not draft by a layer. */
 static inline const moe_head_line *moe_session_head_of(const moe_session *session)

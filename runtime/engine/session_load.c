@@ -155,27 +155,35 @@ static int skip(moe_session_file *in, uint64_t size)
     return status;
 }
 
+static bool is_behind(const moe_session_head_header *h)
+{
+    return (h->flags & MOE_SESSION_HEAD_BEHIND) != 0;
+}
+
 /* A session with another drafting layer, or whose file has none, has that layer begin anew. */
 static int get_head(moe_session_file *in, const moe_session_header *header, moe_session *s)
 {
     moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
-    moe_session_head_header h = {.is_behind = 1};
+    moe_session_head_header h = {.flags = MOE_SESSION_HEAD_BEHIND};
     int status = header->version == MOE_SESSION_VERSION_WITH_HEAD
                      ? moe_session_file_bytes(in, &h, sizeof h)
                      : MOE_OK;
     if (line != NULL) {
-        line->is_behind = h.is_behind != 0 && header->n_evaluated > 0;
+        line->is_behind = is_behind(&h) && header->n_evaluated > 0;
     }
     if (status != MOE_OK || header->version != MOE_SESSION_VERSION_WITH_HEAD) {
         return status;
     }
-    if (h.is_behind > 1 || h.n_hidden > MOE_HEAD_ROWS + 1 || h.n_entries > header->n_evaluated ||
-        h.first > h.n_entries || h.row_bytes > UINT32_MAX || h.page_bytes > UINT32_MAX ||
-        (h.is_behind == 0 && (uint64_t)h.first + h.n_hidden != header->n_evaluated)) {
+    if (h.flags > MOE_SESSION_HEAD_FLAGS || h.n_hidden > MOE_HEAD_ROWS + 1 ||
+        h.n_entries > header->n_evaluated || h.first > h.n_entries || h.row_bytes > UINT32_MAX ||
+        h.page_bytes > UINT32_MAX ||
+        (!is_behind(&h) && (uint64_t)h.first + h.n_hidden != header->n_evaluated)) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts of a drafting layer",
                         in->path);
     }
-    bool same = line != NULL && h.row_bytes == line->head->config.n_embd * sizeof(float) &&
+    bool same = line != NULL &&
+                (h.flags & ~(uint32_t)MOE_SESSION_HEAD_BEHIND) == moe_session_head_kind(line) &&
+                h.row_bytes == line->head->config.n_embd * sizeof(float) &&
                 h.page_bytes == line->head->kv.page_bytes;
     if (!same) {
         if (line != NULL) {

@@ -20,7 +20,8 @@ static int put_head(moe_session_file *out, const moe_head_line *line)
                                  .n_entries = is_behind ? 0 : line->n_entries,
                                  .first = is_behind ? 0 : line->first,
                                  .n_hidden = is_behind ? 0 : line->n_hidden,
-                                 .is_behind = is_behind};
+                                 .flags = (is_behind ? MOE_SESSION_HEAD_BEHIND : 0) |
+                                          moe_session_head_kind(line)};
     int status = moe_session_file_bytes(out, &h, sizeof h);
     status = status == MOE_OK ? moe_session_file_bytes(out, line->hidden, h.n_hidden * h.row_bytes)
                               : status;

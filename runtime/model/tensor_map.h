@@ -6,6 +6,7 @@
 #define MOE_MODEL_TENSOR_MAP_H
 
 #include "runtime/base/dtype.h"
+#include "runtime/model/eagle_config.h"
 #include "runtime/model/model_config.h"
 
 /* A matrix or vector in a file. Absent when size is 0. */
@@ -137,9 +138,11 @@ typedef struct moe_layer_map {
 
 /* What joins a hidden state and a token to the input of a drafting layer. */
 typedef enum moe_draft_tensor {
-    MOE_DRAFT_JOIN,        /* [n_embd][2 * n_embd]: of the normed embedding and hidden state */
-    MOE_DRAFT_TOKEN_NORM,  /* [n_embd] F32: of the embedding */
-    MOE_DRAFT_HIDDEN_NORM, /* [n_embd] F32 */
+    MOE_DRAFT_JOIN, /* [n_embd][2 * n_embd]: of the normed embedding and hidden state; EAGLE-3:
+                     * [n_embd][3 * the model's n_embd], of the features */
+    MOE_DRAFT_TOKEN_NORM,    /* [n_embd] F32: of the embedding */
+    MOE_DRAFT_HIDDEN_NORM,   /* [n_embd] F32 */
+    MOE_DRAFT_FEATURES_NORM, /* EAGLE-3: [3 * the model's n_embd] F32, optional */
     MOE_DRAFT_TENSORS
 } moe_draft_tensor;
 
@@ -176,6 +179,11 @@ int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const mo
  * are absent unless the layer brings its own. */
 int moe_tensor_map_build_draft(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
                                moe_error *err);
+/* The map of an EAGLE-3 head, whose layer reads twice the width: attn_q, attn_k and attn_v have
+ * rows of 2 * n_embd. output_norm is the head's own; token_embedding and output are absent unless
+ * it brings its own, rope_freqs likewise. */
+int moe_tensor_map_build_eagle(moe_tensor_map *map, const moe_eagle_config *eagle,
+                               const moe_gguf *gguf, moe_error *err);
 void moe_tensor_map_free(moe_tensor_map *map);
 
 /* What multiplies the products of a matrix; 0: nothing does. */

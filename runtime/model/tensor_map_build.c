@@ -631,6 +631,92 @@ int moe_tensor_map_build_draft(moe_tensor_map *map, moe_model_config *config, co
     return MOE_OK;
 }
 
+/* ---- An EAGLE-3 head ---- */
+
+static int map_eagle_tensors(builder *b, const moe_eagle_config *eagle)
+{
+    const moe_model_config *c = &eagle->config;
+    moe_tensor_map *map = b->map;
+    moe_tensor_ref *layer = map->layers[0].tensors;
+    const uint64_t n = c->n_embd, n_ff = c->n_ff_dense;
+    const uint64_t n_features = (uint64_t)MOE_EAGLE_TAPS * eagle->n_embd_target;
+    const uint64_t q_rows = (uint64_t)c->n_head * c->head_dim_k;
+    const uint64_t kv_rows = (uint64_t)c->n_head_kv * c->head_dim_k;
+    const struct {
+        const char *name;
+        shape expected;
+        moe_tensor_ref *ref;
+        bool absent, optional;
+    } rows[] = {
+        {"fc.weight", {n_features, n, 1, false}, &map->draft[MOE_DRAFT_JOIN], false, false},
+        {"enc.output_norm.weight",
+         {n_features, 1, 1, true},
+         &map->draft[MOE_DRAFT_FEATURES_NORM],
+         !eagle->norm_before_fc,
+         false},
+        {"blk.0.attn_norm.weight",
+         {n, 1, 1, true},
+         &map->draft[MOE_DRAFT_TOKEN_NORM],
+         false,
+         false},
+        {"blk.0.attn_norm_2.weight",
+         {n, 1, 1, true},
+         &map->draft[MOE_DRAFT_HIDDEN_NORM],
+         false,
+         false},
+        {"blk.0.attn_q.weight", {2 * n, q_rows, 1, false}, &layer[MOE_LAYER_ATTN_Q], false, false},
+        {"blk.0.attn_k.weight", {2 * n, kv_rows, 1, false}, &layer[MOE_LAYER_ATTN_K], false, false},
+        {"blk.0.attn_v.weight", {2 * n, kv_rows, 1, false}, &layer[MOE_LAYER_ATTN_V], false, false},
+        {"blk.0.attn_output.weight",
+         {q_rows, n, 1, false},
+         &layer[MOE_LAYER_ATTN_OUT],
+         false,
+         false},
+        {"blk.0.ffn_norm.weight", {n, 1, 1, true}, &layer[MOE_LAYER_FFN_NORM], false, false},
+        {"blk.0.ffn_gate.weight", {n, n_ff, 1, false}, &layer[MOE_LAYER_FFN_GATE], false, false},
+        {"blk.0.ffn_up.weight", {n, n_ff, 1, false}, &layer[MOE_LAYER_FFN_UP], false, false},
+        {"blk.0.ffn_down.weight", {n_ff, n, 1, false}, &layer[MOE_LAYER_FFN_DOWN], false, false},
+        {"output_norm.weight", {n, 1, 1, true}, &map->output_norm, false, false},
+        {"output.weight", {n, c->n_vocab, 1, false}, &map->output, false, !eagle->needs_output},
+        {"token_embd.weight",
+         {n, eagle->n_vocab_target, 1, false},
+         &map->token_embedding,
+         false,
+         !eagle->needs_embedding},
+        {"rope_freqs.weight", {c->n_rope_factors, 1, 1, true}, &map->rope_freqs, false, true},
+    };
+    int status = MOE_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == MOE_OK; i++) {
+        if (!rows[i].absent) {
+            status =
+                take_resident(b, rows[i].name, &rows[i].expected, rows[i].optional, rows[i].ref);
+        }
+    }
+    return status;
+}
+
+int moe_tensor_map_build_eagle(moe_tensor_map *map, const moe_eagle_config *eagle,
+                               const moe_gguf *gguf, moe_error *err)
+{
+    *map = (moe_tensor_map){.n_layer = 1, .n_expert = eagle->config.n_expert};
+    builder b = {.map = map, .config = &eagle->config, .gguf = gguf, .err = err};
+    b.claimed = moe_calloc(moe_gguf_n_tensors(gguf), sizeof *b.claimed);
+    map->layers = moe_calloc(map->n_layer, sizeof *map->layers);
+    int status = b.claimed != NULL && map->layers != NULL
+                     ? map_eagle_tensors(&b, eagle)
+                     : moe_fail(err, MOE_ERR_MEMORY, "out of memory for the map of a head");
+    const moe_gguf_tensor *tokens = moe_gguf_find_tensor(gguf, MOE_EAGLE_TOKENS);
+    if (status == MOE_OK && tokens != NULL) {
+        b.claimed[tokens - moe_gguf_tensor_at(gguf, 0)] = true; /* moe_eagle_config.tokens */
+    }
+    status = status == MOE_OK ? refuse_unclaimed(&b) : status;
+    free(b.claimed);
+    if (status != MOE_OK) {
+        moe_tensor_map_free(map);
+    }
+    return status;
+}
+
 void moe_tensor_map_free(moe_tensor_map *map)
 {
     for (uint32_t i = 0; map->layers != NULL && i < map->n_layer; i++) {

@@ -149,7 +149,8 @@ static int project_inputs(moe_runner *runner, uint32_t layer, uint32_t n_rows, m
         linears[n++] = (moe_linear){*gates, NULL, b->gate};
     }
     const moe_device_ops *ops = runner->device->ops;
-    int status = ops->linear(runner->device, b->norm, n_rows, c->n_embd, linears, n, err);
+    uint32_t n_in = linears[0].weight.n_in; /* an EAGLE-3 head reads more than the stream */
+    int status = ops->linear(runner->device, b->norm, n_rows, n_in, linears, n, err);
     if (status == MOE_OK) {
         status = split_queries(runner, layer, n_rows, err);
     }

@@ -188,14 +188,34 @@ static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
            recording->takes_step(runner->device);
 }
 
+static int tap_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    const moe_layer_taps *taps = runner->taps;
+    int status = MOE_OK;
+    size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
+    for (uint32_t i = 0; i < MOE_MOST_TAPS && status == MOE_OK; i++) {
+        if (taps->layers[i] == layer) {
+            status = runner->device->ops->copy(runner->device, taps->x[i], runner->buffers.x, bytes,
+                                               err);
+        }
+    }
+    return status;
+}
+
 static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
         moe_expert_store_note_cancel(runner->experts);
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
-    int status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
-                                                   : run_front(runner, pass, layer, err);
+    int status = runner->taps != NULL && pass->kind != MOE_PASS_DRAFT
+                     ? tap_layer(runner, pass, layer, err)
+                     : MOE_OK;
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
+                                               : run_front(runner, pass, layer, err);
     return status != MOE_OK ? status : moe_feed_forward_end(runner, pass, layer, err);
 }
 

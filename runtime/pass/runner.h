@@ -25,6 +25,14 @@ typedef enum moe_prefetch_mode {
     MOE_PREFETCH_TRIED /* while it is faster, which prefetch_gate decides */
 } moe_prefetch_mode;
 
+/* Copies of the residual stream, before layers[i], of all rows of the last pass that was no draft;
+ * for a layer that the model does not have no copy is made. */
+#define MOE_MOST_TAPS 3u
+typedef struct moe_layer_taps {
+    uint32_t layers[MOE_MOST_TAPS];
+    float *x[MOE_MOST_TAPS]; /* device, [max rows][n_embd] */
+} moe_layer_taps;
+
 struct moe_runner {
     /* Set when the engine is opened, and owned by the engine. */
     const char *model_path; /* for messages */
@@ -37,7 +45,8 @@ struct moe_runner {
     moe_kv_pool *kv;
     moe_state_pool *states;
     moe_expert_store *experts;
-    moe_host_compute *host; /* NULL: experts are computed on the device only */
+    moe_host_compute *host;     /* NULL: experts are computed on the device only */
+    const moe_layer_taps *taps; /* NULL: nobody reads the stream between layers */
     moe_prefetch_mode prefetch;
     moe_log_fn log;
     void *user;

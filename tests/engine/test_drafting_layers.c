@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Drafting layers ("nextn"): their logits against transformers' MtpLayer, their entries under
- * forks, cuts and saving, the demo model's trained one, and what is refused.
- * Usage: test_drafting_layers ORACLE_FOLDER DEMO_FOLDER */
+ * forks, cuts and saving, the demo model's trained one, and what is refused. EAGLE-3 heads
+ * likewise, against the forward pass of tests/oracle/make_eagle.py. Usage: test_drafting_layers
+ * ORACLE_FOLDER DEMO_FOLDER */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,13 +24,16 @@
 #define TOLERANCE 1e-4
 
 static const char *oracle_folder, *demo_folder;
-static const char *const models[] = {"nextn-glm4moe", "nextn-deepseek-v3", "nextn-hyv3"};
+static const char *const models[] = {"nextn-glm4moe", "nextn-deepseek-v3", "nextn-hyv3",
+                                     "eagle3",        "eagle3-norms",      "eagle3-bare"};
 
 static moe_engine *open_with_head(const char *name, moe_kv_cache_type kv)
 {
-    char path[1024];
+    char path[1024], head[1024];
     moe_engine_options options = oracle_options(path, oracle_folder, name);
+    snprintf(head, sizeof head, "%s/%s/head.gguf", oracle_folder, name);
     options.speculate = MOE_SPECULATE_MTP;
+    options.draft_model = strncmp(name, "eagle3", 6) == 0 ? head : NULL;
     options.kv_cache = kv;
     options.prefill_chunk = 16;
     options.draft_max = 3;
@@ -40,6 +44,7 @@ static moe_engine *open_with_head(const char *name, moe_kv_cache_type kv)
 /* ---- Logits ---- */
 
 typedef struct comparison {
+    const moe_draft_eagle *eagle;
     const float *expected;
     double delta, most;
 } comparison;
@@ -48,7 +53,12 @@ static bool compare(uint32_t row, const float *logits, void *user)
 {
     comparison *c = user;
     (void)row;
+    logits = c->eagle != NULL ? moe_draft_eagle_spread(c->eagle, logits) : logits;
     for (size_t i = 0; i < 96; i++) {
+        if (isinf(c->expected[i])) { /* no token of the head's */
+            assert_true(logits[i] == c->expected[i]);
+            continue;
+        }
         c->delta = fmax(c->delta, fabs((double)logits[i] - c->expected[i]));
         c->most = fmax(c->most, fabs((double)c->expected[i]));
     }
@@ -102,7 +112,7 @@ static void check_case(const char *name, int number)
     moe_head_line *line = session->draft->head;
     assert_true(!line->is_behind && line->first == 0 && line->n_hidden == n_ids);
     assert_int_equal(moe_head_line_reserve(line, (uint32_t)n_ids, NULL), MOE_OK);
-    comparison c = {.expected = expected};
+    comparison c = {.eagle = engine->draft_head->eagle, .expected = expected};
     for (uint32_t p = 0; p + 2 < n_ids; p++) {
         check_position(session, p, &c);
     }
@@ -114,7 +124,7 @@ static void check_case(const char *name, int number)
     free(expected);
 }
 
-static void logits_are_transformers(void **state)
+static void logits_are_the_reference(void **state)
 {
     (void)state;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
@@ -285,13 +295,113 @@ static void check_refused(const char *name, const char *own, const char *device,
     moe_engine *engine = NULL;
     moe_error err = {""};
     moe_engine_options options = oracle_options(path, oracle_folder, name);
-    snprintf(own_path, sizeof own_path, "%s/%s/model.gguf", oracle_folder, own != NULL ? own : "");
+    bool eagle = own != NULL && strncmp(own, "eagle3", 6) == 0;
+    snprintf(own_path, sizeof own_path, "%s/%s/%s.gguf", oracle_folder, own != NULL ? own : "",
+             eagle ? "head" : "model");
     options.speculate = MOE_SPECULATE_MTP;
     options.draft_model = own != NULL ? own_path : NULL;
     options.device = device;
     assert_int_equal(moe_engine_open(&engine, &options, &err), status);
     if (strstr(err.message, words) == NULL) {
         fail_msg("%s: \"%s\" does not say \"%s\"", name, err.message, words);
+    }
+}
+
+/* ---- An EAGLE-3 head's file ---- */
+
+/* Opens a copy of eagle3's head in which the u32 that stands `at` bytes behind a key is another
+ * one; 1 is a byte (true). Without a key element `at` of d2t is another one. */
+static int open_patched(const char *key, size_t at, uint64_t value, moe_error *err)
+{
+    char path[1024], own[1024], copy[] = "/tmp/moe-eagle-XXXXXX";
+    static uint8_t bytes[1 << 17];
+    snprintf(own, sizeof own, "%s/eagle3/head.gguf", oracle_folder);
+    FILE *file = fopen(own, "rb");
+    assert_non_null(file);
+    size_t size = fread(bytes, 1, sizeof bytes, file), n = strlen(key);
+    fclose(file);
+    assert_true(size > 0 && size < sizeof bytes);
+    moe_gguf *gguf;
+    assert_int_equal(moe_gguf_open(&gguf, own, NULL), MOE_OK);
+    const moe_gguf_tensor *tokens = moe_gguf_find_tensor(gguf, "d2t");
+    if (n == 0) {
+        memcpy(bytes + tokens->offset + 8 * at, &value, sizeof value);
+    }
+    moe_gguf_close(&gguf);
+    for (size_t i = 0; n > 0 && i + n + at + 4 < size; i++) {
+        if (memcmp(bytes + i, key, n) == 0) {
+            memcpy(bytes + i + n + at, &value, value == 1 ? 1 : sizeof(uint32_t));
+            n = 0;
+        }
+    }
+    assert_int_equal(n, 0);
+    int fd = mkstemp(copy);
+    assert_true(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
+    close(fd);
+    moe_engine *engine = NULL;
+    moe_engine_options options = oracle_options(path, oracle_folder, "eagle3");
+    options.speculate = MOE_SPECULATE_MTP;
+    options.draft_model = copy;
+    int status = moe_engine_open(&engine, &options, err);
+    moe_engine_close(&engine);
+    unlink(copy);
+    return status;
+}
+
+static void eagle_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        size_t
+            at; /* a number's value stands behind its type, an array's elements behind 16 bytes */
+        uint64_t value;
+        int status;
+        const char *words;
+    } rows[] = {
+        {"eagle3.vocab_size", 4, 96, MOE_OK, ""},
+        {"eagle3.vocab_size", 4, 100, MOE_ERR_MISMATCH, "the model has 96"},
+        {"eagle3.target_hidden_size", 4, 64, MOE_ERR_MISMATCH, "the model's is 32"},
+        {"eagle3.target_layers", 20, 4, MOE_ERR_MISMATCH, "the model has 3 layers"},
+        {"eagle3.block_count", 4, 2, MOE_ERR_UNSUPPORTED, "2 layers"},
+        {"eagle3.attention.head_count_kv", 4, 3, MOE_ERR_UNSUPPORTED, "is not run"},
+        {"eagle3.feed_forward_length", 4, 56, MOE_ERR_FORMAT, "'blk.0.ffn_gate.weight'"},
+        {"eagle3.norm_before_fc", 4, 1, MOE_ERR_FORMAT, "'enc.output_norm.weight' is missing"},
+        {"blk.0.attn_norm_", 0, 0x776f6e6b, MOE_ERR_FORMAT, "attn_norm_2.weight' is missing"},
+        {"", 5, 96, MOE_ERR_FORMAT, "no token of the model"},
+        {"", 5, UINT64_MAX, MOE_ERR_FORMAT, "element 5 of 'd2t' is -1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        moe_error err = {""};
+        int status = open_patched(rows[i].key, rows[i].at, rows[i].value, &err);
+        if (status != rows[i].status || strstr(err.message, rows[i].words) == NULL) {
+            fail_msg("row %zu: %d, \"%s\" does not say \"%s\"", i, status, err.message,
+                     rows[i].words);
+        }
+    }
+}
+
+/* What a head takes is in the plan: its weights are, to the byte, what the plan says more. */
+static void heads_are_planned(void **state)
+{
+    (void)state;
+    for (size_t m = 3; m < sizeof models / sizeof models[0]; m++) {
+        char path[1024];
+        moe_memory_plan with, without;
+        moe_engine *engine = open_with_head(models[m], MOE_KV_CACHE_F16);
+        with = engine->plan;
+        const moe_draft_head *head = engine->draft_head;
+        moe_engine *plain;
+        moe_engine_options options = oracle_options(path, oracle_folder, models[m]);
+        options.prefill_chunk = 16;
+        plain = open_engine(&options);
+        without = plain->plan;
+        assert_int_equal(with.resident - without.resident, head->weights.arena_bytes);
+        assert_int_equal(head->eagle->tapped_bytes, 3 * 16 * 32 * sizeof(float));
+        assert_true(with.scratch >= without.scratch + moe_draft_head_scratch_bytes(head, 16));
+        assert_true(moe_draft_eagle_bytes(head->eagle, 16) > head->eagle->tapped_bytes);
+        moe_engine_close(&plain);
+        moe_engine_close(&engine);
     }
 }
 
@@ -303,6 +413,10 @@ static void refusals(void **state)
     check_refused("glm4moe", "glm4moe-plain", "cpu", MOE_ERR_MISMATCH, "0 drafting layers");
     check_refused("glm4moe", NULL, "cpu", MOE_ERR_FORMAT, "is missing");
     check_refused("exaone-moe", NULL, "cpu", MOE_ERR_UNSUPPORTED, "which window");
+    check_refused("qwen3moe", "eagle3", "cpu", MOE_ERR_MISMATCH, "models of width 32");
+    check_refused("dots1-heads", "eagle3", "cpu", MOE_ERR_MISMATCH, "the model has 1 layers");
+    check_refused("eagle3", "eagle3", "sim:memory=64M,link=8GB/s,latency=2us", MOE_ERR_UNSUPPORTED,
+                  "on the CPU alone");
     check_refused("nextn-hyv3", NULL, "sim:memory=64M,link=8GB/s,latency=2us", MOE_ERR_UNSUPPORTED,
                   "on the CPU alone");
 }
@@ -310,10 +424,9 @@ static void refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_are_transformers),
-        cmocka_unit_test(entries_follow_the_text),
-        cmocka_unit_test(trained_layer_is_right),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(logits_are_the_reference), cmocka_unit_test(entries_follow_the_text),
+        cmocka_unit_test(trained_layer_is_right),   cmocka_unit_test(eagle_refusals),
+        cmocka_unit_test(heads_are_planned),        cmocka_unit_test(refusals),
     };
     if (argc != 3) {
         fprintf(stderr, "usage: %s ORACLE_FOLDER DEMO_FOLDER\n", argv[0]);

@@ -27,7 +27,8 @@
 
 static const char *model_path, *draft_path;
 static int n_configurations = 60;
-static bool has_head; /* the model brings a drafting layer */
+static bool has_head; /* the model brings a drafting layer, or an EAGLE-3 head is beside it: */
+static const char *head_path;
 
 /* What plain decoding writes. */
 typedef struct expected {
@@ -119,7 +120,9 @@ static uint32_t roll(uint32_t n)
 static void speculate(moe_engine_options *o, moe_speculate how)
 {
     o->speculate = how;
-    o->draft_model = how == MOE_SPECULATE_MODEL ? draft_path : NULL;
+    o->draft_model = how == MOE_SPECULATE_MODEL ? draft_path
+                     : how == MOE_SPECULATE_MTP ? head_path
+                                                : NULL;
 }
 
 static moe_engine_options draw_options(char *text, size_t text_size)
@@ -407,14 +410,14 @@ static void saved_goes_on_alike(void **state)
 
 /* Costs in bytes: every run drafts the same lengths, step by step, and so makes the same passes,
  * whatever the threads, the I/O engine and the speed of the machine. */
-static void check_lengths(moe_speculate speculate, moe_length_kind control)
+static void check_lengths(moe_speculate drafter, moe_length_kind control)
 {
     static uint64_t seen[3][N_STEPS][4];
     uint64_t drafted = 0;
     memset(seen, 0, sizeof seen);
     for (int r = 0; r < 3; r++) {
         moe_engine_options options = basic_options();
-        options.speculate = speculate;
+        speculate(&options, drafter);
         lab_of(&options)->length_control = control;
         lab_of(&options)->cost_by_bytes = true;
         options.n_threads = r == 1 ? 2 : 1;
@@ -440,7 +443,7 @@ static void check_lengths(moe_speculate speculate, moe_length_kind control)
         moe_engine_close(&engine);
     }
     /* The account of what speculation may lose leaves auto nothing to draft on texts like these. */
-    assert_true(drafted > 0 || speculate == MOE_SPECULATE_AUTO);
+    assert_true(drafted > 0 || drafter == MOE_SPECULATE_AUTO);
     assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
     assert_memory_equal(seen[0], seen[2], sizeof seen[0]);
 }
@@ -495,7 +498,13 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     draft_path = argv[2];
-    has_head = strstr(model_path, "/nextn-") != NULL;
+    static char head[1024];
+    if (strstr(model_path, "/eagle3") != NULL) {
+        snprintf(head, sizeof head, "%.*s/head.gguf", (int)(strrchr(argv[1], '/') - argv[1]),
+                 argv[1]);
+        head_path = head;
+    }
+    has_head = strstr(model_path, "/nextn-") != NULL || head_path != NULL;
     n_configurations = argc > 3 ? atoi(argv[3]) : n_configurations;
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

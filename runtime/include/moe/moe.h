@@ -128,7 +128,8 @@ typedef enum moe_speculate {
     MOE_SPECULATE_SELF = 3,  /* the model itself, restricted to the experts in memory */
     MOE_SPECULATE_MODEL = 4, /* the smaller model of draft_model */
     /* The layer that the model brings for it (keys "nextn", multi-token prediction), or that of the
-     * file draft_model. It stays in memory. On the CPU alone so far. */
+     * file draft_model, which may be an EAGLE-3 head (architecture "eagle3"). It stays in memory.
+     * On the CPU alone so far. */
     MOE_SPECULATE_MTP = 5
 } moe_speculate;
 
@@ -227,7 +228,7 @@ typedef struct moe_engine_options {
      * decoding, greedy or sampled with the same seed. */
     moe_speculate speculate;
     /* Of MOE_SPECULATE_MODEL: a file with the same vocabulary. Of _MTP and _AUTO: a file with a
-     * drafting layer for this model, or NULL. Else NULL. */
+     * drafting layer or an EAGLE-3 head for this model, or NULL. Else NULL. */
     const char *draft_model;
     uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
     uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* An EAGLE-3 head: a drafting layer (draft_head.h) from a file of its own, that reads the model at
+ * three depths.
+ *
+ *   stream before layers a, b, c of p -> (norm) -> fc = state of p
+ *
+ *   embedding of token p + 1 -> norm -+
+ *                                     +- [both] -> attention -> + state -> network = state of p + 1
+ *   state of p ---------------> norm -+                              |
+ *                                                           norm -> head -> tokens of its own
+ *
+ * From the state of p + 1, before the norm, it goes on. Its tokens may be some of the model's: the
+ * others have no probability then. */
+#ifndef MOE_DRAFT_DRAFT_EAGLE_H
+#define MOE_DRAFT_DRAFT_EAGLE_H
+
+#include "offload/model_reader.h"
+#include "runtime/model/tensor_map.h"
+#include "runtime/pass/runner.h"
+
+#define MOE_HEAD_ROWS 64u /* of a pass of a drafting layer */
+
+/* What the drafting layer that it belongs to has; all of it outlives the head. */
+typedef struct moe_eagle_layer {
+    moe_runner *runner; /* its own */
+    const moe_weights *weights;
+    const uint32_t *logit_rows;       /* of its current pass */
+    float *hidden, *stacked, *joined; /* device: moe_draft_head's */
+} moe_eagle_layer;
+
+typedef struct moe_draft_eagle {
+    moe_eagle_config config;
+    moe_eagle_layer layer;   /* set when it is loaded */
+    float *rope_frequencies; /* [n_rot / 2] */
+    int32_t *tokens;         /* [n_vocab]: the model's of each of the head's; NULL: the same */
+    float *logits;           /* [n_vocab_target]: of the model's tokens; NULL likewise */
+    float *states;           /* [MOE_LOGIT_ROWS][n_embd]: of the last pass's logit rows */
+    moe_layer_taps taps;     /* the stream before layers a, b, c, unless it is the model's end */
+    float *tapped;           /* device: their memory */
+    size_t tapped_bytes;
+} moe_draft_eagle;
+
+int moe_draft_eagle_open(moe_draft_eagle **out, const moe_model_config *trunk, const moe_gguf *gguf,
+                         const char *path, moe_error *err);
+/* device: NULL if nothing was loaded. */
+void moe_draft_eagle_close(moe_draft_eagle **eagle, moe_device *device);
+/* Floats of a row's features. */
+size_t moe_draft_eagle_features(const moe_draft_eagle *eagle);
+/* What it takes apart from weights and the passes' buffers, if the model's passes have so many
+ * rows.
+ */
+uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows);
+/* After the weights: reads the tokens, and taps the trunk. */
+int moe_draft_eagle_load(moe_draft_eagle *eagle, const moe_eagle_layer *layer, moe_runner *trunk,
+                         const moe_model_reader_options *reading, moe_error *err);
+
+/* The states of rows of the trunk's last pass, [n][n_embd]. */
+int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint32_t *rows,
+                          uint32_t n, float *states, moe_error *err);
+/* From joined to the stream behind attention. */
+int moe_draft_eagle_attend(moe_draft_eagle *eagle, const moe_pass *pass, moe_error *err);
+/* Keeps the states of the pass's n logit rows. */
+int moe_draft_eagle_keep(moe_draft_eagle *eagle, uint32_t n, moe_error *err);
+/* Logits of the model's tokens, valid until the next call. */
+const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits);
+/* The model's token of one of the head's. */
+static inline uint32_t moe_draft_eagle_token(const moe_draft_eagle *eagle, uint32_t token)
+{
+    return eagle->tokens != NULL ? (uint32_t)eagle->tokens[token] : token;
+}
+
+#endif
