@@ -341,8 +341,8 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
-/* From this many queries on, a page's rows are converted once for all of them: their tiles would
- * convert each row once for every four queries, and again for every eight. */
+/* From this many queries on, a page's rows are converted once for all of them. Otherwise each tile
+ * converts them anew: keys for every four queries, values for every eight. */
 #define CONVERT_FROM 16
 /* Elements of a page's keys, or values, that are converted: 64 positions of up to 128. */
 #define CONVERT_MOST (MOE_KV_PAGE * 128)
