@@ -3,10 +3,11 @@
 """Perplexity against expert bytes a token, for all lossy modes with the same memory for experts.
 
     python3 low_bit.py COMMAND MODEL TEXT[,TEXT...] [--caches 25,50] [--rows 1] [--chunk 512]
-                       [--types Q2_K,Q3_K] [--calibrate FILE]
+                       [--types Q2_K,Q3_K] [--calibrate FILE] [--keep FOLDER]
 
-Calibrates a copy of the model in a temporary folder on FILE (default: the demo model's data.py),
-with low-bit copies of each type, and scores the held-out texts. --rows is how many tokens a pass
+Calibrates the model in a temporary folder on FILE (default: the demo model's data.py), with
+low-bit copies of each type, and scores the held-out texts. --keep names a folder that stays, whose
+calibrations a later call uses. --rows is how many tokens a pass
 has: expert budgets need several. Prefetch is off: no clock is in the figures.
 Bytes are of experts and copies, read on demand, with those that the comparison with the exact pass
 needs; they count from an empty cache.
@@ -82,15 +83,18 @@ def main() -> None:
     parser.add_argument("--types", default="Q2_K", type=lambda text: text.split(","))
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--chunk", type=int, default=512)
+    parser.add_argument("--keep")
     parser.add_argument("--calibrate",
                         default=os.path.join(here, "../examples/demo-model/data.py"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        models = {}
-        for kind in options.types:
-            models[kind] = os.path.join(folder, f"{kind}.gguf")
-            os.symlink(os.path.abspath(options.model), models[kind])
-            done = subprocess.run([options.command, "calibrate", "-m", models[kind], "-f",
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or temporary
+        models = {kind: os.path.join(folder, f"{kind}.gguf") for kind in options.types}
+        for kind, model in models.items():
+            if os.path.exists(os.path.join(folder, f"{kind}.moe-lowbit.gguf")):
+                continue
+            os.symlink(os.path.abspath(options.model), model)
+            done = subprocess.run([options.command, "calibrate", "-m", model, "-f",
                                    options.calibrate, "--low-bit-type", kind], check=False)
             if done.returncode != 0:
                 sys.exit(done.returncode)
