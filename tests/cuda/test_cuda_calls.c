@@ -3,7 +3,8 @@
  * each of which costs the host microseconds, whatever the GPU. The counts must stay below limits,
  * and the library's own counts must be the same whether tokens are replayed or launched one
  * operation at a time. Runs on a model given by path; with `table` behind it, it prints a table by
- * residency and kind of step instead (bench/results/cuda.md). */
+ * residency and kind of step instead (bench/results/cuda.md); with the first word of a kind behind
+ * that, of this kind alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -405,7 +406,7 @@ static void print_row(double share, step_kind kind)
     moe_engine_close(&engine);
 }
 
-static uint32_t n_kinds = STEP_KINDS; /* the first so many */
+static const char *wanted_kind = ""; /* the first word of a kind's name; "": all */
 
 static void print_table(void **state)
 {
@@ -414,8 +415,9 @@ static void print_table(void **state)
     printf("| step | experts on the GPU | launches | graphs | kernels | copies | waits | misses | "
            "read in place | KiB moved | KiB in place |\n");
     printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
-    for (uint32_t kind = 0; kind < n_kinds; kind++) {
-        for (int i = 0; i < 4; i++) {
+    for (uint32_t kind = 0; kind < STEP_KINDS; kind++) {
+        bool wanted = strncmp(kind_names[kind], wanted_kind, strlen(wanted_kind)) == 0;
+        for (int i = 0; i < 4 && wanted; i++) {
             print_row(shares[i], (step_kind)kind);
         }
     }
@@ -423,11 +425,10 @@ static void print_table(void **state)
 
 int main(int argc, char **argv)
 {
-    bool decoding = argc == 3 && strcmp(argv[2], "decode-table") == 0;
-    bool table = decoding || (argc == 3 && strcmp(argv[2], "table") == 0);
-    n_kinds = decoding ? 1 : n_kinds;
+    bool table = argc >= 3 && argc <= 4 && strcmp(argv[2], "table") == 0;
+    wanted_kind = argc == 4 ? argv[3] : wanted_kind;
     if (argc != 2 && !table) {
-        fprintf(stderr, "usage: %s MODEL [table|decode-table]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL [table [decode|chain|tree|batch|prompt]]\n", argv[0]);
         return 2;
     }
     model_path = argv[1];
