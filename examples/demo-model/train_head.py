@@ -38,8 +38,8 @@ DEPTH_WEIGHT = 0.7  # of each further depth's loss
 MIX = dict(zip(DOMAINS, (3.0, 2.0, 4.0)))
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def argument_parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", type=Path, default=HERE / "moe-demo-q4.gguf")
     parser.add_argument("--out", type=Path, required=True, help="checkpoint and head.gguf")
     parser.add_argument("--steps", type=int, default=400)
@@ -52,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared/data/text")
     parser.add_argument("--stdlib", type=Path, default=Path(sysconfig.get_path("stdlib")))
-    return parser.parse_args()
+    return parser
 
 
 class HeadTrainer:
@@ -65,9 +65,8 @@ class HeadTrainer:
         self.model = MoETransformer(SIZES["ship"], torch.bfloat16)
         load_gguf_weights(arguments.model, self.model)
         self.model.requires_grad_(False).eval()
-        self.head = DraftHead(self.model, arguments.n_ff)
-        self.head.initialise(self.model, arguments.seed)
-        self.optimizers = make_optimizers(self.head, arguments.lr)
+        self.head = self.make_head()
+        self.optimizers = self.make_optimizers()
         self._read_text()
         self.step, self.cpu_seconds = 0, 0.0
         if (self.out / "head.pt").exists():
@@ -77,6 +76,19 @@ class HeadTrainer:
                 optimizer.load_state_dict(state)
             self.stream.state = saved["stream"]
             self.step, self.cpu_seconds = saved["step"], saved["cpu_seconds"]
+        else:
+            self.begin()
+
+    def make_head(self) -> torch.nn.Module:
+        head = DraftHead(self.model, self.arguments.n_ff)
+        head.initialise(self.model, self.arguments.seed)
+        return head
+
+    def make_optimizers(self) -> list[torch.optim.Optimizer]:
+        return make_optimizers(self.head, self.arguments.lr)
+
+    def begin(self) -> None:
+        """Called before the first step."""
 
     def _read_text(self) -> None:
         tokenizer = DemoTokenizer(self.arguments.model.with_name("tokenizer.json"))
@@ -105,14 +117,17 @@ class HeadTrainer:
             logits = self.model.logits(state).float()
             yield logits.log_softmax(-1).flatten(0, 1), target[:, 1 + d:].flatten(0, 1)
 
+    def losses(self, tokens: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.nn.functional.kl_div(mine, model, reduction="batchmean", log_target=True)
+                for mine, model in self.distributions(tokens)]
+
     def train_step(self) -> list[float]:
         progress = self.step / self.arguments.steps
         share = min(1.0, (self.step + 1) / 20, max(0.02, 1.4 * (1 - progress)))
         length = next(length for begin, length in LENGTHS if progress >= begin)
         rows = self.arguments.batch_tokens // length
         batch = torch.from_numpy(self.stream.batch(rows, length))
-        losses = [torch.nn.functional.kl_div(mine, model, reduction="batchmean", log_target=True)
-                  for mine, model in self.distributions(batch)]
+        losses = self.losses(batch)
         sum(loss * DEPTH_WEIGHT ** d for d, loss in enumerate(losses)).backward()
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
         for optimizer in self.optimizers:
@@ -137,6 +152,11 @@ class HeadTrainer:
                 cells.append(f"overlap {overlap:.3f} same {same:.3f}")
             print(f"{name}: " + "; ".join(cells), flush=True)
 
+    def observed(self):
+        """Modules, and the matrices that read what they put out."""
+        return [(self.head.attn_norm, ("attn_q", "attn_k", "attn_v")),
+                (self.head.ffn_norm, ("ffn_gate", "ffn_up"))]
+
     @torch.no_grad()
     def moments(self) -> dict[str, torch.Tensor]:
         """E[x x'] of the inputs of matrices whose rows are one block of the quantised file."""
@@ -149,8 +169,7 @@ class HeadTrainer:
                     sums[name] = sums.get(name, 0) + rows.T @ rows
             return hook
 
-        hooks = [self.head.attn_norm.register_forward_hook(note(("attn_q", "attn_k", "attn_v"))),
-                 self.head.ffn_norm.register_forward_hook(note(("ffn_gate", "ffn_up")))]
+        hooks = [module.register_forward_hook(note(names)) for module, names in self.observed()]
         for _ in range(4):
             list(self.distributions(torch.from_numpy(self.stream.batch(8, LENGTH))))
         for hook in hooks:
@@ -203,4 +222,4 @@ class HeadTrainer:
 
 
 if __name__ == "__main__":
-    HeadTrainer(parse_arguments()).run()
+    HeadTrainer(argument_parser(__doc__.splitlines()[0]).parse_args()).run()
