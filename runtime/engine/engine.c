@@ -18,6 +18,7 @@
 #include "runtime/pass/host_compute.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
+#include "runtime/engine/session_park.h"
 
 const char *moe_version(void)
 {
@@ -74,6 +75,7 @@ static void destroy(moe_engine *engine)
     moe_sidecar_close(&engine->sidecar);
     free(engine->rope_frequencies);
     free(engine->model_path);
+    free(engine->park_folder);
     free(engine->model_name);
     free(engine->chat_template);
     free(engine);
@@ -189,6 +191,9 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     moe_engine *engine = NULL;
     status =
         o->vocabulary_only ? open_vocabulary(&engine, o, err) : open_model(&engine, o, true, err);
+    if (status == MOE_OK && !o->vocabulary_only) {
+        status = moe_park_open(engine, o->park_folder, err);
+    }
     if (status == MOE_OK && !o->vocabulary_only && o->lab->trace_path != NULL) {
         status = moe_trace_recorder_open(&engine->trace, &engine->runner, engine->speculation,
                                          o->lab->trace_path, o->lab->trace_gates, err);

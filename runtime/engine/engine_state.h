@@ -5,6 +5,7 @@
 #define MOE_ENGINE_STATE_H
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include <moe/calibrate.h>
 #include <moe/chat.h>
@@ -88,7 +89,12 @@ struct moe_engine {
     uint32_t n_copies;
     moe_wait_cancel cancel; /* of steps, besides their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
-    uint64_t n_sessions;            /* created so far */
+    uint64_t n_sessions; /* created so far */
+    /* session_park.c */
+    char *park_folder;     /* NULL: no session is parked */
+    moe_session *sessions; /* a list of all that are open */
+    uint64_t uses;         /* a clock of their uses */
+    uint64_t n_parked, n_replayed;
     moe_route_replay *route_replay; /* NULL unless routing is replayed */
     moe_trace_recorder *trace;      /* NULL unless requested */
     moe_learning *learning;         /* NULL until requested */
@@ -136,6 +142,10 @@ struct moe_session {
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     uint64_t granted_tokens;  /* tokens for which memory has been granted */
     uint64_t grammar_bytes;   /* granted for the sampler's grammar */
+    FILE *parked;  /* its KV pages and states, which it then does not have; NULL: it is not
+                    * parked */
+    uint64_t used; /* engine->uses when it was last used */
+    moe_session *next, *before; /* of the engine's list */
 };
 
 /* Tokens that the next passes evaluate, including repeated ones, which moe_session_n_pending()

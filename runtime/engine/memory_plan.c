@@ -289,9 +289,15 @@ static uint64_t slots_that_stay(const moe_plan_input *in)
            (in->slots.n_classes > 0 ? in->slots.n_classes : 1);
 }
 
+/* KV pages of sessions that wait may be in files. */
+static uint64_t more_kv(const moe_plan_input *in, const moe_memory_plan *plan)
+{
+    return in->options->park_folder != NULL ? 0 : plan->kv_cache;
+}
+
 static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
-    uint64_t needed = (plan->sessions - 1) * (plan->kv_cache + plan->session_state);
+    uint64_t needed = (plan->sessions - 1) * (more_kv(in, plan) + plan->session_state);
     uint64_t left = plan->budget - plan->total;
     uint64_t stays = slots_that_stay(in) * in->slots.slot_bytes;
     uint64_t spare = plan->expert_cache > stays ? plan->expert_cache - stays : 0;
@@ -327,7 +333,7 @@ static uint64_t slots_lent(const moe_plan_input *in, uint64_t n_sessions, uint64
 
 static int sessions_on_device(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
-    uint64_t needed = (plan->sessions - 1) * plan->kv_cache;
+    uint64_t needed = (plan->sessions - 1) * more_kv(in, plan);
     uint64_t left = moe_memory_border_device_left(plan) - plan->kv_cache;
     uint64_t taken = needed > left ? slots_lent(in, plan->sessions - 1, left) : 0;
     if (taken + slots_that_stay(in) > plan->expert_slots && taken > 0) {
@@ -347,7 +353,8 @@ static int sessions_on_device(const moe_plan_input *in, moe_memory_plan *plan, m
 
 static int plan_sessions(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
-    plan->sessions_bytes = plan->sessions * (plan->kv_cache + plan->session_state);
+    plan->sessions_bytes = plan->kv_cache + plan->session_state +
+                           (plan->sessions - 1) * (more_kv(in, plan) + plan->session_state);
     plan->sessions_slots = plan->expert_slots;
     if (plan->sessions == 1) {
         return MOE_OK;

@@ -11,7 +11,9 @@
 #include "runtime/base/struct_size.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_park.h"
 #include "runtime/engine/session_timeline.h"
+#include "runtime/engine/session_wake.h"
 
 void moe_session_options_init_sized(moe_session_options *options, size_t struct_size)
 {
@@ -20,8 +22,8 @@ void moe_session_options_init_sized(moe_session_options *options, size_t struct_
     moe_struct_init(&moe_kind_session_options, options, struct_size, &defaults);
 }
 
-int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_options *options,
-                       moe_error *err)
+static int create(moe_session **out, moe_engine *engine, const moe_session_options *options,
+                  moe_error *err)
 {
     if (out == NULL) {
         return moe_fail_null(err, "moe_session_create", "out");
@@ -55,6 +57,7 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a session");
     }
     session->engine = engine;
+    moe_park_add(session);
     moe_engine_hold(engine);
     session->number = engine->n_sessions++;
     session->evaluate_only = o.evaluate_only;
@@ -77,6 +80,15 @@ int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_
     return MOE_OK;
 }
 
+int moe_session_create(moe_session **out, moe_engine *engine, const moe_session_options *options,
+                       moe_error *err)
+{
+    if (engine != NULL) {
+        moe_park_use(engine, NULL, 0);
+    }
+    return create(out, engine, options, err);
+}
+
 void moe_session_close(moe_session **session_ptr)
 {
     moe_session *session = session_ptr != NULL ? *session_ptr : NULL;
@@ -84,6 +96,7 @@ void moe_session_close(moe_session **session_ptr)
         return;
     }
     const moe_engine *engine = session->engine;
+    moe_park_remove(session);
     moe_kv_table_free(&session->engine->kv, &session->kv);
     moe_state_table_free(&session->engine->states, &session->states);
     moe_sampler_free(&session->sampler);
@@ -163,6 +176,15 @@ static void cut_back(moe_session *session, uint32_t n)
     moe_session_give_back_pages(engine);
 }
 
+int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
+{
+    if (session == NULL || (tokens == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_session_feed", "session or tokens");
+    }
+    int status = moe_park_wake(session->engine, &session, 1, err);
+    return status == MOE_OK ? moe_session_append(session, tokens, n, err) : status;
+}
+
 int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
 {
     if (session == NULL) {
@@ -174,6 +196,10 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     }
     if (n == session->n_tokens) {
         return MOE_OK;
+    }
+    int status = moe_park_wake(session->engine, &session, 1, err);
+    if (status != MOE_OK) {
+        return status;
     }
     session->n_tokens = (uint32_t)n;
     if (session->draft != NULL && session->draft->suffix != NULL) {
@@ -217,7 +243,7 @@ int moe_session_follow(moe_session *session, const int32_t *tokens, size_t n, si
 
 static int copy_timeline(moe_session *fork, const moe_session *session, moe_error *err)
 {
-    int status = moe_session_feed(fork, session->tokens, session->n_tokens, err);
+    int status = moe_session_append(fork, session->tokens, session->n_tokens, err);
     if (status == MOE_OK) {
         status = moe_session_grow_sampled(fork, session->n_sampled, err);
     }
@@ -247,7 +273,8 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     moe_session_options_init(&options);
     options.sampling = session->sampler.settings;
     options.evaluate_only = session->evaluate_only;
-    int status = moe_session_create(out, session->engine, &options, err);
+    int status = moe_park_wake(session->engine, &session, 1, err);
+    status = status == MOE_OK ? create(out, session->engine, &options, err) : status;
     if (status != MOE_OK) {
         return status;
     }

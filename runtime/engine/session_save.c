@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/session_format.h"
+#include "runtime/engine/session_wake.h"
 
 static int put_head(moe_session_file *out, const moe_head_line *line)
 {
@@ -91,7 +92,9 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
     }
     moe_atomic_file file;
     moe_session_file out = {.path = path, .err = err, .writes = true};
-    int status = moe_session_file_begin(&out, err);
+    moe_session *parked = (moe_session *)session;
+    int status = moe_park_wake(session->engine, &parked, 1, err);
+    status = status == MOE_OK ? moe_session_file_begin(&out, err) : status;
     if (status == MOE_OK) {
         status = moe_atomic_file_open(&file, path, err);
         if (status == MOE_OK) {

@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/draft_head.h"
+#include "runtime/engine/session_park.h"
 
 #define DEFAULT_DRAFT_MAX 8u
 /* Arrays of tokens grow to one and a half times the need and a little more. */
@@ -53,13 +54,17 @@ uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens)
            moe_memory_border_cost(GROWN(n_tokens) * engine->token_bytes);
 }
 
-/* Takes idle pages of the KV cache before slots. */
+/* Takes idle pages of the KV cache before slots, and what sessions that wait have after them. */
 static int take(moe_engine *engine, uint64_t bytes, moe_error *err)
 {
-    if (engine->border.ram_free < bytes) {
-        moe_kv_pool_trim(&engine->kv);
-    }
-    return moe_memory_border_take(&engine->border, bytes, err);
+    int status;
+    do {
+        if (engine->border.ram_free < bytes) {
+            moe_kv_pool_trim(&engine->kv);
+        }
+        status = moe_memory_border_take(&engine->border, bytes, err);
+    } while (status == MOE_ERR_BUDGET && moe_park_one(engine));
+    return status;
 }
 
 int moe_session_take_state(moe_engine *engine, moe_error *err)
@@ -100,10 +105,16 @@ int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe
         }
         session->granted_tokens = n;
     }
-    int status = moe_state_table_reserve(&engine->states, &session->states, err);
-    return status != MOE_OK
-               ? status
-               : moe_kv_table_promise(&engine->kv, &session->kv, session->n_evaluated, end, err);
+    /* Pages of a parked session are read back first: moe_park_wake(). */
+    uint32_t first = session->parked != NULL ? 0 : session->n_evaluated;
+    int status;
+    do {
+        status = moe_state_table_reserve(&engine->states, &session->states, err);
+        if (status == MOE_OK) {
+            status = moe_kv_table_promise(&engine->kv, &session->kv, first, end, err);
+        }
+    } while (status == MOE_ERR_BUDGET && moe_park_one(engine));
+    return status;
 }
 
 void moe_session_give_back_pages(moe_engine *engine)
@@ -160,11 +171,8 @@ int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *e
     return sampled != NULL ? MOE_OK : MOE_ERR_MEMORY;
 }
 
-int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
+int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, moe_error *err)
 {
-    if (session == NULL || (tokens == NULL && n > 0)) {
-        return moe_fail_null(err, "moe_session_feed", "session or tokens");
-    }
     const moe_engine *engine = session->engine;
     if (n > engine->context - session->n_tokens) {
         return moe_fail(err, MOE_ERR_CONTEXT_FULL,
@@ -206,7 +214,7 @@ int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *e
 {
     int status = moe_session_grow_sampled(session, session->n_sampled + 1u, err);
     if (status == MOE_OK) {
-        status = moe_session_feed(session, &token, 1, err);
+        status = moe_session_append(session, &token, 1, err);
     }
     if (status == MOE_OK) {
         session->sampled[session->n_sampled++] = session->n_tokens - 1;

@@ -27,6 +27,8 @@ void moe_session_give_back_pages(moe_engine *engine);
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Makes room for the places of `needed` sampled tokens in all. */
 int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
+/* moe_session_feed() of a session that is not parked. */
+int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
 /* Appends one token that the sampler chose. */
 int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
 

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_copies.h"
 #include "runtime/engine/session_timeline.h"
+#include "runtime/engine/session_wake.h"
 
 /* Checks that every session belongs to this engine and occurs once. */
 static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
@@ -429,7 +430,7 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     if (status != MOE_OK) {
         return status;
     }
-    moe_session *few[8];
+    moe_session *few[8] = {NULL};
     moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
     if (list == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
@@ -437,7 +438,8 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     for (size_t i = 0; i < n; i++) {
         list[i] = sessions[i];
     }
-    status = step_uncancelled(engine, list, n, err);
+    status = moe_park_wake(engine, list, n, err);
+    status = status == MOE_OK ? step_uncancelled(engine, list, n, err) : status;
     if (list != few) {
         free(list);
     }

@@ -273,6 +273,15 @@ typedef struct moe_engine_options {
      * server's connections. The plan counts them with the process, so that the engine leaves them
      * free; opening fails if they do not fit. */
     uint64_t program_memory;
+
+    /* A folder for KV pages of sessions that wait; NULL: none. Where memory is short for a session
+     * and the expert slots are at the least that works, the session that was not used for longest
+     * is parked: its pages and states go to a file without a name, with a checksum, and come back
+     * before it is used again; a file that cannot be read or is damaged costs its tokens'
+     * evaluation again, and the log is told. The text is the same. `sessions` of them then need not
+     * fit at once, only the tokens and logits of each beside one whole session; stepped together,
+     * they must. Sessions that draft by a layer or look ahead are not parked. */
+    const char *park_folder;
 } moe_engine_options;
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

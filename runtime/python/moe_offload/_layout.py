@@ -288,6 +288,7 @@ class moe_engine_options(Structure):
         ("model_copies", c_void_p),
         ("n_model_copies", c_size_t),
         ("program_memory", c_uint64),
+        ("park_folder", c_char_p),
     ]
 
 
