@@ -71,7 +71,18 @@ static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t 
     pthread_mutex_unlock(&cuda->pin_lock);
 }
 
-/* The block that these bytes lie in, or NULL. */
+/* The device that has allocated host memory for this one. */
+static moe_cuda_device *owner_of(moe_cuda_device *cuda)
+{
+    return cuda->host_owner != NULL ? cuda->host_owner : cuda;
+}
+
+void moe_cuda_host_share(moe_device *device, moe_device *owner)
+{
+    moe_cuda_device_of(device)->host_owner = moe_cuda_device_of(owner);
+}
+
+/* The block that these bytes lie in, or NULL. Under the owner's lock. */
 static moe_cuda_host_block *find_block(moe_cuda_device *cuda, const void *memory, size_t bytes)
 {
     moe_cuda_host_block *b = cuda->host_blocks;
@@ -85,9 +96,23 @@ static moe_cuda_host_block *find_block(moe_cuda_device *cuda, const void *memory
     return b;
 }
 
+/* The same from under the lock of a device that may be another than the owner. */
+static moe_cuda_host_block *find_shared(moe_cuda_device *cuda, const void *memory, size_t bytes)
+{
+    moe_cuda_device *owner = owner_of(cuda);
+    if (owner == cuda) {
+        return find_block(cuda, memory, bytes);
+    }
+    pthread_mutex_lock(&owner->lock);
+    moe_cuda_host_block *block = find_block(owner, memory, bytes);
+    pthread_mutex_unlock(&owner->lock);
+    return block;
+}
+
 bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
 {
     bool pinned = true;
+    cuda = owner_of(cuda); /* locked portably: for all devices */
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_host_block *block = find_block(cuda, memory, bytes);
     pthread_mutex_unlock(&cuda->lock);
@@ -104,15 +129,16 @@ bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
     return pinned;
 }
 
-bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes)
+bool moe_cuda_has_host_memory(moe_cuda_device *user, const void *memory, size_t bytes)
 {
+    moe_cuda_device *cuda = owner_of(user);
     pthread_mutex_lock(&cuda->lock);
     const moe_cuda_host_block *block = find_block(cuda, memory, bytes);
     pthread_mutex_unlock(&cuda->lock);
     if (block == NULL || block->of_cuda || bytes == 0) {
         return block != NULL;
     }
-    if (!cuda->recording.under_way) { /* a stream that captures must not lock pages */
+    if (!user->recording.under_way) { /* a stream that captures must not lock pages */
         (void)moe_cuda_pin(cuda, memory, bytes);
     }
     size_t at = (size_t)((const uint8_t *)memory - block->memory);
@@ -265,7 +291,8 @@ static cudaError_t send_unpinned(moe_cuda_device *cuda, uint8_t *dst, const uint
 
 cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *range)
 {
-    const moe_cuda_host_block *block = find_block(cuda, range->src, range->bytes);
+    const moe_cuda_host_block *block = find_shared(cuda, range->src, range->bytes);
+    const size_t pin_bytes = owner_of(cuda)->pin_bytes;
     const uint8_t *src = range->src;
     uint8_t *dst = range->dst;
     if (block == NULL || block->of_cuda) {
@@ -275,8 +302,8 @@ cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *ran
     cudaError_t code = cudaSuccess;
     for (size_t at = 0; code == cudaSuccess && at < range->bytes;) {
         size_t in_block = (size_t)(src + at - block->memory);
-        size_t piece = in_block / cuda->pin_bytes;
-        size_t n = (piece + 1) * cuda->pin_bytes - in_block;
+        size_t piece = in_block / pin_bytes;
+        size_t n = (piece + 1) * pin_bytes - in_block;
         n = n < range->bytes - at ? n : range->bytes - at;
         if (atomic_load(&block->pieces[piece]) == MOE_CUDA_PINNED) {
             code = cudaMemcpyAsync(dst + at, src + at, n, cudaMemcpyHostToDevice,
@@ -291,13 +318,14 @@ cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *ran
 
 cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *range)
 {
-    const moe_cuda_host_block *block = find_block(cuda, range->dst, range->bytes);
+    const moe_cuda_host_block *block = find_shared(cuda, range->dst, range->bytes);
+    const size_t pin_bytes = owner_of(cuda)->pin_bytes;
     const uint8_t *src = range->src;
     uint8_t *dst = range->dst;
     cudaError_t code = cudaSuccess;
     for (size_t at = 0; code == cudaSuccess && at < range->bytes;) {
         size_t left = range->bytes - at;
-        size_t in_piece = cuda->pin_bytes - (size_t)(dst + at - block->memory) % cuda->pin_bytes;
+        size_t in_piece = pin_bytes - (size_t)(dst + at - block->memory) % pin_bytes;
         size_t n = left < in_piece || block->of_cuda ? left : in_piece;
         code = cudaMemcpyAsync(dst + at, src + at, n, cudaMemcpyDeviceToHost, cuda->to_host.stream);
         at += n;

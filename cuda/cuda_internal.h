@@ -190,10 +190,11 @@ typedef struct moe_cuda_device {
     bool failed;       /* for good: only closing is allowed */
     moe_error failure; /* why */
     moe_cuda_host_block *host_blocks;
-    moe_cuda_unpinned unpinned;       /* used by copy_begin() alone */
-    moe_cuda_use uses[MOE_CUDA_USES]; /* call u at u % MOE_CUDA_USES */
-    uint64_t n_uses;                  /* calls of experts() so far */
-    uint64_t n_uses_done;             /* calls that the stream has certainly passed */
+    struct moe_cuda_device *host_owner; /* of shared host memory, set once; NULL: this device */
+    moe_cuda_unpinned unpinned;         /* used by copy_begin() alone */
+    moe_cuda_use uses[MOE_CUDA_USES];   /* call u at u % MOE_CUDA_USES */
+    uint64_t n_uses;                    /* calls of experts() so far */
+    uint64_t n_uses_done;               /* calls that the stream has certainly passed */
     bool stop;
     pthread_cond_t done;
 
@@ -302,6 +303,7 @@ int moe_cuda_host_memory_open(moe_cuda_device *cuda, uint64_t device_bytes, moe_
 void moe_cuda_host_memory_close(moe_cuda_device *cuda);
 int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
 void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes);
+void moe_cuda_host_share(moe_device *device, moe_device *owner);
 /* Page-locks these bytes where they lie in memory of host_alloc(), piece by piece, if nobody has
  * before. True when all of them are locked. */
 bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);

@@ -352,5 +352,6 @@ const moe_link_ops moe_cuda_link_ops = {
     .save_begin = link_save_begin,
     .save_state = link_save_state,
     .reads_host = link_reads_host,
+    .host_share = moe_cuda_host_share,
     .copy_notify = link_copy_notify,
 };

@@ -212,19 +212,41 @@ bool moe_cuda_gpu_seen(void)
     return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidia0", F_OK) == 0;
 }
 
-bool moe_cuda_parse_name(const char *text, uint32_t *index)
+static bool is_new(const uint32_t *indices, uint32_t n)
 {
-    *index = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (indices[i] == indices[n]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool moe_cuda_parse_name(const char *text, uint32_t indices[MOE_MAX_CARDS], uint32_t *n)
+{
+    *n = 0;
     if (strcmp(text, "cuda") == 0) {
+        indices[(*n)++] = 0;
         return true;
     }
     static const char prefix[] = "cuda:";
-    size_t length = sizeof prefix - 1;
-    if (strncmp(text, prefix, length) != 0 || text[length] < '0' || text[length] > '9') {
+    if (strncmp(text, prefix, sizeof prefix - 1) != 0) {
         return false;
     }
-    char *end;
-    unsigned long value = strtoul(text + length, &end, 10);
-    *index = (uint32_t)value;
-    return *end == '\0' && value < 1000;
+    const char *next = text + sizeof prefix - 1;
+    for (bool more = true; more; next++) {
+        char *end;
+        if (*n == MOE_MAX_CARDS || *next < '0' || *next > '9') {
+            return false;
+        }
+        unsigned long value = strtoul(next, &end, 10);
+        indices[*n] = (uint32_t)value;
+        if (value >= 1000 || !is_new(indices, *n) || (*end != '\0' && *end != ',')) {
+            return false;
+        }
+        ++*n;
+        more = *end == ',';
+        next = end;
+    }
+    return true;
 }

@@ -10,6 +10,7 @@
 #define MOE_CUDA_LOADER_H
 
 #include "cuda/cuda_module.h"
+#include "runtime/device/cards.h"
 
 typedef struct moe_cuda_module_choice {
     const moe_cuda_module *module; /* NULL: none */
@@ -29,7 +30,8 @@ int moe_cuda_module_load_from(moe_cuda_module_choice *out, const char *folder, m
 /* Whether the driver shows an NVIDIA GPU, usable or not. */
 bool moe_cuda_gpu_seen(void);
 
-/* "cuda" is 0, "cuda:3" is 3; false for any other text. */
-bool moe_cuda_parse_name(const char *text, uint32_t *index);
+/* "cuda" is 0, "cuda:3" is 3, "cuda:1,0" is 1 and 0: different GPUs, at most so many; false for any
+ * other text. */
+bool moe_cuda_parse_name(const char *text, uint32_t indices[MOE_MAX_CARDS], uint32_t *n);
 
 #endif

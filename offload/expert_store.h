@@ -38,6 +38,7 @@ typedef struct moe_expert_store_options {
     const moe_tensor_map *map;
     uint32_t n_expert_used;
     uint64_t budget_bytes;      /* of the device's slots */
+    const uint64_t *card_bytes; /* [cards] of which on each card; for several cards */
     uint64_t host_budget_bytes; /* of the host tier's, on a device with a link */
     moe_switch host_compute;    /* AUTO: as many as measured times favour; ON: all in host memory */
     const moe_policy *policy;

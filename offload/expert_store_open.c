@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "offload/card_layers.h"
 #include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -36,7 +37,7 @@ static int measure_slots(const moe_tensor_map *map,
                          moe_error *err)
 {
     moe_slot_arena arena;
-    int status = moe_slot_arena_init(&arena, NULL, map, bytes_of, NULL, err);
+    int status = moe_slot_arena_init(&arena, NULL, map, NULL, bytes_of, NULL, err);
     if (status == MOE_OK) {
         *full_bytes = moe_slot_arena_full_bytes(&arena);
         *slot_bytes = moe_slot_arena_largest_bytes(&arena);
@@ -166,6 +167,29 @@ static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
     }
 }
 
+/* The slots of the device, on all of its cards. */
+static int open_arena(moe_expert_store *store, const moe_range_reader *reader, moe_error *err)
+{
+    const moe_expert_store_options *o = &store->options;
+    uint32_t n_cards = moe_cards_n(o->device);
+    size_t (*bytes_of)(const void *, uint64_t) =
+        o->device->link != NULL ? device_buffer_bytes : buffer_bytes;
+    uint8_t *card_of_layer = NULL;
+    if (n_cards > 1) {
+        card_of_layer = moe_calloc(o->map->n_layer, sizeof *card_of_layer);
+        if (card_of_layer == NULL) {
+            return moe_fail(err, MOE_ERR_MEMORY, "no memory for the layers of cards");
+        }
+        uint64_t held[MOE_MAX_CARDS];
+        moe_card_layers(o->map, o->card_bytes, n_cards, card_of_layer, held);
+    }
+    int status =
+        moe_slot_arena_init(&store->arena, o->device, o->map, card_of_layer, bytes_of, reader, err);
+    free(card_of_layer);
+    const uint64_t *budgets = n_cards > 1 ? o->card_bytes : &o->budget_bytes;
+    return status == MOE_OK ? moe_slot_arena_allocate(&store->arena, false, budgets, err) : status;
+}
+
 static int open_parts(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -173,11 +197,7 @@ static int open_parts(moe_expert_store *store, moe_error *err)
     int status = open_reader(store, &reader, err);
     bool linked = o->device->link != NULL;
     if (status == MOE_OK) {
-        status = moe_slot_arena_init(&store->arena, o->device, o->map,
-                                     linked ? device_buffer_bytes : buffer_bytes, reader, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_slot_arena_allocate(&store->arena, false, o->budget_bytes, err);
+        status = open_arena(store, reader, err);
     }
     if (status == MOE_OK && linked) {
         status = open_host_tier(store, reader, err);

@@ -37,10 +37,10 @@ int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_
     if (tier == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the host tier");
     }
-    int status =
-        moe_slot_arena_init(&tier->arena, o->device, o->map, o->buffer_bytes, o->context, err);
+    int status = moe_slot_arena_init(&tier->arena, o->device, o->map, NULL, o->buffer_bytes,
+                                     o->context, err);
     if (status == MOE_OK) {
-        status = moe_slot_arena_allocate(&tier->arena, true, o->budget_bytes, err);
+        status = moe_slot_arena_allocate(&tier->arena, true, &o->budget_bytes, err);
     }
     if (status == MOE_OK) {
         moe_expert_cache_options cache = {.n_expert_used = o->n_expert_used,

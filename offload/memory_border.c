@@ -31,6 +31,12 @@ static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain
     return d->n_open > least ? d->n_open - least : 0;
 }
 
+/* Whether the domain's slots are where sessions are: not on a further card. */
+static bool is_near(const moe_slot_tier *tier, const moe_cache_domain_size *d)
+{
+    return tier->arena->classes[d->class_id].card == 0;
+}
+
 /* Finds the fullest domain of which a run may be closed; false if there is none. n_run: by size
  * class. */
 static bool fullest_domain(const moe_expert_store *store, const moe_slot_tier *tier,
@@ -41,7 +47,7 @@ static bool fullest_domain(const moe_expert_store *store, const moe_slot_tier *t
     for (uint32_t d = 0; moe_expert_cache_domain(tier->cache, d, &size); d++) {
         uint32_t n = n_run != NULL ? n_run[size.class_id] : 1;
         double share = (double)size.n_open / (double)size.n_slots;
-        if (n_closable(store, &size) >= n && share > most) {
+        if (is_near(tier, &size) && n_closable(store, &size) >= n && share > most) {
             most = share;
             *fullest = d;
         }
@@ -57,7 +63,8 @@ static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *
     moe_cache_domain_size size;
     for (uint32_t d = 0; moe_expert_cache_domain(tier->cache, d, &size); d++) {
         uint32_t first = tier->arena->classes[size.class_id].first_slot;
-        bytes += n_closable(store, &size) * moe_slot_arena_pages(tier->arena, first, &memory);
+        uint32_t n = is_near(tier, &size) ? n_closable(store, &size) : 0;
+        bytes += n * moe_slot_arena_pages(tier->arena, first, &memory);
     }
     return bytes;
 }

@@ -19,12 +19,13 @@ static bool same_sizes(const moe_slot_class *class, const moe_expert_ref *expert
     return true;
 }
 
-static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert,
+static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert, uint32_t card,
                       size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
                       const void *context)
 {
     MOE_ASSERT(arena->n_classes < arena->n_layer);
     moe_slot_class *class = &arena->classes[arena->n_classes++];
+    class->card = card;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         class->part_bytes[p] = expert->parts[p].size;
         class->buffer_offset[p] = class->slot_bytes;
@@ -34,6 +35,7 @@ static void add_class(moe_slot_arena *arena, const moe_expert_ref *expert,
 }
 
 int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_tensor_map *map,
+                        const uint8_t *card_of_layer,
                         size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
                         const void *context, moe_error *err)
 {
@@ -50,12 +52,14 @@ int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_ten
         if (experts == NULL) {
             continue;
         }
+        uint32_t card = card_of_layer != NULL ? card_of_layer[l] : 0;
         uint32_t c = 0;
-        while (c < arena->n_classes && !same_sizes(&arena->classes[c], &experts[0])) {
+        while (c < arena->n_classes &&
+               (arena->classes[c].card != card || !same_sizes(&arena->classes[c], &experts[0]))) {
             c++;
         }
         if (c == arena->n_classes) {
-            add_class(arena, &experts[0], buffer_bytes, context);
+            add_class(arena, &experts[0], card, buffer_bytes, context);
         }
         arena->class_of_layer[l] = c;
         arena->classes[c].n_experts += map->n_expert;
@@ -95,16 +99,19 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
     return largest;
 }
 
-/* A slot for every class, the same share of every class's experts, and with what is left one more
- * for those with the smallest share. budget_bytes is at least the floor. */
-static void divide(moe_slot_arena *arena, uint64_t budget_bytes)
+/* A slot for every class of a card, the same share of every class's experts, and with what is left
+ * one more for those with the smallest share. full, floor: bytes of the card's classes, of all
+ * experts and of one slot each; budget_bytes is at least the floor. */
+static void divide(moe_slot_arena *arena, uint32_t card, uint64_t budget_bytes, uint64_t full,
+                   uint64_t floor)
 {
-    uint64_t full = moe_slot_arena_full_bytes(arena);
-    uint64_t floor = moe_slot_arena_floor_bytes(arena);
     uint64_t left = budget_bytes < full ? budget_bytes : full;
     const uint64_t spare = left - floor;
     for (uint32_t c = 0; c < arena->n_classes; c++) {
         moe_slot_class *class = &arena->classes[c];
+        if (class->card != card) {
+            continue;
+        }
         uint64_t n = budget_bytes >= full ? class->n_experts : 1 + spare * class->n_experts / full;
         class->n_slots = (uint32_t)(n < class->n_experts ? n : class->n_experts);
         MOE_ASSERT(left >= class->n_slots * class->slot_bytes);
@@ -115,7 +122,8 @@ static void divide(moe_slot_arena *arena, uint64_t budget_bytes)
         least = NULL;
         for (uint32_t c = 0; c < arena->n_classes; c++) {
             moe_slot_class *class = &arena->classes[c];
-            if (class->n_slots < class->n_experts && class->slot_bytes <= left &&
+            if (class->card == card && class->n_slots < class->n_experts &&
+                class->slot_bytes <= left &&
                 (least == NULL || (double)class->n_slots / (double)class->n_experts <
                                       (double)least->n_slots / (double)least->n_experts)) {
                 least = class;
@@ -128,41 +136,105 @@ static void divide(moe_slot_arena *arena, uint64_t budget_bytes)
     } while (least != NULL);
 }
 
-int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
-                            moe_error *err)
+/* A card's memory. */
+static moe_slot_memory memory_of(const moe_slot_arena *arena, uint32_t card)
 {
-    MOE_ASSERT(arena->memory == NULL && arena->n_slots == 0 && arena->n_classes > 0);
-    uint64_t floor = moe_slot_arena_floor_bytes(arena);
+    if (card > 0 && card < MOE_MAX_CARDS) {
+        return arena->more[card];
+    }
+    moe_slot_memory first = {arena->memory, arena->bytes};
+    for (uint32_t k = 1; k < MOE_MAX_CARDS; k++) {
+        first.bytes -= arena->more[k].bytes;
+    }
+    return first;
+}
+
+/* Divides the budget of one card; slots are numbered from the arena's n_slots on. *bytes: of its
+ * slots. */
+static int share_out(moe_slot_arena *arena, uint32_t card, uint64_t budget_bytes, size_t *bytes,
+                     moe_error *err)
+{
+    uint64_t full = 0;
+    uint64_t floor = 0;
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        const moe_slot_class *class = &arena->classes[c];
+        full += class->card == card ? class->n_experts * class->slot_bytes : 0;
+        floor += class->card == card ? class->slot_bytes : 0;
+    }
     if (budget_bytes < floor) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "%llu bytes are left for experts, but one of each size needs %llu; raise "
                         "the memory budget or lower the context",
                         (unsigned long long)budget_bytes, (unsigned long long)floor);
     }
-    divide(arena, budget_bytes);
+    divide(arena, card, budget_bytes, full, floor);
+    *bytes = 0;
     for (uint32_t c = 0; c < arena->n_classes; c++) {
         moe_slot_class *class = &arena->classes[c];
-        class->first_slot = arena->n_slots;
-        class->arena_offset = arena->bytes;
-        arena->n_slots += class->n_slots;
-        arena->bytes += class->n_slots * class->slot_bytes;
+        if (class->card != card) {
+            continue;
+        }
+        class->arena_offset = *bytes;
+        *bytes += class->n_slots * class->slot_bytes;
     }
-    void *memory;
+    return MOE_OK;
+}
+
+static int allocate_card(moe_slot_arena *arena, uint32_t card, size_t bytes, moe_error *err)
+{
+    void *memory = NULL;
     moe_device *device = arena->device;
+    int status = MOE_OK;
+    if (bytes > 0) {
+        status = arena->on_host ? device->link->host_alloc(device, bytes, &memory, err)
+                                : moe_cards_alloc(device, card, bytes, &memory, err);
+    }
+    if (status == MOE_OK && card > 0 && card < MOE_MAX_CARDS) {
+        arena->more[card] = (moe_slot_memory){memory, bytes};
+        arena->bytes += bytes;
+    } else if (status == MOE_OK) {
+        arena->memory = memory;
+        arena->bytes = bytes;
+    }
+    return status;
+}
+
+int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, const uint64_t *budgets,
+                            moe_error *err)
+{
+    MOE_ASSERT(arena->memory == NULL && arena->n_slots == 0 && arena->n_classes > 0);
+    uint32_t n_cards = on_host ? 1 : moe_cards_n(arena->device);
+    size_t bytes[MOE_MAX_CARDS];
+    int status = MOE_OK;
+    for (uint32_t k = 0; status == MOE_OK && k < n_cards; k++) {
+        status = share_out(arena, k, budgets[k], &bytes[k], err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    for (uint32_t c = 0; c < arena->n_classes; c++) {
+        arena->classes[c].first_slot = arena->n_slots;
+        arena->n_slots += arena->classes[c].n_slots;
+    }
     arena->on_host = on_host;
-    int status = on_host ? device->link->host_alloc(device, arena->bytes, &memory, err)
-                         : device->ops->alloc(device, arena->bytes, &memory, err);
-    arena->memory = status == MOE_OK ? memory : NULL;
+    for (uint32_t k = 0; status == MOE_OK && k < n_cards; k++) {
+        status = allocate_card(arena, k, bytes[k], err);
+    }
     MOE_ASSERT(status != MOE_OK || moe_slot_arena_is_sane(arena));
     return status;
 }
 
 void moe_slot_arena_free(moe_slot_arena *arena)
 {
+    for (uint32_t k = 1; k < MOE_MAX_CARDS; k++) {
+        if (arena->more[k].memory != NULL) {
+            moe_cards_free(arena->device, k, arena->more[k].memory, arena->more[k].bytes);
+        }
+    }
     if (arena->memory != NULL && arena->on_host) {
         arena->device->link->host_free(arena->device, arena->memory, arena->bytes);
     } else if (arena->memory != NULL) {
-        arena->device->ops->free(arena->device, arena->memory, arena->bytes);
+        arena->device->ops->free(arena->device, arena->memory, memory_of(arena, 0).bytes);
     }
     free(arena->classes);
     free(arena->class_of_layer);
@@ -172,6 +244,7 @@ void moe_slot_arena_free(moe_slot_arena *arena)
 void moe_slot_arena_leave(moe_slot_arena *arena)
 {
     arena->memory = NULL;
+    memset(arena->more, 0, sizeof arena->more);
 }
 
 static const moe_slot_class *class_of_slot(const moe_slot_arena *arena, uint32_t slot)
@@ -188,8 +261,9 @@ uint8_t *moe_slot_arena_buffer(const moe_slot_arena *arena, uint32_t slot, int p
 {
     MOE_ASSERT(arena->memory != NULL && part >= 0 && part < MOE_EXPERT_PARTS);
     const moe_slot_class *class = class_of_slot(arena, slot);
-    return arena->memory + class->arena_offset +
-           (size_t)(slot - class->first_slot) * class->slot_bytes + class->buffer_offset[part];
+    uint8_t *memory = class->card == 0 ? arena->memory : arena->more[class->card].memory;
+    return memory + class->arena_offset + (size_t)(slot - class->first_slot) * class->slot_bytes +
+           class->buffer_offset[part];
 }
 
 size_t moe_slot_arena_slot_bytes(const moe_slot_arena *arena, uint32_t slot)
@@ -273,7 +347,7 @@ static bool class_is_sane(const moe_slot_class *class)
 bool moe_slot_arena_is_sane(const moe_slot_arena *arena)
 {
     uint32_t n_slots = 0;
-    size_t bytes = 0;
+    size_t bytes[MOE_MAX_CARDS] = {0};
     uint32_t n_layers = 0;
     for (uint32_t l = 0; l < arena->n_layer; l++) {
         if (arena->class_of_layer[l] >= arena->n_classes &&
@@ -284,13 +358,18 @@ bool moe_slot_arena_is_sane(const moe_slot_arena *arena)
     }
     for (uint32_t c = 0; c < arena->n_classes; c++) {
         const moe_slot_class *class = &arena->classes[c];
-        if (!class_is_sane(class) || class->first_slot != n_slots || class->arena_offset != bytes) {
+        if (!class_is_sane(class) || class->first_slot != n_slots || class->card >= MOE_MAX_CARDS ||
+            class->arena_offset != bytes[class->card]) {
             return false;
         }
         n_slots += class->n_slots;
-        bytes += class->n_slots * class->slot_bytes;
+        bytes[class->card] += class->n_slots * class->slot_bytes;
+    }
+    for (uint32_t k = 0; k < MOE_MAX_CARDS; k++) {
+        if (memory_of(arena, k).bytes != bytes[k]) {
+            return false;
+        }
     }
     return arena->n_classes > 0 && arena->n_classes <= n_layers && n_slots == arena->n_slots &&
-           bytes == arena->bytes && arena->device != NULL && arena->memory != NULL &&
-           (uintptr_t)arena->memory % 64 == 0;
+           arena->device != NULL && arena->memory != NULL && (uintptr_t)arena->memory % 64 == 0;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory of expert slots, on a device or in the host memory that its link reads. Layers whose
- * experts have parts of the same sizes form a size class. Each class has a run of slots; slots are
- * numbered through the classes. A slot has a buffer for each part, aligned and long enough for the
- * aligned superset that direct I/O reads. */
+ * experts have parts of the same sizes, and lie on the same of the device's cards, form a size
+ * class. Each class has a run of slots; slots are numbered through the classes. A slot has a buffer
+ * for each part, aligned and long enough for the aligned superset that direct I/O reads. */
 #ifndef MOE_OFFLOAD_SLOT_ARENA_H
 #define MOE_OFFLOAD_SLOT_ARENA_H
 
 #include "cache/expert_cache.h"
+#include "runtime/device/cards.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -17,8 +18,14 @@ typedef struct moe_slot_class {
     uint64_t n_experts; /* of the model, in this class */
     uint32_t n_slots;
     uint32_t first_slot;
-    size_t arena_offset;
+    uint32_t card;       /* of the device; 0 for host memory */
+    size_t arena_offset; /* in the card's memory */
 } moe_slot_class;
+
+typedef struct moe_slot_memory {
+    uint8_t *memory;
+    size_t bytes;
+} moe_slot_memory;
 
 typedef struct moe_slot_arena {
     moe_device *device;
@@ -28,13 +35,16 @@ typedef struct moe_slot_arena {
     uint32_t n_layer;
     uint32_t n_slots;
     bool on_host;
-    uint8_t *memory; /* device, or host */
-    size_t bytes;
+    uint8_t *memory;                     /* the first card's, or host */
+    size_t bytes;                        /* of all cards */
+    moe_slot_memory more[MOE_MAX_CARDS]; /* of the cards behind the first, by number */
 } moe_slot_arena;
 
 /* Sorts layers into classes; allocates no slots yet. buffer_bytes returns the size of a part's
- * buffer for the part's bytes (a multiple of 64). */
+ * buffer for the part's bytes (a multiple of 64). card_of_layer: [n_layer], or NULL: all on the
+ * first. */
 int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_tensor_map *map,
+                        const uint8_t *card_of_layer,
                         size_t (*buffer_bytes)(const void *context, uint64_t part_bytes),
                         const void *context, moe_error *err);
 
@@ -46,11 +56,11 @@ uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 /* Bytes of the largest slot. */
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 
-/* Divides budget_bytes among the classes in proportion to their experts' bytes (each gets at least
- * one slot; less than the smallest slot of a class that lacks some is left over) and allocates.
- * on_host: in host memory that the device's link reads. MOE_ERR_BUDGET below the floor, which the
- * message names. */
-int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, uint64_t budget_bytes,
+/* Divides the cards' budgets ([cards], one for host memory) among their classes in proportion to
+ * their experts' bytes (each gets at least one slot; less than the smallest slot of a class that
+ * lacks some is left over) and allocates. on_host: in host memory that the device's link reads.
+ * MOE_ERR_BUDGET below the floor, which the message names. */
+int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, const uint64_t *budgets,
                             moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);
 /* Makes free() leave the memory allocated. */

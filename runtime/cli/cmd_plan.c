@@ -104,6 +104,15 @@ static void print_in_memory(const moe_memory_plan *plan)
            plan->experts_in_memory, plan->experts);
 }
 
+static void print_cards(const moe_memory_plan *plan)
+{
+    for (uint64_t k = 0; plan->cards > 1 && k < plan->cards; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "  on card %" PRIu64, k + 1);
+        print_row(name, plan->card_cache[k], "");
+    }
+}
+
 /* For a device with its own memory: a table for each tier. */
 static void print_tiers(const moe_memory_plan *plan, bool fits)
 {
@@ -112,6 +121,7 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
     print_row("device scratch", plan->device_scratch, "");
     if (fits) {
         print_slots("device experts", plan->expert_cache, plan->expert_slots, plan->experts);
+        print_cards(plan);
         print_parallel(plan);
         print_hits(plan);
         print_row("device total", plan->device_total, "");
@@ -197,6 +207,15 @@ static int expect_speed(const moe_engine_options *engine_options, const cli_opti
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+static void put_cards(struct json_object *object, const moe_memory_plan *plan)
+{
+    struct json_object *cards = json_object_new_array();
+    for (uint64_t k = 0; k < plan->cards; k++) {
+        json_object_array_add(cards, json_object_new_uint64(plan->card_cache[k]));
+    }
+    cli_json_put(object, "card_cache_bytes", cards);
+}
+
 static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e)
 {
     struct json_object *object = json_object_new_object();
@@ -240,6 +259,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
         cli_json_u64(object, "host_slots", plan->host_slots);
         cli_json_u64(object, "experts_in_memory", plan->experts_in_memory);
         cli_json_u64(object, "device_in_host_bytes", plan->device_in_host);
+        put_cards(object, plan);
     }
     return cli_json_print(object, stdout);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES "one device is used: --device cuda:N chooses it"
+#define DEVICES "--device cuda:0,1 names the GPUs; the plan spreads experts over them"
 #define TIERS                                                                                      \
     "the engine places experts by itself; --expert-cache, --device-memory and "                    \
     "--host-compute bound it"

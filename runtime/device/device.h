@@ -27,6 +27,7 @@
 #include "runtime/device/delta_ops.h"
 
 typedef struct moe_device moe_device;
+typedef struct moe_cards moe_cards; /* cards.h */
 
 /* A matrix in the device's memory: n_out rows of n_in elements in the file's block layout. */
 typedef struct moe_weight {
@@ -567,6 +568,9 @@ typedef struct moe_link_ops {
     /* Whether operations of the device can read these bytes of host_alloc() in place, over the
      * link, at this address. May take as long as page-locking them. From any thread. */
     bool (*reads_host)(moe_device *device, const void *memory, size_t bytes);
+    /* Copies from and to the host memory of another device of this kind too, which must outlive
+     * this one. Called once, before any copy. NULL: the device cannot be joined (cards.h). */
+    void (*host_share)(moe_device *device, moe_device *owner);
     /* Sets the function to notify; fn NULL: none. Once this returns, the earlier one is not called
      * any more. */
     void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);
@@ -584,8 +588,9 @@ struct moe_device {
     uint64_t link_bytes_per_s;          /* nominal: a first estimate until copies have been measured
                                          */
     uint64_t link_latency_ns;
-    bool queues;    /* operations are queued, and getting results costs a round trip */
-    bool simulated; /* times come from a model, and whatever prints them must say so */
+    bool queues;      /* operations are queued, and getting results costs a round trip */
+    moe_cards *cards; /* further cards that hold experts (cards.h); NULL: none */
+    bool simulated;   /* times come from a model, and whatever prints them must say so */
 };
 
 #endif

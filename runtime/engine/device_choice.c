@@ -10,6 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
+#include "runtime/device/cards.h"
 #include "runtime/device/sim_device.h"
 
 bool moe_device_choice_is_auto(const moe_engine_options *o)
@@ -19,7 +20,8 @@ bool moe_device_choice_is_auto(const moe_engine_options *o)
 
 int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
 {
-    uint32_t index;
+    uint32_t indices[MOE_MAX_CARDS];
+    uint32_t n;
     moe_sim_spec spec;
     if (moe_device_choice_is_auto(o) || strcmp(o->device, "cpu") == 0) {
         return MOE_OK;
@@ -27,9 +29,9 @@ int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
     if (moe_sim_spec_is(o->device)) {
         return moe_sim_spec_parse(&spec, o->device, err);
     }
-    if (!moe_cuda_parse_name(o->device, &index)) {
+    if (!moe_cuda_parse_name(o->device, indices, &n)) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "device '%s' is not known; use auto, cpu, cuda, cuda:1, or "
+                        "device '%s' is not known; use auto, cpu, cuda, cuda:1, cuda:0,1 or "
                         "sim:memory=2G,link=16GB/s,latency=10us",
                         o->device);
     }
@@ -119,8 +121,8 @@ static int check_features(moe_device **device, const moe_device_choice *choice, 
     return status;
 }
 
-static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t index,
-                     moe_error *err)
+static int open_gpu(moe_device **out, const moe_device_choice *choice, uint32_t index,
+                    moe_error *err)
 {
     moe_cuda_module_choice cuda;
     moe_cuda_device_options options = {
@@ -132,7 +134,40 @@ static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t
     if (status == MOE_OK && cuda.why[0] != '\0' && choice->options->log != NULL) {
         choice->options->log(cuda.why, choice->options->user);
     }
+    return status;
+}
+
+static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t index,
+                     moe_error *err)
+{
+    int status = open_gpu(out, choice, index, err);
     return status != MOE_OK ? status : check_features(out, choice, err);
+}
+
+/* Opens several GPUs as one device, the first of which holds all but experts. */
+static int open_cards(moe_device **out, const moe_device_choice *choice, const uint32_t *indices,
+                      uint32_t n, moe_error *err)
+{
+    moe_device *cards[MOE_MAX_CARDS];
+    uint32_t n_open = 0;
+    int status = MOE_OK;
+    *out = NULL;
+    while (status == MOE_OK && n_open < n) {
+        status = open_gpu(&cards[n_open], choice, indices[n_open], err);
+        n_open += status == MOE_OK;
+    }
+    if (status == MOE_OK && n > 1) {
+        status = moe_cards_join(cards[0], cards + 1, n - 1, err);
+        n_open = status == MOE_OK ? n : 1;
+    }
+    if (status != MOE_OK) {
+        for (uint32_t i = 0; i < n_open; i++) {
+            cards[i]->ops->close(cards[i]);
+        }
+        return status;
+    }
+    *out = cards[0];
+    return check_features(out, choice, err);
 }
 
 /* Opens the first usable GPU; if there is none, returns the error of the last one tried. */
@@ -177,14 +212,15 @@ static int open_best(moe_device **out, const moe_device_choice *choice, moe_erro
 int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, moe_error *err)
 {
     const moe_engine_options *o = choice->options;
-    uint32_t index = 0;
+    uint32_t indices[MOE_MAX_CARDS];
+    uint32_t n = 0;
     int status;
     if (moe_device_choice_is_auto(o)) {
         status = open_best(out, choice, err);
     } else if (strcmp(o->device, "cpu") == 0) {
         status = open_cpu(out, choice, err);
-    } else if (moe_cuda_parse_name(o->device, &index)) {
-        status = open_cuda(out, choice, index, err);
+    } else if (moe_cuda_parse_name(o->device, indices, &n)) {
+        status = open_cards(out, choice, indices, n, err);
     } else {
         status = open_simulated(out, choice, err);
     }

@@ -336,6 +336,17 @@ static uint64_t session_bytes_of(const void *engine, uint64_t n_tokens)
     return moe_engine_session_state(engine, n_tokens);
 }
 
+/* What cards behind the first have for experts, and the host's memory for rows between them. */
+static void measure_cards(const moe_engine *engine, const moe_engine_options *o,
+                          const moe_device_limits *limits, moe_plan_input *input)
+{
+    input->n_cards = moe_cards_n(engine->device);
+    input->scratch_bytes += moe_cards_host_bytes(engine->device, limits);
+    for (uint32_t k = 1; k < input->n_cards; k++) {
+        input->card_room[k] = moe_cards_room(engine->device, k, limits, o->device_memory);
+    }
+}
+
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -377,6 +388,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .low_bit = engine->low_bit_sizes,
         .context = engine->context,
     };
+    measure_cards(engine, o, &limits, &input);
     moe_kv_pool_sizes(&engine->kv, &input.kv);
     moe_engine_measure_session(engine, o);
     int status =
@@ -426,6 +438,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .map = &engine->map,
         .n_expert_used = engine->config.n_expert_used,
         .budget_bytes = engine->plan.expert_cache,
+        .card_bytes = engine->plan.card_cache,
         .policy = engine->policy,
         .per_layer = o->lab->per_layer_cache,
         .host_budget_bytes = engine->plan.host_cache,

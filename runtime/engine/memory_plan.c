@@ -2,12 +2,15 @@
 #include "runtime/engine/memory_plan.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include <moe/lossy_modes.h>
 
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/error.h"
+#include "offload/card_layers.h"
 #include "offload/memory_border.h"
+#include "runtime/base/alloc.h"
 
 /* Without a budget in the options, this part of the free memory is left to the rest of the machine.
  * This part of a control group's limit is left free too, so that even a small group holds the
@@ -147,12 +150,22 @@ static int share_with_copies(const moe_plan_input *in, moe_memory_plan *plan, mo
     return MOE_OK;
 }
 
+/* What cards behind the first have for slots; one that cannot hold the experts of a token in a
+ * layer holds none. */
+static uint64_t room_of_card(const moe_plan_input *in, uint32_t card)
+{
+    return in->card_room[card] >= floor_slots_bytes(in) ? in->card_room[card] : 0;
+}
+
 /* Turns the rest of a budget into the device's expert slots. */
 static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t fixed,
                            moe_memory_plan *plan, moe_error *err)
 {
     uint64_t left = budget - fixed;
     uint64_t wanted = wanted_slots_bytes(in);
+    for (uint32_t k = 1; k < in->n_cards; k++) {
+        left += room_of_card(in, k);
+    }
     if (wanted > left && wanted != in->slots.full_bytes) {
         return moe_fail(err, MOE_ERR_BUDGET,
                         "an expert cache of %.0f MiB does not fit: the memory budget of %.0f MiB "
@@ -179,6 +192,43 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
     return MOE_OK;
 }
 
+/* The first card's memory is used first: what lies there need not travel. No card has more than its
+ * layers take. */
+static int share_out_cards(const moe_plan_input *in, uint64_t first, moe_memory_plan *plan,
+                           moe_error *err)
+{
+    plan->cards = in->n_cards > 1 ? in->n_cards : 1;
+    plan->card_cache[0] = min_u64(plan->expert_cache, first);
+    if (plan->cards == 1) {
+        return MOE_OK;
+    }
+    uint64_t left = plan->expert_cache - plan->card_cache[0];
+    uint64_t held[MOE_MAX_CARDS];
+    uint8_t *card_of_layer = moe_calloc(in->map->n_layer, sizeof *card_of_layer);
+    if (card_of_layer == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for planning");
+    }
+    /* If there is room for all experts, whole layers decide how much of it is used. */
+    bool all = plan->expert_cache == in->slots.full_bytes;
+    for (uint32_t k = 1; k < plan->cards; k++) {
+        uint64_t bytes = all ? room_of_card(in, k) : min_u64(left, room_of_card(in, k));
+        plan->card_cache[k] = bytes >= floor_slots_bytes(in) ? bytes : 0;
+        left -= min_u64(left, plan->card_cache[k]);
+    }
+    moe_card_layers(in->map, plan->card_cache, (uint32_t)plan->cards, card_of_layer, held);
+    free(card_of_layer);
+    plan->expert_cache = 0;
+    for (uint32_t k = 0; k < plan->cards; k++) {
+        plan->card_cache[k] = min_u64(plan->card_cache[k], held[k]);
+        if (in->slots.n_classes == 1) {
+            plan->card_cache[k] -= plan->card_cache[k] % in->slots.slot_bytes;
+        }
+        plan->expert_cache += plan->card_cache[k];
+    }
+    plan->expert_slots = n_slots(plan, plan->expert_cache, in->slots.full_bytes);
+    return MOE_OK;
+}
+
 static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t asked = in->options->device_memory;
@@ -198,7 +248,10 @@ static int plan_device(const moe_plan_input *in, moe_memory_plan *plan, moe_erro
         return refuse_device(in, plan, err);
     }
     int status = share_out_slots(in, plan->device_budget, fixed, plan, err);
-    plan->device_total = fixed + plan->expert_cache;
+    if (status == MOE_OK) {
+        status = share_out_cards(in, plan->device_budget - fixed, plan, err);
+    }
+    plan->device_total = fixed + plan->card_cache[0];
     return status;
 }
 
@@ -336,9 +389,10 @@ static int sessions_on_device(const moe_plan_input *in, moe_memory_plan *plan, m
     uint64_t needed = (plan->sessions - 1) * more_kv(in, plan);
     uint64_t left = moe_memory_border_device_left(plan) - plan->kv_cache;
     uint64_t taken = needed > left ? slots_lent(in, plan->sessions - 1, left) : 0;
-    if (taken + slots_that_stay(in) > plan->expert_slots && taken > 0) {
+    uint64_t near = n_slots(plan, plan->card_cache[0], in->slots.full_bytes);
+    if (taken + slots_that_stay(in) > near && taken > 0) {
         uint64_t stays = slots_that_stay(in);
-        uint64_t spare = plan->expert_slots > stays ? plan->expert_slots - stays : 0;
+        uint64_t spare = near > stays ? near - stays : 0;
         return refuse_sessions(plan, "device memory", needed, left + spare * in->slots.slot_bytes,
                                err);
     }

@@ -7,6 +7,7 @@
 #include <moe/moe.h>
 
 #include "offload/expert_store.h"
+#include "runtime/device/cards.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 #include "runtime/pass/kv_cache.h"
@@ -25,9 +26,11 @@ typedef struct moe_plan_input {
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
     moe_expert_slot_sizes slots;
-    moe_expert_slot_sizes low_bit; /* of low-bit copies; 0: there are none */
-    uint64_t device_memory;        /* its own; 0: it uses the host's memory */
-    bool simulated;                /* the device's memory is simulated by host memory */
+    moe_expert_slot_sizes low_bit;     /* of low-bit copies; 0: there are none */
+    uint64_t device_memory;            /* its own; 0: it uses the host's memory */
+    uint32_t n_cards;                  /* of the device; 0: 1 */
+    uint64_t card_room[MOE_MAX_CARDS]; /* of cards behind the first: what slots may take */
+    bool simulated;                    /* the device's memory is simulated by host memory */
     uint32_t context;
 } moe_plan_input;
 

@@ -14,6 +14,7 @@
 
 #include "cuda/cuda_internal.h"
 #include "fake_runtime.h"
+#include "runtime/device/cards.h"
 
 #define PIECE ((size_t)4 << 20) /* of the emulated machine's 1 GiB */
 
@@ -246,12 +247,59 @@ static void pages_in_chunks(void **state)
     close_all(device);
 }
 
+/* Two GPUs joined: the second copies from and to host memory of the first, over its own link, also
+ * memory that cannot be page-locked (which nothing is saved to). */
+static void joined(void **state)
+{
+    (void)state;
+    for (int locks = 1; locks >= 0; locks--) {
+        fake_machine machine;
+        fake_machine_init(&machine);
+        machine.n_devices = 2;
+        moe_device *first = open_on(&machine);
+        moe_device *second = NULL;
+        moe_cuda_device_options options = {.index = 1};
+        assert_int_equal(moe_cuda_module_entry()->open(&second, &options, NULL), MOE_OK);
+        if (!locks) {
+            machine.fail_call = "cudaHostRegister";
+            machine.fail_code = cudaErrorMemoryAllocation;
+            machine.fail_each = true;
+            fake_machine_set(&machine);
+        }
+        assert_int_equal(moe_cards_join(first, &second, 1, NULL), MOE_OK);
+        const size_t bytes = 2 * PIECE;
+        uint8_t *host = host_alloc(first, 3 * PIECE);
+        void *there = NULL;
+        uint64_t ticket;
+        assert_int_equal(moe_cards_alloc(first, 1, bytes, &there, NULL), MOE_OK);
+        for (size_t i = 0; i < bytes; i++) {
+            host[i] = (uint8_t)(i % 251);
+        }
+        moe_copy_range range = {there, host, bytes};
+        assert_int_equal(first->link->copy_begin(first, &range, 1, &ticket, NULL), MOE_OK);
+        assert_int_equal(first->link->copy_wait(first, ticket, NULL), MOE_OK);
+        assert_int_equal(first->link->copy_state(first, ticket), MOE_OK);
+        uint8_t *back = host + PIECE;
+        range = (moe_copy_range){back, there, bytes};
+        int status = first->link->save_begin(first, &range, 1, &ticket, NULL);
+        assert_int_equal(status, locks ? MOE_OK : MOE_ERR_UNSUPPORTED);
+        while (locks && first->link->save_state(first, ticket) == MOE_COPY_UNDER_WAY) {
+            sched_yield();
+        }
+        for (size_t i = 0; i < bytes; i++) {
+            assert_true(!locks || back[i] == (uint8_t)(i % 251));
+        }
+        moe_cards_free(first, 1, there, bytes);
+        first->link->host_free(first, host, 3 * PIECE);
+        close_all(first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_on_demand),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(downloads),
+        cmocka_unit_test(pieces_on_demand), cmocka_unit_test(refused),
+        cmocka_unit_test(downloads),        cmocka_unit_test(joined),
         cmocka_unit_test(pages_in_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,10 +165,10 @@ typedef struct moe_metadata_override {
 typedef struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
-    /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "sim:..." (a
-     * simulated device: moe/lab.h). NULL and "auto": the first usable GPU, else the CPU; the log
-     * callback is told of a GPU that is present and not used. moe_machine_describe() in
-     * moe/machine.h lists GPUs. */
+    /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "cuda:0,1" (several,
+     * the first of which holds all but experts); "sim:..." (a simulated device: moe/lab.h). NULL
+     * and "auto": the first usable GPU, else the CPU; the log callback is told of a GPU that is
+     * present and not used. moe_machine_describe() in moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
     /* Most tokens of a session; 0: what the model was trained for, but no more than leaves experts
@@ -184,7 +184,7 @@ typedef struct moe_engine_options {
 
     /* Memory. Budgets are limits on what the process takes, not hints. */
     uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
-    uint64_t device_memory;    /* bytes on a device with memory of its own; 0: all that it has */
+    uint64_t device_memory;    /* bytes on a device with memory of its own (on each GPU); 0: all */
     uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
     double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
     /* Accepts a host_memory above what machine and control groups have. The kernel may then swap,

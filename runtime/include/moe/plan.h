@@ -34,9 +34,10 @@ typedef struct moe_memory_plan {
     uint64_t device_budget;
     uint64_t device_scratch; /* of one pass */
     uint64_t device_floor;
-    uint64_t device_total; /* resident + kv_cache + device_scratch + expert_cache */
-    uint64_t host_cache;   /* expert slots in RAM */
-    uint64_t host_slots;   /* experts that they hold */
+    uint64_t
+        device_total;    /* resident + kv_cache + device_scratch + expert_cache; the first card's */
+    uint64_t host_cache; /* expert slots in RAM */
+    uint64_t host_slots; /* experts that they hold */
     /* device_total of a simulated device, since its memory is this machine's RAM. Otherwise 0. */
     uint64_t device_in_host;
     /* The expected share of a token's experts that are in the device's slots. With a calibration:
@@ -64,7 +65,9 @@ typedef struct moe_memory_plan {
     uint64_t experts_in_memory; /* distinct experts that all slots hold, of the device and of RAM */
     uint64_t low_bit_cache;     /* slots of low-bit copies, part of total (lossy_modes.h) */
     uint64_t low_bit_slots;     /* copies that they hold */
-    uint64_t reserved[18];      /* 0 */
+    uint64_t cards;             /* that the device consists of; without memory of its own 0 */
+    uint64_t card_cache[8];     /* of expert_cache, on each card */
+    uint64_t reserved[9];       /* 0 */
 } moe_memory_plan;
 
 #endif

@@ -100,7 +100,11 @@ class moe_memory_plan(Structure):
         ("kv_windowed", c_uint64),
         ("program", c_uint64),
         ("experts_in_memory", c_uint64),
-        ("reserved", c_uint64 * 20),
+        ("low_bit_cache", c_uint64),
+        ("low_bit_slots", c_uint64),
+        ("cards", c_uint64),
+        ("card_cache", c_uint64 * 8),
+        ("reserved", c_uint64 * 9),
     ]
 
 

@@ -6,7 +6,7 @@
  * does happen later, and what the host side forgot to wait for goes wrong.
  *
  * Strict where CUDA is lenient: memory of an asynchronous copy must be page-locked or the device's,
- * a kernel's stream of the device that the thread has chosen. Device memory begins as NaNs, ends at
+ * a kernel's stream of the device that the thread has chosen, device memory of the stream's device. Device memory begins as NaNs, ends at
  * a page that nobody may touch, and is out of the host's reach: by a protection key that only the
  * streams' threads have, or, on a processor without such, for everybody while no stream works.
  *
@@ -57,7 +57,9 @@ cudaError_t sticky;
 fake_usage usage;
 std::map<uintptr_t, block> device_blocks;
 std::map<uintptr_t, block> host_blocks; /* allocated or registered */
-int memory_key = -2;                    /* -1: none */
+/* Of each device's memory, which only its own streams can reach; -2: not asked for, -1: none. */
+const int max_keys = 4;
+int memory_keys[max_keys] = {-2, -2, -2, -2};
 
 thread_local int chosen_device;
 thread_local cudaError_t last_error;
@@ -113,6 +115,12 @@ bool contains(const std::map<uintptr_t, block> &blocks, const void *memory, size
     return (uintptr_t)memory + bytes <= next->first + next->second.bytes;
 }
 
+/* The device that has this memory. Under the lock. */
+int device_at(const void *memory)
+{
+    return std::prev(device_blocks.upper_bound((uintptr_t)memory))->second.device;
+}
+
 bool can_reach(const void *memory, size_t bytes)
 {
     std::lock_guard<std::mutex> guard(machine_lock);
@@ -121,11 +129,21 @@ bool can_reach(const void *memory, size_t bytes)
 
 uint32_t n_working; /* streams */
 
+/* Under the lock. */
+int key_of(int device)
+{
+    int &key = memory_keys[device % max_keys];
+    if (key == -2)
+        key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    return key;
+}
+
 /* Under the lock. Without a key memory is there for all threads or for none. */
 void protect(const std::pair<const uintptr_t, block> &b)
 {
-    if (memory_key >= 0)
-        (void)pkey_mprotect(b.second.mapping, b.second.body, PROT_READ | PROT_WRITE, memory_key);
+    if (key_of(b.second.device) >= 0)
+        (void)pkey_mprotect(b.second.mapping, b.second.body, PROT_READ | PROT_WRITE,
+                            key_of(b.second.device));
     else
         (void)mprotect(b.second.mapping, b.second.body,
                        n_working > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
@@ -135,7 +153,7 @@ void protect(const std::pair<const uintptr_t, block> &b)
 void begin_work()
 {
     std::lock_guard<std::mutex> guard(machine_lock);
-    if (n_working++ == 0 && memory_key < 0)
+    if (n_working++ == 0 && key_of(0) < 0)
         for (const auto &b : device_blocks)
             protect(b);
 }
@@ -143,15 +161,16 @@ void begin_work()
 void end_work()
 {
     std::lock_guard<std::mutex> guard(machine_lock);
-    if (--n_working == 0 && memory_key < 0)
+    if (--n_working == 0 && key_of(0) < 0)
         for (const auto &b : device_blocks)
             protect(b);
 }
 
-void let_reach_device_memory()
+void let_reach_device_memory(int device)
 {
-    if (memory_key >= 0)
-        pkey_set(memory_key, 0);
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (key_of(device) >= 0)
+        pkey_set(key_of(device), 0);
 }
 } // namespace
 
@@ -209,7 +228,7 @@ struct CUstream_st {
 
     void work()
     {
-        let_reach_device_memory();
+        let_reach_device_memory(device);
         std::unique_lock<std::mutex> guard(lock);
         bool works = false; /* from its first task until it has none left */
         for (;;) {
@@ -486,10 +505,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     if (code != cudaSuccess)
         return code;
     std::lock_guard<std::mutex> guard(machine_lock);
-    if (bytes > machine.memory_bytes - usage.device_bytes)
+    if (bytes > machine.memory_bytes - usage.bytes_of[chosen_device % max_keys])
         return failed(cudaErrorMemoryAllocation);
-    if (memory_key == -2)
-        memory_key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t size = (bytes + 255) / 256 * 256;
     size_t body = (size + page - 1) / page * page;
@@ -503,6 +520,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     block b = {bytes, body, body + page, mapping, chosen_device};
     protect(*device_blocks.emplace((uintptr_t)*memory, b).first);
     usage.device_bytes += bytes;
+    usage.bytes_of[chosen_device % max_keys] += bytes;
     usage.device_rounded_bytes += rounded(bytes);
     usage.n_allocations++;
     return cudaSuccess;
@@ -520,6 +538,7 @@ cudaError_t cudaFree(void *memory)
         return failed(cudaErrorInvalidValue);
     munmap(found->second.mapping, found->second.mapped);
     usage.device_bytes -= found->second.bytes;
+    usage.bytes_of[found->second.device % max_keys] -= found->second.bytes;
     usage.device_rounded_bytes -= rounded(found->second.bytes);
     device_blocks.erase(found);
     return code;
@@ -577,7 +596,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     cudaError_t code = enter_outside_capture(__func__);
     std::lock_guard<std::mutex> guard(machine_lock);
     *total = machine.memory_bytes;
-    *free_bytes = machine.memory_bytes - usage.device_bytes;
+    *free_bytes = machine.memory_bytes - usage.bytes_of[chosen_device % max_keys];
     return code;
 }
 
@@ -592,6 +611,10 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         const auto &from = kind == cudaMemcpyHostToDevice ? host_blocks : device_blocks;
         const auto &to = kind == cudaMemcpyDeviceToHost ? host_blocks : device_blocks;
         if (bytes > 0 && (!contains(from, src, bytes) || !contains(to, dst, bytes)))
+            return failed(cudaErrorInvalidValue);
+        /* CUDA may allow it; the device does not rely on that. */
+        const void *there = kind == cudaMemcpyHostToDevice ? dst : src;
+        if (bytes > 0 && device_at(there) != stream->device)
             return failed(cudaErrorInvalidValue);
         usage.n_copies++;
     }
@@ -618,8 +641,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
     s->seed = (uint32_t)(priority + 77);
     {
         std::lock_guard<std::mutex> guard(machine_lock);
-        if (memory_key == -2)
-            memory_key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+        (void)key_of(s->device);
         streams[s] = s->device;
         emulation::defer = defer_kernel;
         emulation::can_reach = can_reach;

@@ -42,6 +42,7 @@ void fake_machine_set(const fake_machine *machine);
 typedef struct fake_usage {
     uint64_t device_blocks, host_blocks, streams, events, blas_handles, graphs; /* alive */
     uint64_t device_bytes;
+    uint64_t bytes_of[4];          /* device_bytes, by device */
     uint64_t device_rounded_bytes; /* what a GPU would take: in whole 2 MiB above 1 MiB */
     /* Since fake_machine_set(): kernels that ran, those of graphs among them; kernels launched one
      * by one; waits for a whole stream. */

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Several cards of one kind as one device.
+ *
+ * The first card is the device: it holds all that is not a routed expert, and computes it. The
+ * others hold expert slots, and compute experts() whose weights lie with them. The rows that such a
+ * call reads go to that card through host memory, and its results come back and are put where the
+ * first card would have written them. Each row of results is computed by one card, as on any
+ * device, and the first combines them in rank order: so bits do not depend on the number of cards.
+ *
+ * moe_cards_join() replaces a few operations of the first card; all others remain its own. Joined
+ * cards record nothing (moe_device.recording is NULL). */
+#ifndef MOE_DEVICE_CARDS_H
+#define MOE_DEVICE_CARDS_H
+
+#include "runtime/device/device.h"
+
+#define MOE_MAX_CARDS 8u
+
+/* Takes over the others, also on failure. They must have a link with host_share(). */
+int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_others, moe_error *err);
+
+/* 1 for a device of its own. */
+uint32_t moe_cards_n(const moe_device *device);
+
+/* Of card `card` > 0: bytes that expert slots may take beside its scratch for passes of these
+ * sizes, and what goes to and from it. most: of its memory, to be used; 0: all. */
+uint64_t moe_cards_room(const moe_device *device, uint32_t card, const moe_device_limits *limits,
+                        uint64_t most);
+/* Host memory that reserve() takes for rows on their way; 0 for a device of its own. */
+uint64_t moe_cards_host_bytes(const moe_device *device, const moe_device_limits *limits);
+
+/* Memory for expert slots on a card. */
+int moe_cards_alloc(moe_device *device, uint32_t card, size_t bytes, void **memory, moe_error *err);
+void moe_cards_free(moe_device *device, uint32_t card, void *memory, size_t bytes);
+
+/* Calls of experts() that went to other cards, their rows, and the bytes that went there and back.
+ */
+typedef struct moe_cards_counts {
+    uint64_t n_calls, n_rows, bytes_there, bytes_back;
+} moe_cards_counts;
+void moe_cards_count(const moe_device *device, moe_cards_counts *counts);
+
+#endif
