@@ -109,7 +109,7 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_kv_row *staged;
     uint32_t n_runs;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, rows, n_rows, &staged, &n_runs, err);
     }
@@ -123,7 +123,7 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK || move->n == 0 || move->n_layouts == 0) {
         return status;
     }
@@ -185,7 +185,7 @@ int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, ui
         n_positions = max_u32(n_positions, choice->rows[r].position + 1);
     }
     MOE_ASSERT(n_positions <= choice->n_scores);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, choice->rows, n_rows, &staged, &n_runs, err);
     }
@@ -267,7 +267,7 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     const moe_cuda_kv_row *staged;
     const float *row_scales;
     uint32_t n_runs;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows_of(cuda, attention, n_rows, &staged, &n_runs, err);
     }

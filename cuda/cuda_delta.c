@@ -7,7 +7,7 @@ static int stage_sequences(moe_cuda_device *cuda, const moe_delta_sequence *sequ
                            const moe_delta_sequence **staged, uint32_t *n_tokens, moe_error *err)
 {
     void *place = NULL;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     *n_tokens = 0;
     for (uint32_t i = 0; i < n; i++) {
         *n_tokens += sequences[i].n_tokens;

@@ -152,6 +152,14 @@ typedef struct moe_cuda_queue {
     _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_cuda_queue;
 
+/* The rows that x_q8_memory holds, as long as neither they nor what they are of can have changed.
+ */
+typedef struct moe_cuda_quantized {
+    const float *x; /* NULL: none */
+    uint32_t n_rows;
+    uint32_t n_in;
+} moe_cuda_quantized;
+
 typedef struct moe_cuda_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -172,10 +180,12 @@ typedef struct moe_cuda_device {
     uint32_t max_works;
     moe_cuda_step step;
     moe_cuda_recording recording;
+    moe_cuda_quantized quantized;
 
     /* Set by reserve(). */
     uint8_t *scratch;
     void *x_q8_memory;
+    size_t x_q8_bytes;
     void *h_q8_memory;
     float *ff_gate, *ff_up;
     void *attention_workspace; /* for values of at most workspace_v_dim */
@@ -217,8 +227,8 @@ int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe
 /* Translates likewise, and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
-/* Makes the device current on this thread; refuses if it has failed. Every operation begins with
- * it. */
+/* Makes the device current on this thread; refuses if it has failed. Operations begin with it, or
+ * with moe_cuda_begin(). */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
 /* Returns MOE_OK, or gives the device up. */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
@@ -230,6 +240,22 @@ bool moe_cuda_refuses_recording(cudaError_t code);
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
 /* Waits for the stream of arithmetic. */
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
+
+/* ---- cuda_fusion.c ---- */
+
+/* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
+ * that begin with moe_cuda_enter() itself leave activations and x_q8_memory alone, or tell of what
+ * they write. */
+int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
+/* The rows of x_q8_memory are no longer known. */
+void moe_cuda_forget_rows(moe_cuda_device *cuda);
+/* Likewise if they are of these floats. */
+void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n);
+/* Puts rows of x, quantised, into x_q8_memory, if they are not there. */
+void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
+                         moe_q8_rows *rows);
+int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
 
 /* ---- cuda_staging.c ---- */
 
@@ -341,9 +367,6 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
 
 /* cuda_products.c */
 bool moe_cuda_is_quantized(const moe_weight *weight);
-/* Quantises rows of x into the scratch for quantised rows. */
-void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
-                         moe_q8_rows *rows);
 int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t *tokens,
                       uint32_t n_rows, float scale, float *out, moe_error *err);
 int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
@@ -389,8 +412,6 @@ int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const ui
                         uint32_t n_rows, float *out, moe_error *err);
 int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_stride, float *dst,
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err);
-int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
-                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
 int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weight,
                            const float *bias, float *y, uint32_t n_rows, uint32_t n,
                            size_t x_stride, float eps, moe_error *err);

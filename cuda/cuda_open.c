@@ -24,7 +24,7 @@
 static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -36,7 +36,7 @@ static int device_copy(moe_device *device, void *dst, const void *src, size_t by
 static int device_sync(moe_device *device, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     return status != MOE_OK ? status : moe_cuda_wait(cuda, "waiting for the GPU", err);
 }
 
@@ -85,6 +85,8 @@ static int device_reserve(moe_device *device, const moe_device_limits *limits, m
     uint8_t *p = memory;
     cuda->scratch = p;
     cuda->x_q8_memory = p;
+    cuda->x_q8_bytes = sizes.x_q8;
+    moe_cuda_forget_rows(cuda);
     cuda->h_q8_memory = p += sizes.x_q8;
     cuda->ff_gate = (float *)(p += sizes.h_q8);
     cuda->ff_up = (float *)(p += sizes.ff);

@@ -18,7 +18,7 @@ int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_step *step = &cuda->step;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (step->inputs != NULL && tokens == step->inputs->tokens) {
         tokens = step->tokens;
     } else if (status == MOE_OK) {
@@ -31,14 +31,6 @@ int moe_cuda_op_embed(moe_device *device, const moe_weight *table, const int32_t
     }
     moe_cuda_embed(cuda->stream, table, tokens, n_rows, scale, out);
     return moe_cuda_launched(cuda, "embedding tokens", err);
-}
-
-void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
-                         moe_q8_rows *rows)
-{
-    moe_q8_rows_bind(rows, cuda->x_q8_memory, n_rows, n_in);
-    moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
-    moe_cuda_quantize_rows(cuda->stream, &job);
 }
 
 static int blas_linear(moe_cuda_device *cuda, const moe_linear *linear, const float *x,
@@ -76,6 +68,7 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
         } else {
             moe_cuda_linear(cuda->stream, cuda->n_multiprocessors, &linears[i], x, &x_q8, n_rows);
         }
+        moe_cuda_wrote(cuda, linears[i].out, (size_t)n_rows * linears[i].weight.n_out);
     }
     return status != MOE_OK ? status : moe_cuda_launched(cuda, "linear maps", err);
 }
@@ -84,7 +77,7 @@ int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, u
                             moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -209,6 +202,7 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
         return status;
     }
     if (is_dense_blas(cuda, works, n_works)) {
+        moe_cuda_forget_rows(cuda);
         return run_dense_blas(cuda, x, works, out, out_stride, err);
     }
     moe_cuda_experts experts = {.x = x,
@@ -237,6 +231,7 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
         moe_cuda_quantize_x(cuda, x, n_x_rows, n_in, &experts.x_q8);
     }
     moe_cuda_experts_run(cuda->stream, &experts);
+    moe_cuda_forget_rows(cuda); /* they may have written x */
     status = moe_cuda_launched(cuda, "experts", err);
     return status != MOE_OK ? status : moe_cuda_note_use(cuda, works, n_works, err);
 }

@@ -55,7 +55,7 @@ static int play(moe_device *device, uint32_t number, bool *played, moe_error *er
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_steady *steady = cuda->step.inputs != NULL ? cuda->step.at : NULL;
     *played = false;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK || steady == NULL || number >= steady->n_execs ||
         steady->execs[number] == NULL) {
         return status;
@@ -94,7 +94,7 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     moe_cuda_steady *steady = cuda->step.at;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK && (cuda->step.inputs == NULL || steady == NULL)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED, "what is recorded is of steps of 1 to %u rows",
                           MOE_CUDA_STEADY_ROWS);
@@ -141,6 +141,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t *exec = &steady->execs[cuda->recording.number];
     cuda->recording.under_way = false;
+    moe_cuda_forget_rows(cuda);
     const char *call = "cudaStreamEndCapture";
     cudaError_t code = cudaStreamEndCapture(cuda->stream, &graph);
     if (code == cudaSuccess && status == MOE_OK) {

@@ -304,7 +304,7 @@ static int upload_part(moe_cuda_device *cuda, void *dst, const void *part, size_
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     for (size_t at = 0; status == MOE_OK && at < bytes;) {
         size_t n = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
         moe_cuda_parcel parcel;
@@ -337,7 +337,7 @@ int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size
                             moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK && !moe_cuda_has_host_memory(cuda, dst, bytes)) {
         if (cuda->recording.under_way) {
             return moe_fail(err, MOE_ERR_UNSUPPORTED,
@@ -352,7 +352,7 @@ int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size
 int moe_cuda_download(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK && bytes == 0) {
         return moe_cuda_wait(cuda, "a download", err);
     }

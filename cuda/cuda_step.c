@@ -251,7 +251,7 @@ int moe_cuda_op_begin_step(moe_device *device, const moe_step_inputs *inputs, mo
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     moe_cuda_step *step = &cuda->step;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     step->inputs = NULL;
     if (status != MOE_OK || inputs == NULL || inputs->n_rows == 0) {
         return status;

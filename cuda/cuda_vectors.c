@@ -10,7 +10,7 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     void *staged;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_stage(cuda, rows, n_rows * sizeof *rows, &staged, err);
     }
@@ -28,7 +28,7 @@ int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const ui
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     size_t row_bytes = n * sizeof *x;
     uint32_t most = (uint32_t)(cuda->ring.part_bytes / 2 / (row_bytes + sizeof *rows));
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     most = most > 0 ? most : 1;
     for (uint32_t r = 0; r < n_rows && status == MOE_OK; r += most) {
         uint32_t n_now = n_rows - r < most ? n_rows - r : most;
@@ -55,7 +55,7 @@ int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_strid
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -63,24 +63,12 @@ int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_strid
     return moe_cuda_launched(cuda, "copying rows", err);
 }
 
-int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
-                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
-{
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cuda_rms_norm(cuda->stream, x, weight, y, n_rows, n, x_stride, eps);
-    return moe_cuda_launched(cuda, "a norm", err);
-}
-
 int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weight,
                            const float *bias, float *y, uint32_t n_rows, uint32_t n,
                            size_t x_stride, float eps, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -91,7 +79,7 @@ int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weig
 int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -102,7 +90,7 @@ int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_
 int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -113,7 +101,7 @@ int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_e
 int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -125,7 +113,7 @@ int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y
                     moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -152,7 +140,7 @@ int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_step *step = &cuda->step;
     moe_rope staged = *rope;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
         staged.cos = step->cos;
         staged.sin = step->sin;
@@ -265,7 +253,7 @@ int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     void *weights;
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_stage(cuda, combine->weights,
                                 (size_t)n_rows * combine->n_ranks * sizeof(float), &weights, err);
@@ -283,7 +271,7 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
                               uint32_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -294,7 +282,7 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
 int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -306,7 +294,7 @@ int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, ui
                          moe_greatest *out, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Quantises activation rows to 8 bits by quant_rows.h: a warp for each block of 32, a thread for
- * each element, maxima and sums by shuffles. Maxima and integer sums are the same in any order. */
+/* Quantises activation rows to 8 bits: a warp for each block of 32, a thread for each element. */
 #include "cuda/kernels/activation.cuh"
 #include "cuda/kernels/product_launch.h"
+#include "cuda/kernels/quantize_block.cuh"
 
 #define WARPS_A_BLOCK 8u
-
-__device__ static inline int add_across(int value, int mask)
-{
-    return value + (int)__shfl_xor_sync(MOE_ALL_WARP, (uint32_t)value, mask);
-}
 
 template <bool ACTIVATED>
 __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda_quantize job)
@@ -36,30 +31,7 @@ __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda
             x = moe_device_activate(job.activation, x, up);
         }
     }
-    float amax = fmaxf(0.0f, fabsf(x));
-    for (int half = 16; half > 0; half /= 2)
-        amax = fmaxf(amax, __shfl_xor_sync(MOE_ALL_WARP, amax, half));
-    float d = amax / 127.0f;
-    float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
-    if (inverse == MOE_INFINITY)
-        inverse = 0.0f;
-    /* Adding 1.5 * 2^23 rounds to the nearest even integer, which is then in the low byte. */
-    int q = (int8_t)(moe_device_bits_of(x * inverse + 12582912.0f) & 255);
-    int sum16 = q;
-    for (int half = 1; half < 16; half *= 2)
-        sum16 = add_across(sum16, half);
-    int sum32 = add_across(sum16, 16);
-    size_t at = (job.first_row + (size_t)row) * job.out.n_in_padded + i;
-    job.out.q[at] = (int8_t)q;
-    if (lane % 16 == 0) {
-        job.out.sum16[at / 16] = sum16;
-        job.out.dsum16[at / 16] = d * (float)sum16;
-    }
-    if (lane == 0) {
-        job.out.d[at / 32] = d;
-        job.out.sum32[at / 32] = sum32;
-        job.out.dsum32[at / 32] = d * (float)sum32;
-    }
+    moe_device_quantize(job.out, job.first_row + (size_t)row, i, x);
 }
 
 void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *quantize)

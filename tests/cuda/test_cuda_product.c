@@ -2,6 +2,7 @@
 /* Weight products, quantised activations, embeddings and experts on a GPU, under the emulation,
  * against the reference of cpu/kernels bit by bit. Weights end at an inaccessible page and begin
  * wherever their size puts them, so every alignment comes up. */
+#include "cuda/kernels/norm_launch.h"
 #include "cuda/kernels/product_launch.h"
 #include "product_cases.h"
 
@@ -467,6 +468,57 @@ static void experts_equal_the_reference(void **state)
     check_experts(mixed, true, &random);
 }
 
+/* An addition, the norm of the sum and its quantisation as one kernel: the bits of the three. */
+static void norms_quantise(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, MOST = 8256 };
+    static const uint32_t lengths[] = {32, 96, 256, 544, 4096, 4128, MOST};
+    static float x[ROWS * MOST], added[ROWS * MOST], weight[MOST], got[ROWS * MOST];
+    static float expected[ROWS * MOST], sum[ROWS * MOST];
+    moe_matmul_kernels reference;
+    moe_vector_kernels vector;
+    moe_matmul_kernels_init(&reference, 0);
+    moe_vector_kernels_init(&vector, 0);
+    uint64_t random = 9;
+    for (uint32_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        uint32_t n = lengths[i / 2];
+        bool adds = i % 2 == 1;
+        void *memory, *expected_memory;
+        moe_cuda_fused_norm norm = {.x = x,
+                                    .added = adds ? added : NULL,
+                                    .sum = adds ? x : NULL,
+                                    .weight = weight,
+                                    .y = got,
+                                    .out = q8_rows_new(ROWS, n, &memory),
+                                    .n_rows = ROWS,
+                                    .n = n,
+                                    .eps = 1e-6f};
+        moe_q8_rows expected_q8 = q8_rows_new(ROWS, n, &expected_memory);
+        memset(memory, 0x55, moe_q8_rows_bytes(ROWS, n));
+        fill(FILL_PLAIN, x, ROWS * n, &random);
+        fill(FILL_PLAIN, added, ROWS * n, &random);
+        fill(FILL_PLAIN, weight, n, &random);
+        for (uint32_t j = 0; j < ROWS * n; j++)
+            sum[j] = adds ? x[j] + added[j] : x[j];
+        for (uint32_t r = 0; r < ROWS; r++)
+            vector.rms_norm(sum + r * n, weight, expected + r * n, n, 1e-6f);
+        reference.quantize_rows(expected, n, ROWS, n, &expected_q8, 0);
+        moe_cuda_norm_quantize(NULL, &norm);
+        assert_memory_equal(x, sum, ROWS * n * sizeof *x);
+        assert_memory_equal(got, expected, ROWS * n * sizeof *got);
+        size_t padded = (size_t)ROWS * norm.out.n_in_padded;
+        assert_memory_equal(norm.out.q, expected_q8.q, padded);
+        assert_memory_equal(norm.out.d, expected_q8.d, padded / 32 * sizeof(float));
+        assert_memory_equal(norm.out.sum16, expected_q8.sum16, padded / 16 * sizeof(int32_t));
+        assert_memory_equal(norm.out.sum32, expected_q8.sum32, padded / 32 * sizeof(int32_t));
+        assert_memory_equal(norm.out.dsum16, expected_q8.dsum16, padded / 16 * sizeof(float));
+        assert_memory_equal(norm.out.dsum32, expected_q8.dsum32, padded / 32 * sizeof(float));
+        free(memory);
+        free(expected_memory);
+    }
+}
+
 /* A product of n_out outputs and n_rows rows on a GPU of so many multiprocessors. */
 static moe_cuda_product_plan plan_for(uint32_t n_multis, uint32_t n_out, uint32_t n_rows)
 {
@@ -534,6 +586,7 @@ int main(void)
         cmocka_unit_test(embeddings_equal_the_reference),
         cmocka_unit_test(heads_equal_the_reference),
         cmocka_unit_test(experts_equal_the_reference),
+        cmocka_unit_test(norms_quantise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,85 @@ static void same_arithmetic(void **state)
     assert_true(expected[0] != 0.0f && expected[0] != expected[1]);
 }
 
+/* Products of rows that were normed, changed, normed anew, and that are products themselves: each
+ * takes the rows as they are by then, whatever the device has kept of them. */
+static void use_rows_again(moe_device *device, float *result)
+{
+    enum { N = 96, ROWS = 3, BLOCK_BYTES = 34, ROW_BYTES = N / 32 * BLOCK_BYTES };
+    const moe_device_ops *ops = device->ops;
+    moe_device_limits limits = {
+        .linear = {ROWS, N}, .ff = {{ROWS, N}}, .max_v_dim = N, .max_head_group = 1};
+    const size_t bytes = ROWS * N * sizeof(float);
+    uint8_t matrix[N * ROW_BYTES];
+    float values[3][ROWS * N], weight[N];
+    for (uint32_t i = 0; i < sizeof matrix; i++) {
+        uint32_t at = i % BLOCK_BYTES; /* of Q8_0: a half of 1 / 16, then codes */
+        matrix[i] = at == 0 ? 0 : at == 1 ? 0x2c : (uint8_t)(i * 37 + i / 7);
+    }
+    assert_int_equal(ops->reserve(device, &limits, NULL), MOE_OK);
+    float *x[3], *out[6];
+    for (uint32_t i = 0; i < 3; i++) {
+        fill_values(values[i], ROWS * N, 40 + i);
+        x[i] = device_upload(device, values[i], bytes);
+    }
+    fill_values(weight, N, 43);
+    float *norm_weight = device_upload(device, weight, sizeof weight);
+    void *weights = device_upload(device, matrix, sizeof matrix);
+    for (uint32_t i = 0; i < 6; i++) {
+        out[i] = device_alloc(device, bytes);
+    }
+    moe_linear linear[6];
+    for (uint32_t i = 0; i < 6; i++) {
+        linear[i] = (moe_linear){{MOE_DTYPE_Q8_0, weights, N, N, ROW_BYTES, 0}, NULL, out[i]};
+    }
+    float *y = x[2];
+    assert_int_equal(ops->rms_norm(device, x[0], norm_weight, y, ROWS, N, N, 1e-6f, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[0], 1, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS - 1, N, &linear[1], 1, NULL), MOE_OK);
+    assert_int_equal(ops->add(device, y, x[1], y, ROWS * N, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[2], 1, NULL), MOE_OK);
+    assert_int_equal(ops->add(device, x[0], x[1], x[0], ROWS * N, NULL), MOE_OK);
+    assert_int_equal(ops->rms_norm(device, x[0], norm_weight, y, ROWS, N, N, 1e-6f, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[3], 1, NULL), MOE_OK);
+    moe_linear over = linear[4];
+    over.out = y; /* of rows elsewhere, over those that were normed */
+    assert_int_equal(ops->rms_norm(device, x[0], norm_weight, y, ROWS, N, N, 1e-6f, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, x[1], ROWS, N, &over, 1, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[4], 1, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &over, 1, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[5], 1, NULL), MOE_OK);
+    for (uint32_t i = 0; i < 6; i++) {
+        size_t n = i == 1 ? (ROWS - 1) * N : ROWS * N;
+        assert_int_equal(
+            ops->download(device, result + i * ROWS * N, out[i], n * sizeof(float), NULL), MOE_OK);
+        ops->free(device, out[i], bytes);
+    }
+    assert_int_equal(ops->download(device, result + 6 * ROWS * N, x[0], bytes, NULL), MOE_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        ops->free(device, x[i], bytes);
+    }
+    ops->free(device, norm_weight, sizeof weight);
+    ops->free(device, weights, sizeof matrix);
+}
+
+static void rows_used_again(void **state)
+{
+    (void)state;
+    static float expected[7 * 3 * 96], result[7 * 3 * 96];
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        use_rows_again(fixture.device, i == 0 ? expected : result);
+        close_device(&fixture);
+        if (i > 0) {
+            assert_memory_equal(result, expected, sizeof expected);
+        }
+    }
+    for (uint32_t i = 2; i < 6; i++) {
+        assert_memory_not_equal(&expected[(size_t)i * 3 * 96], expected, 3 * 96 * sizeof(float));
+    }
+}
+
 /* A rank of weight 0 is passed over, whatever its row holds; only the others count. */
 static void check_dropped_ranks(moe_device *device)
 {
@@ -452,9 +531,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),          cmocka_unit_test(rows_of_the_host),
-        cmocka_unit_test(same_arithmetic), cmocka_unit_test(dropped_ranks),
-        cmocka_unit_test(greatest),        cmocka_unit_test(copies),
-        cmocka_unit_test(recordings),      cmocka_unit_test(gates),
+        cmocka_unit_test(same_arithmetic), cmocka_unit_test(rows_used_again),
+        cmocka_unit_test(dropped_ranks),   cmocka_unit_test(greatest),
+        cmocka_unit_test(copies),          cmocka_unit_test(recordings),
+        cmocka_unit_test(gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
