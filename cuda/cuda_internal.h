@@ -160,6 +160,15 @@ typedef struct moe_cuda_quantized {
     uint32_t n_in;
 } moe_cuda_quantized;
 
+/* An addition that has not been launched: it may become part of the norm that follows. Only while a
+ * recording is under way, whose operations follow one another and free no memory. */
+typedef struct moe_cuda_addition {
+    const float *a;
+    const float *b;
+    float *y; /* NULL: none */
+    size_t n;
+} moe_cuda_addition;
+
 typedef struct moe_cuda_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -181,6 +190,7 @@ typedef struct moe_cuda_device {
     moe_cuda_step step;
     moe_cuda_recording recording;
     moe_cuda_quantized quantized;
+    moe_cuda_addition addition;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -227,8 +237,8 @@ int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe
 /* Translates likewise, and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
-/* Makes the device current on this thread; refuses if it has failed. Operations begin with it, or
- * with moe_cuda_begin(). */
+/* Makes the device current on this thread; refuses if it has failed. Operations that launch nothing
+ * begin with it, the others as cuda_fusion.c has it. */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
 /* Returns MOE_OK, or gives the device up. */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
@@ -243,10 +253,14 @@ int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
 
 /* ---- cuda_fusion.c ---- */
 
-/* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
- * that begin with moe_cuda_enter() itself leave activations and x_q8_memory alone, or tell of what
- * they write. */
+/* moe_cuda_enter() for operations that may write anything on the device, or play a recording; what
+ * has been put off is launched. */
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
+/* Likewise for those that leave activations and x_q8_memory alone, or tell of what they write. */
+int moe_cuda_begin_reading(moe_cuda_device *cuda, moe_error *err);
+/* Launches what has been put off, or forgets it. */
+void moe_cuda_catch_up(moe_cuda_device *cuda);
+void moe_cuda_drop_put_off(moe_cuda_device *cuda);
 /* The rows of x_q8_memory are no longer known. */
 void moe_cuda_forget_rows(moe_cuda_device *cuda);
 /* Likewise if they are of these floats. */
@@ -256,6 +270,8 @@ void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows,
                          moe_q8_rows *rows);
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                    moe_error *err);
 
 /* ---- cuda_staging.c ---- */
 
@@ -418,8 +434,6 @@ int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weig
 int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
 int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err);
 int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err);
-int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
-                    moe_error *err);
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err);

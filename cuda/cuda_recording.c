@@ -140,8 +140,13 @@ static int record_end(moe_device *device, int status, moe_error *err)
     moe_cuda_steady *steady = cuda->step.at;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t *exec = &steady->execs[cuda->recording.number];
-    cuda->recording.under_way = false;
+    if (status == MOE_OK) {
+        moe_cuda_catch_up(cuda);
+        status = moe_cuda_launched(cuda, what, err);
+    }
+    moe_cuda_drop_put_off(cuda);
     moe_cuda_forget_rows(cuda);
+    cuda->recording.under_way = false;
     const char *call = "cudaStreamEndCapture";
     cudaError_t code = cudaStreamEndCapture(cuda->stream, &graph);
     if (code == cudaSuccess && status == MOE_OK) {

@@ -105,7 +105,7 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
     const bool stops = job->stop.stopped != NULL;
     routed_rows row;
     MOE_ASSERT(job->n_rows == 1 || (stops && job->n_rows <= MOE_CUDA_CHOSEN_ROWS));
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin_reading(cuda, err);
     if (status == MOE_OK) {
         status = place_rows(cuda, job, &row, err);
     }

@@ -109,18 +109,6 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
     return moe_cuda_launched(cuda, "scaling", err);
 }
 
-int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
-                    moe_error *err)
-{
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cuda_add(cuda->stream, a, b, y, n);
-    return moe_cuda_launched(cuda, "an addition", err);
-}
-
 /* Sends the tables of `rope`, [n] each, to the device. */
 static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_error *err)
 {
@@ -220,7 +208,7 @@ int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_ro
     for (uint32_t i = 0; i < n_routes; i++) {
         bytes += outcome_bytes(&routes[i], n_rows);
     }
-    int status = moe_cuda_enter(cuda, err);
+    int status = moe_cuda_begin_reading(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_results_need(cuda, bytes, err);
     }
