@@ -224,7 +224,8 @@ static void entries_follow_the_text(void **state)
 
 enum { N_WRITTEN = 96 };
 
-static void write_text(moe_speculate speculate, float temperature, int32_t *out,
+/* name: the head's file; NULL: without drafts. */
+static void write_text(const char *name, float temperature, int32_t *out,
                        moe_speculation_stats *drafts)
 {
     static const char prompt[] = "Question: A farmer has 12 cows and buys 5 more. Each cow gives 3";
@@ -232,13 +233,13 @@ static void write_text(moe_speculate speculate, float temperature, int32_t *out,
     moe_engine_options options;
     moe_engine_options_init(&options);
     snprintf(model, sizeof model, "%s/moe-demo-q4.gguf", demo_folder);
-    snprintf(head, sizeof head, "%s/moe-demo-head.gguf", demo_folder);
+    snprintf(head, sizeof head, "%s/%s", demo_folder, name != NULL ? name : "");
     options.model_path = model;
     options.n_threads = 2;
     options.context = 256;
     options.expert_cache_share = 0.5;
-    options.speculate = speculate;
-    if (speculate != MOE_SPECULATE_OFF) {
+    options.speculate = name != NULL ? MOE_SPECULATE_MTP : MOE_SPECULATE_OFF;
+    if (name != NULL) {
         options.draft_model = head;
         options.draft_max = 2;
         lab_of(&options)->length_control = MOE_LENGTH_STATIC;
@@ -268,21 +269,24 @@ static void write_text(moe_speculate speculate, float temperature, int32_t *out,
     moe_engine_close(&engine);
 }
 
-/* The demo model's head is right often enough, and changes no text, sampled or not. */
-static void trained_layer_is_right(void **state)
+/* The demo model's heads are right often enough, and change no text, sampled or not. */
+static void trained_layers_are_right(void **state)
 {
     (void)state;
     static const float temperatures[] = {0.0f, 0.7f, 1.0f};
+    static const char *const heads[] = {"moe-demo-head.gguf", "moe-demo-eagle3.gguf"};
     for (int i = 0; i < 3; i++) {
         int32_t plain[N_WRITTEN], drafted[N_WRITTEN];
         moe_speculation_stats s;
-        write_text(MOE_SPECULATE_OFF, temperatures[i], plain, &s);
-        write_text(MOE_SPECULATE_MTP, temperatures[i], drafted, &s);
-        assert_memory_equal(plain, drafted, sizeof plain);
-        print_message("temperature %.1f: %llu of %llu drafted tokens accepted\n",
-                      (double)temperatures[i], (unsigned long long)s.accepted_by_head,
-                      (unsigned long long)s.drafted_by_head);
-        assert_true(s.drafted_by_head > 0 && 4 * s.accepted_by_head > s.drafted_by_head);
+        write_text(NULL, temperatures[i], plain, &s);
+        for (int h = 0; h < 2; h++) {
+            write_text(heads[h], temperatures[i], drafted, &s);
+            assert_memory_equal(plain, drafted, sizeof plain);
+            print_message("%s, temperature %.1f: %llu of %llu drafted tokens accepted\n", heads[h],
+                          (double)temperatures[i], (unsigned long long)s.accepted_by_head,
+                          (unsigned long long)s.drafted_by_head);
+            assert_true(s.drafted_by_head > 0 && 4 * s.accepted_by_head > s.drafted_by_head);
+        }
     }
 }
 
@@ -425,7 +429,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_the_reference), cmocka_unit_test(entries_follow_the_text),
-        cmocka_unit_test(trained_layer_is_right),   cmocka_unit_test(eagle_refusals),
+        cmocka_unit_test(trained_layers_are_right), cmocka_unit_test(eagle_refusals),
         cmocka_unit_test(heads_are_planned),        cmocka_unit_test(refusals),
     };
     if (argc != 3) {

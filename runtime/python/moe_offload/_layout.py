@@ -174,7 +174,14 @@ class moe_lossy_stats(Structure):
         ("agreed", c_uint64),
         ("mean_kl", c_double),
         ("max_kl", c_double),
-        ("reserved", c_uint64 * 20),
+        ("low_bit_picks", c_uint64),
+        ("low_bit_experts", c_uint64),
+        ("low_bit_hits", c_uint64),
+        ("low_bit_misses", c_uint64),
+        ("low_bit_bytes", c_uint64),
+        ("low_bit_slots", c_uint64),
+        ("low_bit_mass", c_double),
+        ("reserved", c_uint64 * 13),
     ]
 
 
