@@ -109,14 +109,14 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_kv_row *staged;
     uint32_t n_runs;
-    int status = moe_cuda_begin(cuda, err);
+    int status = moe_cuda_begin_heads(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, rows, n_rows, &staged, &n_runs, err);
     }
     if (status != MOE_OK) {
         return status;
     }
-    moe_cuda_kv_store(cuda->stream, layout, staged, n_rows, k, k_stride, v, v_stride);
+    moe_cuda_store(cuda, layout, staged, n_rows, k, k_stride, v, v_stride);
     return moe_cuda_launched(cuda, "storing keys and values", err);
 }
 

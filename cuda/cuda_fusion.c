@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations that become fewer kernels. A norm also quantises its rows, for the products that
  * follow, and products of the same rows share them. In a recording an addition waits for the
- * operation that follows: it becomes part of a norm of its sum. */
+ * operation that follows: it becomes part of a norm of its sum. Norms and rotary embeddings of
+ * heads wait likewise, for the keys to be stored. */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
 
@@ -20,18 +21,34 @@ int moe_cuda_begin_reading(moe_cuda_device *cuda, moe_error *err)
     return status;
 }
 
+static void launch_norms(moe_cuda_device *cuda)
+{
+    moe_cuda_put_off_heads *h = &cuda->heads;
+    for (uint32_t i = 0; i < h->n_norms; i++) {
+        const moe_cuda_put_off_norm *norm = &h->norms[i];
+        moe_cuda_rms_norm(cuda->stream, norm->x, norm->weight, norm->x, norm->n_rows, norm->n,
+                          norm->n, norm->eps);
+    }
+    h->n_norms = 0;
+}
+
 void moe_cuda_catch_up(moe_cuda_device *cuda)
 {
     const moe_cuda_addition put_off = cuda->addition;
     if (put_off.y != NULL) {
-        moe_cuda_drop_put_off(cuda);
         moe_cuda_add(cuda->stream, put_off.a, put_off.b, put_off.y, put_off.n);
     }
+    launch_norms(cuda);
+    for (uint32_t i = 0; i < cuda->heads.n_ropes; i++) {
+        moe_cuda_rope(cuda->stream, &cuda->heads.ropes[i], cuda->heads.rope_rows[i]);
+    }
+    moe_cuda_drop_put_off(cuda);
 }
 
 void moe_cuda_drop_put_off(moe_cuda_device *cuda)
 {
     cuda->addition.y = NULL;
+    cuda->heads.n_norms = cuda->heads.n_ropes = 0;
 }
 
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
@@ -108,6 +125,101 @@ static void take_addition(moe_cuda_device *cuda, size_t n, moe_cuda_fused_norm *
     }
 }
 
+int moe_cuda_begin_heads(moe_cuda_device *cuda, moe_error *err)
+{
+    moe_cuda_forget_rows(cuda);
+    return moe_cuda_enter(cuda, err);
+}
+
+static int put_off_norm(moe_cuda_device *cuda, const moe_cuda_put_off_norm *norm, moe_error *err)
+{
+    moe_cuda_put_off_heads *h = &cuda->heads;
+    int status = moe_cuda_begin_heads(cuda, err);
+    if (status == MOE_OK && (cuda->addition.y != NULL || h->n_ropes > 0 || h->n_norms == 2)) {
+        moe_cuda_catch_up(cuda);
+    }
+    if (status == MOE_OK) {
+        h->norms[h->n_norms++] = *norm;
+    }
+    return status;
+}
+
+void moe_cuda_turn(moe_cuda_device *cuda, const moe_rope *rope, uint32_t n_rows)
+{
+    moe_cuda_put_off_heads *h = &cuda->heads;
+    if (!cuda->recording.under_way) {
+        moe_cuda_rope(cuda->stream, rope, n_rows);
+        return;
+    }
+    if (cuda->addition.y != NULL || h->n_ropes == 2) {
+        moe_cuda_catch_up(cuda);
+    }
+    h->rope_rows[h->n_ropes] = n_rows;
+    h->ropes[h->n_ropes++] = *rope;
+}
+
+/* Whether a norm is of the heads that a rotary embedding turns, and these lie side by side. */
+static bool norms_heads(const moe_cuda_put_off_norm *norm, const moe_rope *rope, uint32_t n_rows)
+{
+    return norm->x == rope->x && norm->n == rope->head_stride &&
+           rope->row_stride == (size_t)rope->n_head * rope->head_stride &&
+           norm->n_rows == n_rows * rope->n_head;
+}
+
+static bool norm_heads(const moe_cuda_put_off_heads *h)
+{
+    return h->n_norms == 2 && h->n_ropes == 2 &&
+           norms_heads(&h->norms[0], &h->ropes[0], h->rope_rows[0]) &&
+           norms_heads(&h->norms[1], &h->ropes[1], h->rope_rows[1]) &&
+           h->norms[0].eps == h->norms[1].eps;
+}
+
+/* Whether the embeddings put off turn these keys, and queries with heads of the same size. */
+static bool turn_keys(const moe_cuda_put_off_heads *h, const moe_cuda_heads *job, const float *k,
+                      size_t k_stride)
+{
+    const moe_rope *q = &h->ropes[0];
+    uint32_t n = job->n_rows;
+    if (h->n_ropes != 2 || h->rope_rows[0] != n || h->rope_rows[1] != n || job->k.x != k ||
+        job->k.row_stride != k_stride || job->k.n_head != job->layout.n_head_kv ||
+        job->k.head_stride != job->dim || q->head_stride != job->dim || q->n_rot > job->dim ||
+        job->k.n_rot > job->dim) {
+        return false;
+    }
+    return !overlap(q->x, n * q->row_stride, k, n * k_stride) &&
+           !overlap(job->v, n * job->v_stride, k, n * k_stride) &&
+           !overlap(job->v, n * job->v_stride, q->x, n * q->row_stride);
+}
+
+void moe_cuda_store(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_cuda_kv_row *rows,
+                    uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                    size_t v_stride)
+{
+    const moe_cuda_put_off_heads *h = &cuda->heads;
+    moe_cuda_heads job = {.q = h->ropes[0],
+                          .k = h->ropes[1],
+                          .dim = layout->k_dim,
+                          .layout = *layout,
+                          .rows = rows,
+                          .v = v,
+                          .v_stride = v_stride,
+                          .n_rows = n_rows};
+    if (!norm_heads(h)) {
+        launch_norms(cuda);
+    }
+    if (!turn_keys(h, &job, k, k_stride)) {
+        moe_cuda_catch_up(cuda);
+        moe_cuda_kv_store(cuda->stream, layout, rows, n_rows, k, k_stride, v, v_stride);
+        return;
+    }
+    for (uint32_t i = 0; i < h->n_norms; i++) {
+        job.weights[i] = h->norms[i].weight;
+        job.eps = h->norms[i].eps;
+    }
+    moe_cuda_drop_put_off(cuda);
+    moe_cuda_heads_store(cuda->stream, &job);
+}
+
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
 {
@@ -117,6 +229,9 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
         .x = x, .weight = weight, .y = y, .n_rows = n_rows, .n = n, .eps = eps};
     if (feeds) {
         take_addition(cuda, (size_t)n_rows * n, &job);
+    }
+    if (cuda->recording.under_way && y == x && x_stride == n) {
+        return put_off_norm(cuda, &(moe_cuda_put_off_norm){y, weight, n_rows, n, eps}, err);
     }
     int status = moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {

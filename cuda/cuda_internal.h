@@ -169,6 +169,24 @@ typedef struct moe_cuda_addition {
     size_t n;
 } moe_cuda_addition;
 
+/* Norms of the heads of queries and keys, and then rotary embeddings, that have not been launched
+ * likewise: storing the keys may be part of the same kernel. */
+typedef struct moe_cuda_put_off_norm {
+    float *x;
+    const float *weight;
+    uint32_t n_rows;
+    uint32_t n;
+    float eps;
+} moe_cuda_put_off_norm;
+
+typedef struct moe_cuda_put_off_heads {
+    moe_cuda_put_off_norm norms[2];
+    moe_rope ropes[2]; /* tables on the device */
+    uint32_t rope_rows[2];
+    uint32_t n_norms;
+    uint32_t n_ropes;
+} moe_cuda_put_off_heads;
+
 typedef struct moe_cuda_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -191,6 +209,7 @@ typedef struct moe_cuda_device {
     moe_cuda_recording recording;
     moe_cuda_quantized quantized;
     moe_cuda_addition addition;
+    moe_cuda_put_off_heads heads;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -272,6 +291,13 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
                     moe_error *err);
+/* moe_cuda_enter() for operations that end with one of the next two. */
+int moe_cuda_begin_heads(moe_cuda_device *cuda, moe_error *err);
+/* Launch, or put off. */
+void moe_cuda_turn(moe_cuda_device *cuda, const moe_rope *rope, uint32_t n_rows);
+void moe_cuda_store(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_cuda_kv_row *rows,
+                    uint32_t n_rows, const float *k, size_t k_stride, const float *v,
+                    size_t v_stride);
 
 /* ---- cuda_staging.c ---- */
 

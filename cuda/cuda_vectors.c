@@ -128,7 +128,7 @@ int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_step *step = &cuda->step;
     moe_rope staged = *rope;
-    int status = moe_cuda_begin(cuda, err);
+    int status = moe_cuda_begin_heads(cuda, err);
     if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
         staged.cos = step->cos;
         staged.sin = step->sin;
@@ -141,7 +141,7 @@ int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, 
     if (status != MOE_OK) {
         return status;
     }
-    moe_cuda_rope(cuda->stream, &staged, n_rows);
+    moe_cuda_turn(cuda, &staged, n_rows);
     return moe_cuda_launched(cuda, "the rotary embedding", err);
 }
 

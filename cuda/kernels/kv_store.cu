@@ -5,7 +5,8 @@
  * A warp stores 32 elements of one head. For Q8_0 these are a block, whose scale comes from a
  * maximum by shuffles. */
 #include "cuda/kernels/kv_cells.cuh"
-#include "cuda/kernels/vector_launch.h"
+#include "cuda/kernels/norm_launch.h"
+#include "cuda/kernels/vector_math.cuh"
 
 #define THREADS 128u
 #define WARPS   (THREADS / MOE_WARP)
@@ -54,24 +55,89 @@ __device__ static inline void store_piece(int type, uint8_t *row, const float *x
         ((uint16_t *)row)[i] = moe_device_float_to_half(x[i]);
 }
 
-/* Block (row, head). */
-__global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
+/* Stores a head of the row that is the block's. */
+__device__ static inline void store_head(const store_args &args, uint32_t head)
 {
     const moe_kv_layout &layout = args.layout;
     const moe_cuda_kv_row &row = args.rows[blockIdx.x];
     uint8_t *page = (uint8_t *)row.pages[row.stored / MOE_KV_PAGE];
-    size_t slot = (size_t)blockIdx.y * MOE_KV_PAGE + row.stored % MOE_KV_PAGE;
+    size_t slot = (size_t)head * MOE_KV_PAGE + row.stored % MOE_KV_PAGE;
     uint32_t warp = threadIdx.x / MOE_WARP;
-    const float *k = args.k + blockIdx.x * args.k_stride + (size_t)blockIdx.y * layout.k_dim;
+    const float *k = args.k + blockIdx.x * args.k_stride + (size_t)head * layout.k_dim;
     uint8_t *key = page + layout.k_offset + slot * layout.k_row_bytes;
     for (uint32_t first = warp * MOE_WARP; first < layout.k_dim; first += THREADS)
         store_piece(layout.type, key, k, first, layout.k_dim);
     if (layout.v_in_k)
         return;
-    const float *v = args.v + blockIdx.x * args.v_stride + (size_t)blockIdx.y * layout.v_dim;
+    const float *v = args.v + blockIdx.x * args.v_stride + (size_t)head * layout.v_dim;
     uint8_t *value = page + layout.v_offset + slot * layout.v_row_bytes;
     for (uint32_t first = warp * MOE_WARP; first < layout.v_dim; first += THREADS)
         store_piece(layout.type, value, v, first, layout.v_dim);
+}
+
+/* Block (row, head). */
+__global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
+{
+    store_head(args, blockIdx.y);
+}
+
+/* The norm of rms_norm.cu, by the whole block. */
+__device__ static inline void norm_head(float *x, const float *weight, uint32_t n, float eps)
+{
+    __shared__ float inverse;
+    if (threadIdx.x < MOE_WARP) {
+        float chain = 0.0f;
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x % MOE_LANES; i < n; i += MOE_LANES)
+            chain = fmaf(x[i], x[i], chain);
+        chain = moe_lanes_sum(chain);
+        if (threadIdx.x == 0)
+            inverse = 1.0f / sqrtf(chain / (float)n + eps);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+        x[i] = x[i] * inverse * weight[i];
+    __syncthreads();
+}
+
+/* The pairs of rope.cu. */
+__device__ static inline void turn_head(const moe_rope &rope, float *head)
+{
+    uint32_t n_pairs = rope.n_rot / 2;
+    for (uint32_t pair = threadIdx.x; pair < n_pairs; pair += THREADS) {
+        float *x0 = head + (rope.interleaved ? 2 * pair : pair);
+        float *x1 = x0 + (rope.interleaved ? 1 : n_pairs);
+        float c = rope.cos[(size_t)blockIdx.x * n_pairs + pair];
+        float s = rope.sin[(size_t)blockIdx.x * n_pairs + pair];
+        float a = *x0;
+        float b = *x1;
+        *x0 = fmaf(a, c, -(b * s));
+        *x1 = fmaf(a, s, b * c);
+    }
+}
+
+/* Block (row, head): first the heads of the queries, then those of the keys. */
+__global__ __launch_bounds__(THREADS, 8) void moe_heads_rows(moe_cuda_heads job)
+{
+    const bool is_key = blockIdx.y >= job.q.n_head;
+    const moe_rope &rope = is_key ? job.k : job.q;
+    uint32_t head = is_key ? blockIdx.y - job.q.n_head : blockIdx.y;
+    float *x = rope.x + blockIdx.x * rope.row_stride + head * rope.head_stride;
+    if (job.weights[0] != NULL)
+        norm_head(x, job.weights[is_key], job.dim, job.eps);
+    turn_head(rope, x);
+    if (!is_key)
+        return;
+    __syncthreads();
+    store_args args = {job.layout, job.rows, rope.x, job.v, rope.row_stride, job.v_stride};
+    store_head(args, head);
+}
+
+void moe_cuda_heads_store(moe_cuda_stream stream, const moe_cuda_heads *heads)
+{
+    if (heads->n_rows > 0)
+        MOE_LAUNCH(moe_heads_rows, dim3(heads->n_rows, heads->q.n_head + heads->k.n_head), THREADS,
+                   0, stream, *heads);
 }
 
 typedef struct move_args {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What precedes a weight product, as one kernel: addition, norm, quantisation. The bits are those
- * of the single operations. Rules for pointers and threads: product_launch.h. */
+/* What precedes a weight product, or attention, as one kernel. The bits are those of the single
+ * operations. Rules for pointers and threads: product_launch.h. */
 #ifndef MOE_CUDA_NORM_LAUNCH_H
 #define MOE_CUDA_NORM_LAUNCH_H
 
@@ -26,6 +26,22 @@ typedef struct moe_cuda_fused_norm {
 } moe_cuda_fused_norm;
 
 void moe_cuda_norm_quantize(moe_cuda_stream stream, const moe_cuda_fused_norm *norm);
+
+/* The heads of queries and keys between their products and attention, in place: x = norm(x) *
+ * weight, the rotary embedding, and the keys with the values into the KV cache. */
+typedef struct moe_cuda_heads {
+    const float *weights[2]; /* of norms of the queries' and keys' heads, [dim]; both NULL: none */
+    float eps;
+    moe_rope q, k; /* tables in device memory; heads of one size lie side by side */
+    uint32_t dim;  /* of a head: the layout's k_dim */
+    moe_kv_layout layout;
+    const moe_cuda_kv_row *rows;
+    const float *v; /* none of q's or k's */
+    size_t v_stride;
+    uint32_t n_rows;
+} moe_cuda_heads;
+
+void moe_cuda_heads_store(moe_cuda_stream stream, const moe_cuda_heads *heads);
 
 #ifdef __cplusplus
 }

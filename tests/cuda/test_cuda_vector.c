@@ -2,6 +2,7 @@
 /* Kernels of rows and elements against the reference C bit by bit: norms, rotary embedding,
  * elementwise operations, softmax, the greatest of rows, routing. The kernels' sources run here as
  * they are, on the host, under the emulation of tests/cuda/emulation. */
+#include "cuda/kernels/norm_launch.h"
 #include "cuda/kernels/vector_launch.h"
 #include "cpu/kernels/delta_rule.h"
 #include "tests/kernels/vector_test_util.h"
@@ -88,6 +89,70 @@ static void rotary_embedding(void **state)
                     cosines + r * (n_rot / 2), sines + r * (n_rot / 2), n_rot);
         moe_cuda_rope(NULL, &rope, n_rows);
         test_assert_same("rope", "cuda", expected, x, MAX_ROWS * HEADS * DIM);
+    }
+}
+
+/* Norm, rotary embedding and storage of heads as one kernel: the bits of the single ones. */
+static void heads_stored(void **state)
+{
+    (void)state;
+    enum { HEADS = 3, KV_HEADS = 2, DIM = 160, ROWS = 3, Q = HEADS * DIM, K = KV_HEADS * DIM };
+    static float q[2][ROWS * Q], k[2][ROWS * K], v[ROWS * K], w[2][DIM], angles[2][ROWS * DIM / 2];
+    static uint8_t pages[2][2][KV_HEADS * 2 * MOE_KV_PAGE * DIM * sizeof(float)];
+    uint64_t seed = 0x9b05688c2b3e6c1fu;
+    for (uint32_t round = 0; round < 24; round++) {
+        uint32_t dim = round % 3 == 2 ? DIM : 32 * (1 + round % 4), n_rot = dim - 2 * (round % 5);
+        uint32_t n_rows = 1 + round % ROWS, type = round % 3;
+        size_t row_bytes = dim * sizeof(float), part = KV_HEADS * MOE_KV_PAGE * row_bytes;
+        moe_kv_layout layout = {.type = type == 0   ? MOE_KV_F32
+                                        : type == 1 ? MOE_KV_F16
+                                                    : MOE_KV_Q8_0,
+                                .n_head_kv = KV_HEADS,
+                                .k_dim = dim,
+                                .v_dim = dim,
+                                .k_row_bytes = row_bytes,
+                                .v_row_bytes = row_bytes,
+                                .v_offset = part};
+        void *tables[2][2] = {{pages[0][0], pages[0][1]}, {pages[1][0], pages[1][1]}};
+        moe_cuda_kv_row rows[2][ROWS];
+        memset(pages, 0, sizeof pages);
+        test_fill(&seed, (test_kind)(round % TEST_KINDS), q[0], ROWS * Q);
+        test_fill(&seed, TEST_PLAIN, k[0], ROWS * K);
+        test_fill(&seed, TEST_PLAIN, v, ROWS * K);
+        test_fill(&seed, TEST_PLAIN, w[0], 2 * DIM);
+        test_fill(&seed, TEST_PLAIN, angles[0], ROWS * DIM);
+        memcpy(q[1], q[0], sizeof q[0]);
+        memcpy(k[1], k[0], sizeof k[0]);
+        moe_rope ropes[2][2];
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t r = 0; r < n_rows; r++)
+                rows[i][r] = (moe_cuda_kv_row){.pages = tables[i], .stored = 62 + r};
+            moe_rope of_q = {q[i], HEADS * dim, dim, HEADS, n_rot, round & 1, angles[0], angles[1]};
+            ropes[i][0] = ropes[i][1] = of_q;
+            ropes[i][1].x = k[i];
+            ropes[i][1].row_stride = KV_HEADS * dim;
+            ropes[i][1].n_head = KV_HEADS;
+        }
+        bool norms = round % 4 != 3;
+        moe_cuda_heads heads = {.weights = {norms ? w[0] : NULL, norms ? w[1] : NULL},
+                                .eps = 1e-6f,
+                                .q = ropes[1][0],
+                                .k = ropes[1][1],
+                                .dim = dim,
+                                .layout = layout,
+                                .rows = rows[1],
+                                .v = v,
+                                .v_stride = KV_HEADS * dim,
+                                .n_rows = n_rows};
+        moe_cuda_rms_norm(NULL, q[0], w[0], q[0], norms ? n_rows * HEADS : 0, dim, dim, 1e-6f);
+        moe_cuda_rms_norm(NULL, k[0], w[1], k[0], norms ? n_rows * KV_HEADS : 0, dim, dim, 1e-6f);
+        moe_cuda_rope(NULL, &ropes[0][0], n_rows);
+        moe_cuda_rope(NULL, &ropes[0][1], n_rows);
+        moe_cuda_kv_store(NULL, &layout, rows[0], n_rows, k[0], KV_HEADS * dim, v, KV_HEADS * dim);
+        moe_cuda_heads_store(NULL, &heads);
+        test_assert_same("heads_store", "cuda", q[0], q[1], ROWS * Q);
+        test_assert_same("heads_store", "cuda", k[0], k[1], ROWS * K);
+        assert_memory_equal(pages[1], pages[0], sizeof pages[0]);
     }
 }
 
@@ -380,10 +445,15 @@ static void routing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),       cmocka_unit_test(rotary_embedding),
-        cmocka_unit_test(elements),    cmocka_unit_test(rows_of_elements),
-        cmocka_unit_test(logits),      cmocka_unit_test(routing),
-        cmocka_unit_test(activations), cmocka_unit_test(norms_with_a_mean),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(rotary_embedding),
+        cmocka_unit_test(heads_stored),
+        cmocka_unit_test(elements),
+        cmocka_unit_test(rows_of_elements),
+        cmocka_unit_test(logits),
+        cmocka_unit_test(routing),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(norms_with_a_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
