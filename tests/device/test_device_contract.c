@@ -179,8 +179,8 @@ static void use_rows_again(moe_device *device, float *result)
     }
     float *y = x[2];
     assert_int_equal(ops->rms_norm(device, x[0], norm_weight, y, ROWS, N, N, 1e-6f, NULL), MOE_OK);
-    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[0], 1, NULL), MOE_OK);
     assert_int_equal(ops->linear(device, y, ROWS - 1, N, &linear[1], 1, NULL), MOE_OK);
+    assert_int_equal(ops->linear(device, y, ROWS, N, &linear[0], 1, NULL), MOE_OK);
     assert_int_equal(ops->add(device, y, x[1], y, ROWS * N, NULL), MOE_OK);
     assert_int_equal(ops->linear(device, y, ROWS, N, &linear[2], 1, NULL), MOE_OK);
     assert_int_equal(ops->add(device, x[0], x[1], x[0], ROWS * N, NULL), MOE_OK);
