@@ -13,6 +13,7 @@
 #include "engine_fixture.h"
 #include "runtime/engine/engine_state.h"
 #include "toy_recurrence.h"
+#include "tests/test_size.h"
 
 static const char *folder;
 
@@ -103,7 +104,8 @@ static void plan_holds(void **state)
 {
     const kind *k = *state;
     char path[1024];
-    for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++) {
+    const size_t n_contexts = sizeof contexts / sizeof contexts[0];
+    for (size_t i = 0; i < n_contexts && !(test_is_small() && contexts[i] == MOST); i++) {
         moe_engine_options options = oracle_options(path, folder, k->model);
         options.context = contexts[i];
         options.prefill_chunk = 256;
