@@ -46,6 +46,19 @@ static int blas_linear(moe_cuda_device *cuda, const moe_linear *linear, const fl
     return moe_cuda_blas_run(cuda->blas, &product, err);
 }
 
+/* How many of the maps cuBLAS takes none of; 1 if it takes the first. */
+static uint32_t run_of_maps(const moe_cuda_device *cuda, const moe_linear *linears, uint32_t n,
+                            uint32_t n_rows)
+{
+    const uint32_t most = 32;
+    uint32_t run = 0;
+    while (run < n && run < most &&
+           !moe_cuda_blas_takes(cuda->blas, &linears[run].weight, n_rows)) {
+        run++;
+    }
+    return run > 0 ? run : 1;
+}
+
 int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint32_t n_in,
                        const moe_linear *linears, uint32_t n_linears, moe_error *err)
 {
@@ -62,12 +75,16 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
     if (quantized) {
         moe_cuda_quantize_x(cuda, x, n_rows, n_in, &x_q8);
     }
-    for (uint32_t i = 0; i < n_linears && status == MOE_OK; i++) {
+    for (uint32_t i = 0, n; i < n_linears && status == MOE_OK; i += n) {
+        n = run_of_maps(cuda, linears + i, n_linears - i, n_rows);
         if (moe_cuda_blas_takes(cuda->blas, &linears[i].weight, n_rows)) {
             status = blas_linear(cuda, &linears[i], x, n_rows, err);
         } else {
-            moe_cuda_linear(cuda->stream, cuda->n_multiprocessors, &linears[i], x, &x_q8, n_rows);
+            moe_cuda_linears(cuda->stream, cuda->n_multiprocessors, linears + i, n, x, &x_q8,
+                             n_rows);
         }
+    }
+    for (uint32_t i = 0; i < n_linears; i++) {
         moe_cuda_wrote(cuda, linears[i].out, (size_t)n_rows * linears[i].weight.n_out);
     }
     return status != MOE_OK ? status : moe_cuda_launched(cuda, "linear maps", err);

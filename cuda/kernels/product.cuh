@@ -94,6 +94,37 @@ __device__ static inline moe_cuda_product product_of(const moe_cuda_products &jo
     return product;
 }
 
+/* The outputs of a block: of a product, or of one of the maps that share its launch. */
+typedef struct product_outs {
+    uint32_t block; /* among those of the product or map */
+    uint32_t n_out;
+    size_t stride;
+} product_outs;
+
+__host__ __device__ static inline uint32_t blocks_of_outs(uint32_t n_out, uint32_t rows_a_block)
+{
+    return (n_out + rows_a_block - 1) / rows_a_block;
+}
+
+/* Blocks of a launch are those of the first map, then those of the second, .. */
+__device__ static inline product_outs find_outs(const moe_cuda_products &job,
+                                                moe_cuda_product *product)
+{
+    const uint32_t rows_a_block = blockDim.x / MOE_WARP * ROWS_A_WARP;
+    product_outs outs = {blockIdx.x, job.n_out, job.out_stride};
+#pragma unroll
+    for (uint32_t m = 0; m < MOE_CUDA_MORE_MAPS; m++) {
+        const uint32_t before = blocks_of_outs(outs.n_out, rows_a_block);
+        if (m >= job.n_more || outs.block < before)
+            break;
+        outs = {outs.block - before, job.more[m].n_out, job.more[m].n_out};
+        product->weights = job.more[m].weights;
+        product->out = job.more[m].out;
+        product->bias = job.more[m].bias;
+    }
+    return outs;
+}
+
 /* A weight row, from the aligned piece in which it begins. */
 typedef struct product_row {
     const uint8_t *pieces; /* NULL for threads without a row */
@@ -304,11 +335,12 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
     typedef product_shape<TYPE> shape;
     MOE_DYNAMIC_SHARED(product_words, product_memory);
     moe_cuda_product product = product_of(job, blockIdx.z);
+    const product_outs outs = find_outs(job, &product);
     uint32_t warp = threadIdx.x / MOE_WARP;
-    uint32_t first_out = (blockIdx.x * (blockDim.x / MOE_WARP) + warp) * ROWS_A_WARP;
+    uint32_t first_out = (outs.block * (blockDim.x / MOE_WARP) + warp) * ROWS_A_WARP;
     uint32_t first_row = blockIdx.y * ROWS;
     if (tile_rows_in(job, product.n_rows) != ROWS || product.n_rows >= job.matrix_from ||
-        first_row >= product.n_rows || first_out >= job.n_out)
+        first_row >= product.n_rows || first_out >= outs.n_out)
         return;
     uint32_t out = first_out + threadIdx.x % MOE_WARP / ROW_THREADS;
     const uint8_t *row = (const uint8_t *)product.weights + out * job.row_bytes;
@@ -329,15 +361,15 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
         for (uint32_t i = 0; i < shape::lanes; i++)
             sums.acc[r][i] = 0.0f;
     }
-    sum_row<TYPE, ROWS>(job, product, out < job.n_out ? row : NULL, stages, rows, &sums);
+    sum_row<TYPE, ROWS>(job, product, out < outs.n_out ? row : NULL, stages, rows, &sums);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float sum = reduce_lanes<shape::lanes>(sums.acc[r]);
         uint32_t at = first_row + r;
-        if (threadIdx.x % ROW_THREADS != 0 || out >= job.n_out || at >= product.n_rows)
+        if (threadIdx.x % ROW_THREADS != 0 || out >= outs.n_out || at >= product.n_rows)
             continue;
         size_t target = product.out_index != NULL ? product.out_index[at] : at;
-        product.out[target * job.out_stride + out] =
+        product.out[target * outs.stride + out] =
             product.bias != NULL ? sum + product.bias[out] : sum;
     }
 }
@@ -347,8 +379,10 @@ static void launch_product_class(moe_cuda_stream stream, const moe_cuda_products
                                  uint32_t warps, uint32_t max_rows)
 {
     uint32_t rows_a_block = warps * ROWS_A_WARP;
-    dim3 grid((job.n_out + rows_a_block - 1) / rows_a_block, (max_rows + ROWS - 1) / ROWS,
-              job.n_products);
+    uint32_t blocks = blocks_of_outs(job.n_out, rows_a_block);
+    for (uint32_t m = 0; m < job.n_more; m++)
+        blocks += blocks_of_outs(job.more[m].n_out, rows_a_block);
+    dim3 grid(blocks, (max_rows + ROWS - 1) / ROWS, job.n_products);
     size_t shared = (size_t)warps * STAGES * ROWS_A_WARP * product_shape<TYPE>::pieces * 16;
     MOE_LAUNCH((moe_product<TYPE, ROWS>), grid, warps * MOE_WARP, shared, stream, job);
 }

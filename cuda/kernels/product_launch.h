@@ -41,6 +41,15 @@ static_assert(sizeof(moe_cuda_product) == 56 && offsetof(moe_cuda_product, out) 
 #define MOE_CUDA_MATRIX_ROWS 9u
 #define MOE_CUDA_NEVER       UINT32_MAX
 
+/* A linear map of the same rows as the first, of the same type and length of rows. */
+#define MOE_CUDA_MORE_MAPS 3u
+typedef struct moe_cuda_more_map {
+    const void *weights;
+    float *out; /* [n_rows][n_out] */
+    const float *bias;
+    uint32_t n_out;
+} moe_cuda_more_map;
+
 /* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more; for
  * the matrix units by tiles of 16 rows, of 32, of 64). */
 typedef struct moe_cuda_products {
@@ -62,6 +71,10 @@ typedef struct moe_cuda_products {
     size_t x_step;       /* floats */
     size_t out_step;     /* floats */
     uint32_t row_step;
+    /* Of one product alone, without a list, of fewer rows than are for the matrix units: maps that
+     * become part of its launch. */
+    uint32_t n_more;
+    moe_cuda_more_map more[MOE_CUDA_MORE_MAPS];
     /* From how many rows on products are for the matrix units; for tiles of 64 rows; from how many
      * that are left over, 1 .. 64, these have such a tile too, and up to how many they have tiles
      * of 16 in place of 32. 0: as is best; others for tests and measurements. Bits are the same. */
@@ -105,10 +118,11 @@ void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *qua
 void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
                     uint32_t n_rows, float scale, float *out);
 
-/* moe_device_ops.linear for one of its maps. x_q8: of the rows, for quantised weights. Here and
- * below n_multiprocessors is that of moe_cuda_products. */
-void moe_cuda_linear(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linear,
-                     const float *x, const moe_q8_rows *x_q8, uint32_t n_rows);
+/* moe_device_ops.linear for up to 32 maps of the same rows. Those of one type are one launch, four
+ * of them at most, where the rows are too few for the matrix units. x_q8: of the rows, for
+ * quantised weights. Here and below n_multiprocessors is that of moe_cuda_products. */
+void moe_cuda_linears(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linears,
+                      uint32_t n_linears, const float *x, const moe_q8_rows *x_q8, uint32_t n_rows);
 
 /* moe_device_ops.head_linear. q8_memory: moe_q8_rows_bytes(n_rows * n_head, n_in), for quantised
  * weights. */

@@ -122,6 +122,8 @@ moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products)
     choose_classes(&plan.job, enough);
     uint64_t warps =
         (uint64_t)(plan.job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * plan.job.n_products;
+    for (uint32_t m = 0; m < plan.job.n_more; m++)
+        warps += (plan.job.more[m].n_out + ROWS_A_WARP - 1) / ROWS_A_WARP;
     plan.warps_a_block = warps >= enough.warps ? MAX_WARPS : 1;
     return plan;
 }
@@ -161,20 +163,41 @@ static moe_cuda_products products_of(const moe_weight *weight, uint32_t n_multip
     return products;
 }
 
-void moe_cuda_linear(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linear,
-                     const float *x, const moe_q8_rows *x_q8, uint32_t n_rows)
+static bool share_launch(const moe_linear *a, const moe_linear *b)
 {
-    moe_cuda_products products = products_of(&linear->weight, n_multiprocessors);
-    if (!is_float(products.type))
-        products.x_q8 = *x_q8;
-    products.x_stride = linear->weight.n_in;
-    products.out_stride = linear->weight.n_out;
-    products.n_products = 1;
-    products.first.x = x;
-    products.first.out = linear->out;
-    products.first.bias = linear->bias;
-    products.first.n_rows = n_rows;
-    moe_cuda_matmul(stream, &products);
+    return a->weight.type == b->weight.type && a->weight.row_bytes == b->weight.row_bytes &&
+           a->weight.n_in == b->weight.n_in && a->weight.n_out > 0 && b->weight.n_out > 0;
+}
+
+void moe_cuda_linears(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linears,
+                      uint32_t n_linears, const float *x, const moe_q8_rows *x_q8, uint32_t n_rows)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < n_linears; i++) {
+        const moe_linear *linear = &linears[i];
+        if ((done >> i & 1) != 0)
+            continue;
+        moe_cuda_products products = products_of(&linear->weight, n_multiprocessors);
+        if (!is_float(products.type))
+            products.x_q8 = *x_q8;
+        products.x_stride = linear->weight.n_in;
+        products.out_stride = linear->weight.n_out;
+        products.n_products = 1;
+        products.first.x = x;
+        products.first.out = linear->out;
+        products.first.bias = linear->bias;
+        products.first.n_rows = n_rows;
+        for (uint32_t j = i + 1; j < n_linears && n_rows < MOE_CUDA_MATRIX_ROWS; j++) {
+            const moe_linear *other = &linears[j];
+            if ((done >> j & 1) != 0 || products.n_more == MOE_CUDA_MORE_MAPS ||
+                !share_launch(linear, other))
+                continue;
+            products.more[products.n_more++] = {other->weight.data, other->out, other->bias,
+                                                other->weight.n_out};
+            done |= 1u << j;
+        }
+        moe_cuda_matmul(stream, &products);
+    }
 }
 
 void moe_cuda_head_linear(moe_cuda_stream stream, uint32_t n_multiprocessors,

@@ -128,12 +128,61 @@ static void large_launches_equal_small_ones(void **state)
         expected[i] = expected[i] + bias[i % N_OUT];
     moe_linear linear = {
         .weight = {MOE_DTYPE_Q5_1, weights, N_IN, N_OUT, row_bytes, 0}, .bias = bias, .out = got};
-    moe_cuda_linear(NULL, 0, &linear, x, &x_q8, 2);
+    moe_cuda_linears(NULL, 0, &linear, 1, x, &x_q8, 2);
     check_same("linear", MOE_DTYPE_Q5_1, expected, got, 2 * N_OUT);
     free(weights);
     free(scratch);
     free(expected);
     free(got);
+}
+
+/* Maps of one type share a launch, four at most, whatever lies between them; those of many rows
+ * have one each. Every map writes its own outputs and nothing else. */
+static void maps_share_launches(void **state)
+{
+    (void)state;
+    enum { MAPS = 8, N_IN = 512, ROWS = 9, WIDEST = 300 };
+    static const struct {
+        moe_dtype type;
+        uint32_t n_out;
+    } maps[MAPS] = {{MOE_DTYPE_Q4_K, 300}, {MOE_DTYPE_Q4_K, 33}, {MOE_DTYPE_Q6_K, 8},
+                    {MOE_DTYPE_Q4_K, 1},   {MOE_DTYPE_F16, 40},  {MOE_DTYPE_Q4_K, 64},
+                    {MOE_DTYPE_Q4_K, 9},   {MOE_DTYPE_F16, 7}};
+    static const uint32_t rows[] = {1, 2, 4, 8, 9};
+    uint64_t random = 21;
+    for (uint32_t i = 0; i < 10; i++) {
+        uint32_t n_rows = rows[i / 2];
+        product_case c[MAPS];
+        moe_linear linears[MAPS];
+        float *got[MAPS], bias[WIDEST];
+        fill(FILL_PLAIN, bias, WIDEST, &random);
+        for (uint32_t m = 0; m < MAPS; m++) {
+            uint64_t same = 100 + i; /* the maps' rows are the same */
+            c[m] = case_new(maps[m].type, N_IN, maps[m].n_out, ROWS, FILL_PLAIN, &same);
+            memcpy(c[m].x, c[0].x, sizeof(float) * ROWS * N_IN);
+            case_compute(&c[m]);
+            got[m] = memory_of((size_t)(ROWS + 1) * maps[m].n_out * sizeof(float));
+            linears[m] =
+                (moe_linear){{c[m].type, c[m].weights, N_IN, maps[m].n_out, c[m].row_bytes, 0},
+                             m % 3 == 1 ? bias : NULL,
+                             got[m]};
+        }
+        /* One multiprocessor has enough with blocks of four warps. */
+        moe_cuda_linears(NULL, i % 2, linears, MAPS, c[0].x, &c[0].x_q8, n_rows);
+        for (uint32_t m = 0; m < MAPS; m++) {
+            uint32_t n_out = maps[m].n_out;
+            for (uint32_t j = 0; j < n_rows * n_out; j++)
+                c[m].expected[j] = c[m].expected[j] + (m % 3 == 1 ? bias[j % n_out] : -0.0f);
+            check_same("maps", c[m].type, c[m].expected, got[m], (size_t)n_rows * n_out);
+            const uint8_t *behind = (const uint8_t *)(got[m] + (size_t)n_rows * n_out);
+            for (size_t b = 0; b < (ROWS + 1 - n_rows) * n_out * sizeof(float); b++)
+                assert_int_equal(behind[b], 0x77);
+        }
+        for (uint32_t m = 0; m < MAPS; m++) {
+            case_free(&c[m]);
+            free(got[m]);
+        }
+    }
 }
 
 static void empty_products_are_zero(void **state)
@@ -581,6 +630,7 @@ int main(void)
         cmocka_unit_test(multiprocessors_change_no_bit),
         cmocka_unit_test(products_equal_the_reference),
         cmocka_unit_test(large_launches_equal_small_ones),
+        cmocka_unit_test(maps_share_launches),
         cmocka_unit_test(empty_products_are_zero),
         cmocka_unit_test(quantised_rows_equal_the_reference),
         cmocka_unit_test(embeddings_equal_the_reference),
