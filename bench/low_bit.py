@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-EMPTY = ["--prefetch", "off"]
+EMPTY = ["--prefetch", "off", "--warm-start", "off"]
 
 
 def modes(rows: int, types: list[str]) -> list[tuple[str, str, list[str]]]:

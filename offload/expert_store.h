@@ -198,6 +198,9 @@ int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_
 
 /* Sets resident [n_expert]: which experts of a layer are in the device's memory, ready for use. */
 void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident);
+/* Sets hops [n_expert] of a layer: 0 for an expert that is resident, 1 for one in the host tier, 2
+ * for others. */
+void moe_expert_store_hops(const moe_expert_store *store, uint32_t layer, uint8_t *hops);
 /* Sets tiers [n_layer * n_expert] to moe_tier values (expert_store_tiers.c). */
 void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers);
 /* A number that changes whenever the resident set may have changed. */

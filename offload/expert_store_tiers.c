@@ -28,3 +28,11 @@ void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers)
         tiers[key] = (uint8_t)tier_of(store, key);
     }
 }
+
+void moe_expert_store_hops(const moe_expert_store *store, uint32_t layer, uint8_t *hops)
+{
+    for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
+        moe_tier tier = tier_of(store, moe_store_key(store, layer, e));
+        hops[e] = tier == MOE_TIER_DEVICE ? 0 : tier == MOE_TIER_HOST ? 1 : 2;
+    }
+}

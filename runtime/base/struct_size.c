@@ -41,7 +41,7 @@
                    "moe_" #name ": new fields take the place of its reserved words")
 
 WHOLE(engine_options, model_path, park_folder);
-WHOLE(lossy_options, budget_order, low_bit_share);
+WHOLE(lossy_options, budget_order, last_reserved);
 WHOLE(lab_options, kernels, read_in_place);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);

@@ -58,6 +58,26 @@ static bool number_in(const char *text, double least, double most, double *value
     return end != text && *end == '\0' && *value >= least && *value <= most;
 }
 
+static bool set_more(moe_lossy_options *b, const char *name, const char *text)
+{
+    double v;
+    cli_size size;
+    if (strcmp(name, "kappa") == 0 && number_in(text, 0, 1, &v)) {
+        b->buddies_kappa = (float)v;
+    } else if (strcmp(name, "epsilon") == 0 && number_in(text, 0, 1e6, &v)) {
+        b->buddies_epsilon = (float)v;
+    } else if (strcmp(name, "temperature") == 0 && number_in(text, 0.1, 10, &v)) {
+        b->buddies_temperature = (float)v;
+    } else if (strcmp(name, "reuse") == 0 && number_in(text, 0, 1, &v)) {
+        b->buddies_reuse = (float)v;
+    } else if (strcmp(name, "transfer") == 0 && cli_size_parse(text, &size) && size.bytes > 0) {
+        b->buddies_transfer = size.bytes;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool set_number(moe_lossy_options *b, const char *name, const char *text)
 {
     double v;
@@ -78,7 +98,7 @@ static bool set_number(moe_lossy_options *b, const char *name, const char *text)
     } else if (strcmp(name, "eta") == 0 && number_in(text, 0, 10, &v)) {
         b->buddies_eta = (float)v;
     } else {
-        return false;
+        return set_more(b, name, text);
     }
     return true;
 }
@@ -94,6 +114,10 @@ static bool set_item(moe_lossy_options *b, char *item)
     if (strcmp(item, "weight") == 0) {
         b->buddies_own_weight = strcmp(value, "own") == 0;
         return b->buddies_own_weight || strcmp(value, "inherit") == 0;
+    }
+    if (strcmp(item, "lists") == 0) {
+        b->buddies_weighted = strcmp(value, "weighted") == 0;
+        return b->buddies_weighted || strcmp(value, "counted") == 0;
     }
     if (strcmp(item, "missing") == 0) {
         b->buddies_drop = strcmp(value, "drop") == 0;
@@ -117,7 +141,9 @@ int cli_lossy_buddies(moe_lossy_options *lossy, const char *text)
             return cli_fail(CLI_EXIT_USAGE,
                             "--buddy: '%s' in '%s' is not understood; on, random, rho=0..64, "
                             "alpha=(0..1], max=1.., search=, tae=0..99 (percentile; 0: no gate), "
-                            "margin=, beta=0..1, eta=, weight=inherit|own, missing=fetch|drop",
+                            "temperature=0.1..10, margin=, beta=0..1, transfer=SIZE, eta=, "
+                            "kappa=0..1, reuse=0..1, epsilon=, lists=counted|weighted, "
+                            "weight=inherit|own, missing=fetch|drop",
                             shown, all);
         }
     }

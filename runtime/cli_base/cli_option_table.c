@@ -247,7 +247,8 @@ const cli_option_row cli_option_rows[] = {
     {{"--warm-start"}, "auto|on|off", "fill the expert cache with the sidecar's hottest experts "
      "while nothing else is read; auto: if there is a sidecar (default auto)",
      .offset = AT(warm_start), .kind = OPTION_CHOICE,
-     .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG | CLI_SERVE, .subject = SUBJECT_MEMORY},
+     .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG | CLI_SERVE | CLI_PERPLEXITY,
+     .subject = SUBJECT_MEMORY},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},

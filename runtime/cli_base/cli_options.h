@@ -43,6 +43,10 @@ typedef struct cli_size {
     double share; /* of the size that the option names, in (0, 1] */
 } cli_size;
 
+/* "512M", "1.5G", "123456", "40%". Units are powers of 1024, as in llama.cpp's and the shell's.
+ * Returns false if the text is none of these. */
+bool cli_size_parse(const char *text, cli_size *size);
+
 /* All values given for an option, with commas between; "": none. */
 typedef struct cli_text_list {
     char text[1024];

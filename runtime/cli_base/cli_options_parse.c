@@ -54,8 +54,7 @@ static bool parse_real(const char *text, double *value)
     return is_decimal(text) && end != text && *end == '\0' && errno == 0 && isfinite(*value);
 }
 
-/* "512M", "1.5G", "123456", "40%". Units are powers of 1024, as in llama.cpp's and the shell's. */
-static bool parse_size(const char *text, cli_size *size)
+bool cli_size_parse(const char *text, cli_size *size)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -171,7 +170,7 @@ static int store_size(const cli_option_row *row, const char *name, cli_size *val
     char least[24];
     char most[24];
     char step[24];
-    bool valid = parse_size(text, value);
+    bool valid = cli_size_parse(text, value);
     if (row->max > 0) {
         return valid && value->share == 0 && in_range(row, (double)value->bytes) &&
                        (row->step == 0 || value->bytes % row->step == 0)

@@ -496,6 +496,7 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
                              .model = model,
                              .head = engine->draft_head};
     moe_lossy_parts lossy = {.runner = &engine->runner,
+                             .map = &engine->map,
                              .calibration = engine->sidecar.calibration,
                              .copies = engine->low_bit_experts};
     int status = moe_speculation_open(&engine->speculation, &draft, o, err);

@@ -13,7 +13,10 @@ static const moe_lossy_options lossy_defaults = {.struct_size = sizeof lossy_def
                                                  .buddies_margin = 2.0f,
                                                  .buddies_beta = 1.0f,
                                                  .low_bit_below = 1.0f,
-                                                 .low_bit_share = 0.5};
+                                                 .low_bit_share = 0.5,
+                                                 .buddies_kappa = 1.0f,
+                                                 .buddies_epsilon = 1.0f,
+                                                 .buddies_temperature = 1.0f};
 
 static const moe_lab_options lab_defaults = {.struct_size = sizeof lab_defaults};
 

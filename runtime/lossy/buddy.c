@@ -111,6 +111,7 @@ void moe_buddy_options_init(moe_buddy_options *options)
                                    .tae_threshold = -1.0f,
                                    .margin_threshold = 2.0f,
                                    .tae_temperature = 1.0f,
+                                   .hop_penalty = 1.0f,
                                    .residency_threshold = 1.0f};
 }
 
@@ -213,6 +214,21 @@ static void standardise(const row_work *w, double *mean, double *deviation)
     *deviation = variance > 1e-12 ? sqrt(variance) : 1e-6;
 }
 
+static uint32_t hops_of(const row_work *w, uint32_t expert)
+{
+    const uint8_t *hops = w->options->hops;
+    return hops != NULL ? hops[expert] : w->edit->resident[expert] ? 0 : 2;
+}
+
+/* What a buddy's score is multiplied by for its distance and for being reused; 0: not allowed. */
+static double discount_of(const row_work *w, uint32_t buddy, uint32_t missing_hops)
+{
+    uint32_t hops = hops_of(w, buddy);
+    double near = 1.0 - (double)w->options->hop_penalty * hops;
+    return hops < missing_hops && near > 0.0 ? near * (serves(w, buddy) ? w->options->reuse : 1.0)
+                                             : 0.0;
+}
+
 /* The list is ordered by q, so without the score's extras the first allowed buddy is the best. */
 static uint32_t find_buddy(const row_work *w, uint32_t missing)
 {
@@ -227,19 +243,19 @@ static uint32_t find_buddy(const row_work *w, uint32_t missing)
     if (o->novelty != 0.0f) {
         standardise(w, &mean, &deviation);
     }
+    uint32_t missing_hops = hops_of(w, missing);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t j = list->buddies[(size_t)missing * list->max + i];
-        if (!w->edit->resident[j] || serves(w, j)) {
+        double discount = discount_of(w, j, missing_hops);
+        if (!(discount > 0.0)) {
             continue;
         }
         double z = o->novelty != 0.0f ? (log((double)w->probs[j] + 1e-30) - mean) / deviation : 0.0;
         double score = list->q[(size_t)missing * list->max + i] * (1.0 + o->novelty * z);
+        score = score >= 0.0 ? score * discount : score / discount;
         if (score > best_score) {
             best = j;
             best_score = score;
-        }
-        if (o->novelty == 0.0f) {
-            break;
         }
     }
     return best;
@@ -260,6 +276,22 @@ static uint32_t find_random(const row_work *w)
     return MOE_EXPERT_NONE;
 }
 
+/* Puts the buddy in the rank's place. One that the row has already keeps its own rank; the other is
+ * dropped. */
+static void take_buddy(row_work *w, uint32_t rank, uint32_t buddy)
+{
+    uint32_t at = 0;
+    while (at < w->edit->n_used && w->experts[at] != buddy) {
+        at++;
+    }
+    w->experts[rank] = at < w->edit->n_used ? MOE_EXPERT_NONE : buddy;
+    if (at < w->edit->n_used) {
+        w->weights[at] += w->weights[rank];
+        w->weights[rank] = 0.0f;
+        w->stats->n_reused++;
+    }
+}
+
 /* With OWN, the row's weights are the model's rule over its current experts, with dropped ranks at
  * 0. */
 static void edit_row(row_work *w, uint32_t row)
@@ -274,7 +306,7 @@ static void edit_row(row_work *w, uint32_t row)
         }
         uint32_t buddy = w->options->random ? find_random(w) : find_buddy(w, wanted);
         if (buddy != MOE_EXPERT_NONE) {
-            w->experts[k] = buddy;
+            take_buddy(w, k, buddy);
             n_replaced++;
             changed = true;
             continue;
@@ -316,19 +348,26 @@ static bool is_requested(const moe_route_edit *edit, uint32_t expert)
     return false;
 }
 
+void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t *n_missing)
+{
+    *n_requested = 0;
+    *n_missing = 0;
+    for (uint32_t e = 0; e < edit->n_expert; e++) {
+        bool requested = is_requested(edit, e);
+        *n_requested += requested;
+        *n_missing += requested && !edit->resident[e];
+    }
+}
+
 /* The residency gate counts distinct experts, since those would move. */
 static bool is_bypassed(const moe_route_edit *edit, float threshold)
 {
     if (threshold >= 1.0f) {
         return false;
     }
-    uint32_t n_requested = 0;
-    uint32_t n_missing = 0;
-    for (uint32_t e = 0; e < edit->n_expert; e++) {
-        bool requested = is_requested(edit, e);
-        n_requested += requested;
-        n_missing += requested && !edit->resident[e];
-    }
+    uint32_t n_requested;
+    uint32_t n_missing;
+    moe_buddy_count(edit, &n_requested, &n_missing);
     return (float)n_missing >= threshold * (float)n_requested;
 }
 

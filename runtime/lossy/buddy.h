@@ -34,8 +34,13 @@ typedef struct moe_buddy_options {
     float residency_threshold; /* beta: no replacement in a layer whose share of missing experts
                                 * among the distinct experts requested is beta or more; 1: never
                                 * bypass */
-    float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off, and
-                    * the first allowed buddy of the list is taken */
+    float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off */
+    /* The score of a buddy h hops away is multiplied by 1 - kappa h; 1: only resident ones. */
+    float hop_penalty;
+    const uint8_t *hops; /* [n_expert]: 0 resident, 1 in host memory behind a link, 2 further away;
+                          * NULL: 0 and 2 */
+    /* The score of a buddy that the row has already is multiplied by this; 0: it is excluded. */
+    float reuse;
     moe_buddy_weight weight;
     bool drop_unserved; /* a missing expert without a buddy is dropped; else fetched */
     bool random;        /* baseline: any resident expert, uniformly */
@@ -46,6 +51,7 @@ typedef struct moe_buddy_stats {
     uint64_t n_requested; /* (row, rank) seen */
     uint64_t n_missing;   /* ... not resident */
     uint64_t n_replaced;
+    uint64_t n_reused; /* ... by an expert that the row had already */
     uint64_t n_dropped;
     uint64_t n_gated;    /* rows with a missing expert that a gate left unchanged */
     uint64_t n_bypassed; /* layers that the residency gate left unchanged */
@@ -53,8 +59,14 @@ typedef struct moe_buddy_stats {
 } moe_buddy_stats;
 
 void moe_buddy_options_init(moe_buddy_options *options);
-/* Works row by row, rank by rank (algorithm 1). A buddy takes the missing expert's rank, and is
- * never an expert that the row has, so a penalty for using one twice has nothing to act on. Gates
+/* The distinct experts that the rows request, and how many of them are not resident. */
+void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t *n_missing);
+/* Works row by row, rank by rank (algorithm 1). A buddy is nearer than the missing expert (hops)
+ * and takes its rank. Of several the one with the highest score is taken, of equal scores the first
+ * of the list; without novelty, other hops and reuse that is the list's first. A buddy that is
+ * reused keeps its rank, which also gets the missing expert's weight (INHERIT); the missing
+ * expert's rank is dropped. A penalty makes a score below 0 (novelty) worse, too: it divides.
+ * Gates
  * look at the unedited row; a row with one pick has the margin over all experts. With OWN, a row
  * with a replacement is weighed by the model's rule over its new experts. Experts beyond
  * max_replaced, gated or bypassed are still fetched: n_missing - n_replaced - n_dropped in all.

@@ -11,6 +11,7 @@
 #include "runtime/lossy/expert_budget.h"
 #include "runtime/lossy/low_bit.h"
 #include "runtime/lossy/quality_meter.h"
+#include "runtime/lossy/transfer_beta.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/route_rules.h"
 #include "runtime/sidecar/calibration.h"
@@ -18,6 +19,7 @@
 /* What the modes work on; all of it must outlive them. */
 typedef struct moe_lossy_parts {
     moe_runner *runner; /* with its config at open, complete at moe_lossy_attach() */
+    const moe_tensor_map *map;
     const moe_calibration *calibration; /* or NULL */
     moe_expert_store *copies;           /* low-bit ones; or NULL */
 } moe_lossy_parts;
@@ -44,6 +46,8 @@ struct moe_lossy {
     float *counts;  /* [n_expert] */
     float *scratch; /* [2 * n_expert] */
     bool *resident; /* [n_expert] of the current layer */
+    uint8_t *hops;  /* likewise, for hop_penalty < 1 (buddy.h); or NULL */
+    moe_transfer_beta transfer;
     moe_random random;
     moe_quality_meter meter;
     float *kept; /* [rows][n_vocab]: logits of a metered pass */

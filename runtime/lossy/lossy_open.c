@@ -65,14 +65,21 @@ static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *er
         return status;
     }
     l->tae = calibration->tae;
+    moe_transfer_beta_init(&l->transfer, settings->buddies_transfer);
+    if (l->buddy.hop_penalty < 1.0f) {
+        l->hops = moe_calloc(c->n_expert, sizeof *l->hops);
+        status = l->hops != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for buddies");
+    }
     l->lists = moe_calloc(c->n_layer, sizeof *l->lists);
     if (l->lists == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for buddy lists");
     }
     for (uint32_t i = 0; i < c->n_layer && status == MOE_OK; i++) {
-        const float *together = calibration->coactivation + (size_t)i * c->n_expert * c->n_expert;
+        const float *together = (settings->buddies_weighted ? calibration->coactivation_weighted
+                                                            : calibration->coactivation) +
+                                (size_t)i * c->n_expert * c->n_expert;
         status = moe_buddy_list_build(&l->lists[i], together, c->n_expert, settings->buddies_alpha,
-                                      settings->buddies_max, 1.0f, err);
+                                      settings->buddies_max, settings->buddies_epsilon, err);
     }
     return status;
 }
@@ -131,6 +138,7 @@ void moe_lossy_close(moe_lossy **lossy)
     }
     free(l->lists);
     free(l->resident);
+    free(l->hops);
     free(l->counts);
     free(l->scratch);
     free(l->kept);
@@ -144,13 +152,33 @@ void moe_lossy_close(moe_lossy **lossy)
 bool moe_lossy_is_recordable(const moe_lossy *l)
 {
     return l != NULL && l->has_buddies && !l->has_budget && !l->buddy.random &&
-           l->buddy.novelty == 0.0f && !l->measured && l->low_bit == NULL;
+           l->buddy.novelty == 0.0f && l->buddy.reuse == 0.0f && l->hops == NULL &&
+           l->transfer.budget == 0 && !l->measured && l->low_bit == NULL;
 }
 
 float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
 {
     return l->tae_percentile > 0 ? l->tae[(size_t)layer * MOE_PERCENTILES + l->tae_percentile - 1]
                                  : -1.0f;
+}
+
+/* The layer's beta, by what passes missed before. */
+static float follow_budget(moe_lossy *l, const moe_route_edit *edit)
+{
+    const moe_expert_ref *experts = l->parts.map->layers[edit->layer].experts;
+    uint64_t bytes = 0;
+    for (uint32_t e = 0; e < l->n_expert; e++) {
+        bytes += moe_expert_ref_bytes(&experts[e]);
+    }
+    uint32_t n_requested;
+    uint32_t n_missing;
+    moe_buddy_count(edit, &n_requested, &n_missing);
+    if (n_requested > 0) {
+        moe_transfer_beta_note(&l->transfer, edit->layer, n_missing, n_requested,
+                               bytes / l->n_expert);
+    }
+    float beta = moe_transfer_beta_get(&l->transfer);
+    return beta < l->buddy.residency_threshold ? beta : l->buddy.residency_threshold;
 }
 
 static void edit_layer(moe_lossy *l, moe_route_edit *edit)
@@ -165,6 +193,13 @@ static void edit_layer(moe_lossy *l, moe_route_edit *edit)
     if (l->has_buddies) {
         moe_buddy_options options = l->buddy;
         options.tae_threshold = moe_lossy_tae_threshold(l, edit->layer);
+        if (l->transfer.budget > 0) {
+            options.residency_threshold = follow_budget(l, edit);
+        }
+        if (l->hops != NULL) {
+            moe_expert_store_hops(l->parts.runner->experts, edit->layer, l->hops);
+            options.hops = l->hops;
+        }
         moe_buddy_apply(&l->lists[edit->layer], &options, edit, &l->buddy_stats);
     }
 }

@@ -30,6 +30,9 @@ moe_buddy_options moe_lossy_buddies(const moe_lossy_options *l)
     b.margin_threshold = l->buddies_margin;
     b.residency_threshold = l->buddies_beta;
     b.novelty = l->buddies_eta;
+    b.hop_penalty = l->buddies_kappa;
+    b.reuse = l->buddies_reuse;
+    b.tae_temperature = l->buddies_temperature;
     b.weight = l->buddies_own_weight ? MOE_BUDDY_OWN : MOE_BUDDY_INHERIT;
     b.drop_unserved = l->buddies_drop;
     b.random = l->buddies_random;
@@ -50,6 +53,10 @@ static int check_buddies(const moe_lossy_options *l, moe_error *err)
         {"buddies_margin", l->buddies_margin, 0, 2},
         {"buddies_beta", l->buddies_beta, 0, 1},
         {"buddies_eta", l->buddies_eta, 0, 10},
+        {"buddies_kappa", l->buddies_kappa, 0, 1},
+        {"buddies_epsilon", l->buddies_epsilon, 0, 1e6f},
+        {"buddies_temperature", l->buddies_temperature, 0.1f, 10},
+        {"buddies_reuse", l->buddies_reuse, 0, 1},
     };
     for (size_t i = 0; l->buddies && i < sizeof rows / sizeof rows[0]; i++) {
         if (!(rows[i].value >= rows[i].least && rows[i].value <= rows[i].most)) {
@@ -119,8 +126,12 @@ int moe_lossy_check(const moe_engine_options *options, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
-    if (o->reserved != 0 || o->more_reserved[0] != 0 || o->more_reserved[1] != 0 ||
-        o->more_reserved[2] != 0) {
+    bool has_reserved = o->reserved != 0 || o->more_reserved[0] != 0 || o->more_reserved[1] != 0 ||
+                        o->more_reserved[2] != 0;
+    for (size_t i = 0; i < sizeof o->last_reserved; i++) {
+        has_reserved |= o->last_reserved[i] != 0;
+    }
+    if (has_reserved) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "moe_lossy_options: reserved must be 0");
     }
     if (!moe_lossy_is_asked(options) && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {

@@ -101,6 +101,94 @@ static void scoring(void **state)
     moe_engine_close(&engine);
 }
 
+static moe_lossy_stats stats_with(void (*set)(moe_lossy_options *lossy))
+{
+    moe_engine_options options = lossy_options();
+    moe_lossy_options *lossy = lossy_of(&options);
+    lossy->buddies_random = false;
+    lossy->quality_share = 1.0;
+    options.prefetch = MOE_SWITCH_OFF;
+    options.warm_start = MOE_SWITCH_OFF;
+    set(lossy);
+    moe_engine *engine = open_engine(&options);
+    write_answer(engine, 40);
+    moe_lossy_stats stats = lossy_stats(engine);
+    moe_engine_close(&engine);
+    return stats;
+}
+
+static bool differ(void (*a)(moe_lossy_options *lossy), void (*b)(moe_lossy_options *lossy))
+{
+    moe_lossy_stats x = stats_with(a);
+    moe_lossy_stats y = stats_with(b);
+    return x.replaced != y.replaced || x.mean_kl != y.mean_kl;
+}
+
+static void set_none(moe_lossy_options *lossy)
+{
+    lossy->buddies_max = 4;
+}
+
+static void set_epsilon(moe_lossy_options *lossy)
+{
+    lossy->buddies_max = 8;
+    lossy->buddies_alpha = 0.5f;
+    lossy->buddies_epsilon = 1e6f;
+}
+
+static void set_no_epsilon(moe_lossy_options *lossy)
+{
+    set_epsilon(lossy);
+    lossy->buddies_epsilon = 0.0f;
+}
+
+static void set_weighted(moe_lossy_options *lossy)
+{
+    lossy->buddies_max = 1;
+    lossy->buddies_weighted = true;
+}
+
+static void set_single(moe_lossy_options *lossy)
+{
+    lossy->buddies_max = 1;
+}
+
+static void set_reuse(moe_lossy_options *lossy)
+{
+    lossy->buddies_reuse = 1.0f;
+}
+
+static void set_transfer(moe_lossy_options *lossy)
+{
+    lossy->buddies_transfer = 1ull << 40;
+}
+
+static void set_gate(moe_lossy_options *lossy)
+{
+    lossy->buddies_tae_percentile = 50;
+}
+
+static void set_temperature(moe_lossy_options *lossy)
+{
+    set_gate(lossy);
+    lossy->buddies_temperature = 2.0f;
+}
+
+/* Each setting reaches the rule that it is of (tests/draft/test_buddy.c tests the rules). */
+static void settings_act(void **state)
+{
+    (void)state;
+    assert_false(differ(set_none, set_none));
+    assert_true(differ(set_none, set_reuse));
+    assert_true(differ(set_no_epsilon, set_epsilon));
+    assert_true(differ(set_single, set_weighted));
+    assert_true(differ(set_gate, set_temperature));
+    /* The first pass alone: what the budget is to be compared with is not known yet. */
+    uint64_t plain = stats_with(set_none).replaced;
+    uint64_t first = stats_with(set_transfer).replaced;
+    assert_true(first > 0 && first < plain / 4);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -112,6 +200,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(first_positions),
         cmocka_unit_test(limit_acts_at_once),
         cmocka_unit_test(scoring),
+        cmocka_unit_test(settings_act),
     };
     return cmocka_run_group_tests(tests, calibrated_setup, calibrated_teardown);
 }

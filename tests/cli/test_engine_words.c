@@ -106,8 +106,11 @@ static void words(void **state)
 static void lossy(void **state)
 {
     (void)state;
-    static const char *const refused[] = {"yes",     "rho=65",       "alpha=0",     "tae=100",
-                                          "margin=", "weight=heavy", "missing=out", "on,rho=x"};
+    static const char *const refused[] = {"yes",          "rho=65",        "alpha=0",
+                                          "tae=100",      "margin=",       "kappa=2",
+                                          "epsilon=-1",   "temperature=0", "reuse=1.1",
+                                          "transfer=10%", "lists=all",     "weight=heavy",
+                                          "missing=out",  "on,rho=x"};
     cli_options options = {.expert_budget_mode = "static,truncate,free"};
     assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
     assert_int_equal(settings.lossy.budget_order, MOE_BUDGET_BY_CALIBRATION);
@@ -134,6 +137,14 @@ static void lossy(void **state)
     assert_int_equal(l->buddies_search, 5);
     assert_true(l->buddies_beta == 0.5f && l->buddies_eta == 2.0f);
     assert_true(l->buddies_margin == 0.25f && l->buddies_alpha == 0.5f);
+    assert_true(!l->buddies_weighted && l->buddies_transfer == 0 && l->buddies_kappa == 1.0f);
+    assert_true(l->buddies_epsilon == 1.0f && l->buddies_temperature == 1.0f);
+    assert_true(l->buddies_reuse == 0.0f);
+    options.buddy = "kappa=0.25,epsilon=2,temperature=0.8,reuse=0.5,transfer=3M,lists=weighted";
+    assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_OK);
+    assert_true(l->buddies_weighted && l->buddies_transfer == 3 << 20);
+    assert_true(l->buddies_kappa == 0.25f && l->buddies_epsilon == 2.0f);
+    assert_true(l->buddies_temperature == 0.8f && l->buddies_reuse == 0.5f);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         options.buddy = refused[i];
         assert_int_equal(cli_engine_words(&settings, &options), CLI_EXIT_USAGE);

@@ -50,6 +50,53 @@ static void test_entropy(void **state)
     assert_true(fabsf(moe_routing_entropy(p, odd, 2, 0.5f) - 0.7219281f) < 1e-6f); /* 4 : 1 */
 }
 
+/* Two ranks of a row that has experts 0 and 1; expert 3 is wanted and missing, its buddies are 1 (q
+ * = 0.6, in the row), 0 (0.3, in the row) and 2 (0.1, one hop away). */
+static void test_score_by_hand(void **state)
+{
+    (void)state;
+    float q[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0.6f, 0.3f, 0.1f};
+    uint16_t buddies[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2};
+    uint32_t count[4] = {0, 0, 0, 3};
+    const moe_buddy_list list = {4, 3, count, buddies, q};
+    const float probs[4] = {0.25f, 0.125f, 0.125f, 0.5f};
+    const bool resident[4] = {true, true, false, false};
+    const uint8_t hops[4] = {0, 0, 1, 2};
+    const struct {
+        float reuse, kappa;
+        uint32_t experts[3];
+        float weights[3];
+    } rows[] = {
+        {0.0f, 1.0f, {3, 0, 1}, {0.5f, 0.25f, 0.125f}},                 /* none is allowed */
+        {0.0f, 0.0f, {2, 0, 1}, {0.5f, 0.25f, 0.125f}},                 /* 0.1 */
+        {0.5f, 1.0f, {MOE_EXPERT_NONE, 0, 1}, {0.0f, 0.25f, 0.625f}},   /* 0.3, 0.15 */
+        {0.25f, 0.0f, {MOE_EXPERT_NONE, 0, 1}, {0.0f, 0.25f, 0.625f}},  /* 0.15, 0.075, 0.1 */
+        {0.125f, 0.0f, {2, 0, 1}, {0.5f, 0.25f, 0.125f}},               /* 0.075, 0.0375, 0.1 */
+        {0.125f, 0.5f, {MOE_EXPERT_NONE, 0, 1}, {0.0f, 0.25f, 0.625f}}, /* 0.075, 0.0375, 0.05 */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t experts[3] = {3, 0, 1};
+        float weights[3] = {0.5f, 0.25f, 0.125f};
+        moe_route_edit edit = {.n_rows = 1,
+                               .n_expert = 4,
+                               .n_used = 3,
+                               .experts = experts,
+                               .weights = weights,
+                               .probs = probs,
+                               .resident = resident};
+        moe_buddy_options o;
+        moe_buddy_options_init(&o);
+        o.reuse = rows[i].reuse;
+        o.hop_penalty = rows[i].kappa;
+        o.hops = hops;
+        moe_buddy_stats stats = {0};
+        moe_buddy_apply(&list, &o, &edit, &stats);
+        assert_memory_equal(experts, rows[i].experts, sizeof experts);
+        assert_memory_equal(weights, rows[i].weights, sizeof weights);
+        assert_int_equal(stats.n_reused, experts[0] == MOE_EXPERT_NONE);
+    }
+}
+
 static bool naive_gate(const moe_buddy_options *o, const float *p, const uint32_t *row, uint32_t k,
                        uint32_t n)
 {
@@ -62,8 +109,63 @@ static bool naive_gate(const moe_buddy_options *o, const float *p, const uint32_
         best[0] = x > best[0] ? x : best[0];
     }
     return (k > 1 && o->tae_threshold >= 0.0f &&
-            moe_routing_entropy(p, row, k, 1.0f) <= o->tae_threshold) ||
+            moe_routing_entropy(p, row, k, o->tae_temperature) <= o->tae_threshold) ||
            (best[0] - best[1]) / (k == 1 ? 1.0 : sum) >= o->margin_threshold;
+}
+
+static double deviation_of(const float *p, uint32_t n, uint32_t e)
+{
+    double mean = 0.0;
+    double square = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        mean += log((double)p[i] + 1e-30) / n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double d = log((double)p[i] + 1e-30) - mean;
+        square += d * d / n;
+    }
+    return (log((double)p[e] + 1e-30) - mean) / (square > 1e-12 ? sqrt(square) : 1e-6);
+}
+
+/* Psi of BuddyMoE's section 3.1 with a factor for reuse; -INFINITY: not allowed. Below 0 (a novelty
+ * that outweighs 1) the factors divide. */
+static double naive_score(const moe_buddy_list *list, const moe_buddy_options *o,
+                          const route_case *c, uint32_t r, uint32_t wanted, uint32_t i)
+{
+    uint32_t j = list->buddies[(size_t)wanted * list->max + i];
+    uint32_t away = o->hops != NULL ? o->hops[j] : c->resident[j] ? 0 : 2;
+    uint32_t wanted_away = o->hops != NULL ? o->hops[wanted] : 2;
+    double factor = 1.0 - (double)o->hop_penalty * away;
+    if (case_has(c->experts + (size_t)r * c->edit.n_used, c->edit.n_used, j)) {
+        factor *= o->reuse;
+    }
+    if (away >= wanted_away || factor <= 0.0) {
+        return -INFINITY;
+    }
+    const float *p = c->probs + (size_t)r * c->edit.n_expert;
+    double score = list->q[(size_t)wanted * list->max + i];
+    if (o->novelty != 0.0f) {
+        score *= 1.0 + (double)o->novelty * deviation_of(p, c->edit.n_expert, j);
+    }
+    return score < 0.0 ? score / factor : score * factor;
+}
+
+/* The rank that has the buddy already also gets the weight of this one, which is dropped. */
+static void naive_replace(route_case *c, uint32_t r, uint32_t rank, uint32_t buddy,
+                          moe_buddy_stats *stats)
+{
+    uint32_t *row = c->experts + (size_t)r * c->edit.n_used;
+    float *weights = c->weights + (size_t)r * c->edit.n_used;
+    bool reused = false;
+    for (uint32_t i = 0; i < c->edit.n_used; i++) {
+        if (row[i] == buddy) {
+            weights[i] += weights[rank];
+            reused = true;
+        }
+    }
+    row[rank] = reused ? MOE_EXPERT_NONE : buddy;
+    weights[rank] = reused ? 0.0f : weights[rank];
+    stats->n_reused += reused;
 }
 
 static void naive_row(const moe_buddy_list *list, const moe_buddy_options *o, route_case *c,
@@ -74,13 +176,19 @@ static void naive_row(const moe_buddy_list *list, const moe_buddy_options *o, ro
     uint32_t left = o->max_replaced;
     for (uint32_t i = 0; i < k && left > 0; i++) {
         uint32_t wanted = row[i];
-        for (uint32_t j = 0; !c->resident[wanted] && row[i] == wanted && j < list->count[wanted] &&
-                             (o->search == 0 || j < o->search);
+        double best = -INFINITY;
+        uint32_t buddy = MOE_EXPERT_NONE;
+        for (uint32_t j = 0; wanted != MOE_EXPERT_NONE && !c->resident[wanted] &&
+                             j < list->count[wanted] && (o->search == 0 || j < o->search);
              j++) {
-            uint32_t buddy = list->buddies[(size_t)wanted * list->max + j];
-            row[i] = c->resident[buddy] && !case_has(row, k, buddy) ? buddy : wanted;
+            double score = naive_score(list, o, c, r, wanted, j);
+            if (score > best) {
+                best = score;
+                buddy = list->buddies[(size_t)wanted * list->max + j];
+            }
         }
-        if (row[i] != wanted) {
+        if (buddy != MOE_EXPERT_NONE) {
+            naive_replace(c, r, i, buddy, stats);
             left--;
         } else if (!c->resident[wanted]) {
             stats->n_unserved++;
@@ -156,6 +264,15 @@ static void check_case(moe_random *random)
     o.tae_threshold = case_below(random, 2) == 0 ? 0.93f : -1.0f;
     o.margin_threshold = case_below(random, 2) == 0 ? 0.171f : 2.0f;
     o.residency_threshold = case_below(random, 2) == 0 ? 0.5f : 1.0f;
+    o.tae_temperature = case_below(random, 2) == 0 ? 0.8f : 1.0f;
+    o.novelty = case_below(random, 3) == 0 ? 0.7f : 0.0f;
+    o.reuse = 0.5f * (float)case_below(random, 3);
+    uint8_t hops[CASE_EXPERT];
+    for (uint32_t e = 0; e < CASE_EXPERT; e++) {
+        hops[e] = got.resident[e] ? 0 : (uint8_t)(1 + case_below(random, 2));
+    }
+    o.hops = case_below(random, 2) == 0 ? hops : NULL;
+    o.hop_penalty = o.hops != NULL ? 0.5f * (float)case_below(random, 3) : 1.0f;
     moe_buddy_stats a = {0};
     moe_buddy_stats b = {0};
     moe_buddy_apply(&list, &o, &got.edit, &a);
@@ -165,6 +282,7 @@ static void check_case(moe_random *random)
     assert_true(o.max_replaced > 0 || case_equal(&got, &before));
     /* The baseline: resident, distinct, at most rho; a list is not needed. */
     case_copy(&got, &before);
+    o.hops = NULL;
     o.random = true;
     o.random_source = random;
     moe_buddy_apply(NULL, &o, &got.edit, &a);
@@ -194,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lists_by_hand),
         cmocka_unit_test(test_entropy),
+        cmocka_unit_test(test_score_by_hand),
         cmocka_unit_test(test_random_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

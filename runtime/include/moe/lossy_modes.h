@@ -77,6 +77,25 @@ typedef struct moe_lossy_options {
     float low_bit_below;
     double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
                            * Never more than all of them take */
+
+    /* More of buddies. */
+    /* Bytes that a pass may fetch for layers that are left unchanged: beta is chosen by what the
+     * latest passes missed, and is buddies_beta at most; 0: buddies_beta alone. Default 0 */
+    uint64_t buddies_transfer;
+    /* On a device with its own memory: the score of a buddy that is in host memory is multiplied by
+     * 1 minus this, 0..1; default 1: only buddies in the device's memory. Only experts that are on
+     * the disk get a buddy of host memory. */
+    float buddies_kappa;
+    float buddies_epsilon; /* is added to each co-activation, 0..10^6; default 1 */
+    /* TAE: the probabilities' temperature, 0.1..10; default 1. The percentiles stay those of
+     * temperature 1: above 1 fewer tokens are among the most certain, below more. */
+    float buddies_temperature;
+    /* The score of a buddy that the token has already is multiplied by this, 0..1; default 0: it is
+     * excluded. One that is taken computes once, with the sum of both weights. */
+    float buddies_reuse;
+    /* Co-activations count min(p_i, p_j) of a token, p over its experts; default false: 1. */
+    bool buddies_weighted;
+    uint8_t last_reserved[7]; /* must be 0 */
 } moe_lossy_options;
 
 MOE_API void moe_lossy_options_init_sized(moe_lossy_options *options, size_t struct_size);
