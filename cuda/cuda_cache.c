@@ -41,13 +41,13 @@ static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first,
     return end;
 }
 
-size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows)
+size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows, uint32_t n_groups)
 {
     size_t bytes = moe_cuda_parcel_room(n_rows, sizeof(moe_cuda_kv_row));
     for (uint32_t r = 0; r < n_rows;) {
         uint32_t n_pages;
         uint32_t end = run_end(rows, n_rows, r, &n_pages);
-        bytes += moe_cuda_parcel_room(n_pages, sizeof(void *));
+        bytes += moe_cuda_parcel_room((size_t)n_pages * n_groups, sizeof(void *));
         for (; r < end; r++) {
             bytes += moe_cuda_parcel_room(path_length(&rows[r]), sizeof(uint32_t));
         }
@@ -56,7 +56,7 @@ size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows)
 }
 
 const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
-                                         uint32_t n_rows, uint32_t *n_runs)
+                                         uint32_t n_rows, uint32_t n_groups, uint32_t *n_runs)
 {
     void *place;
     const moe_cuda_kv_row *out =
@@ -66,7 +66,8 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
     for (uint32_t r = 0; r < n_rows; ++*n_runs) {
         uint32_t n_pages;
         uint32_t end = run_end(rows, n_rows, r, &n_pages);
-        void *pages = moe_cuda_parcel_put(parcel, rows[r].pages, n_pages, sizeof(void *), NULL);
+        void *pages = moe_cuda_parcel_put(parcel, rows[r].pages, (size_t)n_pages * n_groups,
+                                          sizeof(void *), NULL);
         for (; r < end; r++) {
             const uint32_t *path = NULL;
             if (rows[r].path != NULL) {
@@ -84,21 +85,25 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
 }
 
 /* Rows of the step are already on the device. */
-static int stage_rows(moe_cuda_device *cuda, const moe_kv_row *rows, uint32_t n_rows,
-                      const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
+static int stage_rows(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_kv_row *rows,
+                      uint32_t n_rows, const moe_cuda_kv_row **out, uint32_t *n_runs,
+                      moe_error *err)
 {
     const moe_cuda_step *step = &cuda->step;
+    const uint32_t n_groups = layout->n_other_groups + 1;
     if (step->inputs != NULL && rows == step->inputs->rows && n_rows == step->inputs->n_rows) {
+        MOE_ASSERT(step->inputs->n_other_groups == layout->n_other_groups);
         *out = step->rows;
         *n_runs = step->n_runs;
         return MOE_OK;
     }
     moe_cuda_parcel parcel;
-    int status = moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows), &parcel, err);
+    int status =
+        moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err);
     if (status != MOE_OK) {
         return status;
     }
-    *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_runs);
+    *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_groups, n_runs);
     return moe_cuda_parcel_send(cuda, &parcel, err);
 }
 
@@ -111,7 +116,7 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
     uint32_t n_runs;
     int status = moe_cuda_begin_heads(cuda, err);
     if (status == MOE_OK) {
-        status = stage_rows(cuda, rows, n_rows, &staged, &n_runs, err);
+        status = stage_rows(cuda, layout, rows, n_rows, &staged, &n_runs, err);
     }
     if (status != MOE_OK) {
         return status;
@@ -128,7 +133,8 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
         return status;
     }
     /* Moves are ascending, and no target is behind its source. */
-    uint32_t n_pages = move->from[move->n - 1] / MOE_KV_PAGE + 1;
+    size_t n_pages =
+        (size_t)(move->from[move->n - 1] / MOE_KV_PAGE + 1) * (move->layouts[0].n_other_groups + 1);
     uint32_t max_head_kv = 0;
     for (uint32_t l = 0; l < move->n_layouts; l++) {
         max_head_kv = max_u32(max_head_kv, move->layouts[l].n_head_kv);
@@ -187,7 +193,7 @@ int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, ui
     MOE_ASSERT(n_positions <= choice->n_scores);
     int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
-        status = stage_rows(cuda, choice->rows, n_rows, &staged, &n_runs, err);
+        status = stage_rows(cuda, &choice->layout, choice->rows, n_rows, &staged, &n_runs, err);
     }
     if (status != MOE_OK || n_positions <= choice->n_chosen) {
         return status;
@@ -209,11 +215,13 @@ static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *atten
     const moe_kv_row *rows = attention->rows;
     moe_cuda_parcel parcel;
     uint32_t n_runs;
-    int status = moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows), &parcel, err);
+    const uint32_t n_groups = attention->layout.n_other_groups + 1;
+    int status =
+        moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err);
     if (status != MOE_OK) {
         return status;
     }
-    *out = moe_cuda_put_rows(&parcel, rows, n_rows, &n_runs);
+    *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_groups, &n_runs);
     size_t at = (size_t)((const uint8_t *)*out - parcel.device);
     moe_cuda_kv_row *staged = (moe_cuda_kv_row *)(parcel.host + at);
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -232,7 +240,7 @@ static int stage_rows_of(moe_cuda_device *cuda, const moe_attention *attention, 
 {
     *out = NULL;
     if (attention->chosen == NULL) {
-        return stage_rows(cuda, attention->rows, n_rows, out, n_runs, err);
+        return stage_rows(cuda, &attention->layout, attention->rows, n_rows, out, n_runs, err);
     }
     if (cuda->recording.under_way) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "chosen positions are not recorded");

@@ -82,7 +82,8 @@ typedef struct moe_cuda_parcel {
  * such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
     moe_cuda_block block; /* empty: there are no recordings of such steps */
-    uint32_t max_pages;   /* that rows may see */
+    uint32_t max_pages;   /* of a group that rows may see */
+    uint32_t n_groups;    /* of their tables of pages */
     size_t pages_at;
     size_t recordings_at, recordings_used; /* arrays that belong to recordings */
     moe_cuda_parcel scratch;               /* one of them, which operations of all use in turn */
@@ -430,13 +431,13 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                  moe_error *err);
 
 /* cuda_cache.c */
-/* Puts rows with their page tables and paths into a parcel, which has rows_room for them; returns
- * their future place. *n_runs: the number of page tables. */
-size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows);
-/* How many entries of its page table a row may read. */
+/* Puts rows with their page tables of so many groups and their paths into a parcel, which has
+ * rows_room for them; returns their future place. *n_runs: the number of page tables. */
+size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows, uint32_t n_groups);
+/* How many pages of a group a row may read. */
 uint32_t moe_cuda_pages_of(const moe_kv_row *row);
 const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_row *rows,
-                                         uint32_t n_rows, uint32_t *n_runs);
+                                         uint32_t n_rows, uint32_t n_groups, uint32_t *n_runs);
 int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
                          uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                          size_t v_stride, moe_error *err);

@@ -147,19 +147,26 @@ static uint32_t pages_seen(const moe_step_inputs *inputs)
     return n;
 }
 
+/* A table of pages and its room to grow. */
+static size_t table_room(const moe_cuda_steady *steady)
+{
+    return moe_cuda_parcel_room((size_t)steady->max_pages * steady->n_groups, sizeof(void *));
+}
+
 /* Finds the block's places; pages_at: where those of the first table are. If they move, drops what
  * was recorded. */
 static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady, uint32_t n_pages,
-                        uint32_t tables, size_t pages_at, moe_error *err)
+                        uint32_t n_groups, uint32_t tables, size_t pages_at, moe_error *err)
 {
-    if (steady->pages_at == pages_at && n_pages <= steady->max_pages) {
+    if (steady->pages_at == pages_at && steady->n_groups == n_groups &&
+        n_pages <= steady->max_pages) {
         return MOE_OK;
     }
     int status = moe_cuda_recording_drop(cuda, steady, err);
     steady->max_pages = pages_to_hold(n_pages);
+    steady->n_groups = n_groups;
     steady->pages_at = pages_at;
-    steady->recordings_at =
-        pages_at + tables * moe_cuda_parcel_room(steady->max_pages, sizeof(void *));
+    steady->recordings_at = pages_at + tables * table_room(steady);
     steady->recordings_used = 0;
     steady->scratch = (moe_cuda_parcel){0};
     return status;
@@ -177,15 +184,15 @@ static const moe_cuda_kv_row *put_rows_apart(const moe_cuda_steady *steady,
     uint32_t *paths =
         moe_cuda_parcel_put(parcel, NULL, (size_t)n * MOST_PATH, sizeof *paths, &paths_place);
     moe_cuda_kv_row *staged = place;
-    size_t table_room = moe_cuda_parcel_room(steady->max_pages, sizeof(void *));
     const size_t tables_at = parcel->used;
     size_t at = tables_at; /* where the row's table is */
     for (uint32_t r = 0; r < n; r++) {
         const moe_kv_row *row = &inputs->rows[r];
         if (r == 0 || shape == MOE_CUDA_STEP_MANY) {
-            uint32_t n_pages =
+            size_t n_pages =
                 shape == MOE_CUDA_STEP_MANY ? moe_cuda_pages_of(row) : pages_seen(inputs);
-            at = tables_at + r * table_room;
+            n_pages *= steady->n_groups;
+            at = tables_at + r * table_room(steady);
             memcpy(parcel->host + at, row->pages, n_pages * sizeof *row->pages);
             parcel->used = at + moe_cuda_parcel_room(n_pages, sizeof(void *));
         }
@@ -214,7 +221,8 @@ static void fill(moe_cuda_step *step, moe_cuda_step_shape shape, const moe_step_
         step->rows = put_rows_apart(step->at, shape, inputs, parcel);
         step->n_runs = n_tables(shape, inputs->n_rows);
     } else {
-        step->rows = moe_cuda_put_rows(parcel, inputs->rows, inputs->n_rows, &step->n_runs);
+        step->rows = moe_cuda_put_rows(parcel, inputs->rows, inputs->n_rows,
+                                       inputs->n_other_groups + 1, &step->n_runs);
     }
 }
 
@@ -224,15 +232,17 @@ static int find_block(moe_cuda_device *cuda, moe_cuda_step_shape shape,
 {
     const uint32_t n = inputs->n_rows;
     const uint32_t n_pages = pages_seen(inputs), tables = n_tables(shape, n);
+    const uint32_t n_groups = inputs->n_other_groups + 1;
     moe_cuda_steady *steady = &cuda->step.steady[shape][n - 1];
     size_t pages_at =
         rows_at + moe_cuda_parcel_room(n, sizeof(moe_cuda_kv_row)) + paths_room(shape, n);
-    size_t bytes = pages_at + tables * moe_cuda_parcel_room(n_pages, sizeof(void *));
+    size_t bytes =
+        pages_at + tables * moe_cuda_parcel_room((size_t)n_pages * n_groups, sizeof(void *));
     if (bytes > steady->block.bytes / 4) {
         return MOE_OK;
     }
     cuda->step.at = steady;
-    return place_steady(cuda, steady, n_pages, tables, pages_at, err);
+    return place_steady(cuda, steady, n_pages, n_groups, tables, pages_at, err);
 }
 
 static int send(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
@@ -259,7 +269,8 @@ int moe_cuda_op_begin_step(moe_device *device, const moe_step_inputs *inputs, mo
     size_t n_angles = (size_t)inputs->n_rows * (inputs->n_rot / 2);
     size_t rows_at = moe_cuda_parcel_room(inputs->n_rows, sizeof(int32_t)) +
                      2 * moe_cuda_parcel_room(n_angles, sizeof(float));
-    size_t bytes = rows_at + moe_cuda_rows_room(inputs->rows, inputs->n_rows);
+    size_t bytes =
+        rows_at + moe_cuda_rows_room(inputs->rows, inputs->n_rows, inputs->n_other_groups + 1);
     moe_cuda_step_shape shape = MOE_CUDA_STEP_TIMELINE;
     step->at = NULL;
     if (inputs->n_rows <= MOE_CUDA_STEADY_ROWS && find_shape(inputs, &shape)) {

@@ -60,9 +60,10 @@ __device__ static inline bool page_is_common(const moe_attend_job &job, const qu
         if (row.position < page * MOE_KV_PAGE ||
             moe_attend_first(job, row.position) >= (page + 1) * MOE_KV_PAGE)
             continue;
-        if (strays(row, page) || (place != NULL && place != row.pages[page]))
+        const void *own = moe_kv_page_of(job.layout, row.pages, page * MOE_KV_PAGE);
+        if (strays(row, page) || (place != NULL && place != own))
             return tile.n_rows == 1;
-        place = row.pages[page];
+        place = own;
     }
     return true;
 }
@@ -82,7 +83,7 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
         uint32_t stored = row.path != NULL && position >= row.path_first
                               ? row.path[position - row.path_first]
                               : position;
-        const uint8_t *base = (const uint8_t *)row.pages[stored / MOE_KV_PAGE];
+        const uint8_t *base = moe_kv_page_of(layout, row.pages, stored);
         size_t slot = (size_t)tile.kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
         const uint8_t *values = base + layout.v_offset + slot * layout.v_row_bytes;
         uint32_t part = threadIdx.x % SCORE_THREADS;

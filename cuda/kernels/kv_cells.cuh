@@ -6,6 +6,15 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "cuda/kernels/vector_math.cuh"
+#include "runtime/device/device.h"
+
+/* The page of a layer's group that holds a stored position: moe_kv_entry(). */
+__device__ static inline uint8_t *moe_kv_page_of(const moe_kv_layout &layout, void *const *pages,
+                                                 uint32_t stored)
+{
+    size_t page = stored / MOE_KV_PAGE;
+    return (uint8_t *)pages[page * (layout.n_other_groups + 1) + layout.group];
+}
 
 /* Where in a row the Q8_0 block of element i begins. */
 __device__ static inline uint32_t moe_q8_block_at(uint32_t i)

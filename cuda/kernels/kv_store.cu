@@ -60,7 +60,7 @@ __device__ static inline void store_head(const store_args &args, uint32_t head)
 {
     const moe_kv_layout &layout = args.layout;
     const moe_cuda_kv_row &row = args.rows[blockIdx.x];
-    uint8_t *page = (uint8_t *)row.pages[row.stored / MOE_KV_PAGE];
+    uint8_t *page = moe_kv_page_of(layout, row.pages, row.stored);
     size_t slot = (size_t)head * MOE_KV_PAGE + row.stored % MOE_KV_PAGE;
     uint32_t warp = threadIdx.x / MOE_WARP;
     const float *k = args.k + blockIdx.x * args.k_stride + (size_t)head * layout.k_dim;
@@ -150,13 +150,14 @@ typedef struct move_args {
 
 /* A thread moves one column of 16 bits through all moves in order, so no place is overwritten
  * before it is read. */
-__device__ static inline void move_column(const move_args &args, size_t at, size_t row_bytes)
+__device__ static inline void move_column(const move_args &args, const moe_kv_layout &layout,
+                                          size_t at, size_t row_bytes)
 {
     for (uint32_t i = 0; i < args.n; i++) {
         uint32_t from = args.from[i];
         uint32_t to = args.to[i];
-        const uint8_t *source = (const uint8_t *)args.pages[from / MOE_KV_PAGE];
-        uint8_t *target = (uint8_t *)args.pages[to / MOE_KV_PAGE];
+        const uint8_t *source = moe_kv_page_of(layout, args.pages, from);
+        uint8_t *target = moe_kv_page_of(layout, args.pages, to);
         *(uint16_t *)(target + at + to % MOE_KV_PAGE * row_bytes) =
             *(const uint16_t *)(source + at + from % MOE_KV_PAGE * row_bytes);
     }
@@ -170,11 +171,13 @@ __global__ __launch_bounds__(THREADS) void moe_kv_move_rows(move_args args)
         return;
     size_t head = (size_t)blockIdx.y * MOE_KV_PAGE;
     for (size_t b = 2 * threadIdx.x; b < layout.k_row_bytes; b += 2 * THREADS)
-        move_column(args, layout.k_offset + head * layout.k_row_bytes + b, layout.k_row_bytes);
+        move_column(args, layout, layout.k_offset + head * layout.k_row_bytes + b,
+                    layout.k_row_bytes);
     if (layout.v_in_k)
         return;
     for (size_t b = 2 * threadIdx.x; b < layout.v_row_bytes; b += 2 * THREADS)
-        move_column(args, layout.v_offset + head * layout.v_row_bytes + b, layout.v_row_bytes);
+        move_column(args, layout, layout.v_offset + head * layout.v_row_bytes + b,
+                    layout.v_row_bytes);
 }
 
 void moe_cuda_kv_store(moe_cuda_stream stream, const moe_kv_layout *layout,

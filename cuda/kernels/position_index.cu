@@ -48,7 +48,7 @@ __device__ static inline void load_keys(const score_job &job, const moe_cuda_kv_
 {
     for (uint32_t p = 0; p < SCORE_THREADS && first + p <= row.position; p++) {
         uint32_t stored = stored_at(row, first + p);
-        const uint8_t *page = (const uint8_t *)row.pages[stored / MOE_KV_PAGE];
+        const uint8_t *page = moe_kv_page_of(job.layout, row.pages, stored);
         const uint8_t *key = page + job.layout.k_offset +
                              (size_t)(stored % MOE_KV_PAGE) * job.layout.k_row_bytes +
                              job.key_offset;

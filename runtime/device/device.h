@@ -317,6 +317,7 @@ typedef struct moe_step_inputs {
     const float *cos, *sin; /* host, [n_rows][n_rot / 2]: of rope() */
     uint32_t n_rows;
     uint32_t n_rot;
+    uint32_t n_other_groups; /* of the rows' tables of pages: that of every layer's layout */
 } moe_step_inputs;
 
 /* Features that not every device has. */

@@ -50,7 +50,8 @@ int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_input
                                 .cos = runner->buffers.rope_cos,
                                 .sin = runner->buffers.rope_sin,
                                 .n_rows = pass->n_rows,
-                                .n_rot = runner->config->n_rot};
+                                .n_rot = runner->config->n_rot,
+                                .n_other_groups = runner->kv->layers[0].n_other_groups};
     return runner->device->ops->begin_step(runner->device, inputs, err);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What becomes of a timeline on the emulated GPU: prompts in chunks, neighbours in a batch, forks,
  * cuts, saved sessions and rejected drafts have the bits of the CPU, which evaluates the text in
- * one chunk. For models whose layers keep a state, or choose positions. Runs on a model given by
- * path.
- */
+ * one chunk. For models whose layers keep a state, choose positions, or free pages behind windows.
+ * Usage: test_cuda_timelines MODEL.gguf [windows]: with it texts are long enough to free pages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +17,9 @@
 #include "../engine/engine_fixture.h"
 #include "../engine/engine_options.h"
 #include "fake_module.h"
+#include "runtime/engine/engine_state.h"
 
-#define N_TEXT     80u
+#define MOST_TEXT  330u
 #define N_TEXTS    2u
 #define N_PROMPT   24u
 #define N_GREEDY   24u
@@ -27,9 +27,11 @@
 
 static const char *model_path;
 static fake_module fake;
+static bool has_windows;
+static uint32_t n_text = 80;
 static uint32_t n_vocab;
-static int32_t texts[N_TEXTS][N_TEXT];
-static float *logits[N_TEXTS]; /* [N_TEXT][n_vocab]: the CPU's */
+static int32_t texts[N_TEXTS][MOST_TEXT];
+static float *logits[N_TEXTS]; /* [n_text][n_vocab]: the CPU's */
 static int32_t greedy[N_GREEDY];
 
 static moe_engine_options options_of(const char *device, uint32_t chunk, double share)
@@ -38,7 +40,7 @@ static moe_engine_options options_of(const char *device, uint32_t chunk, double 
     moe_engine_options_init(&options);
     options.model_path = model_path;
     options.n_threads = 2;
-    options.context = 128;
+    options.context = has_windows ? 768 : 128;
     options.device = device;
     options.prefill_chunk = chunk;
     options.expert_cache_share = share;
@@ -127,17 +129,17 @@ static int make_reference(void **state)
 {
     (void)state;
     find_fake_module(&fake);
-    moe_engine_options options = options_of("cpu", N_TEXT, 1.0);
+    moe_engine_options options = options_of("cpu", n_text, 1.0);
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
     n_vocab = info.n_vocab;
     for (uint32_t t = 0; t < N_TEXTS; t++) {
-        make_prompt(texts[t], N_TEXT, n_vocab, 3 + t);
-        memcpy(texts[t], texts[0], N_TEXT / 2 * sizeof **texts); /* they part in the middle */
-        logits[t] = calloc((size_t)N_TEXT * n_vocab, sizeof(float));
+        make_prompt(texts[t], n_text, n_vocab, 3 + t);
+        memcpy(texts[t], texts[0], n_text / 2 * sizeof **texts); /* they part in the middle */
+        logits[t] = calloc((size_t)n_text * n_vocab, sizeof(float));
         moe_session *session = reading_session(engine);
-        assert_int_equal(moe_session_score(session, texts[t], N_TEXT, keep_row, logits[t], NULL),
+        assert_int_equal(moe_session_score(session, texts[t], n_text, keep_row, logits[t], NULL),
                          MOE_OK);
         moe_session_close(&session);
     }
@@ -163,16 +165,34 @@ static bool compare_row(size_t position, const float *row, void *user)
     return true;
 }
 
+/* Pages behind windows are gone, and the plan has what is left, unless all of a text is one chunk.
+ */
+static void check_pages(const moe_session *session, uint32_t chunk)
+{
+    const moe_kv_pool *pool = &session->engine->kv;
+    const moe_memory_plan *plan = &session->engine->plan;
+    uint64_t kept = 0;
+    assert_true(moe_kv_table_is_sane(pool, &session->kv));
+    for (uint32_t g = 0; g < pool->n_groups && has_windows && chunk < 64; g++) {
+        assert_int_equal(session->kv.first_page[g] > 0, pool->groups[g].frees);
+        kept += pool->groups[g].frees;
+    }
+    assert_true((kept > 0) == (has_windows && chunk < 64));
+    assert_true(chunk >= 64 || (plan->kv_windowed > 0) == has_windows);
+}
+
 static void chunks(void **state)
 {
     (void)state;
-    static const uint32_t sizes[] = {1, 7, N_TEXT};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    const uint32_t sizes[] = {1, 7, n_text};
+    for (size_t i = has_windows; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint32_t size = sizes[i];
         moe_engine *engine = open_gpu(size, i == 1 ? 0.5 : 1.0);
         moe_session *session = reading_session(engine);
-        assert_int_equal(moe_session_score(session, texts[0], N_TEXT, compare_row, &size, NULL),
+        assert_int_equal(moe_session_score(session, texts[0], n_text, compare_row, &size, NULL),
                          MOE_OK);
+        check_pages(session, size);
+        assert_true(moe_kv_pool_bytes(&engine->kv) <= engine->plan.kv_cache);
         moe_session_close(&session);
         moe_engine_close(&engine);
         assert_nothing_left(&fake);
@@ -228,18 +248,19 @@ static void forked_cut_and_saved(void **state)
     (void)state;
     moe_engine *engine = open_gpu(16, 0.6);
     moe_session *session = reading_session(engine);
-    go_on(engine, session, 0, N_TEXT / 2);
+    go_on(engine, session, 0, n_text / 2);
     moe_session *fork;
     assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
-    go_on(engine, fork, 1, N_TEXT / 2 + 1);
-    go_on(engine, session, 0, N_TEXT / 2 + 9);
-    go_on(engine, fork, 1, N_TEXT / 2 + 20);
+    go_on(engine, fork, 1, n_text / 2 + 1);
+    go_on(engine, session, 0, n_text / 2 + 9);
+    go_on(engine, fork, 1, n_text / 2 + 20);
     save_and_load(engine, &fork);
-    go_on(engine, fork, 1, N_TEXT);
-    assert_int_equal(moe_session_truncate(session, N_TEXT / 2 - 5, NULL), MOE_OK);
-    go_on(engine, session, 1, N_TEXT / 2 + 3); /* of either text until here */
+    go_on(engine, fork, 1, n_text);
+    assert_int_equal(moe_session_truncate(session, n_text / 2 - 5, NULL), MOE_OK);
+    go_on(engine, session, 1, n_text / 2 + 3); /* of either text until here */
+    check_pages(fork, 16);
     assert_int_equal(moe_session_truncate(session, 3, NULL), MOE_OK);
-    go_on(engine, session, 0, N_TEXT);
+    go_on(engine, session, 0, n_text);
     moe_session_close(&fork);
     moe_session_close(&session);
     moe_engine_close(&engine);
@@ -274,11 +295,13 @@ static void drafts(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_cuda_timelines MODEL.gguf\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: test_cuda_timelines MODEL.gguf [windows]\n");
         return 2;
     }
     model_path = argv[1];
+    has_windows = argc == 3;
+    n_text = has_windows ? MOST_TEXT : n_text;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks),
         cmocka_unit_test(batch_neighbours),

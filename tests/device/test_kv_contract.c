@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What every device must do with the cache of keys and values: rows of a tree see what the same
- * rows of a timeline see, bit by bit, and kv_move() makes a timeline of a path. Results are held
- * against the first device, the CPU. */
+ * rows of a timeline see, bit by bit, and kv_move() makes a timeline of a path; so it is if the
+ * layers have pages of their own. Results are held against the first device, the CPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 
 #define N_LAYERS    2u
 #define N_PAGES     5u
+#define MAX_GROUPS  2u
 #define N_POSITIONS 140u /* of the timeline: two whole pages and a part */
 #define BASE        60u  /* where the tree begins */
 #define K_DIM       64u
@@ -31,8 +32,9 @@ typedef struct cache {
     moe_device *device;
     moe_kv_layout layers[N_LAYERS];
     size_t page_bytes;
-    void *plain[N_PAGES]; /* the timeline in its places */
-    void *tree[N_PAGES];  /* the same, from BASE on where path[] says */
+    uint32_t n_groups;                 /* 1, or each layer is a group */
+    void *plain[N_PAGES * MAX_GROUPS]; /* the timeline in its places */
+    void *tree[N_PAGES * MAX_GROUPS];  /* the same, from BASE on where path[] says */
     uint32_t path[N_POSITIONS - BASE];
     uint32_t from_start[N_POSITIONS]; /* as a path from position 0 */
 } cache;
@@ -42,7 +44,10 @@ static void lay_out(cache *c, moe_kv_type type)
     size_t offset = 0;
     for (uint32_t l = 0; l < N_LAYERS; l++) {
         moe_kv_layout *layout = &c->layers[l];
+        offset = c->n_groups > 1 ? 0 : offset;
         *layout = (moe_kv_layout){.type = (int)type,
+                                  .group = c->n_groups > 1 ? l : 0,
+                                  .n_other_groups = c->n_groups - 1,
                                   .n_head_kv = l == 0 ? MAX_KV_HEAD : 1,
                                   .k_dim = K_DIM,
                                   .v_dim = V_DIM,
@@ -59,19 +64,20 @@ static void lay_out(cache *c, moe_kv_type type)
         } else {
             offset += (positions * layout->v_row_bytes + 63) / 64 * 64;
         }
+        c->page_bytes = offset > c->page_bytes ? offset : c->page_bytes;
     }
-    c->page_bytes = offset;
 }
 
-static void open_cache(cache *c, moe_device *device, moe_kv_type type)
+static void open_cache(cache *c, moe_device *device, moe_kv_type type, uint32_t n_groups)
 {
     memset(c, 0, sizeof *c);
     c->device = device;
+    c->n_groups = n_groups;
     lay_out(c, type);
     uint8_t *bytes = malloc(c->page_bytes);
     assert_non_null(bytes);
     memset(bytes, 0xff, c->page_bytes); /* NaNs: what is not stored must not be seen */
-    for (uint32_t p = 0; p < N_PAGES; p++) {
+    for (uint32_t p = 0; p < N_PAGES * n_groups; p++) {
         c->plain[p] = device_upload(device, bytes, c->page_bytes);
         c->tree[p] = device_upload(device, bytes, c->page_bytes);
     }
@@ -88,7 +94,7 @@ static void open_cache(cache *c, moe_device *device, moe_kv_type type)
 
 static void close_cache(cache *c)
 {
-    for (uint32_t p = 0; p < N_PAGES; p++) {
+    for (uint32_t p = 0; p < N_PAGES * c->n_groups; p++) {
         c->device->ops->free(c->device, c->plain[p], c->page_bytes);
         c->device->ops->free(c->device, c->tree[p], c->page_bytes);
     }
@@ -182,14 +188,14 @@ static void check_tree_rows(cache *c, uint32_t layer, seen *plain)
 }
 
 /* One position's rows of a layer in a copy of the pages. */
-static void expect_move(const moe_kv_layout *layout, uint8_t *const pages[N_PAGES], uint32_t from,
-                        uint32_t to)
+static void expect_move(const moe_kv_layout *layout, uint8_t *const pages[N_PAGES * MAX_GROUPS],
+                        uint32_t from, uint32_t to)
 {
     for (uint32_t h = 0; h < layout->n_head_kv; h++) {
         size_t source = h * MOE_KV_PAGE + from % MOE_KV_PAGE;
         size_t target = h * MOE_KV_PAGE + to % MOE_KV_PAGE;
-        const uint8_t *of = pages[from / MOE_KV_PAGE];
-        uint8_t *at = pages[to / MOE_KV_PAGE];
+        const uint8_t *of = pages[moe_kv_entry(layout, from / MOE_KV_PAGE)];
+        uint8_t *at = pages[moe_kv_entry(layout, to / MOE_KV_PAGE)];
         memmove(at + layout->k_offset + target * layout->k_row_bytes,
                 of + layout->k_offset + source * layout->k_row_bytes, layout->k_row_bytes);
         memmove(at + layout->v_offset + target * layout->v_row_bytes,
@@ -202,9 +208,9 @@ static void check_move(cache *c)
 {
     enum { N = N_POSITIONS - BASE };
     uint32_t to[N];
-    uint8_t *expected[N_PAGES];
+    uint8_t *expected[N_PAGES * MAX_GROUPS];
     uint8_t *got = malloc(c->page_bytes);
-    for (uint32_t p = 0; p < N_PAGES; p++) {
+    for (uint32_t p = 0; p < N_PAGES * c->n_groups; p++) {
         expected[p] = malloc(c->page_bytes);
         c->device->ops->download(c->device, expected[p], c->tree[p], c->page_bytes, NULL);
     }
@@ -216,7 +222,7 @@ static void check_move(cache *c)
     }
     moe_kv_move move = {c->layers, N_LAYERS, c->tree, c->path, to, N};
     assert_int_equal(c->device->ops->kv_move(c->device, &move, NULL), MOE_OK);
-    for (uint32_t p = 0; p < N_PAGES; p++) {
+    for (uint32_t p = 0; p < N_PAGES * c->n_groups; p++) {
         assert_int_equal(c->device->ops->download(c->device, got, c->tree[p], c->page_bytes, NULL),
                          MOE_OK);
         assert_memory_equal(got, expected[p], c->page_bytes);
@@ -225,10 +231,11 @@ static void check_move(cache *c)
     free(got);
 }
 
-static void check_cache(moe_device *device, moe_kv_type type, seen results[N_LAYERS])
+static void check_cache(moe_device *device, moe_kv_type type, uint32_t n_groups,
+                        seen results[N_LAYERS])
 {
     static cache c;
-    open_cache(&c, device, type);
+    open_cache(&c, device, type, n_groups);
     store_all(&c, false);
     store_all(&c, true);
     for (uint32_t l = 0; l < N_LAYERS; l++) {
@@ -261,8 +268,12 @@ static void rows_of_trees(void **state)
                                     .max_head_group = MAX_HEAD};
         assert_int_equal(fixture.device->ops->reserve(fixture.device, &limits, NULL), MOE_OK);
         for (int t = 0; t < 3; t++) {
-            check_cache(fixture.device, types[t], i == 0 ? expected[t] : results);
+            check_cache(fixture.device, types[t], 1, i == 0 ? expected[t] : results);
             if (i > 0) {
+                assert_memory_equal(results, expected[t], sizeof results);
+            }
+            if ((fixture.device->features & MOE_DEVICE_KV_GROUPS) != 0) {
+                check_cache(fixture.device, types[t], MAX_GROUPS, results);
                 assert_memory_equal(results, expected[t], sizeof results);
             }
         }
